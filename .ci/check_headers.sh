@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Each header compiles alone, included twice, as C11 and as C++17. A header of a folder's own use that C++ can't
+# read says so in one of its first 30 lines: /* C only: reason */. Headers below trace/lttng_* need LTTng-UST and
+# are left out where it is missing.
+#
+# usage: check_headers.sh [ROOT]
+
+set -eu
+root=$(cd "${1:-$(dirname "$0")/..}" && pwd)
+cc=${CC:-cc}
+cxx=${CXX:-c++}
+flags="-fsyntax-only -D_GNU_SOURCE -DVARVE_ASSERT=2 -Wall -Wextra -Werror -Wundef"
+flags="$flags $(pkg-config --cflags cmocka sqlite3 2>/dev/null || true)"
+count=0
+failed=0
+
+command -v "$cxx" >/dev/null 2>&1 || {
+    echo "check_headers: no C++ compiler ($cxx): C++17 is not checked"
+    cxx=
+}
+
+compile() { # language, compiler, standard, header
+    printf '#include "%s"\n#include "%s"\n' "$4" "$4" |
+        "$2" -x "$1" "-std=$3" $flags -I"$root" -I"$root/tests" - || {
+        echo "$4: does not compile alone as $3"
+        failed=$((failed + 1))
+    }
+}
+
+cd "$root"
+for header in $(find trace alloc storage analysis tests -name '*.h' 2>/dev/null | sort); do
+    case $header in
+    */lttng_*)
+        if ! pkg-config --exists lttng-ust 2>/dev/null; then
+            echo "$header: left out, LTTng-UST is missing"
+            continue
+        fi
+        ;;
+    esac
+    count=$((count + 1))
+    compile c "$cc" c11 "$header"
+    if [ -n "$cxx" ] && ! head -n 30 "$header" | grep -q 'C only: .'; then
+        compile c++ "$cxx" c++17 "$header"
+    fi
+done
+
+if [ "$failed" -gt 0 ]; then
+    echo "check_headers: FAILED, $failed finding(s); $count headers"
+    exit 1
+fi
+echo "check_headers: ok; $count headers"

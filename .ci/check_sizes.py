@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes: a file of more than 450 lines warns, of more than 600 fails, and so does a C function of more than 70."""
+
+import re
+
+import tree
+
+FILE_WARN, FILE_MAX, FUNCTION_MAX, SHOWN = 450, 600, 70, 10
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+MACRO_LINE = re.compile(r"\s*[A-Z_][A-Z0-9_]*\s*(\([^(){};]*\))?\s*$")
+HEAD = re.compile(r"([A-Za-z_]\w*)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*(?:__attribute__.*|[A-Z_]\w*.*)?$", re.S)
+
+
+def functions(source):
+    """(name, first line, last line) of each function definition, found by its braces."""
+    source = tree.without_comments(source, strings=True)
+    source = DIRECTIVE.sub(lambda m: tree.blank(m.group(0)), source)
+    source = re.sub(r'extern\s+"[ C]*"\s*\{', lambda m: tree.blank(m.group(0)), source)
+    depth, parens, start, line, head = 0, 0, 0, 1, None
+    for offset, char in enumerate(source):
+        if char == "\n":
+            line += 1
+            if depth == 0 and parens == 0 and MACRO_LINE.match(source[start:offset]):
+                start = offset + 1
+        elif char in "()":
+            parens += 1 if char == "(" else -1
+        elif char == "{":
+            if depth == 0:
+                text = source[start:offset]
+                match = None if "=" in text.split("(")[0] else HEAD.search(text.strip())
+                first = line - text.lstrip().count("\n")
+                head = (match.group(1), first) if match else None
+            depth += 1
+        elif char == "}":
+            depth = max(0, depth - 1)
+            if depth == 0:
+                if head:
+                    yield head[0], head[1], line
+                start, head = offset + 1, None
+        elif char == ";" and depth == 0 and parens == 0:
+            start = offset + 1
+
+
+def main():
+    root = tree.root_from_arguments()
+    errors, warnings, file_sizes, function_sizes = [], [], [], []
+    for path in tree.files(root, (".c", ".h", ".cc", ".py", ".sh", ".sql")):
+        source = tree.read(root, path)
+        lines = source.count("\n")
+        file_sizes.append((lines, path))
+        if lines > FILE_MAX:
+            errors.append(f"{path}: {lines} lines; at most {FILE_MAX}: cut it by reason to change")
+        elif lines > FILE_WARN:
+            warnings.append(f"{path}: warning: {lines} lines; aim at {FILE_WARN}")
+        if not path.endswith((".c", ".h")):
+            continue
+        for name, first, last in functions(source):
+            function_sizes.append((last - first + 1, f"{path}:{first}: {name}"))
+            if last - first + 1 > FUNCTION_MAX:
+                errors.append(f"{path}:{first}: {name}() has {last - first + 1} lines; at most {FUNCTION_MAX}")
+    for title, sizes in (("files", file_sizes), ("functions", function_sizes)):
+        print(f"largest {title}:")
+        for size, where in sorted(sizes, reverse=True)[:SHOWN]:
+            print(f"  {size:5} {where}")
+    for warning in warnings:
+        print(warning)
+    tree.finish("check_sizes", errors, f"{len(file_sizes)} files, {len(function_sizes)} functions")
+
+
+if __name__ == "__main__":
+    main()

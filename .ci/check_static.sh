@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# clang-tidy over every C file of the compilation database, and cppcheck over the product's folders. What they are
+# told to ignore stands with its reason in .clang-tidy and .ci/suppressions/cppcheck.txt.
+#
+# usage: check_static.sh [BUILD_DIR]
+
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+build=${1:-$root/build}
+failed=0
+
+if [ ! -e "$build/compile_commands.json" ]; then
+    echo "check_static: $build has no compile_commands.json; run ./dev build first" >&2
+    exit 2
+fi
+sources=$(python3 - "$build" "$root" <<'PYTHON'
+import json, os, sys
+build, root = sys.argv[1:]
+with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as stream:
+    files = {os.path.relpath(os.path.join(e["directory"], e["file"]), root) for e in json.load(stream)}
+print("\n".join(sorted(f for f in files if f.endswith(".c") and not f.startswith(("..", "build", "tests/programs")))))
+PYTHON
+)
+jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+count=$(printf '%s' "$sources" | grep -c . || true)
+
+echo "+ clang-tidy -p $build, $count files"
+if [ "$count" -gt 0 ]; then
+    notes=$(mktemp)
+    trap 'rm -f "$notes"' EXIT
+    printf '%s\n' "$sources" | xargs -P "$jobs" -n 1 clang-tidy -p "$build" --quiet 2>"$notes" || failed=1
+    grep -v 'warnings\{0,1\} generated' "$notes" || true
+fi
+
+folders=$(for f in trace alloc storage analysis tests; do
+    if [ -n "$(find "$f" -name '*.c' 2>/dev/null | head -n 1)" ]; then echo "$f"; fi
+done)
+echo "+ cppcheck" $folders
+if [ -n "$folders" ]; then
+    cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability --inline-suppr \
+        --suppressions-list=.ci/suppressions/cppcheck.txt --error-exitcode=1 --max-configs=4 -j "$jobs" \
+        -D_GNU_SOURCE -DVARVE_ASSERT=2 -D__x86_64__ -D__linux__ -I . -i tests/programs $folders || failed=1
+fi
+
+if [ "$failed" -ne 0 ]; then
+    echo "check_static: FAILED; $count files"
+    exit 1
+fi
+echo "check_static: ok; $count files"

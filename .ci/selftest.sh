@@ -1,0 +1,179 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The checks checked: each one must accept a small good tree, and refuse the same tree with one fault put into it
+# and name that fault. clang-format is tried only where it is installed.
+
+set -eu
+ci=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+cases=0
+licence="SPDX-License-Identifier: Apache-2.0"
+
+# A fresh good tree in $work/t: two layers, a test, all rules kept.
+plant() {
+    rm -rf "$work/t"
+    mkdir -p "$work/t/.ci" "$work/t/trace" "$work/t/analysis" "$work/t/tests/unit"
+    cp "$ci/layers.txt" "$work/t/.ci/"
+    cd "$work/t"
+    cat >trace/trace.h <<EOF
+/* $licence
+ * Counts are in bytes: emitted = stored + lost.
+ */
+#ifndef TRACE_H
+#define TRACE_H
+int varve_trace_one(int size);
+#endif
+EOF
+    cat >trace/ring_internal.h <<EOF
+/* $licence */
+#ifndef RING_INTERNAL_H
+#define RING_INTERNAL_H
+int ring_one(int size);
+#endif
+EOF
+    cat >trace/ring.c <<EOF
+/* $licence */
+/* Calls varve_trace_one() twice; a caller's lock is held, see trace.h for why. */
+#include "ring_internal.h"
+#include "trace.h"
+
+int ring_one(int size)
+{
+    return size + 1;
+}
+EOF
+    cat >analysis/leaks.c <<EOF
+/* $licence */
+#include "trace/trace.h"
+EOF
+    cat >tests/unit/test_ring.c <<EOF
+/* $licence */
+#include <sqlite3.h>
+#include "trace/ring_internal.h"
+EOF
+}
+
+# expect good|bad NAME PATTERN CHECK [ARGUMENTS]: the check's verdict, and for bad a text that it must print.
+expect() {
+    verdict=$1 name=$2 pattern=$3
+    shift 3
+    cases=$((cases + 1))
+    result=good
+    output=$("$@" 2>&1) || result=bad
+    if [ "$result" != "$verdict" ]; then
+        echo "selftest: $name: the tree is $verdict, the check says $result:"
+        echo "$output"
+        failed=$((failed + 1))
+    elif [ "$verdict" = bad ] && ! printf '%s\n' "$output" | grep -q -- "$pattern"; then
+        echo "selftest: $name: refused for another reason than '$pattern':"
+        echo "$output"
+        failed=$((failed + 1))
+    fi
+}
+
+includes() { expect "$1" "includes: $2" "$3" "$ci/check_includes.py" "$work/t"; }
+sizes() { expect "$1" "sizes: $2" "$3" "$ci/check_sizes.py" "$work/t"; }
+text() { expect "$1" "text: $2" "$3" "$ci/check_text.py" "$work/t"; }
+headers() { expect "$1" "headers: $2" "$3" "$ci/check_headers.sh" "$work/t"; }
+repeat() { i=0; while [ "$i" -lt "$1" ]; do echo "$2"; i=$((i + 1)); done; }
+
+test_includes() {
+    plant; includes good "clean tree" ""
+    plant; echo '#include "analysis/analysis.h"' >>trace/ring.c
+    echo "/* $licence */" >analysis/analysis.h; includes bad "upwards" "trace/ may include only"
+    plant; echo '#include "trace/ring_internal.h"' >>analysis/leaks.c; includes bad "internals" "outsiders include only"
+    plant; echo '#include "tests/unit/test_help.h"' >>trace/ring.c
+    echo "/* $licence */" >tests/unit/test_help.h; includes bad "of tests" "nobody includes tests"
+    plant; echo '#include <sqlite3.h>' >>analysis/leaks.c; includes bad "sqlite3.h" "includes <sqlite3.h>"
+    plant; echo '#include <lttng/tracepoint.h>' >>trace/ring.c; includes bad "lttng" "includes <lttng/"
+    plant; echo '#include <elfutils/libdwfl.h>' >>trace/ring.c; includes bad "elfutils" "includes <elfutils/"
+    plant; echo '#include <libunwind.h>' >>trace/ring.c; includes bad "libunwind" "includes <libunwind.h>"
+    plant; echo '#include <sqlite3.h>' >trace/sqlite_writer.c; includes good "sqlite3.h where it may be" ""
+    plant; echo '#include "no_such.h"' >>trace/ring.c; includes bad "unknown file" "not in the tree"
+    plant; echo '#include "ring_internal.h"' >>trace/trace.h
+    echo '#include "trace.h"' >>trace/ring_internal.h; includes bad "cycle" "include cycle"
+    plant; cp trace/ring.c analysis/ring.c; sed -i '/include/d' analysis/ring.c; includes bad "names" "used twice"
+    plant; echo '/* #include "analysis/leaks.c" */' >>trace/ring.c; includes good "in a comment" ""
+}
+
+test_sizes() {
+    plant; sizes good "clean tree" ""
+    plant; repeat 601 "int x;" >>trace/ring.c; sizes bad "file" "at most 600"
+    plant; repeat 500 "int x;" >>trace/ring.c; sizes good "file of 500 lines" ""
+    plant; { echo "static int f(int a)"; echo "{"; repeat 68 "    a++;"; echo "}"; } >>trace/ring.c
+    sizes bad "function of 71 lines" "f() has 71 lines"
+    plant; { echo "static int f(int a)"; echo "{"; repeat 67 "    a++;"; echo "}"; } >>trace/ring.c
+    sizes good "function of 70 lines" ""
+    plant; { echo "static int f(int a,"; echo "             char b)"; echo "{"; repeat 67 '    g("}{", 1);'; echo "}"; } \
+        >>trace/ring.c; sizes bad "signature of two lines" "f() has 71 lines"
+    plant; { echo "static const int table[] = {"; repeat 90 "    1,"; echo "};"; } >>trace/ring.c
+    sizes good "a table is no function" ""
+    plant; { echo 'extern "C" {'; repeat 90 "int g(void);"; echo "}"; } >>trace/trace.h; sizes good "extern C" ""
+}
+
+test_text() {
+    plant; text good "clean tree" ""
+    plant; echo '    /* count = ring_one(count); */' >>trace/ring.c; text bad "C code" "commented-out code"
+    plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/ring.c; text bad "C code //" "commented-out"
+    plant; printf '/* Example:\n *     ring_one(1);\n */\n' >>trace/trace.h; text good "an example in a comment" ""
+    plant; printf '#if 0\n#endif\n' >>trace/ring.c; text bad "#if 0" "switched off"
+    plant; echo "/* $(printf 'TO%s' DO): more */" >>trace/ring.c; text bad "marker" "open-work marker"
+    plant; printf '</%s>\n' content >>trace/ring.c; text bad "tag" "stray tag"
+    plant; printf '/* see /%s/me/notes */\n' home >>trace/ring.c; text bad "path" "somebody's machine"
+    plant; echo 'int x;' >trace/bare.c; text bad "no licence" "must hold"
+    plant; printf '# %s\nprint(1)\n# print(2)\n' "$licence" >tests/a.py; text bad "Python code" "commented-out code"
+    plant; printf '# %s\n# equation: a = b + c\nprint(1)\n' "$licence" >tests/a.py; text good "Python prose" ""
+    plant; printf 'int x; \n' >>trace/ring.c; text bad "white space" "white space at the end"
+    plant; printf '#!/bin/sh\n# %s\n' "$licence" >tests/a.sh; text bad "mode" "not executable"
+}
+
+test_headers() {
+    plant; headers good "clean tree" ""
+    plant; echo 'size_t late;' >trace/alone.h; headers bad "needs another header" "does not compile alone as c11"
+    plant; echo 'struct twice { int a; };' >trace/twice.h; headers bad "no guard" "does not compile alone"
+    plant; printf '#pragma once\nstatic inline int *p(void *q)\n{\n    return q;\n}\n' >trace/only_c.h
+    headers bad "not C++" "alone as c++17"
+    plant; printf '#pragma once\n/* C only: atomics */\nstatic inline int *p(void *q)\n{\n    return q;\n}\n' \
+        >trace/only_c.h; headers good "C only, with a reason" ""
+}
+
+test_exports() {
+    plant
+    mkdir -p .ci/exports build
+    printf 'varve_*\nmalloc\n' >.ci/exports/libx.txt
+    expect good "exports: nothing built" "" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+    echo 'int varve_a(void); int varve_a(void) { return 1; } void *malloc(unsigned long n) { return (void *)n; }' >x.c
+    ${CC:-cc} -w -shared -fPIC -o build/libx.so x.c
+    expect good "exports: as listed" "" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+    echo 'int ring_leaked; void *malloc(unsigned long n) { return (void *)n; }' >x.c
+    ${CC:-cc} -w -shared -fPIC -o build/libx.so x.c
+    expect bad "exports: one too many" "'ring_leaked'" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+    echo 'int varve_a;' >x.c
+    ${CC:-cc} -w -shared -fPIC -o build/libx.so x.c
+    expect bad "exports: one too few" "does not export 'malloc'" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+    cp build/libx.so build/liby.so
+    expect bad "exports: no list" "no allow list" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+}
+
+test_format() {
+    command -v clang-format >/dev/null 2>&1 || return 0
+    plant; expect good "format: clean" "" "$ci/check_format.sh" "$work/t/trace/ring.c"
+    echo 'int  f( int a ){return a;}' >>trace/ring.c
+    expect bad "format: ugly" "FAILED" "$ci/check_format.sh" "$work/t/trace/ring.c"
+}
+
+test_includes
+test_sizes
+test_text
+test_headers
+test_exports
+test_format
+
+if [ "$failed" -gt 0 ]; then
+    echo "selftest: FAILED, $failed of $cases cases"
+    exit 1
+fi
+echo "selftest: ok; $cases cases"

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# varve_sanitize(target [target…])
+#
+# Builds the targets with the sanitizer that VARVE_SANITIZE names. It is called per target and never globally: a
+# malloc interposer that LD_PRELOAD puts into other programs can't be sanitized itself, and neither can the
+# workload programs which it is loaded into. Everything that such a library links must be left out as well.
+
+set(_varve_sanitize_none "")
+set(_varve_sanitize_asan -fsanitize=address,undefined -fno-sanitize-recover=all)
+set(_varve_sanitize_tsan -fsanitize=thread)
+set(_varve_sanitize_fuzz -fsanitize=fuzzer-no-link,address)
+
+# What a sanitized test finds in its environment; leaks count as failures, the first report ends the program.
+set(VARVE_SANITIZE_ENVIRONMENT
+    "ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/.ci/suppressions/lsan.txt:print_suppressions=0"
+    "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/.ci/suppressions/tsan.txt")
+
+function(varve_sanitize)
+  if(VARVE_SANITIZE STREQUAL "none")
+    return()
+  endif()
+  foreach(target IN LISTS ARGN)
+    # PUBLIC at the link: a program that takes a sanitized static library needs the sanitizer's run time.
+    target_compile_options(${target} PRIVATE ${_varve_sanitize_${VARVE_SANITIZE}})
+    target_link_options(${target} PUBLIC ${_varve_sanitize_${VARVE_SANITIZE}})
+  endforeach()
+endfunction()
