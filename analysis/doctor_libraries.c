@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve doctor`, libraries and tools that varve or a later version of it makes use of. They are looked up as
+ * files, never loaded: some start threads or talk to daemons as soon as they are.
+ */
+#include "analysis/doctor_internal.h"
+
+#include <glob.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char later[] = "nothing yet: this version records the heap only";
+
+/* Patterns of folders; %s is the file. */
+static bool library_find(const char *name, char *buffer, size_t buffer_bytes)
+{
+    static const char *const folders[] = {
+        "/usr/local/lib",
+        "/lib/*-linux-gnu*",
+        "/usr/lib/*-linux-gnu*",
+        "/lib64",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/cuda*/lib64",
+        "/usr/local/cuda*/extras/CUPTI/lib64",
+        "/usr/lib/wsl/lib",
+    };
+    const char *paths = getenv("LD_LIBRARY_PATH");
+    char pattern[PATH_MAX];
+
+    for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
+        snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
+        if (access(pattern, R_OK) == 0) {
+            snprintf(buffer, buffer_bytes, "%s", pattern);
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        glob_t found;
+        bool is_found;
+
+        snprintf(pattern, sizeof(pattern), "%s/%s", folders[i], name);
+        is_found = glob(pattern, 0, NULL, &found) == 0;
+        if (is_found) {
+            snprintf(buffer, buffer_bytes, "%s", found.gl_pathv[0]);
+        }
+        globfree(&found);
+        if (is_found) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool program_find(const char *name, char *buffer, size_t buffer_bytes)
+{
+    const char *paths = getenv("PATH");
+
+    for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
+        int length = snprintf(buffer, buffer_bytes, "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
+
+        if (length > 0 && (size_t)length < buffer_bytes && access(buffer, X_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
+                          const char *remedy)
+{
+    char path[PATH_MAX];
+
+    if (library_find(name, path, sizeof(path))) {
+        doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
+    } else {
+        doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "no %s", name);
+    }
+}
+
+static void check_program(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
+                          const char *remedy)
+{
+    char path[PATH_MAX];
+
+    if (program_find(name, path, sizeof(path))) {
+        doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
+    } else {
+        doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "no %s in PATH", name);
+    }
+}
+
+static void check_debug_files(struct doctor_lines *lines)
+{
+    glob_t found;
+    bool is_there = glob("/usr/lib/debug/.build-id/*/*.debug", 0, NULL, &found) == 0;
+
+    if (is_there) {
+        doctor_add(lines, "debug_files", DOCTOR_OK, "", "", "%zu in /usr/lib/debug", (size_t)found.gl_pathc);
+    } else {
+        doctor_add(lines, "debug_files", DOCTOR_MISSING,
+                   "frames in system libraries have few names and no lines",
+                   "apt install libc6-dbg, and NAME-dbg or NAME-dbgsym of other libraries",
+                   "none in /usr/lib/debug/.build-id");
+    }
+    globfree(&found);
+}
+
+void doctor_check_libraries(struct doctor_lines *lines)
+{
+    check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
+                  "apt install libdw1");
+    check_debug_files(lines);
+    if (access("/dev/nvidiactl", F_OK) == 0) {
+        doctor_add(lines, "gpu", DOCTOR_OK, "", "", "NVIDIA driver (/dev/nvidiactl)");
+    } else {
+        doctor_add(lines, "gpu", DOCTOR_MISSING, later, "", "no NVIDIA driver (/dev/nvidiactl)");
+    }
+    check_library(lines, "cuda", "libcuda.so.1", later, "NVIDIA's driver package");
+    check_library(lines, "cupti", "libcupti.so*", later, "NVIDIA's CUDA toolkit (cuda-cupti)");
+    check_library(lines, "lttng_ust", "liblttng-ust.so*", later, "apt install liblttng-ust-dev");
+    check_program(lines, "lttng_tools", "lttng", later, "apt install lttng-tools");
+    check_program(lines, "babeltrace2", "babeltrace2", later, "apt install babeltrace2");
+}

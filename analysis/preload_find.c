@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where libvarve_preload.so of this installation is: beside the command (build folder), in the library folder
+ * that belongs to the command's (installed), or where VARVE_PRELOAD says. Asked by record and doctor.
+ */
+#include "analysis/analysis_internal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef VARVE_LIBRARY_DIRECTORY
+#define VARVE_LIBRARY_DIRECTORY "lib"
+#endif
+
+#define LIBRARY "libvarve_preload.so"
+
+bool preload_find(char *buffer, size_t buffer_bytes)
+{
+    static const char *const places[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib"};
+    const char *given = getenv("VARVE_PRELOAD");
+    char directory[PATH_MAX];
+    char path[PATH_MAX + 512];
+    char resolved[PATH_MAX];
+    ssize_t length;
+    char *slash;
+
+    if (given != NULL && given[0] != '\0') {
+        snprintf(buffer, buffer_bytes, "%s", given);
+        return access(buffer, R_OK) == 0;
+    }
+    length = readlink("/proc/self/exe", directory, sizeof(directory) - 1);
+    directory[length > 0 ? length : 0] = '\0';
+    slash = strrchr(directory, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s/" LIBRARY, directory, places[i]);
+        if (access(path, R_OK) == 0 && realpath(path, resolved) != NULL) {
+            return (size_t)snprintf(buffer, buffer_bytes, "%s", resolved) < buffer_bytes;
+        }
+    }
+    snprintf(buffer, buffer_bytes, "%s/" LIBRARY, directory);
+    return false;
+}

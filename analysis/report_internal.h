@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What report, info, leaks, peak and timeline are made of: ranked call sites and their stacks, totals,
+ * health, bytes over time; grouped by file. Every figure is selected from the views of the database, or
+ * summed over them.
+ *
+ *   command_report.c ─► report_text.c, report_json.c ─► report_loss.c, report_totals.c, callsite_*.c
+ *   command_ranked.c, command_timeline.c ─► selection.c, timeline.c, callsite_*.c
+ *
+ * Functions that load end early on a database error and leave what they have: see database_error.
+ */
+#ifndef VARVE_REPORT_INTERNAL_H
+#define VARVE_REPORT_INTERNAL_H
+
+#include "analysis/analysis_internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- callsite_rank.c: the largest call sites by one of their figures ---- */
+
+enum callsite_rank {
+    CALLSITE_BY_PEAK,      /* bytes live at the peak of the domain */
+    CALLSITE_BY_BYTES,     /* bytes allocated in all */
+    CALLSITE_BY_COUNT,     /* allocations */
+    CALLSITE_BY_LIFETIME,  /* mean lifetime, of those with at least 1 % of the bytes */
+    CALLSITE_BY_TEMPORARY, /* temporary allocations */
+    CALLSITE_BY_LIVE,      /* bytes never freed */
+    CALLSITE_RANK_COUNT,
+};
+
+/* A row of callsite_total; texts are owned by the list, NULL if unknown. */
+struct callsite_row {
+    int64_t id;
+    int64_t allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary;
+    int64_t mean_lifetime_ns; /* -1: none was freed */
+    char *function, *file, *module;
+    int64_t line;
+    bool is_python;
+};
+
+struct callsite_list {
+    struct callsite_row *rows;
+    size_t count;
+    int64_t count_all;                  /* rows that a list without limit would have */
+    int64_t sum_bytes, sum_allocations; /* over all of them, of the figures that the ranking is about */
+};
+
+struct callsite_rank_info {
+    const char *key;   /* in JSON */
+    const char *title; /* in the report */
+};
+
+const struct callsite_rank_info *callsite_rank_info(enum callsite_rank rank);
+/// The two figures that a ranking is about.
+int64_t callsite_rank_bytes(const struct callsite_row *row, enum callsite_rank rank);
+int64_t callsite_rank_allocations(const struct callsite_row *row, enum callsite_rank rank);
+
+void callsite_list_load(struct callsite_list *list, struct database *database, enum callsite_rank rank,
+                        const char *domain, int64_t top);
+/// Blocks of one process that were live at `seq` (never freed: seq < 0), by call site; bytes and allocations
+/// are in the figures of `rank` (CALLSITE_BY_PEAK or CALLSITE_BY_LIVE). Reads the allocations themselves:
+/// takes its time.
+void callsite_list_load_process(struct callsite_list *list, struct database *database,
+                                enum callsite_rank rank, const char *domain, int64_t process_id, int64_t seq,
+                                int64_t top);
+void callsite_list_free(struct callsite_list *list);
+
+/* ---- callsite_stack.c: a call site's frames ---- */
+
+struct stack_frame {
+    int64_t depth, line, pc; /* pc -1: Python */
+    char *function, *file, *module;
+    bool is_python, is_inlined;
+};
+
+struct stack {
+    struct stack_frame *frames; /* innermost first */
+    size_t count;
+};
+
+void stack_load(struct stack *stack, struct database *database, int64_t callsite_id);
+void stack_free(struct stack *stack);
+/// At most `limit` frames that say something: from the call site's own place outwards, without the start-up
+/// code.
+void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit);
+void stack_print_place(FILE *out, const char *indent, const struct stack_frame *frame, size_t times);
+struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
+
+/* ---- callsite_print.c: ranked lists as text, JSON, CSV ---- */
+
+struct callsite_options {
+    int64_t frames; /* per stack; < 0: as suits the format */
+    int64_t stacks; /* how many entries of a list get their stack as text; < 0: all */
+};
+
+/* Call sites whose stack was printed: later lists refer back instead of repeating it. */
+struct callsite_seen {
+    int64_t *ids;
+    size_t count, capacity;
+};
+
+void callsite_seen_free(struct callsite_seen *seen);
+void callsite_list_print(FILE *out, struct database *database, const struct callsite_list *list,
+                         enum callsite_rank rank, const struct callsite_options *options,
+                         struct callsite_seen *seen);
+/// An array; each entry has bytes and allocations of the ranking, or, with_totals, every figure of the call
+/// site.
+struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list,
+                                 enum callsite_rank rank, const struct callsite_options *options,
+                                 bool with_totals);
+void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsite_rank rank,
+                       const char *domain);
+
+/* ---- report_*.c: the parts of `varve report` and `varve info` ---- */
+
+/* Sums over the rings: emitted = stored + lost + uncommitted. */
+struct report_loss {
+    int64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
+    int64_t threads, threads_with_loss;
+    int64_t stat_rows; /* rows of data_loss */
+};
+
+/* A row of total. */
+struct report_total {
+    char *domain;
+    int64_t process_id, pid, device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes,
+        peak_allocations, peak_seq, peak_ns, temporary, failed;
+};
+
+struct report_totals {
+    struct report_total *rows;
+    size_t count;
+};
+
+void report_loss_load(struct report_loss *loss, struct database *database);
+bool report_is_lossless(const struct report_loss *loss);
+/// One line (and a line per kind of loss): what a reader of the figures must know.
+void report_loss_print(FILE *out, struct database *database, const struct report_loss *loss);
+struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss);
+
+/// All processes together: process_id 0. process_id < 0: each process of its own.
+void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id);
+void report_totals_free(struct report_totals *totals);
+struct cJSON *report_total_json(const struct report_total *total);
+int64_t report_duration_ns(struct database *database);
+/// Path, program, duration and extent of the recording.
+void report_header_print(FILE *out, struct database *database, const char *path,
+                         const struct report_loss *loss);
+void report_header_json(struct cJSON *object, struct database *database, const char *path);
+
+struct report_options {
+    int64_t top;
+    struct callsite_options stacks;
+};
+
+void report_text(FILE *out, struct database *database, const char *path,
+                 const struct report_options *options);
+struct cJSON *report_json(struct database *database, const char *path, const struct report_options *options);
+
+/* ---- selection.c: --domain and --pid ---- */
+
+/* What leaks, peak and timeline are asked about. */
+struct selection {
+    const char *domain;
+    int64_t pid;        /* 0: all processes together */
+    int64_t process_id; /* 0: all processes together */
+};
+
+/// Checks the two against the database; a pid that names several process images gives the one with the larger
+/// peak. Errors: VARVE_ERROR_NOT_FOUND, with one line that lists what there is.
+int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
+                   struct varve_message *message);
+/// The row of total that the selection is about; false if there is none (nothing was allocated).
+bool selection_total(const struct selection *selection, struct database *database,
+                     struct report_total *total);
+
+/* ---- timeline.c: bytes over time, in equal steps ---- */
+
+struct timeline_point {
+    int64_t begin_ns, end_ns;
+    int64_t allocated;     /* at the end of the step */
+    int64_t allocated_max; /* within the step */
+    int64_t live;          /* allocations at the end of the step */
+};
+
+struct timeline {
+    struct timeline_point *points;
+    size_t count;
+    int64_t samples; /* rows of the view that went in */
+};
+
+void timeline_load(struct timeline *timeline, struct database *database, const struct selection *selection,
+                   int64_t points);
+void timeline_free(struct timeline *timeline);
+/// A chart of the maxima, `rows` lines high.
+void timeline_chart(FILE *out, const struct timeline *timeline, int rows);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the stack at a hook to a 32-bit call-site number. A stack seen before costs the walk, a hash and one
+ * lookup without a lock; a new one is described, written to the call-site file and only then made visible.
+ * The hard part is where this runs: inside malloc, with any lock of the program or of the dynamic loader
+ * held, in signal handlers and in fork children. So the only lock here is taken with signals blocked, and
+ * nothing that is not ours (the loader, the Python interpreter) is called while it is held.
+ * Called by the hooks; threads: any.
+ */
+#include "trace/callsite_internal.h"
+#include "trace/error.h"
+#include "trace/sites_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define COLD __attribute__((noinline, cold))
+#define SMALL_DEPTH 64U /* stacks up to here need little memory on the program's own stack */
+#define NAME_BYTES 256U
+#define FILE_NAME_BYTES 1024U
+
+enum attached_state { NOT_ATTACHED = 0, ATTACHED, DETACHED };
+
+/* One stack, as it was captured. */
+struct stack {
+    const struct callsite_start *start;
+    uint64_t *pcs;
+    struct python_frame *frames;
+    unsigned native_count;
+    unsigned python_count;
+    unsigned generation; /* of the loaded objects, before the walk */
+};
+
+/*
+ * In a page of its own that reads as zeros in a fork child: a child that has not attached must not use the
+ * tables and the file of its parent. Written by callsite_attach only.
+ */
+struct attachment {
+    _Atomic uint32_t state; /* enum attached_state */
+    uint32_t stacks;
+    uint32_t depth;
+};
+
+static struct attachment *attachment;
+
+/* The call sites of this process image. What is not atomic is guarded by `lock`, see lock_enter. */
+static struct {
+    uint32_t lock;
+    struct callsite_table sites;
+    struct callsite_table codes; /* Python code objects; writers only */
+    uint32_t site_count;
+    uint32_t code_count;
+    _Atomic unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
+    _Atomic bool modules_changed;
+} callsites;
+
+static inline bool is_attached(void)
+{
+    return __builtin_expect(attachment != NULL, 1) &&
+           atomic_load_explicit(&attachment->state, memory_order_acquire) == ATTACHED;
+}
+
+/* Signals are blocked: no handler of this thread can wait for the lock, and nothing cancels its owner. */
+static void lock_enter(void)
+{
+    assert(recorder_foreign_depth > 0);
+    recorder_lock(&callsites.lock);
+}
+
+static void lock_leave(void)
+{
+    recorder_unlock(&callsites.lock);
+}
+
+/* ---- hashing ---- */
+
+static inline uint64_t hash_mix(uint64_t a, uint64_t b)
+{
+    __uint128_t product = (__uint128_t)a * b;
+
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Two independent chains over pairs of words. Source: the mixing step of wyhash (W. Yi, public domain). */
+static inline void hash_words(struct callsite_hash *hash, const uint64_t *words, unsigned count)
+{
+    unsigned i = 0;
+
+    for (; i + 1 < count; i += 2) {
+        hash->low = hash_mix(words[i] ^ UINT64_C(0xa0761d6478bd642f), words[i + 1] ^ hash->low);
+        hash->high = hash_mix(words[i] ^ UINT64_C(0xe7037ed1a0b428db), words[i + 1] ^ hash->high);
+    }
+    if (i < count) {
+        hash->low = hash_mix(words[i] ^ UINT64_C(0x8ebc6af09c88c6e3), hash->low);
+        hash->high = hash_mix(words[i] ^ UINT64_C(0x589965cc75374cc3), hash->high);
+    }
+}
+
+static inline struct callsite_hash hash_stack(const struct stack *stack)
+{
+    const uint64_t sizes =
+        (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
+    struct callsite_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
+
+    hash_words(&hash, stack->pcs, stack->native_count);
+    for (unsigned i = 0; i < stack->python_count; i++) {
+        const struct python_frame *frame = &stack->frames[i];
+        const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
+                                  (uint64_t)frame->instruction << 1 | frame->is_entry};
+
+        hash_words(&hash, words, 4);
+    }
+    hash.low += hash.low == 0; /* 0 marks empty entries */
+    return hash;
+}
+
+static struct callsite_hash hash_code(const struct python_frame *frame)
+{
+    const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
+                              frame->first_line};
+    struct callsite_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
+
+    hash_words(&hash, words, 4);
+    hash.low += hash.low == 0;
+    return hash;
+}
+
+/* ---- loaded objects ---- */
+
+static COLD void modules_replaced(void)
+{
+    native_stack_forget();
+    atomic_fetch_add_explicit(&callsites.generation, 1, memory_order_acq_rel);
+}
+
+/* After dlclose: were objects unloaded that call sites name? */
+static COLD void modules_check(void)
+{
+    const int saved_errno = errno;
+    struct recorder_signals signals;
+
+    recorder_foreign_begin(&signals);
+    if (is_attached() && atomic_exchange_explicit(&callsites.modules_changed, false, memory_order_acq_rel)) {
+        bool replaced = true; /* asking the loader would need its lock: assume the worst */
+
+        if (loaded_object_is_lock_free()) {
+            lock_enter();
+            replaced = modules_scan() > 0;
+            lock_leave();
+        }
+        if (replaced) {
+            modules_replaced();
+        }
+    }
+    recorder_foreign_end(&signals);
+    errno = saved_errno;
+}
+
+/* Writes the object to the file if need be. False if it took the place of another one. */
+static bool module_note(const struct loaded_object *object)
+{
+    struct module_description module;
+    enum module_state state;
+
+    lock_enter();
+    state = module_lookup(object);
+    lock_leave();
+    if (state == MODULE_KNOWN) {
+        return true;
+    }
+    module_describe(object, &module);
+    lock_enter();
+    state = module_lookup(object);
+    if (state != MODULE_KNOWN) {
+        (void)module_write(
+            &module); /* without it the frames keep their addresses; the next site tries again */
+    }
+    lock_leave();
+    return state != MODULE_CHANGED;
+}
+
+static bool stack_note_modules(const struct stack *stack)
+{
+    struct loaded_object object = {0};
+    bool same = true;
+
+    for (unsigned i = 0; i < stack->native_count; i++) {
+        const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
+
+        if ((call < object.start || call >= object.end) && loaded_object_find(call, &object)) {
+            same = module_note(&object) && same;
+        }
+    }
+    return same;
+}
+
+/* ---- Python code ---- */
+
+/* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
+static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
+{
+    struct callsite_hash hash = hash_code(frame);
+    struct sites_code entry = {.first_line = frame->first_line};
+    char name[NAME_BYTES];
+    char file[FILE_NAME_BYTES];
+    uint32_t code;
+
+    if (!python_stack_describe(frame, name, sizeof(name), file, sizeof(file), line)) {
+        *line = 0;
+        return 0;
+    }
+    lock_enter();
+    code = callsite_table_find(&callsites.codes, hash);
+    if (code == 0 && callsite_table_reserve(&callsites.codes) == VARVE_OK) {
+        entry.code = callsites.code_count + 1;
+        entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
+        entry.file_bytes = (uint16_t)strnlen(file, sizeof(file));
+        struct callsite_part parts[] = {
+            {&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
+
+        if (callsite_file_append(SITES_TAG_CODE, parts, 3) == VARVE_OK) {
+            code = ++callsites.code_count;
+            callsite_table_insert(&callsites.codes, hash, code);
+        }
+    }
+    lock_leave();
+    return code;
+}
+
+/*
+ * Turns the Python frames into what the file holds, in their own memory: a described frame is smaller than a
+ * captured one, so the i-th result only covers frames that were used already.
+ */
+static void stack_note_code(struct stack *stack)
+{
+    _Static_assert(sizeof(struct sites_python) <= sizeof(struct python_frame), "results fit their frames");
+
+    for (unsigned i = 0; i < stack->python_count; i++) {
+        struct python_frame frame = stack->frames[i];
+        struct sites_python described = {0};
+
+        described.code = code_note(&frame, &described.line);
+        described.line &= ~SITES_PYTHON_ENTRY;
+        described.line |= frame.is_entry ? SITES_PYTHON_ENTRY : 0;
+        memcpy((char *)stack->frames + i * sizeof(described), &described, sizeof(described));
+    }
+}
+
+/* ---- capture ---- */
+
+/* Under the lock, all that the site refers to is written. */
+static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
+{
+    struct sites_site entry = {.native_count = (uint16_t)stack->native_count,
+                               .python_count = (uint16_t)stack->python_count};
+    struct callsite_part parts[] = {{&entry, sizeof(entry)},
+                                    {stack->pcs, stack->native_count * sizeof(stack->pcs[0])},
+                                    {stack->frames, stack->python_count * sizeof(struct sites_python)}};
+
+    entry.site = callsites.site_count + 1;
+    if (entry.site == 0 || callsite_table_reserve(&callsites.sites) != VARVE_OK ||
+        callsite_file_append(SITES_TAG_SITE, parts, 3) != VARVE_OK) {
+        return 0;
+    }
+    callsites.site_count = entry.site;
+    callsite_table_insert(&callsites.sites, hash, entry.site);
+    return entry.site;
+}
+
+/* A stack that is not in the table. `*again` is set if it must be walked anew, with what is loaded now. */
+static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, bool *again)
+{
+    const int saved_errno = errno;
+    struct recorder_signals signals;
+    uint32_t site = 0;
+
+    *again = false;
+    recorder_foreign_begin(&signals);
+    if (!is_attached()) {
+        site = 0; /* a signal handler forked since the capture began: these tables are the parent's */
+    } else if (!stack_note_modules(stack)) {
+        modules_replaced();
+        *again = true;
+    } else {
+        stack_note_code(stack);
+        lock_enter();
+        site = callsite_table_find(&callsites.sites, hash);
+        if (site == 0) {
+            site = site_add(stack, hash);
+        }
+        lock_leave();
+    }
+    recorder_foreign_end(&signals);
+    errno = saved_errno;
+    return site;
+}
+
+static inline uint32_t site_find(struct stack *stack, bool *again)
+{
+    struct callsite_hash hash = hash_stack(stack);
+    uint32_t site = callsite_table_find(&callsites.sites, hash);
+
+    *again = false;
+    return __builtin_expect(site != 0, 1) ? site : site_note(stack, hash, again);
+}
+
+/* With room for `depth` frames of each kind. */
+static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack *stack, uint32_t stacks,
+                                                                    unsigned depth)
+{
+    uint32_t site = 0;
+    bool again = true;
+
+    for (unsigned attempt = 0; again && attempt < 2; attempt++) {
+        stack->generation = atomic_load_explicit(&callsites.generation, memory_order_acquire);
+        stack->native_count = 0;
+        stack->python_count = 0;
+        if ((stacks & SESSION_STACKS_NATIVE) != 0) {
+            stack->native_count = native_stack_capture(stack->start, stack->pcs, depth);
+        }
+        if ((stacks & SESSION_STACKS_PYTHON) != 0) {
+            stack->python_count = python_stack_capture(stack->frames, depth);
+        }
+        if (stack->native_count + stack->python_count == 0) {
+            return 0;
+        }
+        site = site_find(stack, &again);
+    }
+    return site;
+}
+
+/* The sizes are those of arrays on the program's stack, which may be a small signal stack: no more than
+ * needed. */
+static __attribute__((noinline)) uint32_t capture_native(const struct callsite_start *start, unsigned depth)
+{
+    uint64_t pcs[SMALL_DEPTH];
+    struct stack stack = {.start = start, .pcs = pcs};
+
+    return stack_capture(&stack, SESSION_STACKS_NATIVE, depth);
+}
+
+static __attribute__((noinline)) uint32_t capture_small(const struct callsite_start *start, uint32_t stacks,
+                                                        unsigned depth)
+{
+    uint64_t pcs[SMALL_DEPTH];
+    struct python_frame frames[SMALL_DEPTH];
+    struct stack stack = {.start = start, .pcs = pcs, .frames = frames};
+
+    return stack_capture(&stack, stacks, depth);
+}
+
+static __attribute__((noinline)) uint32_t capture_large(const struct callsite_start *start, uint32_t stacks,
+                                                        unsigned depth)
+{
+    uint64_t pcs[SITES_DEPTH_MAX];
+    struct python_frame frames[SITES_DEPTH_MAX];
+    struct stack stack = {.start = start, .pcs = pcs, .frames = frames};
+
+    return stack_capture(&stack, stacks, depth);
+}
+
+/* The first event of a fork child comes here before anything has attached it. */
+static COLD bool attach_now(void)
+{
+    const int saved_errno = errno;
+    struct recorder_signals signals;
+
+    if (attachment == NULL ||
+        atomic_load_explicit(&attachment->state, memory_order_acquire) == NOT_ATTACHED) {
+        recorder_foreign_begin(&signals);
+        (void)recorder_process_attach();
+        recorder_foreign_end(&signals);
+    }
+    errno = saved_errno;
+    return is_attached();
+}
+
+uint32_t callsite_capture(const struct callsite_start *start)
+{
+    if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
+        return 0;
+    }
+    const struct attachment *now = attachment;
+
+    if (__builtin_expect(atomic_load_explicit(&callsites.modules_changed, memory_order_relaxed), 0)) {
+        modules_check();
+    }
+    if (now->depth > SMALL_DEPTH) {
+        return capture_large(start, now->stacks, now->depth);
+    }
+    if (now->stacks == SESSION_STACKS_NATIVE) {
+        return capture_native(start, now->depth);
+    }
+    return capture_small(start, now->stacks, now->depth);
+}
+
+void callsite_modules_changed(void)
+{
+    atomic_store_explicit(&callsites.modules_changed, true, memory_order_release);
+}
+
+int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
+{
+    int error;
+
+    if (attachment == NULL) {
+        attachment = recorder_map_wiped(sizeof(*attachment));
+        if (attachment == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+    }
+    /* In a fork child no other thread exists, whatever its parent was doing. */
+    callsites.lock = 0;
+    callsite_table_reset(&callsites.sites);
+    callsite_table_reset(&callsites.codes);
+    callsites.site_count = 0;
+    callsites.code_count = 0;
+    modules_forget();
+    attachment->stacks = stacks & SESSION_STACKS_ALL;
+    attachment->depth = depth < SITES_DEPTH_MAX ? depth : SITES_DEPTH_MAX;
+    error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(sites_path);
+    if (error == VARVE_OK && (stacks & SESSION_STACKS_NATIVE) != 0) {
+        native_stack_prepare();
+    }
+    atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
+    return error;
+}

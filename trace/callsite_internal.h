@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * What the files of the call-site half share:
+ *
+ *   callsite.c ─► callsite_table.c   hash to number
+ *       ├───────► callsite_file.c    the call-site file
+ *       └───────► modules.c ─► loaded_object.c (the dynamic loader)
+ *
+ * Lock order: the dynamic loader's lock, then the lock of callsite.c ("writers" below are those that hold
+ * it). loaded_object_find may take the former, so nobody calls it while holding the latter.
+ */
+#ifndef VARVE_CALLSITE_INTERNAL_H
+#define VARVE_CALLSITE_INTERNAL_H
+
+#include "trace/unwind_internal.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- callsite_table.c: hash to number, read without a lock ---- */
+
+struct callsite_hash {
+    uint64_t low; /* never 0 */
+    uint64_t high;
+};
+
+/* All zero is an empty table. Owner: its user, who also orders the writers. */
+struct callsite_table {
+    _Atomic uintptr_t entries; /* pages; the low 12 bits hold the logarithm of the number of entries */
+    uint32_t count;            /* writers only */
+};
+
+/// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.
+uint32_t callsite_table_find(const struct callsite_table *table, struct callsite_hash hash);
+
+/// Make room for one more entry. Returns VARVE_OK or VARVE_ERROR_NO_MEMORY. Threads: writers.
+int callsite_table_reserve(struct callsite_table *table);
+
+/// Store a number for a hash that is not in the table; callsite_table_reserve went before. Threads: writers.
+void callsite_table_insert(struct callsite_table *table, struct callsite_hash hash, uint32_t number);
+
+/// Empty it and give its memory back. Threads: writers, while there are no readers.
+void callsite_table_reset(struct callsite_table *table);
+
+/* ---- callsite_file.c: the file that entries are appended to ---- */
+
+struct callsite_part {
+    const void *data;
+    size_t bytes;
+};
+
+#define CALLSITE_PARTS_MAX 3U
+
+/// Open `path` for appending, forgetting the file before (in a fork child: the parent's).
+/// Returns VARVE_OK or a negative varve_error. Threads: writers.
+int callsite_file_open(const char *path);
+
+/// Append one entry of at most CALLSITE_PARTS_MAX parts, padded: all of it or nothing.
+/// Returns VARVE_OK, VARVE_ERROR_FULL or VARVE_ERROR_IO. Threads: writers.
+int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count);
+
+/* ---- modules.c: loaded objects into the call-site file ---- */
+
+#define MODULE_BUILD_ID_MAX 64U
+#define MODULE_PATH_MAX 1024U
+
+/* What the file is told about one object. */
+struct module_description {
+    struct loaded_object object;
+    uintptr_t build_id_address; /* where it was read, 0 if there is none */
+    uint16_t build_id_bytes;
+    uint16_t path_bytes;
+    unsigned char build_id[MODULE_BUILD_ID_MAX];
+    char path[MODULE_PATH_MAX];
+};
+
+enum module_state {
+    MODULE_KNOWN,
+    MODULE_NEW,
+    MODULE_CHANGED, /* another object used to be at its addresses */
+};
+
+/// Is this object in the file already? Threads: writers.
+enum module_state module_lookup(const struct loaded_object *object);
+
+/// Read what the file needs to know. Threads: any thread with a frame of the object on its stack, so that
+/// nobody can unload it; not while holding the lock.
+void module_describe(const struct loaded_object *object, struct module_description *module);
+
+/// Write what was described, after entries for what it replaces. Returns as callsite_file_append.
+/// Threads: writers.
+int module_write(const struct module_description *module);
+
+/// Forget all of it: a new file begins. Threads: writers.
+void modules_forget(void);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * What the collector's files share: from rings to a database. One thread, the collector's, calls all of it.
+ *
+ *   ring_reader ─► merge (order by time) ─► derive (pair, total) ─► store (SQLite)
+ *                        sites (call sites of each process) ─► symbols at the end ─► store
+ */
+#ifndef VARVE_COLLECT_INTERNAL_H
+#define VARVE_COLLECT_INTERNAL_H
+
+#include "trace/error.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* An event as it is stored: decoded, in global order. 0 in id and callsite means none. */
+struct event {
+    uint64_t seq;  /* 1, 2, … in global order */
+    int64_t ts_ns; /* since the trace began */
+    uint32_t process_id;
+    uint32_t thread_id; /* row of `thread`: number of the ring in the session */
+    int32_t pid;
+    int32_t tid;
+    uint8_t kind;
+    uint8_t cause;
+    uint8_t device;
+    uint8_t flags;
+    uint16_t pool;
+    uint16_t stream;
+    uint32_t callsite; /* row of `callsite`, the same number for equal stacks of all processes */
+    uint64_t dev_seq;
+    uint64_t id; /* heap, mmap: given by derive_event */
+    uint64_t addr;
+    uint64_t size;
+    uint64_t requested;
+    uint64_t arg;
+};
+
+enum domain {
+    DOMAIN_HEAP = 1,   /* malloc and its kin */
+    DOMAIN_MMAP = 2,   /* mmap by the program itself, not by the C library */
+    DOMAIN_DEVICE = 3, /* CUDA API */
+    DOMAIN_BLOCK = 4,  /* blocks of a caching allocator */
+    DOMAIN_LIMIT = 5,
+};
+
+/* ---- event_names.c: tables made from the lists ---- */
+
+struct event_kind_info {
+    const char *name;
+    const char *group;
+    const char *addr, *size, *requested, *arg; /* "" if the kind does not use the field */
+    const char *meaning;
+};
+
+const struct event_kind_info *event_kind_info(unsigned kind); /* NULL if there is no such kind */
+const char *event_cause_text(unsigned cause);                 /* NULL if there is no such cause */
+
+/* ---- derive.c, derive_*.c: what follows from the events in their order ---- */
+
+struct derive;
+struct store;
+
+/// `scratch_path`: a file of the recording directory that holds one fixed-size row per allocation until the
+/// end; created or emptied. Owner of the result: the caller, until derive_close.
+int derive_open(const char *scratch_path, struct derive **derive_out, struct varve_message *message);
+
+/// Take one event in order of seq; completes it: ids and sizes of frees, requested, causes `inherited` and
+/// `unknown_address`, size and callsite of what a free refers to.
+int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
+
+/// True if `event` allocates an address that is still live in its process: then the free that must have come
+/// before it is still to be read from another ring (the clocks of two CPUs were read within ns of each
+/// other), and the merge should let other rings go first for a moment.
+bool derive_is_premature(const struct derive *derive, const struct event *event);
+
+/// A process image ended or was replaced: its live allocations stay recorded as leaks, its index entries go.
+/// `forked_from`: a child inherits what its parent had; frees of that are marked `inherited`.
+void derive_process_start(struct derive *derive, uint32_t process_id, uint32_t forked_from);
+void derive_process_end(struct derive *derive, uint32_t process_id);
+
+/// Allocations seen so far.
+uint64_t derive_allocations(const struct derive *derive);
+
+/// Write allocation, callsite_stat, total_stat, sample into the store.
+int derive_finish(struct derive *derive, struct store *store, struct varve_message *message);
+void derive_close(struct derive *derive);
+
+/// Walk everything and compare the sums; 0 or VARVE_ERROR_CORRUPT with the reason.
+int derive_check(const struct derive *derive, struct varve_message *message);
+
+/* ---- sqlite_writer.c (and sqlite_schema.c, sqlite_vtab.c, sqlite_derive.c): the database ---- */
+
+enum store_mode {
+    STORE_CREATE, /* the file must not exist */
+    STORE_RESUME, /* a recording whose collector died: continue it */
+};
+
+/// Owner of the result: the caller, until store_close. Errors: VARVE_ERROR_BUSY if another collector writes
+/// it.
+int store_open(const char *path, enum store_mode mode, struct store **store_out,
+               struct varve_message *message);
+
+/// Append one event (copied); full batches are inserted at once, inside an open transaction.
+int store_append(struct store *store, const struct event *event, struct varve_message *message);
+
+/// Events appended since the last commit.
+uint64_t store_pending(const struct store *store);
+
+struct store_ring_position {
+    uint32_t thread_id;
+    uint32_t process_id;
+    uint32_t ring;
+    uint64_t tail;       /* ring records stored so far */
+    uint64_t spill_tail; /* spilled records stored so far */
+};
+
+/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing.
+int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
+                 struct varve_message *message);
+
+/* Rows of the small tables; text pointers are borrowed for the call, NULL is SQL NULL. Inside the open
+ * transaction. */
+int store_meta_text(struct store *store, const char *key, const char *value);
+int store_meta_integer(struct store *store, const char *key, int64_t value);
+
+struct store_process {
+    uint32_t id, parent_id;
+    int32_t pid, parent_pid, rank;
+    const char *executable, *command_line, *end_cause, *exec_path;
+    int64_t start_ns, end_ns; /* end_ns < 0: NULL */
+    int exit_status;          /* < 0: NULL */
+};
+
+struct store_thread {
+    uint32_t id, process_id, ring;
+    int32_t pid, tid;
+    const char *name;
+    int64_t start_ns, end_ns; /* end_ns < 0: NULL */
+    uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
+};
+
+int store_process(struct store *store, const struct store_process *row); /* insert or replace */
+int store_thread(struct store *store, const struct store_thread *row);   /* insert or replace */
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value);
+int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
+
+struct store_symbol {
+    const char *function, *file, *module; /* NULL if unknown */
+    uint32_t line;                        /* 0 if unknown */
+    bool is_python, is_inlined;
+};
+
+int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex);
+/// Returns the symbol's row (equal symbols get one row), 0 on failure.
+uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
+int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id);
+int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
+                         int64_t pc); /* pc < 0: NULL */
+
+/// For STORE_RESUME: hand back every stored event in order of seq (to feed derive_event again), the ring
+/// positions, the anchors, the meta values.
+int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
+                     struct varve_message *message);
+int store_each_ring_position(struct store *store,
+                             int (*take)(void *context, const struct store_ring_position *), void *context,
+                             struct varve_message *message);
+int store_each_clock_anchor(struct store *store,
+                            int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
+                            void *context, struct varve_message *message);
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site);
+int store_each_callsite_origin(struct store *store,
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
+                                           uint32_t site),
+                               void *context, struct varve_message *message);
+int store_meta_get_integer(struct store *store, const char *key,
+                           int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
+
+typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
+
+/// Last steps: indexes, ANALYZE, ring_position emptied, meta.complete = 1, WAL folded in,
+/// journal_mode=DELETE: afterwards the database is one file that opens read-only. derive_finish comes before.
+int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message);
+void store_close(struct store *store);
+
+/* ---- sites_reader.c: the call-site files of the processes ---- */
+
+struct sites;
+
+int sites_open(struct sites **sites_out);
+void sites_close(struct sites *sites);
+
+/// Announce the call-site file of a process (it may not exist yet, or never).
+int sites_process(struct sites *sites, uint32_t process_id, const char *path);
+/// Done with the file of a process: reads what is left and closes it.
+void sites_process_end(struct sites *sites, uint32_t process_id);
+
+/// Number of a call site, equal for equal stacks (module, address in the module, Python frames) of all
+/// processes; `local` is varve_record.callsite, 0 gives 0. 0 also for a number that the file does not hold.
+uint32_t sites_global(struct sites *sites, uint32_t process_id, uint32_t local);
+
+/// Before each store_commit: remembers where the call sites numbered since the last one were first seen
+/// (table callsite_origin), so that an interrupted recording can be continued with the same numbers.
+int sites_commit(struct sites *sites, struct store *store);
+/// After all processes of an interrupted recording were announced: takes the numbers from callsite_origin.
+int sites_resume(struct sites *sites, struct store *store, struct varve_message *message);
+/// Write module, symbol, callsite, callsite_frame: symbols are resolved now, with elfutils, in parallel with
+/// nothing. Native and Python frames are merged: each run of interpreter-loop frames stands for its Python
+/// frames.
+int sites_finish(struct sites *sites, struct store *store, store_progress progress, void *context,
+                 struct varve_message *message);
+
+/* ---- symbols.c: address in a module → function, file, line, inlined frames ---- */
+
+struct symbols;
+
+struct symbols_frame {
+    const char *function; /* demangled; NULL if unknown; borrowed for the call */
+    const char *file;
+    uint32_t line;
+    bool is_inlined;
+};
+
+int symbols_open(struct symbols **symbols_out, struct varve_message *message);
+void symbols_close(struct symbols *symbols);
+
+/// Calls `take` for each frame at `address` (of the ELF file), innermost first; at least once. Separate debug
+/// files are found by build id or debuglink under /usr/lib/debug; a file whose build id differs is not used.
+int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
+                    void *context);
+
+/* ---- launch.c: the program under record ---- */
+
+struct launch_check {
+    char path[4096];        /* what will be executed, found along PATH */
+    char interpreter[4096]; /* of a script; "" otherwise */
+};
+
+/// Look at the program before it is started: VARVE_ERROR_NOT_FOUND, VARVE_ERROR_PERMISSION (not executable, a
+/// directory), VARVE_ERROR_UNSUPPORTED (statically linked, other machine, setuid or setgid, file
+/// capabilities), each with one line that says what is wrong and what to do.
+int launch_check(const char *program, struct launch_check *check_out, struct varve_message *message);
+
+struct launch {
+    int32_t pid;
+    int pidfd;
+    int signal_fd; /* SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT of the collector arrive here */
+    bool has_ended;
+    int wait_status;     /* of waitpid, once has_ended */
+    unsigned interrupts; /* SIGINT seen since the program ended */
+};
+
+/// Start `argv` with `preload` put in front of LD_PRELOAD and `session_directory` as VARVE_SESSION; the
+/// collector becomes the subreaper of daemons. The program gets the signal mask and dispositions that the
+/// collector had before. Errors of exec come back here.
+int launch_start(struct launch *launch, char *const argv[], const char *preload,
+                 const char *session_directory, struct varve_message *message);
+
+/// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
+/// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.
+/// `ended` is called for each process reaped. Never blocks.
+void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid, int wait_status),
+                 void *context);
+
+/// Wait until the program has ended, handing signals on meanwhile: for a collector that can't go on. Returns
+/// `error` unchanged. Others that end meanwhile are reaped silently.
+int launch_wait(struct launch *launch, int error);
+
+/// End this process as the program ended: the same exit status, or the same signal (without a core file).
+void launch_exit_like(const struct launch *launch) __attribute__((noreturn));
+
+#endif

@@ -1,0 +1,584 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes and rings come and go. They announce themselves by counters in shared memory (session_internal.h)
+ * and leave in many ways: exit, a signal, exec, a thread's end. Nothing is closed before all that it
+ * published is committed. A number that was taken but has no file yet holds the watermark of the merge back,
+ * for a second at most: its owner may have been killed in between.
+ */
+#include "trace/collector_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ATTACH_PATIENCE_NS UINT64_C(1000000000)
+
+static void lower(uint64_t *bound, uint64_t value)
+{
+    *bound = value < *bound ? value : *bound;
+}
+
+/* A number without a file: hold the merge at the time before it was taken. False: waited long enough. */
+static bool wait_for_file(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
+                          uint64_t *bound)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+
+    if (*seen_ns == 0) {
+        *seen_ns = now_ns;
+        *seen_bound = collector->round_ticks;
+    }
+    if (collector->is_recovering || now_ns - *seen_ns > ATTACH_PATIENCE_NS) {
+        *seen_ns = 0;
+        return false;
+    }
+    lower(bound, *seen_bound);
+    return true;
+}
+
+static struct process_control *map_control(const char *path)
+{
+    struct process_control *control = NULL;
+    struct stat status;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    if (fd < 0) {
+        return NULL;
+    }
+    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)PROCESS_CONTROL_BYTES) {
+        void *memory = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        control = memory == MAP_FAILED ? NULL : memory;
+    }
+    close(fd);
+    if (control != NULL && (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PROCESS_MAGIC ||
+                            control->version != VARVE_TRANSPORT_VERSION)) {
+        munmap(control, PROCESS_CONTROL_BYTES);
+        control = NULL;
+    }
+    return control;
+}
+
+static void mark_ended(struct collector *collector, struct traced_process *process)
+{
+    if (!process->has_ended) {
+        process->has_ended = true;
+        process->end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        collector->processes_alive--;
+    }
+}
+
+/* A new image under the same pid: exec has ended every thread of the old one. */
+static void replace_older(struct collector *collector, const struct traced_process *newer)
+{
+    for (uint32_t i = collector->first_open; i + 1 < newer->id; i++) {
+        struct traced_process *older = collector->processes[i];
+        if (older != NULL && !older->has_ended && older->pid == newer->pid) {
+            older->is_replaced = older->control->start_ticks_proc == newer->control->start_ticks_proc;
+            mark_ended(collector, older);
+        }
+    }
+}
+
+/* It was reaped before it was discovered. */
+static void claim_status(struct collector *collector, struct traced_process *process)
+{
+    for (uint32_t i = 0; i < REAPED_KEPT; i++) {
+        if (collector->reaped[i].pid == process->pid) {
+            process->wait_status = collector->reaped[i].wait_status;
+            collector->reaped[i].pid = 0;
+            mark_ended(collector, process);
+        }
+    }
+}
+
+static int start_process(struct collector *collector, uint32_t id, struct process_control *control)
+{
+    struct traced_process *process = calloc(1, sizeof(*process));
+    char sites[DIRECTORY_PATH_BYTES + 32];
+
+    if (process == NULL) {
+        munmap(control, PROCESS_CONTROL_BYTES);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    process->id = id;
+    process->pid = control->pid;
+    process->is_child = control->parent_pid == (int32_t)getpid();
+    process->control = control;
+    process->wait_status = -1;
+    process->end_ns = -1;
+    process->rings_seen = 1;
+    process->start_ns = collect_clock_ns(&collector->clock, control->start_ticks);
+    process->pidfd = collector->is_recovering ? -1 : (int)syscall(SYS_pidfd_open, control->pid, 0U);
+    collector->processes[id - 1] = process;
+    collector->processes_alive++;
+    if (collector->is_recovering || (process->pidfd < 0 && errno == ESRCH)) {
+        mark_ended(collector, process);
+    }
+    claim_status(collector, process);
+    replace_older(collector, process);
+    derive_process_start(collector->derive, id, control->parent_id);
+    snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, id);
+    return sites_process(collector->sites, id, sites);
+}
+
+static int grow_processes(struct collector *collector, uint32_t count)
+{
+    struct traced_process **grown;
+    uint32_t capacity = collector->process_capacity;
+
+    if (count <= capacity) {
+        return VARVE_OK;
+    }
+    while (capacity < count) {
+        capacity = capacity == 0 ? 64 : capacity * 2;
+    }
+    grown = realloc(collector->processes, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    memset(grown + collector->process_capacity, 0, (capacity - collector->process_capacity) * sizeof(*grown));
+    collector->processes = grown;
+    collector->process_capacity = capacity;
+    return VARVE_OK;
+}
+
+static int discover_processes(struct collector *collector, uint64_t *bound)
+{
+    uint32_t count = __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE);
+    int error = VARVE_OK;
+
+    while (error == VARVE_OK && collector->process_count < count) {
+        uint32_t id = collector->process_count + 1;
+        char path[DIRECTORY_PATH_BYTES + 32];
+        struct process_control *control;
+
+        snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, id);
+        control = map_control(path);
+        if (control == NULL &&
+            wait_for_file(collector, &collector->process_seen_ns, &collector->process_bound, bound)) {
+            break;
+        }
+        error = grow_processes(collector, id);
+        if (error == VARVE_OK) {
+            collector->process_count = id;
+            collector->process_seen_ns = 0;
+            if (control != NULL) {
+                error = start_process(collector, id, control);
+            }
+        } else if (control != NULL) {
+            munmap(control, PROCESS_CONTROL_BYTES);
+        }
+    }
+    return error;
+}
+
+/* A ring of an interrupted recording goes on where the database ends, under the number it has there. */
+static void continue_known(const struct collector *collector, struct ring_reader *reader)
+{
+    for (size_t i = 0; i < collector->known_count; i++) {
+        const struct store_ring_position *known = &collector->known[i];
+        if (known->process_id == reader->process->id && known->ring == reader->index) {
+            reader->thread_id = known->thread_id;
+            reader->read = known->tail;
+            reader->spill_read = known->spill_tail;
+            reader->stored = known->tail + known->spill_tail;
+        }
+    }
+}
+
+static int add_reader(struct collector *collector, struct ring_reader *reader)
+{
+    if (collector->reader_count == collector->reader_capacity) {
+        size_t capacity = collector->reader_capacity == 0 ? 64 : collector->reader_capacity * 2;
+        struct ring_reader **readers = realloc(collector->readers, capacity * sizeof(struct ring_reader *));
+        struct ring_reader **heap;
+
+        if (readers == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        collector->readers = readers;
+        heap = realloc(collector->heap, capacity * sizeof(struct ring_reader *));
+        if (heap == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        collector->heap = heap;
+        collector->reader_capacity = capacity;
+    }
+    continue_known(collector, reader);
+    if (reader->thread_id == 0) {
+        reader->thread_id = ++collector->thread_count;
+    }
+    reader->process->readers++;
+    collector->readers[collector->reader_count++] = reader;
+    return collect_thread_row(collector, reader, -1);
+}
+
+/* `*opened`: whether this ring number is dealt with. */
+static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index,
+                     bool *opened)
+{
+    struct ring_reader *reader;
+    int error = ring_reader_open(&reader, &collector->directory, process, index);
+
+    *opened = error == VARVE_OK;
+    if (error == VARVE_OK) {
+        error = add_reader(collector, reader);
+        if (error == VARVE_ERROR_NO_MEMORY) {
+            ring_reader_close(reader);
+        }
+        return error;
+    }
+    return error == VARVE_ERROR_NO_MEMORY ? error : VARVE_OK;
+}
+
+static int discover_rings(struct collector *collector, struct traced_process *process, uint64_t *bound)
+{
+    uint32_t count = __atomic_load_n(&process->control->ring_count, __ATOMIC_ACQUIRE);
+    bool opened = true;
+    int error = VARVE_OK;
+
+    while (error == VARVE_OK && process->rings_seen < count) {
+        error = open_ring(collector, process, process->rings_seen, &opened);
+        if (error == VARVE_OK && !opened && !process->has_ended &&
+            wait_for_file(collector, &process->attach_seen_ns, &process->attach_bound, bound)) {
+            break;
+        }
+        process->rings_seen++;
+        process->attach_seen_ns = 0;
+    }
+    if (error == VARVE_OK && !process->late_opened &&
+        __atomic_load_n(&process->control->late_created, __ATOMIC_ACQUIRE) != 0) {
+        error = open_ring(collector, process, 0, &opened);
+        process->late_opened = true;
+    }
+    return error;
+}
+
+int collect_processes_discover(struct collector *collector, uint64_t *bound)
+{
+    int error = discover_processes(collector, bound);
+
+    for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed) {
+            error = discover_rings(collector, process, bound);
+            process->saw_end = process->has_ended;
+        }
+    }
+    return error;
+}
+
+/* Field 22 of /proc/pid/stat, 0 if there is no such process or it is a zombie. */
+static uint64_t process_start_ticks(int32_t pid)
+{
+    char path[64];
+    char text[1024];
+    const char *at = NULL;
+    size_t length = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        length = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    text[length] = '\0';
+    at = strrchr(text, ')');
+    if (at == NULL || at[1] == '\0' || at[2] == 'Z' || at[2] == 'X') {
+        return 0;
+    }
+    for (unsigned field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+static bool is_gone(const struct traced_process *process)
+{
+    struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
+
+    if (process->pidfd >= 0) {
+        return poll(&wait, 1, 0) > 0;
+    }
+    return kill(process->pid, 0) != 0 && errno == ESRCH;
+}
+
+void collect_processes_check(struct collector *collector)
+{
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->has_ended && is_gone(process)) {
+            mark_ended(collector, process);
+        }
+    }
+}
+
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status)
+{
+    for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && process->pid == pid && !process->is_replaced && process->wait_status == -1) {
+            process->wait_status = wait_status;
+            mark_ended(collector, process);
+            return;
+        }
+    }
+    collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status};
+}
+
+static const char *end_cause(const struct traced_process *process, int *exit_status)
+{
+    uint32_t state = __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE);
+
+    *exit_status = -1;
+    if (!process->has_ended) {
+        return "running";
+    }
+    if (process->is_replaced) {
+        return "exec";
+    }
+    if (process->wait_status != -1 && WIFSIGNALED(process->wait_status)) {
+        *exit_status = WTERMSIG(process->wait_status);
+        return "signal";
+    }
+    if (process->wait_status != -1 && WIFEXITED(process->wait_status)) {
+        *exit_status = WEXITSTATUS(process->wait_status);
+        return state == PROCESS_STATE_EXECUTING ? "exec" : "exit";
+    }
+    return state == PROCESS_STATE_EXITED ? "exit" : state == PROCESS_STATE_EXECUTING ? "exec" : "gone";
+}
+
+/* Arguments are separated by NUL in the control page; a row shows them separated by blanks. */
+static void join_arguments(const struct process_control *control, char *text, size_t bytes)
+{
+    size_t length = 0;
+
+    for (size_t i = 0; i + 1 < sizeof(control->command_line) && length + 1 < bytes; i++) {
+        char c = control->command_line[i];
+        if (c == '\0' && control->command_line[i + 1] == '\0') {
+            break;
+        }
+        text[length++] = c == '\0' ? ' ' : c;
+    }
+    text[length] = '\0';
+}
+
+int collect_process_row(struct collector *collector, const struct traced_process *process)
+{
+    char command_line[sizeof(process->control->command_line)];
+    char executable[sizeof(process->control->executable)];
+    char exec_path[sizeof(process->control->exec_path)];
+    struct store_process row = {.id = process->id,
+                                .parent_id = process->control->parent_id,
+                                .pid = process->control->pid,
+                                .parent_pid = process->control->parent_pid,
+                                .rank = process->control->rank,
+                                .start_ns = process->start_ns,
+                                .end_ns = process->has_ended ? process->end_ns : -1};
+
+    join_arguments(process->control, command_line, sizeof(command_line));
+    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
+             process->control->executable);
+    snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, process->control->exec_path);
+    row.command_line = command_line;
+    row.executable = executable;
+    row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
+    row.end_cause = end_cause(process, &row.exit_status);
+    return store_process(collector->store, &row);
+}
+
+int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns)
+{
+    const struct ring_header *ring = reader->ring;
+    char name[sizeof(ring->thread_name) + 1];
+    struct store_thread row = {.id = reader->thread_id,
+                               .process_id = reader->process->id,
+                               .ring = reader->index,
+                               .pid = reader->process->control->pid,
+                               .tid = reader->tid,
+                               .end_ns = end_ns};
+    uint64_t completed;
+
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
+    row.name = name;
+    row.start_ns = collect_clock_ns(&collector->clock, ring->created_ticks);
+    row.emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE) + reader->orphans_read;
+    row.stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable;
+    row.spilled = reader->spill_read;
+    row.lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE) + reader->unreadable;
+    row.lost_bytes = ring->lost_bytes;
+    completed = row.stored + row.lost;
+    row.uncommitted = end_ns >= 0 && row.emitted > completed ? row.emitted - completed : 0;
+    return store_thread(collector->store, &row);
+}
+
+static void remove_ring_files(const struct collector *collector, const struct ring_reader *reader)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+
+    snprintf(path, sizeof(path), "%s/p%u.r%u", collector->directory.rings, reader->process->id,
+             reader->index);
+    unlink(path);
+    if (reader->ring->spill_head > 0) {
+        snprintf(path, sizeof(path), "%s/p%u.r%u.spill", collector->directory.path, reader->process->id,
+                 reader->index);
+        unlink(path);
+    }
+}
+
+static void add_to_sums(struct collector *collector, const struct ring_reader *reader)
+{
+    const struct ring_header *ring = reader->ring;
+    uint64_t stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable;
+    uint64_t lost = ring->lost + reader->unreadable;
+    uint64_t emitted = ring->emitted + reader->orphans_read;
+
+    collector->sum.emitted += emitted;
+    collector->sum.stored += stored;
+    collector->sum.spilled += reader->spill_read;
+    collector->sum.unreadable += reader->unreadable;
+    collector->sum.lost += lost;
+    collector->sum.lost_bytes += ring->lost_bytes;
+    collector->sum.uncommitted += emitted > stored + lost ? emitted - stored - lost : 0;
+}
+
+static int retire_reader(struct collector *collector, struct ring_reader *reader)
+{
+    int64_t end_ns = reader->process->has_ended ? reader->process->end_ns
+                                                : collect_clock_ns(&collector->clock, reader->last_ticks);
+    int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
+
+    if (error == VARVE_OK) {
+        add_to_sums(collector, reader);
+        remove_ring_files(collector, reader);
+        reader->process->readers--;
+        ring_reader_close(reader);
+    }
+    return error;
+}
+
+static int close_process(struct collector *collector, struct traced_process *process)
+{
+    char path[DIRECTORY_PATH_BYTES + 32];
+    int error = collect_process_row(collector, process);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    collector->sum.unattached += process->control->unattached;
+    derive_process_end(collector->derive, process->id);
+    sites_process_end(collector->sites, process->id);
+    if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
+        collector->sum.unrecorded++;
+        if (!collector->quiet) {
+            fprintf(stderr,
+                    "varve: process %d executed %.200s, which did not load the recorder (statically linked, "
+                    "setuid, or LD_PRELOAD was removed): its allocations are not recorded\n",
+                    process->pid, process->control->exec_path);
+        }
+    }
+    snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);
+    unlink(path);
+    if (process->pidfd >= 0) {
+        close(process->pidfd);
+        process->pidfd = -1;
+    }
+    munmap(process->control, PROCESS_CONTROL_BYTES);
+    process->control = NULL;
+    process->is_closed = true;
+    return VARVE_OK;
+}
+
+/* How a child of the collector ended arrives by waitpid, a moment after its end shows in the pidfd. */
+static bool can_close(const struct collector *collector, const struct traced_process *process)
+{
+    bool knows_status = !process->is_child || process->is_replaced || process->wait_status != -1;
+
+    return process->has_ended && process->saw_end && process->readers == 0 &&
+           (knows_status || collector->is_recovering);
+}
+
+/* Only what was refreshed after the end was known, taken whole and committed, may go. */
+static bool can_retire(const struct ring_reader *reader)
+{
+    bool is_over = reader->is_retired || (reader->process->has_ended && reader->saw_end);
+
+    return is_over && reader->read == reader->head_seen && reader->spill_read == reader->spill_seen &&
+           reader->orphans_read == reader->orphans_seen &&
+           reader->stored == reader->read + reader->spill_read + reader->orphans_read;
+}
+
+int collect_processes_retire(struct collector *collector)
+{
+    size_t kept = 0;
+    int error = VARVE_OK;
+
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        struct ring_reader *reader = collector->readers[i];
+        if (error == VARVE_OK && can_retire(reader)) {
+            error = retire_reader(collector, reader);
+            if (error == VARVE_OK) {
+                continue;
+            }
+        }
+        collector->readers[kept++] = reader;
+    }
+    collector->reader_count = kept;
+    for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed && can_close(collector, process)) {
+            error = close_process(collector, process);
+        }
+    }
+    while (collector->first_open < collector->process_count &&
+           (collector->processes[collector->first_open] == NULL ||
+            collector->processes[collector->first_open]->is_closed)) {
+        collector->first_open++;
+    }
+    return error;
+}
+
+void collect_processes_close(struct collector *collector)
+{
+    for (uint32_t i = 0; i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && process->control != NULL) {
+            munmap(process->control, PROCESS_CONTROL_BYTES);
+        }
+        if (process != NULL && process->pidfd >= 0) {
+            close(process->pidfd);
+        }
+        free(process);
+    }
+    free(collector->processes);
+    collector->processes = NULL;
+    collector->process_count = 0;
+}
+
+int32_t collect_process_alive(const struct session_directory *directory, uint32_t id)
+{
+    char path[DIRECTORY_PATH_BYTES + 32];
+    struct process_control *control;
+    uint64_t started;
+    int32_t pid;
+
+    snprintf(path, sizeof(path), "%s/p%u", directory->rings, id);
+    control = map_control(path);
+    if (control == NULL) {
+        return 0;
+    }
+    pid = control->pid;
+    started = control->start_ticks_proc;
+    munmap(control, PROCESS_CONTROL_BYTES);
+    return process_start_ticks(pid) == started ? pid : 0;
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The collector: rounds over all rings, commits, the end of a recording. record_run.c drives it while a
+ * program runs, recover.c after its own death. Ring space is handed back only after a commit, so that
+ * whatever dies, each record is either in a ring (or spill) or in the database. A full disk stops the
+ * draining and nothing else: rings fill, producers follow their overflow policy, and the commit is tried
+ * again.
+ */
+#include "trace/collector_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUND_MIN_NS UINT64_C(100000)
+#define CHECK_EVERY_NS UINT64_C(1000000)
+#define ANCHOR_EVERY_NS UINT64_C(200000000)
+#define HEARTBEAT_EVERY_NS UINT64_C(100000000)
+#define COMMIT_EVERY_NS UINT64_C(200000000)
+#define COMMIT_EVENTS UINT64_C(65536)
+
+int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    int error;
+
+    snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
+    error = store_open(path, mode, &collector->store, message);
+    if (error == VARVE_OK) {
+        snprintf(path, sizeof(path), "%s/allocations", collector->directory.path);
+        error = derive_open(path, &collector->derive, message);
+    }
+    if (error == VARVE_OK) {
+        error = sites_open(&collector->sites);
+    }
+    if (error == VARVE_OK) {
+        error = collect_clock_open(&collector->clock,
+                                   (enum varve_clock_kind)collector->directory.control->clock_kind);
+    }
+    return error;
+}
+
+/* Housekeeping that has its own rhythm. */
+static void keep_house(struct collector *collector, uint64_t now_ns)
+{
+    if (now_ns >= collector->next_heartbeat_ns) {
+        collector->next_heartbeat_ns = now_ns + HEARTBEAT_EVERY_NS;
+        __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+    }
+    if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
+        collector->next_anchor_ns = now_ns + ANCHOR_EVERY_NS;
+        collect_clock_anchor(&collector->clock);
+    }
+    if (!collector->is_recovering && now_ns >= collector->next_check_ns) {
+        collector->next_check_ns = now_ns + CHECK_EVERY_NS;
+        collect_processes_check(collector);
+    }
+}
+
+/* The clock of a round may serve as watermark once it is ROUND_MIN_NS old: see merge.c. */
+static void advance_round_ticks(struct collector *collector, uint64_t now_ns)
+{
+    if (collector->candidate_ns != 0 && now_ns - collector->candidate_ns < ROUND_MIN_NS) {
+        return;
+    }
+    collector->round_ticks = collector->candidate_ticks;
+    collector->candidate_ticks = collect_clock_now(&collector->clock);
+    collector->candidate_ns = now_ns;
+}
+
+static bool has_unread(const struct ring_reader *reader)
+{
+    return reader->read < reader->head_seen || reader->spill_read < reader->spill_seen;
+}
+
+/* True if a producer could soon be short of space because its records wait for a commit. */
+static bool refresh_readers(struct collector *collector, uint64_t *bound)
+{
+    bool is_tight = false;
+
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        struct ring_reader *reader = collector->readers[i];
+        ring_reader_refresh(reader);
+        if (!has_unread(reader) && reader->is_in_flight && !reader->saw_end && reader->last_ticks < *bound) {
+            *bound = reader->last_ticks;
+        }
+        is_tight =
+            is_tight || reader->read + reader->spill_read - reader->stored > reader->ring->capacity / 2;
+    }
+    return is_tight;
+}
+
+static bool commit_is_due(const struct collector *collector, bool is_tight, uint64_t now_ns)
+{
+    if (collector->is_store_full) {
+        return now_ns - collector->first_pending_ns > COMMIT_EVERY_NS;
+    }
+    return collector->first_pending_ns != 0 &&
+           (is_tight || store_pending(collector->store) >= COMMIT_EVENTS ||
+            now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
+}
+
+int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
+                    struct varve_message *message)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+    uint64_t bound = UINT64_MAX;
+    bool is_tight;
+    int error;
+
+    *moved_out = 0;
+    keep_house(collector, now_ns);
+    advance_round_ticks(collector, now_ns);
+    error = collect_processes_discover(collector, &bound);
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "cannot follow a process or ring: %s",
+                                 varve_strerror(error));
+    }
+    is_tight = refresh_readers(collector, &bound);
+    collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
+    if (drain) {
+        collector->watermark = UINT64_MAX;
+    }
+    if (!collector->is_store_full) {
+        error = merge_run(collector, moved_out, message);
+        if (error == VARVE_ERROR_FULL) {
+            collector->is_store_full = true;
+        } else if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    if (*moved_out > 0 && collector->first_pending_ns == 0) {
+        collector->first_pending_ns = now_ns;
+    }
+    if (commit_is_due(collector, is_tight, now_ns) || (drain && *moved_out == 0)) {
+        error = collector_commit(collector, message);
+        return error == VARVE_ERROR_FULL && !drain ? VARVE_OK : error;
+    }
+    return collect_processes_retire(collector);
+}
+
+static int store_anchors(struct collector *collector)
+{
+    int error = VARVE_OK;
+
+    while (error == VARVE_OK && collector->clock.stored < collector->clock.count) {
+        const struct clock_anchor *anchor = &collector->clock.anchors[collector->clock.stored];
+        error = store_clock_anchor(collector->store, anchor->ticks, anchor->mono_ns, anchor->real_ns);
+        collector->clock.stored += error == VARVE_OK;
+    }
+    return error;
+}
+
+static size_t gather_positions(const struct collector *collector, struct store_ring_position *positions)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        const struct ring_reader *reader = collector->readers[i];
+        if (reader->read + reader->spill_read + reader->orphans_read != reader->stored) {
+            positions[count++] = (struct store_ring_position){.thread_id = reader->thread_id,
+                                                              .process_id = reader->process->id,
+                                                              .ring = reader->index,
+                                                              .tail = reader->read,
+                                                              .spill_tail = reader->spill_read};
+        }
+    }
+    return count;
+}
+
+int collector_commit(struct collector *collector, struct varve_message *message)
+{
+    struct store_ring_position *positions = calloc(collector->reader_count + 1, sizeof(*positions));
+    size_t count;
+    int error;
+
+    if (positions == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    count = gather_positions(collector, positions);
+    error = sites_commit(collector->sites, collector->store);
+    if (error == VARVE_OK) {
+        error = store_anchors(collector);
+    }
+    if (error == VARVE_OK) {
+        error = store_commit(collector->store, positions, count, message);
+    }
+    free(positions);
+    if (error != VARVE_OK) {
+        collector->is_store_full = error == VARVE_ERROR_FULL;
+        collector->first_pending_ns = collect_monotonic_ns();
+        return error;
+    }
+    collector->is_store_full = false;
+    collector->first_pending_ns = 0;
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        ring_reader_release(collector->readers[i]);
+    }
+    return collect_processes_retire(collector);
+}
+
+/* Processes that still live, or that nobody waited for, get their rows as they are. */
+static int store_open_rows(struct collector *collector)
+{
+    int error = VARVE_OK;
+
+    for (size_t i = 0; error == VARVE_OK && i < collector->reader_count; i++) {
+        error = collect_thread_row(collector, collector->readers[i], (int64_t)collector->newest_ts_ns);
+    }
+    for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
+        if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {
+            error = collect_process_row(collector, collector->processes[i]);
+        }
+    }
+    return error;
+}
+
+static int store_sums(struct collector *collector)
+{
+    const struct {
+        const char *name, *severity;
+        uint64_t value;
+    } rows[] = {
+        {"events_emitted", "info", collector->sum.emitted + collector->sum.unattached},
+        {"events_stored", "info", collector->seq},
+        {"events_spilled", "info", collector->sum.spilled},
+        {"events_uncommitted", "info", collector->sum.uncommitted},
+        {"events_lost", "data_loss", collector->sum.lost},
+        {"bytes_lost", "data_loss", collector->sum.lost_bytes},
+        {"events_unattached", "data_loss", collector->sum.unattached},
+        {"spill_unreadable", "data_loss", collector->sum.unreadable},
+        {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
+        {"processes_running", "data_loss", collector->processes_alive},
+    };
+    int error = VARVE_OK;
+
+    for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
+        error =
+            store_stat(collector->store, rows[i].name, -1, rows[i].severity, "ring", (int64_t)rows[i].value);
+    }
+    return error;
+}
+
+int collector_finish(struct collector *collector, varve_collect_progress progress, void *context,
+                     struct varve_message *message)
+{
+    int error = collector_commit(collector, message);
+
+    if (error == VARVE_OK) {
+        error = store_open_rows(collector);
+    }
+    if (error == VARVE_OK) {
+        error = store_sums(collector);
+    }
+    if (error == VARVE_OK) {
+        error = store_meta_integer(collector->store, "duration_ns", (int64_t)collector->newest_ts_ns);
+    }
+    if (error == VARVE_OK) {
+        error = derive_finish(collector->derive, collector->store, message);
+    }
+    if (error == VARVE_OK) {
+        error = sites_finish(collector->sites, collector->store, progress, context, message);
+    }
+    return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
+}
+
+int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
+                    struct varve_message *message)
+{
+    uint64_t moved;
+    int error;
+
+    do {
+        error = collector_round(collector, true, &moved, message);
+        if (progress != NULL) {
+            progress(context, "draining", collector->seq, 0);
+        }
+    } while (error == VARVE_OK && moved > 0);
+    return error;
+}
+
+int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
+    if (rename(path, database_path) != 0) {
+        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
+                                 strerror(errno));
+    }
+    return VARVE_OK;
+}
+
+void collector_result(const struct collector *collector, struct varve_collect_result *result)
+{
+    result->events = collector->seq;
+    result->lost = collector->sum.lost + collector->sum.unattached;
+    result->uncommitted = collector->sum.uncommitted;
+    result->processes = collector->process_count;
+    result->threads = collector->thread_count;
+    result->allocations = derive_allocations(collector->derive);
+}
+
+void collector_close(struct collector *collector)
+{
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        ring_reader_close(collector->readers[i]);
+    }
+    collect_processes_close(collector);
+    free(collector->known);
+    free(collector->readers);
+    free(collector->heap);
+    if (collector->derive != NULL) {
+        derive_close(collector->derive);
+    }
+    if (collector->sites != NULL) {
+        sites_close(collector->sites);
+    }
+    if (collector->store != NULL) {
+        store_close(collector->store);
+    }
+    collect_clock_close(&collector->clock);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the collector */
+/*
+ * The collector's own state: the recording directory, the clock, the processes and rings it follows.
+ * One thread owns all of it. Data flow of one round (collector.c):
+ *
+ *   discover processes and rings ─► refresh every ring ─► merge what is older than the watermark
+ *   ─► derive ─► store ─► (now and then) commit ─► hand ring space back, retire what ended
+ */
+#ifndef VARVE_COLLECTOR_INTERNAL_H
+#define VARVE_COLLECTOR_INTERNAL_H
+
+#include "trace/collect_internal.h"
+#include "trace/ring_internal.h"
+#include "trace/session_internal.h"
+#include "trace/trace.h"
+
+/* ---- session_directory.c: TRACE.db.d ---- */
+
+#define DIRECTORY_PATH_BYTES 4096U
+
+struct session_directory {
+    char path[DIRECTORY_PATH_BYTES];  /* absolute, TRACE.db.d */
+    char rings[DIRECTORY_PATH_BYTES]; /* where the mapped files are; not a link */
+    int owner_fd;                     /* holds the lock */
+    struct session_control *control;
+};
+
+/// Make the directory, the folder for rings (on tmpfs where there is room) and the session file.
+/// Errors: VARVE_ERROR_BUSY (another collector, or an unfinished recording lies there), PERMISSION, FULL, IO.
+int session_directory_create(struct session_directory *directory, const char *database_path,
+                             const struct session_control *settings, struct varve_message *message);
+
+/// Take over the directory of a dead collector. Errors: NOT_FOUND, FORMAT, VERSION, BUSY.
+int session_directory_adopt(struct session_directory *directory, const char *path,
+                            struct varve_message *message);
+
+/// Remove everything that belongs to the recording; files that are not ours stay and keep the folder.
+void session_directory_remove(struct session_directory *directory);
+/// Let go of it, files stay.
+void session_directory_close(struct session_directory *directory);
+
+/* ---- collect_clock.c: ticks of the workload's clock to ns ---- */
+
+struct clock_anchor {
+    uint64_t ticks;
+    int64_t mono_ns;
+    int64_t real_ns;
+};
+
+struct collect_clock {
+    enum varve_clock_kind kind;
+    int64_t origin_mono_ns; /* ts_ns counts from here */
+    double ns_per_tick;     /* of the newest anchors, for what lies after the last one */
+    struct clock_anchor *anchors;
+    size_t count, capacity;
+    size_t stored;    /* anchors already in the database */
+    size_t last_used; /* hint for the search */
+    double slope;     /* of the segment after anchors[last_used] */
+};
+
+/// Which clock a session on this machine should use.
+enum varve_clock_kind collect_clock_choose(void);
+int collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind);
+void collect_clock_close(struct collect_clock *clock);
+uint64_t collect_clock_now(const struct collect_clock *clock);
+/// Take an anchor now (the narrowest bracket of several tries), or add one read from a database.
+int collect_clock_anchor(struct collect_clock *clock);
+int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *anchor);
+/// ns since the origin; grows with ticks.
+int64_t collect_clock_ns(struct collect_clock *clock, uint64_t ticks);
+uint64_t collect_clock_ticks_of(const struct collect_clock *clock, int64_t ns);
+
+/* ---- ring_reader.c: the consumer's end of one ring ---- */
+
+struct traced_process;
+
+struct ring_reader {
+    struct traced_process *process;
+    struct ring_header *ring;
+    uint64_t ring_bytes;
+    uint32_t index;
+    uint32_t thread_id;
+    int32_t tid;
+    uint64_t read;                  /* ring records taken by the merge */
+    uint64_t spill_read;            /* spilled records taken */
+    uint64_t stored;                /* read + spill_read at the last commit */
+    uint64_t head_seen, spill_seen; /* published, as of the last refresh */
+    uint64_t last_ticks;            /* of the last record taken */
+    uint64_t key;                   /* merge.c: when the next record is due */
+    bool is_held_back;              /* merge.c: its next record waited for another ring once */
+    bool is_in_flight;              /* a record was being written at the last refresh */
+    bool is_retired;                /* the producer said that nothing follows */
+    bool saw_end;                   /* the last refresh came after the process had ended */
+    uint32_t orphans_seen,
+        orphans_read;            /* records of signal handlers, put aside when their thread was killed */
+    int spill_fd;                /* -1: not open */
+    uint64_t unreadable;         /* spilled records whose file is gone */
+    struct varve_record *buffer; /* spill records [buffer_from, buffer_to) */
+    uint64_t buffer_from, buffer_to;
+};
+
+int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
+                     struct traced_process *process, uint32_t index);
+void ring_reader_close(struct ring_reader *reader);
+/// Look at what the producer has published by now.
+void ring_reader_refresh(struct ring_reader *reader);
+/// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.
+const struct varve_record *ring_reader_peek(struct ring_reader *reader,
+                                            const struct session_directory *directory);
+void ring_reader_pop(struct ring_reader *reader);
+/// Hand the space of everything taken back to the producer: after the commit, never before.
+void ring_reader_release(struct ring_reader *reader);
+int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message);
+
+/* ---- collect_process.c: processes and their rings come and go ---- */
+
+struct traced_process {
+    uint32_t id;
+    int32_t pid;
+    struct process_control *control; /* NULL once closed */
+    int pidfd;                       /* -1: not to be had */
+    uint32_t rings_seen;             /* ring numbers below were opened or given up */
+    bool late_opened;
+    bool has_ended;   /* no thread of it can emit any more */
+    bool is_replaced; /* by exec: another image runs under its pid */
+    bool saw_end;     /* its rings were counted after it had ended */
+    bool is_child;    /* of the collector: waitpid will tell how it ended */
+    bool is_closed;   /* all its rings are retired, its row is final */
+    uint32_t readers; /* open ones */
+    int64_t start_ns, end_ns;
+    int wait_status;         /* -1 if not known */
+    uint64_t attach_seen_ns; /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
+    uint64_t attach_bound;   /* no record of that ring is older than this, ticks */
+};
+
+/* A process that waitpid told of before its control page was seen. */
+struct reaped {
+    int32_t pid;
+    int wait_status;
+};
+
+#define REAPED_KEPT 256U
+
+/* ---- collector.c ---- */
+
+struct collector {
+    struct session_directory directory;
+    struct collect_clock clock;
+    struct derive *derive;
+    struct sites *sites;
+    struct store *store;
+    struct traced_process **processes; /* [id - 1], NULL: not (or never) opened */
+    uint32_t process_count, process_capacity;
+    uint32_t processes_alive;          /* opened and not ended */
+    uint32_t first_open;               /* processes before this one are closed */
+    struct store_ring_position *known; /* rings of an interrupted recording: where the database ends */
+    size_t known_count;
+    struct ring_reader **readers;
+    size_t reader_count, reader_capacity;
+    struct ring_reader **heap; /* merge.c; capacity as readers */
+    size_t heap_count;
+    uint32_t thread_count; /* rings ever opened */
+    uint64_t seq;
+    uint64_t watermark;   /* of the present round */
+    uint64_t round_ticks; /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
+    uint64_t candidate_ticks, candidate_ns; /* the next round_ticks, once it is old enough */
+    uint64_t next_heartbeat_ns;
+    struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
+    uint32_t reaped_count;
+    uint64_t process_seen_ns; /* like traced_process.attach_seen_ns, for process numbers */
+    uint64_t process_bound;
+    uint64_t first_pending_ns; /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
+    uint64_t next_check_ns, next_anchor_ns;
+    struct {
+        uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
+            unrecorded;
+    } sum;
+    uint64_t newest_ts_ns; /* of merged events */
+    bool is_store_full;
+    bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
+    bool quiet;
+};
+
+/// Open the database, the derivation and the clock for collector->directory.
+int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message);
+
+/// One pass over everything; `*moved_out` = events merged. With `drain` the watermark is ignored.
+int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
+                    struct varve_message *message);
+int collector_commit(struct collector *collector, struct varve_message *message);
+/// Rounds without a watermark until nothing moves: every producer is dead or told to stop.
+int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
+                    struct varve_message *message);
+/// Write what ends a recording: thread and process rows, derived tables, symbols, indexes.
+int collector_finish(struct collector *collector, varve_collect_progress progress, void *context,
+                     struct varve_message *message);
+/// Move the finished database to its place.
+int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message);
+void collector_close(struct collector *collector);
+void collector_result(const struct collector *collector, struct varve_collect_result *result);
+uint64_t collect_monotonic_ns(void);
+
+/* ---- collect_process.c, again ---- */
+
+int collect_processes_discover(struct collector *collector, uint64_t *bound);
+void collect_processes_check(struct collector *collector);
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status);
+/// After a commit: close the rings that ended and the processes all of whose rings did.
+int collect_processes_retire(struct collector *collector);
+/// The pid of the process image with this number if it still runs, else 0.
+int32_t collect_process_alive(const struct session_directory *directory, uint32_t id);
+void collect_processes_close(struct collector *collector);
+int collect_process_row(struct collector *collector, const struct traced_process *process);
+int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
+
+/* ---- merge.c: rings into one order ---- */
+
+/// Take every record older than collector->watermark, oldest first.
+int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Error codes of all of varve: 0 is success, failures are negative. One list gives the enum, the names and
+ * the texts, so that they cannot drift. Where a reason helps, a function also fills a caller-owned
+ * `struct varve_message`. Part of trace.h: other folders include trace/trace.h.
+ */
+#ifndef VARVE_TRACE_ERROR_H
+#define VARVE_TRACE_ERROR_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VARVE_ERROR_LIST(X)                          \
+    X(1, INVALID, "invalid argument")                \
+    X(2, NO_MEMORY, "out of memory")                 \
+    X(3, IO, "input or output failed")               \
+    X(4, NOT_FOUND, "no such file or object")        \
+    X(5, PERMISSION, "permission denied")            \
+    X(6, FORMAT, "not in the expected format")       \
+    X(7, VERSION, "written by a newer version")      \
+    X(8, BUSY, "in use by another process")          \
+    X(9, FULL, "no space left")                      \
+    X(10, UNSUPPORTED, "not supported here")         \
+    X(11, DATABASE, "the database reports an error") \
+    X(12, LOST, "data was lost")                     \
+    X(13, CORRUPT, "an invariant does not hold")
+
+enum varve_error {
+    VARVE_OK = 0,
+#define VARVE_ERROR_ENUM(number, name, text) VARVE_ERROR_##name = -(number),
+    VARVE_ERROR_LIST(VARVE_ERROR_ENUM)
+#undef VARVE_ERROR_ENUM
+};
+
+/// The reason of a failure, one line without a newline. Owner: the caller, on its stack.
+struct varve_message {
+    char text[512];
+};
+
+/// Text of an error code; never NULL, static storage. Threads: any.
+const char *varve_strerror(int error);
+
+/// Format a reason into `message` (NULL is allowed: the reason is dropped) and return `error`.
+/// Threads: any. Never allocates.
+int varve_message_set(struct varve_message *message, int error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vocabulary of events: one list from which the enum, the names, the field descriptions, the SQL views
+ * and (later) the LTTng tracepoints are generated. Part of trace.h.
+ *
+ * X(code, NAME, name, group, addr, size, requested, arg, meaning)
+ *   code       stable number, stored in records and databases: never reuse or renumber
+ *   addr…arg   what the record's fields of that name hold, "" if unused; sizes in bytes
+ * A new kind is one line here (and its derivation, if it feeds a derived table). Codes stay below
+ * VARVE_KIND_LIMIT, because every ring counts losses per kind.
+ */
+#ifndef VARVE_TRACE_EVENT_LIST_H
+#define VARVE_TRACE_EVENT_LIST_H
+
+#define VARVE_KIND_LIMIT 64
+
+/* clang-format off */
+#define VARVE_EVENT_LIST(X) \
+    X( 1, ALLOC,            alloc,            allocator, "block address", "rounded size", "requested size", "segment id in bits 0-31, size of the free block it was cut from in bits 32-63 (units of 512 bytes)", "a block was handed out; cause says where it came from") \
+    X( 2, FREE_REQUESTED,   free_requested,   allocator, "block address", "rounded size", "requested size", "segment id", "the program gave a block back; it may still be in use by other streams") \
+    X( 3, FREE_COMPLETED,   free_completed,   allocator, "block address", "rounded size", "requested size", "segment id", "a block became reusable") \
+    X( 4, SPLIT,            split,            allocator, "address of the front part", "size of the front part", "size of the remainder", "segment id", "a free block was cut in two") \
+    X( 5, MERGE,            merge,            allocator, "address of the survivor", "size of the survivor afterwards", "size of the absorbed block", "address of the absorbed block", "a free block absorbed one neighbour; cause tells the side") \
+    X( 6, SEGMENT_ALLOC,    segment_alloc,    allocator, "segment address", "segment size", "size asked for", "segment id", "memory was obtained from the device") \
+    X( 7, SEGMENT_FREE,     segment_free,     allocator, "segment address", "segment size", "", "segment id", "memory was given back to the device; cause tells why") \
+    X( 8, SEGMENT_MAP,      segment_map,      allocator, "first address mapped", "bytes mapped", "", "segment id", "an expandable segment grew") \
+    X( 9, SEGMENT_UNMAP,    segment_unmap,    allocator, "first address unmapped", "bytes unmapped", "", "segment id", "an expandable segment shrank") \
+    X(10, RECORD_STREAM,    record_stream,    allocator, "block address", "rounded size", "", "stream that uses the block", "a block was marked as used by another stream") \
+    X(11, OOM_RETRY,        oom_retry,        allocator, "", "bytes asked for", "bytes freed by this stage", "outcome: 1 if the request succeeded afterwards", "one stage of the out-of-memory chain; cause names the stage") \
+    X(12, OOM,              oom,              allocator, "", "bytes asked for", "bytes allocated", "bytes reserved", "the request failed after the whole chain") \
+    X(13, EMPTY_CACHE,      empty_cache,      allocator, "", "bytes released", "", "segments released", "the program asked to release unused segments") \
+    X(14, CONFIG,           config,           allocator, "", "", "", "option number", "a setting took effect") \
+    X(15, MARK_BEGIN,       mark_begin,       allocator, "", "", "", "name id", "a named phase of the program began") \
+    X(16, MARK_END,         mark_end,         allocator, "", "", "", "name id", "a named phase of the program ended") \
+    X(17, STORAGE_CREATE,   storage_create,   storage,   "data address", "bytes", "elements", "element type", "a storage was created") \
+    X(18, STORAGE_DESTROY,  storage_destroy,  storage,   "data address", "bytes", "", "", "a storage was destroyed") \
+    X(19, VIEW,             view,             storage,   "data address", "bytes", "", "id of the base storage", "a view of a storage was made") \
+    X(20, COPY,             copy,             storage,   "destination", "bytes", "", "source address", "bytes were copied between storages") \
+    X(21, CAST,             cast,             storage,   "destination", "bytes", "", "source address", "elements were converted to another type") \
+    X(22, TRANSFER,         transfer,         storage,   "destination", "bytes", "", "source address", "bytes were moved between devices") \
+    X(23, SHARE,            share,            storage,   "data address", "bytes", "", "handle", "a storage was shared with another process") \
+    X(24, MAP,              map,              storage,   "data address", "bytes", "", "file offset", "a storage was mapped from a file") \
+    X(25, LEAK,             leak,             storage,   "data address", "bytes", "", "age in ns", "a storage was found leaked") \
+    X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator ran") \
+    X(27, EVICT,            evict,            remat,     "data address", "bytes", "", "score", "a storage was evicted; cause tells why") \
+    X(28, REMAT,            remat,            remat,     "data address", "bytes", "recursion depth", "cost in ns", "a storage was computed again") \
+    X(29, PIN,              pin,              remat,     "data address", "bytes", "", "", "a storage was protected from eviction") \
+    X(30, UNPIN,            unpin,            remat,     "data address", "bytes", "", "", "a storage may be evicted again") \
+    X(31, BUDGET,           budget,           remat,     "", "budget", "", "", "the memory budget changed") \
+    X(32, HEAP_ALLOC,       heap_alloc,       heap,      "address returned, 0 if it failed", "bytes asked for", "the same, filled by the collector", "alignment asked for, else 0", "malloc and its kin; cause names the function") \
+    X(33, HEAP_FREE,        heap_free,        heap,      "address", "bytes of the allocation", "", "", "free; with cause realloc: a realloc call is about to give the block up") \
+    X(34, HEAP_REALLOC,     heap_realloc,     heap,      "address returned", "bytes asked for", "the same, filled by the collector", "old address", "a realloc call ended; flag failed: the old block is still valid") \
+    X(35, MMAP,             mmap,             heap,      "first address", "bytes, whole pages", "bytes asked for", "protection in bits 0-31, flags in bits 32-63", "the program mapped memory; cause names the function") \
+    X(36, MUNMAP,           munmap,           heap,      "first address", "bytes, whole pages", "", "", "the program unmapped memory; cause names the function") \
+    X(37, DEV_ALLOC,        dev_alloc,        device,    "device address", "bytes", "", "error code of the call", "device memory from the CUDA API") \
+    X(38, DEV_FREE,         dev_free,         device,    "device address", "bytes", "", "error code of the call", "device memory given back") \
+    X(39, DEV_ALLOC_ASYNC,  dev_alloc_async,  device,    "device address", "bytes", "", "error code of the call", "stream-ordered device allocation") \
+    X(40, DEV_FREE_ASYNC,   dev_free_async,   device,    "device address", "bytes", "", "error code of the call", "stream-ordered device free") \
+    X(41, VMM_RESERVE,      vmm_reserve,      device,    "first virtual address", "bytes", "", "", "virtual addresses were reserved") \
+    X(42, VMM_CREATE,       vmm_create,       device,    "", "bytes", "", "handle", "physical memory was created") \
+    X(43, VMM_MAP,          vmm_map,          device,    "first virtual address", "bytes", "", "handle", "physical memory was mapped") \
+    X(44, VMM_UNMAP,        vmm_unmap,        device,    "first virtual address", "bytes", "", "", "physical memory was unmapped") \
+    X(45, VMM_RELEASE,      vmm_release,      device,    "", "bytes", "", "handle", "physical memory was released") \
+    X(46, VMM_ADDRESS_FREE, vmm_address_free, device,    "first virtual address", "bytes", "", "", "virtual addresses were given back") \
+    X(47, DEV_OOM,          dev_oom,          device,    "", "bytes asked for", "", "error code of the call", "a device allocation failed") \
+    X(48, DEV_POOL,         dev_pool,         device,    "pool", "bytes", "release threshold", "operation", "a driver memory pool changed") \
+    X(49, PROCESS_START,    process_start,    process,   "", "", "", "parent process id", "a process allocated for the first time") \
+    X(50, PROCESS_EXIT,     process_exit,     process,   "", "", "", "", "a process reached its exit handlers") \
+    X(51, THREAD_START,     thread_start,     process,   "", "", "", "", "a thread recorded for the first time") \
+    X(52, MODULE,           module,           process,   "load address", "bytes mapped", "", "module number in the process", "an executable or library was mapped") \
+    X(53, LOST,             lost,             process,   "", "bytes of the lost allocations", "", "number of lost events", "events of this thread were dropped before this one")
+/* clang-format on */
+
+/*
+ * Why or how an event happened. One numbering for all kinds, so that the views need one table.
+ * X(code, NAME, text)
+ */
+/* clang-format off */
+#define VARVE_CAUSE_LIST(X) \
+    X( 0, NONE,              "") \
+    X( 1, CACHE,             "cache") \
+    X( 2, NEW_SEGMENT,       "new_segment") \
+    X( 3, AFTER_CALLBACKS,   "after_callbacks") \
+    X( 4, AFTER_GC,          "after_gc") \
+    X( 5, AFTER_RELEASE,     "after_release") \
+    X( 6, AFTER_RETRY,       "after_retry") \
+    X( 7, EMPTY_CACHE,       "empty_cache") \
+    X( 8, RETRY,             "retry") \
+    X( 9, RELEASE_AVAILABLE, "release_available") \
+    X(10, GC,                "gc") \
+    X(11, POOL_DESTROYED,    "pool_destroyed") \
+    X(12, CALLBACKS,         "callbacks") \
+    X(13, RELEASE_CACHED,    "release_cached") \
+    X(14, PREVIOUS,          "previous") \
+    X(15, NEXT,              "next") \
+    X(16, MALLOC,            "malloc") \
+    X(17, CALLOC,            "calloc") \
+    X(18, REALLOC,           "realloc") \
+    X(19, REALLOCARRAY,      "reallocarray") \
+    X(20, POSIX_MEMALIGN,    "posix_memalign") \
+    X(21, ALIGNED_ALLOC,     "aligned_alloc") \
+    X(22, MEMALIGN,          "memalign") \
+    X(23, VALLOC,            "valloc") \
+    X(24, PVALLOC,           "pvalloc") \
+    X(25, FREE,              "free") \
+    X(26, MMAP,              "mmap") \
+    X(27, MUNMAP,            "munmap") \
+    X(28, MREMAP,            "mremap") \
+    X(29, INHERITED,         "inherited") \
+    X(30, UNKNOWN_ADDRESS,   "unknown_address") \
+    X(31, REMAINDER,         "remainder") \
+    X(32, OVERMAPPED,        "overmapped")
+/* clang-format on */
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory for the calls that arrive while the real allocator is still being looked up: dlsym may allocate (an
+ * error message, a new thread's table), and that call ends in our own malloc. A static pool serves these few;
+ * it is never given back, and free and realloc recognise its addresses.
+ */
+#include "trace/heap_internal.h"
+
+#include <string.h>
+
+#define POOL_BYTES 16384U
+
+static _Alignas(64) char pool[POOL_BYTES];
+static size_t pool_used; /* bytes; atomic */
+
+void *heap_bootstrap_alloc(size_t alignment, size_t bytes)
+{
+    size_t need;
+    size_t start;
+
+    alignment = alignment < 16 ? 16 : alignment;
+    if (alignment > POOL_BYTES || bytes > POOL_BYTES) {
+        return NULL;
+    }
+    need = ((bytes + 15) & ~(size_t)15) + 16 + alignment;
+    start = __atomic_fetch_add(&pool_used, need, __ATOMIC_RELAXED);
+    if (start + need > POOL_BYTES) {
+        return NULL;
+    }
+    start = (start + 16 + alignment - 1) & ~(alignment - 1);
+    memcpy(pool + start - sizeof(size_t), &bytes, sizeof(size_t));
+    return pool + start;
+}
+
+bool heap_bootstrap_owns(const void *memory)
+{
+    return (const char *)memory >= pool && (const char *)memory < pool + POOL_BYTES;
+}
+
+size_t heap_bootstrap_size(const void *memory)
+{
+    size_t bytes;
+
+    memcpy(&bytes, (const char *)memory - sizeof(size_t), sizeof(size_t));
+    return bytes;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the preload library */
+/*
+ * What the files of the heap recorder share: the real functions behind our hooks, and the pool that serves
+ * allocations while these are being looked up.
+ */
+#ifndef VARVE_HEAP_INTERNAL_H
+#define VARVE_HEAP_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* X(name, result, parameters): required ones are in every C library; the others may be missing (NULL). */
+#define HEAP_REQUIRED_LIST(X)                               \
+    X(malloc, void *, (size_t))                             \
+    X(free, void, (void *))                                 \
+    X(calloc, void *, (size_t, size_t))                     \
+    X(realloc, void *, (void *, size_t))                    \
+    X(posix_memalign, int, (void **, size_t, size_t))       \
+    X(aligned_alloc, void *, (size_t, size_t))              \
+    X(mmap, void *, (void *, size_t, int, int, int, off_t)) \
+    X(munmap, int, (void *, size_t))
+
+#define HEAP_OPTIONAL_LIST(X)                                     \
+    X(reallocarray, void *, (void *, size_t, size_t))             \
+    X(memalign, void *, (size_t, size_t))                         \
+    X(valloc, void *, (size_t))                                   \
+    X(pvalloc, void *, (size_t))                                  \
+    X(mremap, void *, (void *, size_t, size_t, int, ...))         \
+    X(dlclose, int, (void *))                                     \
+    X(_exit, void, (int))                                         \
+    X(execve, int, (const char *, char *const *, char *const *))  \
+    X(execv, int, (const char *, char *const *))                  \
+    X(execvp, int, (const char *, char *const *))                 \
+    X(execvpe, int, (const char *, char *const *, char *const *)) \
+    X(fexecve, int, (int, char *const *, char *const *))
+
+struct heap_real {
+#define HEAP_REAL_FIELD(name, result, parameters) result(*name) parameters;
+    HEAP_REQUIRED_LIST(HEAP_REAL_FIELD)
+    HEAP_OPTIONAL_LIST(HEAP_REAL_FIELD)
+#undef HEAP_REAL_FIELD
+};
+
+/* ---- heap_real.c ---- */
+
+extern struct heap_real heap_real;
+
+enum heap_state {
+    HEAP_STATE_NEW = 0,
+    HEAP_STATE_FINDING = 1, /* this or another thread looks the real functions up */
+    HEAP_STATE_OFF = 2,     /* found; nothing is recorded */
+    HEAP_STATE_ON = 3,
+};
+
+/* Read by every hook without a lock; grows only. */
+extern uint32_t heap_state;
+
+/* Nonzero if call sites are wanted; set before heap_state becomes ON. */
+extern uint32_t heap_with_stacks;
+
+/// True once heap_real can be called. False only during the lookup itself: serve the call from the bootstrap
+/// pool.
+bool heap_ready(void);
+
+/* ---- heap_bootstrap.c ---- */
+
+void *heap_bootstrap_alloc(size_t alignment, size_t bytes); /* zeroed; NULL when the pool is used up */
+bool heap_bootstrap_owns(const void *memory);
+size_t heap_bootstrap_size(const void *memory);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The heap recorder: the malloc family of an unmodified program, interposed by LD_PRELOAD. Two rules keep the
+ * order of events true to the order of ownership: a free is written before the real free, an allocation after
+ * the real call has returned. realloc is both: its old block is given up (heap_free, cause realloc) before
+ * the call and its result told after it. Each hook first asks whether anything is recorded at all; off costs
+ * one load and one branch.
+ */
+#include "trace/heap_hooks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* malloc.h would declare these with attributes that differ between C libraries. */
+void *reallocarray(void *memory, size_t count, size_t size);
+void *memalign(size_t alignment, size_t size);
+void *valloc(size_t size);
+void *pvalloc(size_t size);
+
+static size_t product(size_t count, size_t size)
+{
+    size_t bytes;
+
+    return __builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes;
+}
+
+static inline void note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                              const struct callsite_start *start)
+{
+    struct varve_record record = {0};
+    unsigned flags = memory == NULL ? VARVE_FLAG_FAILED : 0;
+
+    record.addr = (uintptr_t)memory;
+    record.size = size;
+    record.arg = alignment;
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, flags);
+    record.callsite = hook_callsite(start);
+    record.cause = (uint8_t)cause;
+    varve_emit(&record);
+}
+
+static inline void note_free(void *memory, enum varve_cause cause)
+{
+    struct varve_record record = {0};
+
+    record.addr = (uintptr_t)memory;
+    record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_FREE, 0);
+    record.cause = (uint8_t)cause;
+    varve_emit(&record);
+}
+
+HOOK void *malloc(size_t size)
+{
+    struct callsite_start start;
+    void *memory;
+
+    if (!hook_can_call()) {
+        return heap_bootstrap_alloc(16, size);
+    }
+    if (!hook_records()) {
+        return heap_real.malloc(size);
+    }
+    memory = heap_real.malloc(size);
+    HOOK_START(start);
+    note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
+    return memory;
+}
+
+HOOK void free(void *memory)
+{
+    if (memory == NULL || heap_bootstrap_owns(memory) || !hook_can_call()) {
+        return;
+    }
+    if (hook_records()) {
+        note_free(memory, VARVE_CAUSE_FREE);
+    }
+    heap_real.free(memory);
+}
+
+HOOK void *calloc(size_t count, size_t size)
+{
+    struct callsite_start start;
+    void *memory;
+
+    if (!hook_can_call()) {
+        return heap_bootstrap_alloc(16, product(count, size));
+    }
+    memory = heap_real.calloc(count, size);
+    if (hook_records()) {
+        HOOK_START(start);
+        note_alloc(memory, product(count, size), 0, VARVE_CAUSE_CALLOC, &start);
+    }
+    return memory;
+}
+
+static void *bootstrap_realloc(void *old, size_t size)
+{
+    size_t keep = heap_bootstrap_size(old);
+    void *memory = hook_can_call() ? malloc(size) : heap_bootstrap_alloc(16, size);
+
+    if (memory != NULL) {
+        memcpy(memory, old, keep < size ? keep : size);
+    }
+    return memory;
+}
+
+/* What realloc and reallocarray have in common; `count` is 1 for the former. */
+static inline void *recorded_realloc(void *old, size_t count, size_t size, enum varve_cause cause,
+                                     const struct callsite_start *start)
+{
+    size_t bytes = product(count, size);
+    struct varve_record record = {0};
+    void *memory;
+    bool has_failed;
+
+    if (old == NULL) {
+        memory = cause == VARVE_CAUSE_REALLOC ? heap_real.realloc(NULL, size)
+                                              : heap_real.reallocarray(NULL, count, size);
+        note_alloc(memory, bytes, 0, cause, start);
+        return memory;
+    }
+    note_free(old, VARVE_CAUSE_REALLOC);
+    memory = cause == VARVE_CAUSE_REALLOC ? heap_real.realloc(old, size)
+                                          : heap_real.reallocarray(old, count, size);
+    has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
+    record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
+    record.size = bytes;
+    record.arg = (uintptr_t)old;
+    record.dev_seq_kind_flags =
+        varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
+    record.callsite = hook_callsite(start);
+    record.cause = (uint8_t)cause;
+    varve_emit(&record);
+    return memory;
+}
+
+HOOK void *realloc(void *old, size_t size)
+{
+    struct callsite_start start;
+
+    if (heap_bootstrap_owns(old)) {
+        return bootstrap_realloc(old, size);
+    }
+    if (!hook_can_call()) {
+        return heap_bootstrap_alloc(16, size); /* of NULL: nothing else can exist yet */
+    }
+    if (!hook_records()) {
+        return heap_real.realloc(old, size);
+    }
+    HOOK_START(start);
+    return recorded_realloc(old, 1, size, VARVE_CAUSE_REALLOC, &start);
+}
+
+HOOK void *reallocarray(void *old, size_t count, size_t size)
+{
+    struct callsite_start start;
+
+    if (heap_bootstrap_owns(old) || !hook_can_call() || heap_real.reallocarray == NULL) {
+        if (product(count, size) == SIZE_MAX) {
+            errno = ENOMEM;
+            return NULL;
+        }
+        return realloc(old, count * size);
+    }
+    if (!hook_records()) {
+        return heap_real.reallocarray(old, count, size);
+    }
+    HOOK_START(start);
+    return recorded_realloc(old, count, size, VARVE_CAUSE_REALLOCARRAY, &start);
+}
+
+HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
+{
+    struct callsite_start start;
+    int failed;
+
+    if (!hook_can_call()) {
+        *memory_out = heap_bootstrap_alloc(alignment, size);
+        return *memory_out != NULL ? 0 : ENOMEM;
+    }
+    failed = heap_real.posix_memalign(memory_out, alignment, size);
+    if (hook_records()) {
+        HOOK_START(start);
+        note_alloc(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, &start);
+    }
+    return failed;
+}
+
+HOOK void *aligned_alloc(size_t alignment, size_t size)
+{
+    struct callsite_start start;
+    void *memory;
+
+    if (!hook_can_call()) {
+        return heap_bootstrap_alloc(alignment, size);
+    }
+    memory = heap_real.aligned_alloc(alignment, size);
+    if (hook_records()) {
+        HOOK_START(start);
+        note_alloc(memory, size, alignment, VARVE_CAUSE_ALIGNED_ALLOC, &start);
+    }
+    return memory;
+}
+
+HOOK void *memalign(size_t alignment, size_t size)
+{
+    struct callsite_start start;
+    void *memory;
+
+    if (!hook_can_call() || heap_real.memalign == NULL) {
+        return heap_bootstrap_alloc(alignment, size);
+    }
+    memory = heap_real.memalign(alignment, size);
+    if (hook_records()) {
+        HOOK_START(start);
+        note_alloc(memory, size, alignment, VARVE_CAUSE_MEMALIGN, &start);
+    }
+    return memory;
+}
+
+HOOK void *valloc(size_t size)
+{
+    struct callsite_start start;
+    void *memory;
+
+    if (!hook_can_call() || heap_real.valloc == NULL) {
+        return heap_bootstrap_alloc(4096, size);
+    }
+    memory = heap_real.valloc(size);
+    if (hook_records()) {
+        HOOK_START(start);
+        note_alloc(memory, size, hook_page_bytes(), VARVE_CAUSE_VALLOC, &start);
+    }
+    return memory;
+}
+
+HOOK void *pvalloc(size_t size)
+{
+    struct callsite_start start;
+    void *memory;
+
+    if (!hook_can_call() || heap_real.pvalloc == NULL) {
+        return heap_bootstrap_alloc(4096, size);
+    }
+    memory = heap_real.pvalloc(size);
+    if (hook_records()) {
+        HOOK_START(start);
+        note_alloc(memory, size, hook_page_bytes(), VARVE_CAUSE_PVALLOC, &start);
+    }
+    return memory;
+}

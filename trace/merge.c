@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All rings into one order. Records of one ring keep their order; rings are merged by time, through a binary
+ * heap of their next records. Two things make the order exact rather than probable:
+ *
+ * Watermark. A record may be merged only if no older one can still appear. A producer stores `emitted` before
+ * it reads the clock, so a ring that shows no unfinished event cannot bring a record older than the moment
+ * at which that store would have been visible. The collector uses the clock of the round BEFORE the present
+ * one: at least 100 microseconds, in which any store that precedes the clock read has left its CPU.
+ *
+ * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
+ * ns the wrong way round, since the CPU may read the clock early. An allocation of an address that is still
+ * live is therefore held back until the other rings have had HOLD_BACK_NS more; the free is found there.
+ */
+#include "trace/collector_internal.h"
+
+#define HOLD_BACK_NS 20000
+
+static void sift_down(struct collector *collector, size_t at)
+{
+    struct ring_reader **heap = collector->heap;
+    struct ring_reader *reader = heap[at];
+
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= collector->heap_count) {
+            break;
+        }
+        if (child + 1 < collector->heap_count && heap[child + 1]->key < heap[child]->key) {
+            child++;
+        }
+        if (reader->key <= heap[child]->key) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = reader;
+}
+
+/* The next key of a reader, or false if it has no record. */
+static bool load_key(struct collector *collector, struct ring_reader *reader, uint64_t hold_back)
+{
+    const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+
+    if (record == NULL) {
+        return false;
+    }
+    reader->key = record->ticks + (reader->is_held_back ? hold_back : 0);
+    return true;
+}
+
+static void build(struct collector *collector, uint64_t hold_back)
+{
+    collector->heap_count = 0;
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        if (load_key(collector, collector->readers[i], hold_back)) {
+            collector->heap[collector->heap_count++] = collector->readers[i];
+        }
+    }
+    for (size_t i = collector->heap_count / 2; i-- > 0;) {
+        sift_down(collector, i);
+    }
+}
+
+static void decode(struct collector *collector, const struct ring_reader *reader,
+                   const struct varve_record *record, struct event *event)
+{
+    event->seq = collector->seq + 1;
+    event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
+    event->process_id = reader->process->id;
+    event->thread_id = reader->thread_id;
+    event->pid = reader->process->control->pid;
+    event->tid = reader->tid;
+    event->kind = (uint8_t)varve_record_kind(record);
+    event->cause = record->cause;
+    event->device = record->device;
+    event->flags = (uint8_t)varve_record_flags(record);
+    event->pool = record->pool;
+    event->stream = (uint16_t)varve_record_stream(record);
+    event->callsite = sites_global(collector->sites, reader->process->id, record->callsite);
+    event->dev_seq = varve_record_dev_seq(record);
+    event->id = varve_record_id(record);
+    event->addr = record->addr;
+    event->size = record->size;
+    event->requested = record->requested;
+    event->arg = record->arg;
+}
+
+/* Derive and store one event. VARVE_ERROR_FULL by the store: the event was taken, the disk is full. */
+static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
+                struct varve_message *message)
+{
+    int error = derive_event(collector->derive, event, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = store_append(collector->store, event, message);
+    if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
+        return error;
+    }
+    collector->seq++;
+    if (event->ts_ns >= 0 && (uint64_t)event->ts_ns > collector->newest_ts_ns) {
+        collector->newest_ts_ns = (uint64_t)event->ts_ns;
+    }
+    reader->last_ticks = ring_reader_peek(reader, &collector->directory)->ticks;
+    reader->is_held_back = false;
+    ring_reader_pop(reader);
+    return error;
+}
+
+/* Take from the reader on top of the heap while it is the oldest. */
+static int take_run(struct collector *collector, uint64_t until, uint64_t hold_back, uint64_t *moved,
+                    struct varve_message *message)
+{
+    struct ring_reader *reader = collector->heap[0];
+    bool is_alone = collector->reader_count == 1;
+    struct event event;
+
+    do {
+        const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+
+        decode(collector, reader, record, &event);
+        if (!reader->is_held_back && !is_alone && derive_is_premature(collector->derive, &event)) {
+            reader->is_held_back = true;
+        } else {
+            int error = take(collector, reader, &event, message);
+            if (error != VARVE_OK) {
+                return error;
+            }
+            (*moved)++;
+        }
+        if (!load_key(collector, reader, hold_back)) {
+            if (reader->is_in_flight && !reader->saw_end && reader->last_ticks < collector->watermark) {
+                collector->watermark = reader->last_ticks; /* what it is writing may be as old as that */
+            }
+            collector->heap[0] = collector->heap[--collector->heap_count];
+            break;
+        }
+    } while (reader->key <= until);
+    return VARVE_OK;
+}
+
+int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message)
+{
+    uint64_t hold_back = collect_clock_ticks_of(&collector->clock, HOLD_BACK_NS);
+    int error = VARVE_OK;
+
+    *moved_out = 0;
+    build(collector, hold_back);
+    while (error == VARVE_OK && collector->heap_count > 0 &&
+           collector->heap[0]->key <= collector->watermark) {
+        uint64_t until = collector->watermark;
+
+        for (size_t child = 1; child < 3 && child < collector->heap_count; child++) {
+            until = collector->heap[child]->key < until ? collector->heap[child]->key : until;
+        }
+        error = take_run(collector, until, hold_back, moved_out, message);
+        if (collector->heap_count > 0) {
+            sift_down(collector, 0);
+        }
+    }
+    return error;
+}

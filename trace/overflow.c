@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens when a ring is full. The thread may hold any lock of the program, so nothing here waits
+ * without bound. Ladder of `spill` (the default): spill into the thread's own file; if that fails, wait for
+ * room up to a second; then drop and count, and write one `lost` event when there is room again. `block`
+ * waits for the collector first, and spills when it is gone or too slow; `drop` drops at once.
+ *
+ * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on), and
+ * from there to the file by one write per 1024 records. The file is opened anew for each write: a descriptor
+ * that is kept could be closed by the program and its number reused for a file of its own.
+ */
+#include "trace/recorder_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096U
+#define PATIENCE_NS UINT64_C(1000000000)       /* of a thread whose spill fails */
+#define COLLECTOR_GONE_NS UINT64_C(3000000000) /* without a heartbeat */
+#define NAP_NS 50000L
+#define PATIENCE_OVER UINT64_MAX
+
+static uint64_t monotonic_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+static void nap(void)
+{
+    struct timespec time = {0, NAP_NS};
+
+    syscall(SYS_nanosleep, &time, NULL); /* not nanosleep(3), which is a cancellation point */
+}
+
+static bool collector_is_gone(const struct session_control *session, uint64_t now_ns)
+{
+    return __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_CLOSED ||
+           now_ns > __atomic_load_n(&session->heartbeat_ns, __ATOMIC_ACQUIRE) + COLLECTOR_GONE_NS;
+}
+
+static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
+{
+    while (count > 0) {
+        ssize_t written = pwrite(fd, bytes, count, offset);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return false;
+        }
+        bytes += written;
+        count -= (size_t)written;
+        offset += written;
+    }
+    return true;
+}
+
+/* Positions in the file are positions in the spill, so a write that was cut short is simply repeated. */
+static bool spill_flush(struct ring_header *ring)
+{
+    char path[PATH_BYTES];
+    uint64_t from = ring->spill_flushed;
+    struct recorder_signals saved;
+    bool done;
+    int fd;
+
+    assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
+    recorder_format(path, sizeof(path), "%s/p%u.r%u.spill", recorder_directory(), ring->process_id,
+                    ring->ring_index);
+    recorder_signals_block(&saved); /* what handlers emit meanwhile would have to be put aside */
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    done = fd >= 0 &&
+           write_all(fd, (const char *)ring_staging(ring), RING_STAGING_RECORDS * sizeof(struct varve_record),
+                     (off_t)(from * sizeof(struct varve_record)));
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (done) {
+        __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
+    }
+    recorder_signals_restore(&saved);
+    return done;
+}
+
+static bool spill_put(struct recorder_thread *thread, const struct varve_record *record)
+{
+    struct ring_header *ring = thread->ring;
+    uint64_t head = ring->spill_head;
+
+    if (head - ring->spill_flushed == RING_STAGING_RECORDS && !spill_flush(ring)) {
+        return false;
+    }
+    ring_staging(ring)[head % RING_STAGING_RECORDS] = *record;
+    __atomic_store_n(&ring->spill_head, head + 1, __ATOMIC_RELEASE);
+    thread->is_spilling = true;
+    return true;
+}
+
+/* True if the consumer has taken the whole spill: only then may the ring be used again (ring_internal.h). */
+static bool spill_is_drained(const struct ring_header *ring)
+{
+    return __atomic_load_n(&ring->spill_tail, __ATOMIC_ACQUIRE) == ring->spill_head;
+}
+
+static bool put_once(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
+{
+    if (thread->is_spilling && spill_is_drained(thread->ring)) {
+        thread->is_spilling = false;
+    }
+    if (!thread->is_spilling && recorder_ring_space(thread) > 0) {
+        recorder_ring_commit(thread, record);
+        return true;
+    }
+    if (thread->is_spilling) {
+        thread->producer.limit = 0; /* every event takes this road until the spill is drained */
+    }
+    return may_spill && spill_put(thread, record);
+}
+
+static void drop(struct recorder_thread *thread, const struct varve_record *record)
+{
+    struct ring_header *ring = thread->ring;
+
+    ring->lost_by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
+    ring->lost_bytes += record->size;
+    __atomic_store_n(&ring->lost, ring->lost + 1, __ATOMIC_RELEASE);
+    thread->lost_open++;
+    thread->lost_open_bytes += record->size;
+}
+
+/* The gap is told in the stream itself, in front of the first event after it. */
+static void tell_loss(struct recorder_thread *thread, bool may_spill)
+{
+    struct varve_record told = {0};
+
+    told.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, 0);
+    told.ticks = varve_clock_ticks();
+    told.arg = thread->lost_open;
+    told.size = thread->lost_open_bytes;
+    thread->producer.emitted++;
+    __atomic_store_n(&thread->producer.line->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+    if (put_once(thread, &told, may_spill)) {
+        thread->lost_open = 0;
+        thread->lost_open_bytes = 0;
+    } else {
+        thread->producer.emitted--;
+        __atomic_store_n(&thread->producer.line->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+    }
+}
+
+static bool put_after_loss(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
+{
+    if (thread->lost_open > 0) {
+        tell_loss(thread, may_spill);
+        if (thread->lost_open > 0) {
+            return false;
+        }
+    }
+    return put_once(thread, record, may_spill);
+}
+
+/* Wait for the collector, at most until `deadline_ns`. False: gave up. */
+static bool put_waiting(struct recorder_thread *thread, const struct varve_record *record, bool may_spill,
+                        uint64_t deadline_ns)
+{
+    const struct session_control *session = recorder_session();
+    uint64_t now_ns = monotonic_ns();
+
+    while (now_ns < deadline_ns && !collector_is_gone(session, now_ns)) {
+        nap();
+        if (put_after_loss(thread, record, may_spill)) {
+            return true;
+        }
+        now_ns = monotonic_ns();
+    }
+    return false;
+}
+
+static void put_blocking(struct recorder_thread *thread, const struct varve_record *record)
+{
+    uint64_t deadline_ns = monotonic_ns() + recorder_session()->block_timeout_ns;
+
+    /* once in the spill, later records must follow there until it is drained */
+    if (put_after_loss(thread, record, thread->is_spilling) ||
+        put_waiting(thread, record, false, deadline_ns)) {
+        return;
+    }
+    if (!put_after_loss(thread, record, true)) {
+        drop(thread, record);
+    }
+}
+
+static void put_spilling(struct recorder_thread *thread, const struct varve_record *record)
+{
+    if (put_after_loss(thread, record, true)) {
+        thread->patience_ns = 0;
+        return;
+    }
+    if (thread->patience_ns == 0) {
+        thread->patience_ns = monotonic_ns() + PATIENCE_NS;
+    }
+    if (thread->patience_ns != PATIENCE_OVER) {
+        if (put_waiting(thread, record, true, thread->patience_ns)) {
+            thread->patience_ns = 0;
+            return;
+        }
+        thread->patience_ns = PATIENCE_OVER; /* from now on drop at once, until something fits again */
+    }
+    drop(thread, record);
+}
+
+void overflow_put(struct recorder_thread *thread, const struct varve_record *record)
+{
+    switch (recorder_session()->overflow) {
+    case SESSION_OVERFLOW_BLOCK:
+        put_blocking(thread, record);
+        break;
+    case SESSION_OVERFLOW_DROP:
+        if (!put_after_loss(thread, record, false)) {
+            drop(thread, record);
+        }
+        break;
+    default:
+        put_spilling(thread, record);
+        break;
+    }
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Python frames of the calling thread, from inside malloc. A hook runs in the middle of anything the
+ * interpreter does: while it makes a frame, inside the garbage collector, without the GIL, before and after
+ * its life. So nothing here allocates, changes a reference count or calls more of the C API than the two
+ * functions which return a pointer; frames are read as python_layout.c describes, and only by the thread that
+ * holds the GIL, because nobody else changes them then. The hard part is to be sure: that the thread holds
+ * the GIL (thread_state), and that the layout is right (verified on the first frames, python_verify.c). A
+ * signal handler that allocates may come while the interpreter links a frame, and see stale pointers; that
+ * stack may then be wrong or short, but python_readable comes before every step. callsite.c calls this.
+ */
+#include "trace/python_internal.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
+#define REFUSE_AFTER 64U        /* stacks that did not verify */
+#define NAME_MAX_BYTES 1024U
+#define STEPS_MAX 4096U /* frames shown and not shown: a ring of stale ones ends */
+
+enum interpreter_phase {
+    INTERPRETER_ABSENT,
+    INTERPRETER_SEARCHING,
+    INTERPRETER_UNVERIFIED,
+    INTERPRETER_TRUSTED,
+    INTERPRETER_REFUSED,
+};
+
+/*
+ * What dlsym found. Static because a process has one interpreter runtime; written by the thread that moves
+ * the phase from ABSENT to SEARCHING, read by all once the phase is later than that.
+ */
+static struct {
+    const struct python_layout *layout;
+    struct python_types types;
+    void *(*current_state)(
+        void);                /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    void *(*own_state)(void); /* of this thread, whether it holds the GIL or not */
+} interpreter;
+
+static _Atomic int phase;
+static _Atomic int searcher; /* process id: a fork child does not wait for a thread that it has not */
+static _Atomic unsigned modules_generation = 1;
+static _Atomic unsigned searched_generation;
+static _Atomic unsigned frames_verified;
+static _Atomic unsigned stacks_refused;
+
+/* Reading the thread state may allocate (lazy binding, thread-local storage): that call's stack is not taken.
+ */
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool capturing;
+
+/* The last thread state found to be another thread's, so that it costs a system call only once. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) const void *foreign_state;
+
+void python_stack_modules_changed(void)
+{
+    atomic_fetch_add_explicit(&modules_generation, 1, memory_order_release);
+}
+
+/* ---- finding the interpreter ---- */
+
+static int note_libpython(struct dl_phdr_info *info, size_t bytes, void *name)
+{
+    (void)bytes;
+    const char *slash = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    if (slash == NULL || strncmp(slash, "/libpython3.", strlen("/libpython3.")) != 0 ||
+        strlen(info->dlpi_name) >= NAME_MAX_BYTES)
+        return 0;
+    memcpy(name, info->dlpi_name, strlen(info->dlpi_name) + 1);
+    return 1;
+}
+
+/* Py_GetVersion of the program or of a library in its global scope, else of a libpython loaded with
+ * RTLD_LOCAL. */
+static const char *(*interpreter_version(void **handle))(void)
+{
+    char name[NAME_MAX_BYTES];
+    void *library = NULL;
+    /* NODELETE, since its functions are called from now on: this library stays. */
+    if (dl_iterate_phdr(note_libpython, name) != 0)
+        library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    const char *(*version)(void) = NULL;
+    *handle = RTLD_DEFAULT;
+    *(void **)&version = dlsym(RTLD_DEFAULT, "Py_GetVersion");
+    if (version == NULL && library != NULL) {
+        *handle = library;
+        *(void **)&version = dlsym(library, "Py_GetVersion");
+    }
+    return version;
+}
+
+static bool interpreter_find(void)
+{
+    void *handle = NULL;
+    const char *(*version)(void) = interpreter_version(&handle);
+    if (version == NULL)
+        return false;
+    interpreter.layout = python_layout_find(version());
+    interpreter.types.code = dlsym(handle, "PyCode_Type");
+    interpreter.types.frame = dlsym(handle, "PyFrame_Type");
+    interpreter.types.unicode = dlsym(handle, "PyUnicode_Type");
+    interpreter.types.bytes = dlsym(handle, "PyBytes_Type");
+    *(void **)&interpreter.own_state = dlsym(handle, "PyGILState_GetThisThreadState");
+    void *current = dlsym(handle, "PyThreadState_GetUnchecked");
+    if (current == NULL)
+        current = dlsym(handle, "_PyThreadState_UncheckedGet");
+    *(void **)&interpreter.current_state = current;
+    return true;
+}
+
+static bool interpreter_is_complete(void)
+{
+    return interpreter.layout != NULL && interpreter.types.code != NULL && interpreter.types.frame != NULL &&
+           interpreter.types.unicode != NULL && interpreter.types.bytes != NULL &&
+           interpreter.current_state != NULL && interpreter.own_state != NULL;
+}
+
+/* Looks once for each set of loaded objects. Returns the phase afterwards. */
+static int interpreter_search(void)
+{
+    unsigned generation = atomic_load_explicit(&modules_generation, memory_order_acquire);
+    if (atomic_load_explicit(&searched_generation, memory_order_relaxed) == generation)
+        return INTERPRETER_ABSENT;
+    int expected = INTERPRETER_ABSENT;
+    if (!atomic_compare_exchange_strong(&phase, &expected, INTERPRETER_SEARCHING))
+        return expected;
+    atomic_store(&searcher, getpid());
+    struct recorder_signals saved;
+    recorder_foreign_begin(&saved);
+    int found = INTERPRETER_ABSENT;
+    if (interpreter_find())
+        found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
+    /* The text of a failed dlsym is on the heap: fetch and drop it here, where it is not recorded. */
+    (void)dlerror();
+    (void)dlerror();
+    recorder_foreign_end(&saved);
+    atomic_store_explicit(&searched_generation, generation, memory_order_relaxed);
+    atomic_store_explicit(&phase, found, memory_order_release);
+    return found;
+}
+
+static int interpreter_phase_now(void)
+{
+    int now = atomic_load_explicit(&phase, memory_order_acquire);
+    if (now == INTERPRETER_SEARCHING && atomic_load(&searcher) != getpid()) {
+        atomic_compare_exchange_strong(&phase, &now, INTERPRETER_ABSENT);
+        now = INTERPRETER_ABSENT;
+    }
+    return now == INTERPRETER_ABSENT ? interpreter_search() : now;
+}
+
+/* ---- whose frames ---- */
+
+/*
+ * The thread state of this thread if it holds the GIL, else NULL. Up to 3.11 the current state is one
+ * variable of the process: equal to this thread's own, it can't change under us. Another state may still be
+ * ours, that of a subinterpreter; if it is not, it may vanish any moment, hence the careful read.
+ */
+static const char *thread_state(void)
+{
+    const char *current = interpreter.current_state();
+    if (current == NULL || interpreter.layout->state_per_thread)
+        return current;
+    const char *own = interpreter.own_state();
+    if (own == current || own == NULL)
+        return own;
+    if (current == foreign_state)
+        return NULL;
+    unsigned long thread;
+    if (python_memory_copy(&thread, current + interpreter.layout->state_thread, sizeof(thread)) &&
+        thread == (unsigned long)pthread_self())
+        return current;
+    foreign_state = current;
+    return NULL;
+}
+
+/* ---- walking ---- */
+
+static void frame_set(struct python_frame *frame, const struct python_layout *layout, const char *code,
+                      int64_t instruction)
+{
+    frame->code = code;
+    frame->name = python_pointer(code, layout->code_name);
+    frame->filename = python_pointer(code, layout->code_filename);
+    frame->instruction = (uint32_t)instruction;
+    frame->first_line = (uint32_t)python_int(code, layout->code_first_line);
+    frame->is_entry = layout->frames_are_objects;
+}
+
+/* 3.9 and 3.10: a chain of frame objects, each with an interpreter loop of its own. */
+static unsigned walk_objects(const char *at, struct python_frame *frames, unsigned max)
+{
+    const struct python_layout *layout = interpreter.layout;
+    unsigned count = 0;
+    for (; count < max && python_readable(at, layout->frame_bytes); count++) {
+        const char *code = python_pointer(at, layout->frame_code);
+        if (!python_readable(code, layout->code_bytes) ||
+            python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code)
+            break;
+        int64_t last = python_int(at, layout->frame_instruction);
+        frame_set(&frames[count], layout, code, last < 0 ? -1 : last * layout->lasti_unit);
+        at = python_pointer(at, layout->frame_previous);
+    }
+    return count;
+}
+
+/*
+ * 3.11 and later. A frame is left out until its function has begun (cells, generator objects are made before,
+ * and the interpreter itself does not show it); so are the frames on the C stack of 3.12, which mark where a
+ * loop was entered.
+ */
+static unsigned walk_frames(const char *at, struct python_frame *frames, unsigned max)
+{
+    const struct python_layout *layout = interpreter.layout;
+    struct python_frame *last = NULL;
+    unsigned count = 0;
+    unsigned steps = STEPS_MAX;
+    for (; python_readable(at, layout->frame_bytes) && steps > 0;
+         steps--, at = python_pointer(at, layout->frame_previous)) {
+        uint8_t owner = (uint8_t)at[layout->frame_owner];
+        if (owner == PYTHON_OWNER_CSTACK) {
+            if (last != NULL)
+                last->is_entry = true;
+            last = NULL;
+            continue;
+        }
+        const char *code = python_pointer(at, layout->frame_code);
+        if (!python_readable(code, layout->code_bytes) ||
+            python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code)
+            break;
+        int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
+        if (owner != PYTHON_OWNER_GENERATOR &&
+            offset < 2 * (int64_t)python_int(code, layout->code_first_traceable))
+            continue;
+        if (count == max)
+            break;
+        last = &frames[count++];
+        frame_set(last, layout, code, offset);
+        if (layout->has_entry_flag)
+            last->is_entry = at[layout->frame_entry] != 0;
+    }
+    return count;
+}
+
+/* True if the stack below `state` may be walked: the layout is trusted, or this very stack is verified. */
+static bool stack_is_safe(const char *state, int now)
+{
+    if (now == INTERPRETER_TRUSTED)
+        return true;
+    unsigned looked_at = 0;
+    switch (python_verify_stack(interpreter.layout, &interpreter.types, state, &looked_at)) {
+    case PYTHON_VERDICT_NO_FRAMES:
+        return false;
+    case PYTHON_VERDICT_BAD:
+        if (atomic_fetch_add_explicit(&stacks_refused, 1, memory_order_relaxed) + 1 == REFUSE_AFTER)
+            atomic_compare_exchange_strong(&phase, &now, INTERPRETER_REFUSED);
+        return false;
+    case PYTHON_VERDICT_GOOD:
+        break;
+    }
+    unsigned before = atomic_fetch_add_explicit(&frames_verified, looked_at, memory_order_relaxed);
+    if (before + looked_at >= TRUST_AFTER_FRAMES)
+        atomic_compare_exchange_strong(&phase, &now, INTERPRETER_TRUSTED);
+    return true;
+}
+
+static unsigned capture(struct python_frame *frames, unsigned max)
+{
+    int now = interpreter_phase_now();
+    if (now != INTERPRETER_TRUSTED && now != INTERPRETER_UNVERIFIED)
+        return 0;
+    const struct python_layout *layout = interpreter.layout;
+    const char *state = thread_state();
+    if (state == NULL || !stack_is_safe(state, now))
+        return 0;
+    const char *at = python_pointer(state, layout->state_frame);
+    if (layout->has_cframe)
+        at = python_readable(at, 16) ? python_pointer(at, layout->cframe_frame) : NULL;
+    return layout->frames_are_objects ? walk_objects(at, frames, max) : walk_frames(at, frames, max);
+}
+
+unsigned python_stack_capture(struct python_frame *frames, unsigned max)
+{
+    if (capturing || max == 0)
+        return 0;
+    capturing = true;
+    unsigned count = capture(frames, max);
+    capturing = false;
+    return count;
+}
+
+/* ---- names and lines ---- */
+
+bool python_stack_describe(const struct python_frame *frame, char *name, size_t name_bytes, char *file,
+                           size_t file_bytes, uint32_t *line)
+{
+    const struct python_layout *layout = interpreter.layout;
+    const char *code = frame->code;
+    *line = 0;
+    if (layout == NULL || !python_readable(code, layout->code_bytes) ||
+        python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code ||
+        !python_text_copy(layout, &interpreter.types, frame->name, name, name_bytes) ||
+        !python_text_copy(layout, &interpreter.types, frame->filename, file, file_bytes))
+        return false;
+    const char *table = python_pointer(code, layout->code_lines);
+    if (!python_readable(table, PYTHON_BYTES_DATA) ||
+        python_pointer(table, PYTHON_OB_TYPE) != interpreter.types.bytes)
+        return false;
+    int64_t table_bytes = python_size(table, PYTHON_OB_SIZE);
+    if (table_bytes < 0 || table_bytes > PYTHON_LENGTH_MAX ||
+        !python_memory_probe(table, PYTHON_BYTES_DATA + (size_t)table_bytes))
+        return false;
+    *line = python_line_find(layout->lines, (const uint8_t *)table + PYTHON_BYTES_DATA, (size_t)table_bytes,
+                             (int32_t)frame->first_line, (int32_t)frame->instruction);
+    return true;
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve record`, without its command line: make the recording directory, start the program, collect until
+ * the last recorded process has ended, finish the database and put it in its place. The database grows inside
+ * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
+ */
+#include "trace/collector_internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAP_MIN_NS 200000L
+#define NAP_MAX_NS 5000000L
+#define PROGRESS_EVERY_NS UINT64_C(250000000)
+#define STACK_DEPTH_DEFAULT 64U
+#define BLOCK_TIMEOUT_NS UINT64_C(10000000000)
+
+struct recording {
+    const struct varve_collect_options *options;
+    struct collector collector;
+    struct launch launch;
+    uint64_t ended_ns; /* when the program had ended, 0 before */
+    uint64_t next_progress_ns;
+    bool has_told_waiting;
+};
+
+void varve_collect_options_init(struct varve_collect_options *options)
+{
+    memset(options, 0, sizeof(*options));
+    options->stacks = VARVE_STACKS_ALL;
+    options->stack_depth = STACK_DEPTH_DEFAULT;
+    options->ring_records = RING_CAPACITY_DEFAULT;
+    options->heap = true;
+    options->linger_ns = -1;
+}
+
+void varve_collect_exit_like(int wait_status)
+{
+    struct launch launch = {.wait_status = wait_status, .has_ended = true};
+
+    launch_exit_like(&launch);
+}
+
+static int check_options(const struct varve_collect_options *options, struct varve_message *message)
+{
+    struct stat status;
+
+    if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
+        (options->ring_records & (options->ring_records - 1)) != 0) {
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID,
+            "a ring holds a power of two of records from %u to %u (64 bytes each), not %u", RING_CAPACITY_MIN,
+            RING_CAPACITY_MAX, options->ring_records);
+    }
+    if (options->stack_depth == 0 || options->stack_depth > 256) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to 256, not %u",
+                                 options->stack_depth);
+    }
+    if (access(options->preload_path, R_OK) != 0) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
+                                 options->preload_path, strerror(errno));
+    }
+    if (!options->replace && stat(options->database_path, &status) == 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%s exists: choose another name or give --force", options->database_path);
+    }
+    return VARVE_OK;
+}
+
+static void settings_fill(const struct varve_collect_options *options, struct session_control *settings)
+{
+    memset(settings, 0, sizeof(*settings));
+    settings->overflow = options->overflow;
+    settings->stacks = options->stacks;
+    settings->stack_depth = options->stack_depth;
+    settings->ring_capacity = options->ring_records;
+    settings->clock_kind = collect_clock_choose();
+    settings->records = options->heap ? SESSION_RECORDS_HEAP : 0;
+    settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
+    settings->heartbeat_ns = collect_monotonic_ns();
+    if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
+        (ssize_t)sizeof(settings->trace_id)) {
+        settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
+    }
+    settings->trace_id &= INT64_MAX; /* a column of the database takes it */
+}
+
+static void join_command(char *const *argv, char *text, size_t bytes)
+{
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; argv[i] != NULL && length + 1 < bytes; i++) {
+        length += (size_t)snprintf(text + length, bytes - length, "%s%s", i > 0 ? " " : "", argv[i]);
+    }
+}
+
+static int store_beginning(const struct recording *recording)
+{
+    static const char *const overflows[] = {"spill", "block", "drop"};
+    static const char *const stacks[] = {"none", "native", "python", "all"};
+    const struct varve_collect_options *options = recording->options;
+    const struct collector *collector = &recording->collector;
+    struct store *store = collector->store;
+    char command[4096];
+    struct utsname host;
+    int error;
+
+    join_command(options->argv, command, sizeof(command));
+    error = store_meta_text(store, "command", command);
+    error = error != VARVE_OK ? error : store_meta_text(store, "overflow", overflows[options->overflow % 3]);
+    error = error != VARVE_OK ? error : store_meta_text(store, "stacks", stacks[options->stacks & 3]);
+    error = error != VARVE_OK ? error : store_meta_integer(store, "stack_depth", options->stack_depth);
+    error = error != VARVE_OK ? error : store_meta_integer(store, "ring_records", options->ring_records);
+    error =
+        error != VARVE_OK
+            ? error
+            : store_meta_text(store, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    error = error != VARVE_OK
+                ? error
+                : store_meta_integer(store, "start_real_ns", collector->clock.anchors[0].real_ns);
+    error = error != VARVE_OK
+                ? error
+                : store_meta_integer(store, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
+    error = error != VARVE_OK
+                ? error
+                : store_meta_integer(store, "trace_id", (int64_t)collector->directory.control->trace_id);
+    if (error == VARVE_OK && uname(&host) == 0) {
+        error = store_meta_text(store, "host", host.nodename);
+        error = error != VARVE_OK ? error : store_meta_text(store, "kernel", host.release);
+        error = error != VARVE_OK ? error : store_meta_text(store, "machine", host.machine);
+    }
+    return error;
+}
+
+static int prepare(struct recording *recording, struct varve_message *message)
+{
+    struct session_control settings;
+    struct collector *collector = &recording->collector;
+    int error;
+
+    settings_fill(recording->options, &settings);
+    error = session_directory_create(&collector->directory, recording->options->database_path, &settings,
+                                     message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = collector_open(collector, STORE_CREATE, message);
+    if (error == VARVE_OK) {
+        collect_clock_anchor(&collector->clock);
+        usleep(2000); /* a first stretch to take the clock's rate from */
+        collect_clock_anchor(&collector->clock);
+        error = store_beginning(recording);
+    }
+    if (error == VARVE_OK) {
+        error = collector_commit(collector, message);
+    }
+    if (error != VARVE_OK) {
+        collector_close(collector);
+        session_directory_remove(&collector->directory);
+    }
+    return error;
+}
+
+static void process_ended(void *context, int32_t pid, int wait_status)
+{
+    struct recording *recording = context;
+
+    collect_process_reaped(&recording->collector, pid, wait_status);
+}
+
+static void sleep_until_something(const struct recording *recording, long nap_ns)
+{
+    struct pollfd wait = {.fd = recording->launch.signal_fd, .events = POLLIN};
+    struct timespec time = {0, nap_ns};
+
+    ppoll(&wait, 1, &time, NULL);
+}
+
+static void tell_progress(struct recording *recording, uint64_t now_ns)
+{
+    const struct varve_collect_options *options = recording->options;
+
+    if (options->progress != NULL && now_ns >= recording->next_progress_ns) {
+        recording->next_progress_ns = now_ns + PROGRESS_EVERY_NS;
+        options->progress(options->progress_context, recording->launch.has_ended ? "draining" : "recording",
+                          recording->collector.seq, 0);
+    }
+}
+
+/* The program has ended; do other recorded processes still matter? */
+static bool is_over(struct recording *recording, uint64_t now_ns)
+{
+    const struct collector *collector = &recording->collector;
+    int64_t linger_ns = recording->options->linger_ns;
+
+    if (!recording->launch.has_ended) {
+        return false;
+    }
+    if (recording->ended_ns == 0) {
+        recording->ended_ns = now_ns;
+    }
+    if (collector->processes_alive == 0 &&
+        collector->process_count ==
+            __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE)) {
+        return true;
+    }
+    if (recording->launch.interrupts > 0 ||
+        (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
+        return true;
+    }
+    if (!recording->has_told_waiting && !recording->options->quiet &&
+        now_ns - recording->ended_ns > 1000000000U) {
+        recording->has_told_waiting = true;
+        fprintf(
+            stderr,
+            "varve: the program has ended; waiting for %u of its processes (Ctrl-C or --linger to stop)\n",
+            collector->processes_alive);
+    }
+    return false;
+}
+
+static int collect(struct recording *recording, struct varve_message *message)
+{
+    long nap_ns = NAP_MIN_NS;
+    uint64_t moved;
+    int error;
+
+    for (;;) {
+        uint64_t now_ns = collect_monotonic_ns();
+        bool was_over;
+
+        launch_poll(&recording->launch, process_ended, recording);
+        was_over = is_over(recording, now_ns);
+        error = collector_round(&recording->collector, false, &moved, message);
+        if (error != VARVE_OK || was_over) {
+            return error;
+        }
+        tell_progress(recording, now_ns);
+        if (moved > 0) {
+            nap_ns = NAP_MIN_NS;
+        } else {
+            sleep_until_something(recording, nap_ns);
+            nap_ns = nap_ns * 2 < NAP_MAX_NS ? nap_ns * 2 : NAP_MAX_NS;
+        }
+    }
+}
+
+static int finish(struct recording *recording, struct varve_message *message)
+{
+    const struct varve_collect_options *options = recording->options;
+    struct collector *collector = &recording->collector;
+    int status = recording->launch.wait_status;
+    int error;
+
+    __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
+    error = collector_drain(collector, options->progress, options->progress_context, message);
+    if (error == VARVE_OK) {
+        error = store_meta_text(collector->store, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
+    }
+    if (error == VARVE_OK) {
+        error = store_meta_integer(collector->store, "exit_status",
+                                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    if (error == VARVE_OK) {
+        error = collector_finish(collector, options->progress, options->progress_context, message);
+    }
+    return error;
+}
+
+static int start(struct recording *recording, struct varve_message *message)
+{
+    struct launch_check check;
+    char preload[4096];
+    int error = check_options(recording->options, message);
+
+    if (error == VARVE_OK) {
+        error = launch_check(recording->options->argv[0], &check, message);
+    }
+    if (error == VARVE_OK) {
+        error = prepare(recording, message);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
+    error = launch_start(&recording->launch, recording->options->argv, preload,
+                         recording->collector.directory.path, message);
+    if (error != VARVE_OK) {
+        collector_close(&recording->collector);
+        session_directory_remove(&recording->collector.directory);
+    }
+    return error;
+}
+
+int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
+                         struct varve_message *message)
+{
+    struct recording *recording = calloc(1, sizeof(*recording));
+    int error;
+
+    memset(result, 0, sizeof(*result));
+    if (recording == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    recording->options = options;
+    recording->collector.quiet = options->quiet;
+    snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
+    error = start(recording, message);
+    if (error != VARVE_OK) {
+        free(recording);
+        return error;
+    }
+    result->started = true;
+    error = collect(recording, message);
+    if (error == VARVE_OK) {
+        error = finish(recording, message);
+    } else {
+        error = launch_wait(&recording->launch,
+                            error); /* its events go on into rings and spills, for `varve recover` */
+    }
+    result->wait_status = recording->launch.wait_status;
+    collector_result(&recording->collector, result);
+    collector_close(&recording->collector);
+    if (error == VARVE_OK) {
+        error = collector_publish(&recording->collector, options->database_path, message);
+    }
+    if (error == VARVE_OK) {
+        session_directory_remove(&recording->collector.directory);
+    } else {
+        session_directory_close(&recording->collector.directory);
+    }
+    free(recording);
+    return error;
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The slow side of varve_emit: the first event of a thread or of a fork child, full rings, events of signal
+ * handlers that interrupt another event, events after the thread's own end. The hard part is who may be
+ * interrupted by what: everything here that is not a plain append runs with signals blocked, and an append
+ * that is interrupted (`busy`) makes the handler put its record aside, into shared memory.
+ */
+#include "trace/recorder_internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define THREAD_BYTES 4096U
+
+static_assert(sizeof(struct recorder_thread) <= THREAD_BYTES, "one page per thread");
+
+/* Threads start with this one, which is always busy: their first event comes here. Never written. */
+static struct varve_producer idle = {.busy = 1};
+
+__thread struct varve_producer *varve_producer_current = &idle;
+__thread uint32_t recorder_foreign_depth;
+uint32_t varve_clock_is_tsc;
+
+static __thread bool thread_has_ended;
+/* A fork in the middle of an append (a signal handler forked): what the child must be given to finish it. */
+static __thread struct varve_producer interrupted;
+static __thread void *interrupted_ring;
+static __thread uint64_t interrupted_ring_bytes;
+
+/* Made once by recorder_prepare, before the program has a second thread. */
+static pthread_key_t end_key;
+static bool has_end_key;
+static bool is_prepared;
+
+void recorder_foreign_begin(struct recorder_signals *saved)
+{
+    recorder_signals_block(saved);
+    recorder_foreign_depth++;
+}
+
+void recorder_foreign_end(const struct recorder_signals *saved)
+{
+    recorder_foreign_depth--;
+    recorder_signals_restore(saved);
+}
+
+static bool session_is_open(void)
+{
+    return __atomic_load_n(&recorder_session()->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING;
+}
+
+static struct recorder_thread *thread_of(struct varve_producer *producer)
+{
+    return (struct recorder_thread *)producer; /* its first member */
+}
+
+/* Other destructors may still free memory: stay until the last round. `round` counts down from the pointer.
+ */
+static void end_of_thread(void *round)
+{
+    uintptr_t left = (uintptr_t)round;
+    struct varve_producer *producer = varve_producer_current;
+    struct recorder_signals saved;
+
+    if (left > 1) {
+        pthread_setspecific(end_key, (void *)(left - 1));
+        return;
+    }
+    recorder_signals_block(&saved);
+    thread_has_ended = true;
+    varve_producer_current = &idle;
+    if (producer != &idle && producer->line != NULL) {
+        recorder_ring_retire(thread_of(producer));
+        recorder_unmap(producer, THREAD_BYTES);
+    }
+    recorder_signals_restore(&saved);
+}
+
+static void fork_prepare(void)
+{
+    struct varve_producer *producer = varve_producer_current;
+
+    interrupted_ring = NULL;
+    if (producer != &idle && producer->line != NULL && producer->busy != 0) {
+        interrupted = *producer;
+        interrupted_ring = thread_of(producer)->ring;
+        interrupted_ring_bytes = thread_of(producer)->ring_bytes;
+    }
+}
+
+/* The append that the fork cut in two goes on in the child: let it end in memory that nobody reads. */
+static void fork_child(void)
+{
+    if (interrupted_ring != NULL) {
+        syscall(SYS_mmap, interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
+        *varve_producer_current = interrupted;
+        varve_producer_current->nested = 0;
+        varve_producer_current->limit = 0; /* and then the slow path finds a process that is not attached */
+    }
+}
+
+bool recorder_prepare(void)
+{
+    struct recorder_signals saved;
+
+    if (recorder_session() == NULL) {
+        return false;
+    }
+    recorder_foreign_begin(&saved);
+    if (!__atomic_exchange_n(&is_prepared, true, __ATOMIC_ACQ_REL)) {
+        has_end_key = pthread_key_create(&end_key, end_of_thread) == 0;
+        pthread_atfork(fork_prepare, NULL, fork_child);
+    }
+    recorder_foreign_end(&saved);
+    return true;
+}
+
+/* Hooks pass through: for a late key the C library allocates. */
+static void watch_end_of_thread(void)
+{
+    if (has_end_key) {
+        pthread_setspecific(end_key, (void *)(uintptr_t)PTHREAD_DESTRUCTOR_ITERATIONS);
+    }
+}
+
+static void put(struct recorder_thread *thread, const struct varve_record *record)
+{
+    thread->producer.emitted++;
+    __atomic_store_n(&thread->producer.line->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+    overflow_put(thread, record);
+}
+
+static void put_kind(struct recorder_thread *thread, enum varve_kind kind, uint64_t arg)
+{
+    struct varve_record record = {0};
+
+    record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
+    record.ticks = varve_clock_ticks();
+    record.arg = arg;
+    put(thread, &record);
+}
+
+static struct recorder_thread *thread_create(struct recorder_process *process, uint32_t index)
+{
+    struct recorder_thread *thread = recorder_map_wiped(THREAD_BYTES);
+
+    if (thread == NULL || recorder_ring_create(thread, process, index) != VARVE_OK) {
+        if (thread != NULL) {
+            recorder_unmap(thread, THREAD_BYTES);
+        }
+        return NULL;
+    }
+    thread->producer.busy = 1;
+    if (index == 1) {
+        put_kind(thread, VARVE_KIND_PROCESS_START, process->control->parent_id);
+    }
+    put_kind(thread, VARVE_KIND_THREAD_START, 0);
+    thread->producer.busy = 0;
+    return thread;
+}
+
+/* Signals are blocked. NULL: this event cannot be recorded (counted by the caller). */
+static struct recorder_thread *thread_attach(struct recorder_process *process)
+{
+    struct recorder_signals saved;
+    uint32_t index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
+    struct recorder_thread *thread = thread_create(process, index);
+
+    if (thread != NULL) {
+        varve_producer_current = &thread->producer;
+        recorder_foreign_begin(&saved);
+        watch_end_of_thread();
+        recorder_foreign_end(&saved);
+    }
+    return thread;
+}
+
+static void count_unattached(struct recorder_process *process, const struct varve_record *record)
+{
+    if (process != NULL) {
+        struct process_control *control = process->control;
+        __atomic_fetch_add(&control->unattached_by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT], 1,
+                           __ATOMIC_RELAXED);
+        __atomic_fetch_add(&control->unattached_bytes, record->size, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&control->unattached, 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* After the thread's own ring is gone: one ring for all such threads of the process. Signals are blocked. */
+static void put_late(struct recorder_process *process, const struct varve_record *record)
+{
+    struct varve_record late = *record;
+
+    late.dev_seq_kind_flags |= VARVE_FLAG_LATE;
+    recorder_lock(&process->late_lock);
+    if (process->late == NULL) {
+        process->late = thread_create(process, 0);
+        if (process->late != NULL) {
+            __atomic_store_n(&process->control->late_created, 1, __ATOMIC_RELEASE);
+        }
+    }
+    if (process->late != NULL) {
+        late.ticks = varve_clock_ticks();
+        put(process->late, &late);
+    } else {
+        count_unattached(process, record);
+    }
+    recorder_unlock(&process->late_lock);
+}
+
+/* First event of this thread or process image. */
+static void put_first(const struct varve_record *record)
+{
+    struct recorder_signals saved;
+    struct recorder_process *process;
+    struct recorder_thread *thread = NULL;
+    struct varve_record timed = *record;
+
+    recorder_signals_block(&saved);
+    process = recorder_process_attach();
+    if (process != NULL && thread_has_ended) {
+        put_late(process, record);
+        recorder_signals_restore(&saved);
+        return;
+    }
+    if (process != NULL) {
+        thread = thread_attach(process);
+    }
+    if (thread != NULL) {
+        timed.ticks = varve_clock_ticks();
+        put(thread, &timed);
+    } else {
+        count_unattached(process, record);
+    }
+    recorder_signals_restore(&saved);
+}
+
+/* A signal handler emits in the middle of an event of the same thread: put aside until that is complete. */
+static void put_nested(struct recorder_thread *thread, const struct varve_record *record)
+{
+    struct ring_header *ring = thread->ring;
+    uint32_t count = ring->nested_count;
+
+    if (count == RING_NESTED_SLOTS) {
+        thread->nested_lost_kinds[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
+        thread->nested_lost++;
+    } else {
+        ring->nested[count] = *record;
+        ring->nested[count].ticks = varve_clock_ticks();
+        ring->nested[count].dev_seq_kind_flags |= VARVE_FLAG_NESTED;
+        __atomic_store_n(&ring->nested_count, count + 1, __ATOMIC_RELEASE);
+    }
+    thread->producer.nested = 1;
+}
+
+void varve_emit_nested(void)
+{
+    struct recorder_thread *thread = thread_of(varve_producer_current);
+    struct ring_header *ring = thread->ring;
+    struct recorder_signals saved;
+    int saved_errno = errno;
+
+    recorder_signals_block(&saved);
+    thread->producer.busy = 1;
+    thread->producer.nested = 0;
+    for (uint32_t i = 0; i < ring->nested_count; i++) {
+        put(thread, &ring->nested[i]);
+    }
+    __atomic_store_n(&ring->nested_count, 0, __ATOMIC_RELEASE);
+    for (uint32_t kind = 0; thread->nested_lost > 0 && kind < VARVE_KIND_LIMIT; kind++) {
+        uint32_t lost = thread->nested_lost_kinds[kind];
+        ring->lost_by_kind[kind] += lost;
+        thread->nested_lost_kinds[kind] = 0;
+        thread->lost_open += lost;
+        thread->producer.emitted += lost;
+        __atomic_store_n(&ring->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+        __atomic_store_n(&ring->lost, ring->lost + lost, __ATOMIC_RELEASE);
+    }
+    thread->nested_lost = 0;
+    thread->producer.busy = 0;
+    recorder_signals_restore(&saved);
+    errno = saved_errno;
+}
+
+/* As in varve_emit, where the ring has no room or is not to be used now. */
+static void put_slowly(struct varve_producer *producer, const struct varve_record *record)
+{
+    struct varve_record timed = *record;
+
+    producer->busy = 1;
+    __asm__ volatile("" ::: "memory");
+    producer->emitted++;
+    __atomic_store_n(&producer->line->emitted, producer->emitted, __ATOMIC_RELAXED);
+    __asm__ volatile("" ::: "memory");
+    timed.ticks = varve_clock_ticks();
+    overflow_put(thread_of(producer), &timed);
+    __asm__ volatile("" ::: "memory");
+    producer->busy = 0;
+    if (producer->nested != 0) {
+        varve_emit_nested();
+    }
+}
+
+void varve_emit_slow(const struct varve_record *record)
+{
+    struct varve_producer *producer = varve_producer_current;
+    int saved_errno = errno;
+
+    if (recorder_session() == NULL) {
+        return;
+    }
+    if (producer->line == NULL || recorder_process_current() == NULL) {
+        if (session_is_open()) {
+            put_first(record);
+        }
+    } else if (producer->busy != 0) {
+        put_nested(thread_of(producer), record);
+    } else {
+        if (producer->nested != 0) {
+            varve_emit_nested(); /* we are a handler that came between an append and this very call by it */
+        }
+        put_slowly(producer, record);
+    }
+    errno = saved_errno;
+}

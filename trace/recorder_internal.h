@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * What the files that run inside the workload share. Rules for all of them: no malloc (memory comes from
+ * recorder_map), no stdio, no lock held across a call into foreign code, no thread; errno is preserved by the
+ * hooks. Code that may call malloc all the same (dlsym, the first use of libunwind, the Python API) runs
+ * between recorder_foreign_begin and recorder_foreign_end: signals blocked, hooks pass through unrecorded.
+ */
+#ifndef VARVE_RECORDER_INTERNAL_H
+#define VARVE_RECORDER_INTERNAL_H
+
+#include "trace/record.h"
+#include "trace/ring_internal.h"
+#include "trace/session_internal.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- recorder_memory.c: memory and files without the C library's allocator ---- */
+
+/// Zeroed pages, never given to the program's allocator; NULL if there is none. Threads: any.
+void *recorder_map(size_t bytes);
+void recorder_unmap(void *memory, size_t bytes);
+
+/// Map `bytes` of a file, shared with the collector; `fork_private`: not mapped in fork children.
+void *recorder_map_file(int fd, size_t bytes, bool fork_private);
+
+/// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
+void *recorder_map_wiped(size_t bytes);
+
+/// Whole content of a small file, at most `bytes`; returns its length or -1. No allocation.
+long recorder_read_file(const char *path, char *buffer, size_t bytes);
+
+/// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.
+void recorder_format(char *buffer, size_t bytes, const char *format, ...);
+
+/// Test-and-set lock that yields; taken only with signals blocked or for a few instructions.
+void recorder_lock(uint32_t *lock);
+void recorder_unlock(uint32_t *lock);
+
+struct recorder_signals {
+    unsigned long saved_mask[16];
+};
+
+void recorder_signals_block(struct recorder_signals *saved);
+void recorder_signals_restore(const struct recorder_signals *saved);
+
+/* ---- recorder_session.c: the session and this process in it ---- */
+
+/* Of one process image, in a wiped page: all zero in a fork child. */
+struct recorder_process {
+    uint32_t lock;  /* guards attaching */
+    uint32_t state; /* 0 not attached, 1 attached, 2 failed: nothing can be recorded */
+    uint32_t id;
+    uint32_t late_lock; /* guards the shared ring of late events */
+    struct process_control *control;
+    struct recorder_thread *late;
+};
+
+/// The session named by the environment, or NULL; looked up once, inherited by fork children.
+struct session_control *recorder_session(void);
+const char *recorder_directory(void);
+
+/// This process image, attached now if it was not; NULL if that failed. Threads: any.
+struct recorder_process *recorder_process_attach(void);
+/// The same without attaching: NULL before the first event.
+struct recorder_process *recorder_process_current(void);
+
+/// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
+void recorder_process_exited(void);
+void recorder_process_executing(const char *path);
+
+/* ---- recorder_ring.c: making and retiring rings; overflow.c: full rings ---- */
+
+/* One page per thread: the producer end first (varve_producer_current points to it), then what is cold. */
+struct recorder_thread {
+    struct varve_producer producer;
+    struct ring_header *ring;
+    uint64_t ring_bytes;
+    uint64_t populated; /* ring slots that have memory behind them, grows during the first lap */
+    uint64_t lost_open; /* lost since the last `lost` event */
+    uint64_t lost_open_bytes;
+    uint64_t
+        patience_ns; /* CLOCK_MONOTONIC until which a failed spill is still waited for, 0 = not failing */
+    uint32_t nested_lost; /* nested events for which no slot was free */
+    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
+    bool is_spilling;
+    bool is_ring_short; /* no memory for more of the ring */
+};
+
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
+                         uint32_t index);
+void recorder_ring_retire(struct recorder_thread *thread);
+/// Let the ring use more of its file (first lap). False if there is no memory for it.
+bool recorder_ring_grow(struct recorder_thread *thread);
+
+/// Put a record where the overflow policy says; `emitted` was counted already.
+void overflow_put(struct recorder_thread *thread, const struct varve_record *record);
+/// Commit a record into the ring; there is space.
+void recorder_ring_commit(struct recorder_thread *thread, const struct varve_record *record);
+/// Slots the producer may fill before it has to look again; 0 = full.
+uint64_t recorder_ring_space(struct recorder_thread *thread);
+
+/* ---- recorder.c: threads, emission off the fast path ---- */
+
+/// Find the session and prepare the process, before its first event and while it has one thread. False:
+/// nothing is to be recorded, hooks can switch off.
+bool recorder_prepare(void);
+
+/// Enter and leave code that may allocate by itself on this thread: its calls are not recorded.
+/// Blocks all signals meanwhile, so that a handler's allocations are never taken for our own. Nests.
+void recorder_foreign_begin(struct recorder_signals *saved);
+void recorder_foreign_end(const struct recorder_signals *saved);
+
+/// Above 0 between the two, on this thread: hooks must pass through.
+extern __thread uint32_t recorder_foreign_depth __attribute__((tls_model("initial-exec")));
+
+/* ---- callsite.c: stacks to 32-bit numbers ---- */
+
+/// The state of the hook's caller: what the registers will be when the hook returns.
+struct callsite_start {
+    uintptr_t pc; /* return address of the hook */
+    uintptr_t sp;
+    uintptr_t fp; /* rbp on x86-64 */
+};
+
+/// Prepare for this process image: opens `sites_path` for appending. `stacks` and `depth` as in
+/// session_control. Called once per process image, again in a fork child (numbers start again at 1, all
+/// earlier state is forgotten). Returns 0 or a negative varve_error; then capture returns 0 from there on.
+int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth);
+
+/// Number of the current stack, 0 if there is none (stacks off, nested call in a signal handler, no memory).
+/// The call site is in the file before the number is returned. Threads: any; async-signal-safe.
+uint32_t callsite_capture(const struct callsite_start *start);
+
+/// The set of loaded objects may have changed (after dlopen, before dlclose): rescans at the next capture.
+void callsite_modules_changed(void);
+
+/* ---- modules.c: loaded objects into the call-site file ---- */
+
+/// Write MODULE_GONE for the objects in the call-site file that are not loaded any more; MODULE entries are
+/// written with the first call site that needs them. Returns how many entries were written.
+unsigned modules_scan(void);
+
+/* ---- native_stack.c ---- */
+
+/// Return addresses from `start` outwards, start->pc first, at most `max`. Frame pointers where the unwind
+/// tables say that the frame has one, cached unwind rules elsewhere, libunwind for what these cannot express.
+/// Threads: any; async-signal-safe after the first call of native_stack_prepare.
+unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max);
+
+/// One-time work that may allocate (inside recorder_foreign_begin/end).
+void native_stack_prepare(void);
+
+/// Forget cached rules: an object was unloaded and its addresses may be reused.
+void native_stack_forget(void);
+
+/* ---- python_stack.c: frames of a CPython interpreter in this process ---- */
+
+/// One interpreter frame, by identity only: resolved when a new call site is written.
+struct python_frame {
+    const void *code; /* the code object */
+    const void *name; /* its co_name and co_filename objects: with them a reused address is noticed */
+    const void *filename;
+    uint32_t instruction; /* offset in the bytecode, in the unit of its version */
+    uint32_t first_line;
+    bool is_entry; /* the frame that entered the interpreter loop */
+};
+
+/// Frames of this thread, innermost first, at most `max`; 0 if there is no interpreter, its version is
+/// unknown, or this thread does not hold the GIL. Never allocates, never runs Python code.
+unsigned python_stack_capture(struct python_frame *frames, unsigned max);
+
+/// Function name and file name as UTF-8 (cut to fit, NUL-terminated) and the line of a frame just captured.
+/// Returns false if they cannot be read safely.
+bool python_stack_describe(const struct python_frame *frame, char *name, size_t name_bytes, char *file,
+                           size_t file_bytes, uint32_t *line);
+
+/// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
+/// Threads: any; async-signal-safe.
+void python_stack_modules_changed(void);
+
+#endif

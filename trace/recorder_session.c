@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The session that the environment names, and this process image in it. Attaching happens at the first event
+ * and not before: a process that never allocates leaves no file behind. The state of the process lies in a
+ * page that the kernel wipes in fork children, so a child, also one of a bare clone(2), finds itself
+ * unattached whatever its parent was doing at that moment, locks included.
+ */
+#include "trace/recorder_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096U
+#define WIPED_BYTES 4096U
+
+enum lookup_state {
+    LOOKUP_OPEN = 0,
+    LOOKUP_DONE = 1,
+};
+
+/* Set once, at the first event, by whoever holds lookup_lock; read-only afterwards; inherited by children. */
+static uint32_t lookup_lock;
+static uint32_t lookup_state;
+static struct session_control *session;
+static struct recorder_process *process_page;
+static char directory[PATH_BYTES];
+static int32_t rank_of_process = -1;
+
+/* Set by the parent's attach, kept over fork: in a child it still names the parent. */
+static uint32_t last_process_id;
+
+/* The C library sets `environ` up only after the loader has made its first allocations. */
+static bool environment_from_proc(const char *name, char *value, size_t bytes)
+{
+    static char block[65536];
+    long length = recorder_read_file("/proc/self/environ", block, sizeof(block) - 1);
+    size_t name_bytes = strlen(name);
+
+    for (long at = 0; at < length; at += (long)strlen(block + at) + 1) {
+        if (strncmp(block + at, name, name_bytes) == 0 && block[at + (long)name_bytes] == '=') {
+            recorder_format(value, bytes, "%s", block + at + name_bytes + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool environment(const char *name, char *value, size_t bytes)
+{
+    const char *found;
+
+    if (environ == NULL) {
+        return environment_from_proc(name, value, bytes);
+    }
+    found = getenv(name);
+    if (found == NULL) {
+        return false;
+    }
+    recorder_format(value, bytes, "%s", found);
+    return true;
+}
+
+static int32_t rank_from_environment(void)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    char value[16];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (environment(names[i], value, sizeof(value)) && value[0] >= '0' && value[0] <= '9') {
+            return (int32_t)strtol(value, NULL, 10);
+        }
+    }
+    return -1;
+}
+
+static struct session_control *session_open(const char *path)
+{
+    char file[PATH_BYTES];
+    struct session_control *control = NULL;
+    int fd;
+
+    recorder_format(file, sizeof(file), "%s/ring/session", path);
+    fd = open(file, O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return NULL;
+    }
+    if (lseek(fd, 0, SEEK_END) >= (off_t)SESSION_CONTROL_BYTES) {
+        control = recorder_map_file(fd, SESSION_CONTROL_BYTES, false);
+    }
+    close(fd);
+    if (control != NULL && (control->magic != SESSION_MAGIC || control->version != VARVE_TRANSPORT_VERSION ||
+                            control->state != SESSION_STATE_RECORDING)) {
+        recorder_unmap(control, SESSION_CONTROL_BYTES);
+        control = NULL;
+    }
+    return control;
+}
+
+static void lookup(void)
+{
+    struct session_control *found;
+
+    if (!environment(SESSION_ENVIRONMENT, directory, sizeof(directory)) || directory[0] != '/') {
+        return;
+    }
+    found = session_open(directory);
+    if (found == NULL) {
+        return;
+    }
+    process_page = recorder_map_wiped(WIPED_BYTES);
+    if (process_page == NULL) {
+        return;
+    }
+    rank_of_process = rank_from_environment();
+    varve_clock_is_tsc = found->clock_kind == VARVE_CLOCK_TSC;
+    __atomic_store_n(&session, found, __ATOMIC_RELEASE);
+}
+
+struct session_control *recorder_session(void)
+{
+    if (__atomic_load_n(&lookup_state, __ATOMIC_ACQUIRE) == LOOKUP_OPEN) {
+        struct recorder_signals saved;
+
+        recorder_signals_block(&saved);
+        recorder_lock(&lookup_lock);
+        if (lookup_state == LOOKUP_OPEN) {
+            lookup();
+            __atomic_store_n(&lookup_state, LOOKUP_DONE, __ATOMIC_RELEASE);
+        }
+        recorder_unlock(&lookup_lock);
+        recorder_signals_restore(&saved);
+    }
+    return session;
+}
+
+const char *recorder_directory(void)
+{
+    return directory;
+}
+
+/* Field 22 of /proc/self/stat; the command name before it may hold spaces and parentheses. */
+static uint64_t start_ticks_of_process(void)
+{
+    char text[1024];
+    long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
+    char *at;
+
+    if (length <= 0) {
+        return 0;
+    }
+    text[length] = '\0';
+    at = strrchr(text, ')');
+    for (unsigned field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+static void control_fill(struct process_control *control, uint32_t id)
+{
+    ssize_t length = readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+
+    control->executable[length > 0 ? length : 0] = '\0';
+    recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    control->version = VARVE_TRANSPORT_VERSION;
+    control->process_id = id;
+    control->parent_id = last_process_id;
+    control->pid = (int32_t)syscall(SYS_getpid);
+    control->parent_pid = (int32_t)syscall(SYS_getppid);
+    control->rank = rank_of_process;
+    control->start_ticks_proc = start_ticks_of_process();
+    control->start_ticks = varve_clock_ticks();
+    control->state = PROCESS_STATE_RUNNING;
+    control->ring_count = 1;
+    __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
+}
+
+static struct process_control *control_create(uint32_t id)
+{
+    char file[PATH_BYTES];
+    struct process_control *control = NULL;
+    int fd;
+
+    recorder_format(file, sizeof(file), "%s/ring/p%u", directory, id);
+    fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return NULL;
+    }
+    if (syscall(SYS_fallocate, fd, 0, 0L, (long)PROCESS_CONTROL_BYTES) == 0) {
+        control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
+    }
+    close(fd);
+    if (control != NULL) {
+        control_fill(control, id);
+    }
+    return control;
+}
+
+static void attach(struct recorder_process *process)
+{
+    struct recorder_signals saved;
+    char sites[PATH_BYTES];
+    uint32_t id = __atomic_add_fetch(&session->process_count, 1, __ATOMIC_ACQ_REL);
+
+    process->control = control_create(id);
+    if (process->control == NULL) {
+        __atomic_store_n(&process->state, 2, __ATOMIC_RELEASE);
+        return;
+    }
+    process->id = id;
+    last_process_id = id;
+    if (session->stacks != SESSION_STACKS_NONE) {
+        recorder_format(sites, sizeof(sites), "%s/p%u.sites", directory, id);
+        recorder_foreign_begin(&saved);
+        callsite_attach(sites, session->stacks, session->stack_depth); /* without it: events without stacks */
+        recorder_foreign_end(&saved);
+    }
+    __atomic_store_n(&process->state, 1, __ATOMIC_RELEASE);
+}
+
+struct recorder_process *recorder_process_attach(void)
+{
+    struct recorder_process *process = process_page;
+    uint32_t state = __atomic_load_n(&process->state, __ATOMIC_ACQUIRE);
+
+    if (state == 0) {
+        recorder_lock(&process->lock);
+        if (process->state == 0) {
+            attach(process);
+        }
+        recorder_unlock(&process->lock);
+        state = process->state;
+    }
+    return state == 1 ? process : NULL;
+}
+
+struct recorder_process *recorder_process_current(void)
+{
+    struct recorder_process *process = process_page;
+
+    return process != NULL && __atomic_load_n(&process->state, __ATOMIC_ACQUIRE) == 1 ? process : NULL;
+}
+
+/* A vfork child shares this memory but is another process: what it does with itself is not ours to note. */
+static struct process_control *own_control(void)
+{
+    struct recorder_process *process = recorder_process_current();
+
+    if (process == NULL || process->control->pid != (int32_t)syscall(SYS_getpid)) {
+        return NULL;
+    }
+    return process->control;
+}
+
+void recorder_process_exited(void)
+{
+    struct process_control *control = own_control();
+
+    if (control != NULL) {
+        __atomic_store_n(&control->state, PROCESS_STATE_EXITED, __ATOMIC_RELEASE);
+    }
+}
+
+void recorder_process_executing(const char *path)
+{
+    struct process_control *control = own_control();
+
+    if (control == NULL) {
+        return;
+    }
+    recorder_format(control->exec_path, sizeof(control->exec_path), "%s", path != NULL ? path : "");
+    __atomic_store_n(&control->state, path != NULL ? PROCESS_STATE_EXECUTING : PROCESS_STATE_RUNNING,
+                     __ATOMIC_RELEASE);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The consumer's end of a ring and of its spill (order and invariants: ring_internal.h). What it reads is not
+ * trusted: sizes are checked when the file is opened, positions at every refresh, so that a damaged file of a
+ * crashed run can end a ring but not the collector. Records stay in the ring until ring_reader_release, which
+ * the collector calls after they are committed.
+ */
+#include "trace/collector_internal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_RECORDS RING_STAGING_RECORDS
+
+static struct ring_header *map_ring(const char *path, uint64_t *bytes_out)
+{
+    struct ring_header *ring = NULL;
+    struct stat status;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    if (fd < 0) {
+        return NULL;
+    }
+    if (fstat(fd, &status) == 0 && status.st_size > (off_t)RING_HEADER_BYTES) {
+        ring = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        ring = ring == MAP_FAILED ? NULL : ring;
+        *bytes_out = (uint64_t)status.st_size;
+    }
+    close(fd);
+    return ring;
+}
+
+static bool header_is_sound(const struct ring_header *ring, uint64_t bytes, uint32_t process_id,
+                            uint32_t index)
+{
+    return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC &&
+           ring->version == VARVE_TRANSPORT_VERSION && ring->process_id == process_id &&
+           ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
+           ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0 &&
+           bytes == ring_file_bytes(ring->capacity);
+}
+
+int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
+                     struct traced_process *process, uint32_t index)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+    struct ring_reader *reader;
+    uint64_t bytes = 0;
+    struct ring_header *ring;
+
+    snprintf(path, sizeof(path), "%s/p%u.r%u", directory->rings, process->id, index);
+    ring = map_ring(path, &bytes);
+    if (ring == NULL) {
+        return VARVE_ERROR_NOT_FOUND;
+    }
+    if (!header_is_sound(ring, bytes, process->id, index)) {
+        munmap(ring, bytes);
+        return VARVE_ERROR_FORMAT;
+    }
+    reader = calloc(1, sizeof(*reader));
+    if (reader == NULL) {
+        munmap(ring, bytes);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    reader->process = process;
+    reader->ring = ring;
+    reader->ring_bytes = bytes;
+    reader->index = index;
+    reader->tid = (int32_t)ring->tid;
+    reader->spill_fd = -1;
+    reader->last_ticks = ring->created_ticks;
+    *reader_out = reader;
+    return VARVE_OK;
+}
+
+void ring_reader_close(struct ring_reader *reader)
+{
+    munmap(reader->ring, reader->ring_bytes);
+    if (reader->spill_fd >= 0) {
+        close(reader->spill_fd);
+    }
+    free(reader->buffer);
+    free(reader);
+}
+
+void ring_reader_refresh(struct ring_reader *reader)
+{
+    struct ring_header *ring = reader->ring;
+    /* the order of these loads is the protocol: see ring_internal.h and merge.c */
+    bool is_retired = __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED;
+    uint64_t emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE);
+    uint64_t spill = __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE);
+    uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+    uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
+
+    if (head < reader->read || head - reader->read > ring->capacity || spill < reader->spill_read) {
+        head = reader->read; /* damaged: nothing more can be believed */
+        spill = reader->spill_read;
+    }
+    reader->head_seen = head;
+    reader->spill_seen = spill;
+    reader->is_in_flight = emitted > head + spill + lost;
+    reader->is_retired = is_retired;
+    reader->saw_end = reader->process->has_ended;
+    if (reader->saw_end) {
+        uint32_t orphans = __atomic_load_n(&ring->nested_count, __ATOMIC_ACQUIRE);
+        reader->orphans_seen = orphans <= RING_NESTED_SLOTS ? orphans : 0;
+    }
+}
+
+static void spill_path(const struct ring_reader *reader, const struct session_directory *directory,
+                       char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/p%u.r%u.spill", directory->path, reader->process->id, reader->index);
+}
+
+/* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
+ * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. */
+static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
+{
+    struct ring_header *ring = reader->ring;
+    uint64_t flushed = __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE);
+    uint64_t to = reader->spill_seen;
+
+    if (from < flushed) {
+        return false;
+    }
+    to = to > flushed + RING_STAGING_RECORDS ? flushed + RING_STAGING_RECORDS : to;
+    for (uint64_t at = from; at < to; at++) {
+        reader->buffer[at - from] = ring_staging(ring)[at % RING_STAGING_RECORDS];
+    }
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) > from) {
+        return false;
+    }
+    reader->buffer_from = from;
+    reader->buffer_to = to;
+    return to > from;
+}
+
+static bool fill_from_file(struct ring_reader *reader, const struct session_directory *directory,
+                           uint64_t from)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
+    uint64_t to = reader->spill_seen < flushed ? reader->spill_seen : flushed;
+    ssize_t got;
+
+    if (reader->spill_fd < 0) {
+        spill_path(reader, directory, path, sizeof(path));
+        reader->spill_fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    to = to > from + BUFFER_RECORDS ? from + BUFFER_RECORDS : to;
+    if (reader->spill_fd < 0 || to <= from) {
+        return false;
+    }
+    got = pread(reader->spill_fd, reader->buffer, (to - from) * sizeof(struct varve_record),
+                (off_t)(from * sizeof(struct varve_record)));
+    if (got < (ssize_t)sizeof(struct varve_record)) {
+        return false;
+    }
+    reader->buffer_from = from;
+    reader->buffer_to = from + (uint64_t)got / sizeof(struct varve_record);
+    return true;
+}
+
+static const struct varve_record *peek_spill(struct ring_reader *reader,
+                                             const struct session_directory *directory)
+{
+    while (reader->spill_read < reader->spill_seen) {
+        uint64_t at = reader->spill_read;
+
+        if (at >= reader->buffer_from && at < reader->buffer_to) {
+            return &reader->buffer[at - reader->buffer_from];
+        }
+        if (reader->buffer == NULL) {
+            reader->buffer = malloc(BUFFER_RECORDS * sizeof(struct varve_record));
+            if (reader->buffer == NULL) {
+                return NULL; /* tried again in the next round */
+            }
+        }
+        if (!fill_from_staging(reader, at) && !fill_from_file(reader, directory, at) &&
+            !fill_from_staging(reader, at)) {
+            uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
+            uint64_t end = flushed < reader->spill_seen ? flushed : reader->spill_seen;
+            if (end <= at) {
+                return NULL;
+            }
+            reader->unreadable += end - at; /* the file was deleted or cut */
+            reader->spill_read = end;
+        }
+    }
+    return NULL;
+}
+
+const struct varve_record *ring_reader_peek(struct ring_reader *reader,
+                                            const struct session_directory *directory)
+{
+    if (reader->read < reader->head_seen) {
+        return &ring_records(reader->ring)[reader->read & (reader->ring->capacity - 1)];
+    }
+    if (reader->spill_read < reader->spill_seen) {
+        return peek_spill(reader, directory);
+    }
+    return reader->orphans_read < reader->orphans_seen ? &reader->ring->nested[reader->orphans_read] : NULL;
+}
+
+void ring_reader_pop(struct ring_reader *reader)
+{
+    if (reader->read < reader->head_seen) {
+        reader->read++;
+    } else if (reader->spill_read < reader->spill_seen) {
+        reader->spill_read++;
+    } else {
+        reader->orphans_read++;
+    }
+}
+
+void ring_reader_release(struct ring_reader *reader)
+{
+    /* the ring first: a producer that sees its spill drained goes back to a ring that is empty */
+    __atomic_store_n(&reader->ring->tail, reader->read, __ATOMIC_RELEASE);
+    __atomic_store_n(&reader->ring->spill_tail, reader->spill_read, __ATOMIC_RELEASE);
+    reader->stored = reader->read + reader->spill_read + reader->orphans_read;
+    if (reader->orphans_read > 0 && reader->orphans_read == reader->orphans_seen) {
+        reader->ring->nested_count = 0; /* its thread is dead */
+    }
+}
+
+int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message)
+{
+    uint64_t emitted = ring->emitted;
+    uint64_t completed = ring->head + ring->spill_head + ring->lost;
+    uint64_t lost = 0;
+
+    if (ring->tail > ring->head || ring->head - ring->tail > ring->capacity) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "ring %u: tail and head are more than its capacity apart", ring->ring_index);
+    }
+    if (ring->spill_tail > ring->spill_head ||
+        ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "ring %u: spill positions contradict each other", ring->ring_index);
+    }
+    for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
+        lost += ring->lost_by_kind[kind];
+    }
+    if (producer_is_dead && (emitted < completed || emitted - completed > 1 || lost < ring->lost)) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: emitted is not completed plus lost",
+                                 ring->ring_index);
+    }
+    return VARVE_OK;
+}

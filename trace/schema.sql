@@ -1,0 +1,91 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Tables of a trace database. Times: ns since the trace began. Sizes: bytes. Addresses: integers.
+-- Codes (kind, cause, domain) are small integers here and text in the views. Columns may be added, never
+-- renamed or dropped; a change that a reader must know about raises user_version.
+
+CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value ANY) STRICT;
+
+-- The vocabulary, copied from the one list in the source, so that a database explains itself.
+CREATE TABLE event_kind(code INTEGER PRIMARY KEY, name TEXT NOT NULL, grp TEXT NOT NULL, addr TEXT, size TEXT,
+    requested TEXT, arg TEXT, meaning TEXT NOT NULL) STRICT;
+CREATE TABLE event_cause(code INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;
+CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL) STRICT;
+
+-- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
+CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid INTEGER, parent_id INTEGER,
+    rank INTEGER, executable TEXT, command_line TEXT, start_ns INTEGER, end_ns INTEGER,
+    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'gone' (ended without a word), 'running'
+    exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
+    exec_path TEXT) STRICT;   -- what it executed last
+
+-- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted.
+CREATE TABLE thread(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
+    pid INTEGER NOT NULL, tid INTEGER NOT NULL, name TEXT, start_ns INTEGER, end_ns INTEGER,
+    emitted INTEGER NOT NULL DEFAULT 0, stored INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0,
+    lost INTEGER NOT NULL DEFAULT 0, lost_bytes INTEGER NOT NULL DEFAULT 0,
+    uncommitted INTEGER NOT NULL DEFAULT 0) STRICT; -- being written when the process was killed
+
+CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid TEXT) STRICT;
+
+CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
+    device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER,
+    addr INTEGER, size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER,
+    thread_id INTEGER, flags INTEGER) STRICT; -- flags: 1 failed, 2 nested, 4 late
+
+CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
+    device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
+    requested INTEGER, alloc_seq INTEGER NOT NULL, free_requested_seq INTEGER, free_completed_seq INTEGER,
+    alloc_ns INTEGER NOT NULL, free_ns INTEGER, callsite_id INTEGER, source INTEGER,
+    process_id INTEGER NOT NULL, temporary INTEGER) STRICT;
+
+CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, stream INTEGER, addr INTEGER, size INTEGER,
+    alloc_seq INTEGER, free_seq INTEGER, alloc_ns INTEGER, free_ns INTEGER, cause INTEGER) STRICT;
+CREATE TABLE block_op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, kind INTEGER, segment_id INTEGER,
+    addr INTEGER, size INTEGER, other_addr INTEGER, other_size INTEGER, cause INTEGER) STRICT;
+CREATE TABLE storage(id INTEGER PRIMARY KEY, base_id INTEGER, allocation_id INTEGER, device INTEGER, addr INTEGER,
+    size INTEGER, create_seq INTEGER, destroy_seq INTEGER, create_ns INTEGER, destroy_ns INTEGER,
+    callsite_id INTEGER) STRICT;
+CREATE TABLE op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, id INTEGER, name TEXT, cost_ns INTEGER, input_bytes INTEGER,
+    output_bytes INTEGER, callsite_id INTEGER) STRICT;
+CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
+    begin_ns INTEGER, end_ns INTEGER) STRICT;
+CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, requested INTEGER, allocated INTEGER,
+    reserved INTEGER, largest_free INTEGER, stage INTEGER) STRICT;
+
+-- Call sites: a stack is interned once; a symbol is one resolved place in source code.
+CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
+CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
+    is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
+CREATE TABLE callsite(id INTEGER PRIMARY KEY, depth INTEGER NOT NULL,
+    symbol_id INTEGER) STRICT; -- the innermost frame that is not an allocation function
+CREATE TABLE callsite_frame(callsite_id INTEGER NOT NULL, depth INTEGER NOT NULL, symbol_id INTEGER NOT NULL,
+    pc INTEGER, -- address within the module, NULL for Python
+    PRIMARY KEY(callsite_id, depth)) STRICT, WITHOUT ROWID;
+
+-- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
+-- process_id 0 = all processes together.
+CREATE TABLE callsite_stat(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL, allocations INTEGER NOT NULL,
+    frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
+    peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain
+    temporary INTEGER NOT NULL, lifetime_ns INTEGER NOT NULL,       -- lifetimes of the freed ones, added up
+    PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
+CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
+    allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL,
+    peak_seq INTEGER, peak_ns INTEGER, temporary INTEGER NOT NULL, failed INTEGER NOT NULL,
+    PRIMARY KEY(process_id, domain, device)) STRICT, WITHOUT ROWID;
+-- Every event while a trace is short, else evenly thinned: allocated_max is the maximum since the row before.
+CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
+    ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,
+    reserved INTEGER, requested INTEGER, live INTEGER NOT NULL,
+    PRIMARY KEY(process_id, domain, device, seq)) STRICT, WITHOUT ROWID;
+
+-- Health of the recording: severity 'info', 'error' or 'data_loss'.
+CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)
+    STRICT;
+CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
+-- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete.
+CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
+    tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL) STRICT;
+-- The process and its number under which a call site was first seen; empty once a trace is complete.
+CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL) STRICT;

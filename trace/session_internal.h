@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared-memory layouts, used by the recorder and the collector alone */
+/*
+ * The recording directory and the two kinds of control page in it.
+ *
+ *   TRACE.db.d/                 made by `varve record` beside the database; removed when all is stored
+ *     owner                     pid and start time of the collector, locked while it lives (flock)
+ *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs)
+ *     ring/session              struct session_control
+ *     ring/p<N>                 struct process_control of the N-th process image that recorded something
+ *     ring/p<N>.r<K>            its K-th ring (ring_internal.h); K = 0 is the shared ring of late events
+ *     p<N>.r<K>.spill           records that did not fit the ring, in order, 64 bytes each
+ *     p<N>.sites                call sites and modules (sites_internal.h)
+ *     allocations               the collector's own scratch file
+ *
+ * A process image takes the next N by an atomic add on session_control.process_count, a thread the next K on
+ * process_control.ring_count; the collector learns of both by watching the counters, without any call from
+ * the workload to it. The environment variable VARVE_SESSION names TRACE.db.d for the workload.
+ */
+#ifndef VARVE_SESSION_INTERNAL_H
+#define VARVE_SESSION_INTERNAL_H
+
+#include "trace/record.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+#define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
+#define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
+#define SESSION_CONTROL_BYTES 4096U
+#define PROCESS_CONTROL_BYTES 16384U
+#define SESSION_ENVIRONMENT "VARVE_SESSION"
+
+enum session_overflow {
+    SESSION_OVERFLOW_SPILL = 0,
+    SESSION_OVERFLOW_BLOCK = 1,
+    SESSION_OVERFLOW_DROP = 2,
+};
+
+enum session_stacks {
+    SESSION_STACKS_NONE = 0,
+    SESSION_STACKS_NATIVE = 1,
+    SESSION_STACKS_PYTHON = 2,
+    SESSION_STACKS_ALL = 3, /* bit mask of the two */
+};
+
+enum session_state {
+    SESSION_STATE_RECORDING = 1,
+    SESSION_STATE_CLOSED = 2, /* no collector will read what is emitted now: recorders switch off */
+};
+
+enum session_records {
+    SESSION_RECORDS_HEAP = 1, /* malloc and its kin, mmap */
+};
+
+/* Written by the collector before the program starts, except where said. */
+struct session_control {
+    uint64_t magic;
+    uint32_t version; /* VARVE_TRANSPORT_VERSION */
+    uint32_t state;   /* enum session_state; atomic */
+    uint32_t overflow;
+    uint32_t stacks;
+    uint32_t stack_depth;      /* frames kept per stack */
+    uint32_t ring_capacity;    /* records */
+    uint32_t clock_kind;       /* enum varve_clock_kind, the same for all processes */
+    uint32_t records;          /* bit mask of enum session_records */
+    uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
+    uint64_t trace_id;         /* random; a directory and its database carry the same */
+    int32_t collector_pid;
+    uint32_t reserved;
+
+    _Alignas(64) uint32_t process_count; /* workload: atomic add takes a number, the first is 1 */
+    _Alignas(64) uint64_t heartbeat_ns;  /* collector: CLOCK_MONOTONIC of its last round */
+};
+
+static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
+
+enum process_state {
+    PROCESS_STATE_RUNNING = 1,
+    PROCESS_STATE_EXITED = 2,    /* reached its exit handlers or _exit */
+    PROCESS_STATE_EXECUTING = 3, /* calls exec: exec_path says what; back to RUNNING if that failed */
+};
+
+/* Written by the workload; the collector only reads it. */
+struct process_control {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t process_id; /* N */
+    uint32_t parent_id;  /* N of the process that forked this one, 0 if unknown (exec, first) */
+    int32_t pid;
+    int32_t parent_pid;
+    int32_t rank;              /* from RANK and its kin, -1 if there is none */
+    uint64_t start_ticks_proc; /* field 22 of /proc/pid/stat: with the pid it names a process for good */
+    uint64_t start_ticks;      /* clock ticks at attach */
+    uint32_t state;            /* enum process_state; atomic */
+    uint32_t late_created;     /* ring 0 exists; atomic */
+    char executable[1024];
+    char exec_path[1024];
+    char command_line[4096]; /* arguments separated by NUL, ends with an empty one, cut to fit */
+
+    _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
+    /* events that no ring could take (no memory, no descriptor, directory gone), per kind; atomic */
+    _Alignas(64) uint64_t unattached;
+    uint64_t unattached_bytes;
+    uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
+};
+
+static_assert(sizeof(struct process_control) <= PROCESS_CONTROL_BYTES, "fits its pages");
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a function's or a module's name tells about a frame. A report that said "malloc" or "operator new"
+ * for every call site would say nothing, so allocation functions and the usual wrappers are known by name and
+ * passed over. The lists err on the short side: a wrapper that is missing is still a true answer.
+ * Called by sites_finish.c.
+ */
+#include "trace/sites_reader_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sorted for bsearch. */
+static const char *const exact_names[] = {
+    "PyObject_Calloc",
+    "PyObject_Malloc",
+    "PyObject_Realloc",
+    "__libc_calloc",
+    "__libc_malloc",
+    "__libc_memalign",
+    "__libc_realloc",
+    "__mmap",
+    "__mmap64",
+    "__mremap",
+    "__strdup",
+    "__strndup",
+    "aligned_alloc",
+    "calloc",
+    "g_aligned_alloc",
+    "g_calloc",
+    "g_malloc",
+    "g_malloc0",
+    "g_malloc0_n",
+    "g_malloc_n",
+    "g_memdup",
+    "g_memdup2",
+    "g_realloc",
+    "g_realloc_n",
+    "g_slice_alloc",
+    "g_slice_alloc0",
+    "g_strdup",
+    "g_strndup",
+    "g_try_malloc",
+    "g_try_malloc0",
+    "g_try_malloc0_n",
+    "g_try_malloc_n",
+    "g_try_realloc",
+    "g_try_realloc_n",
+    "malloc",
+    "memalign",
+    "mmap",
+    "mmap64",
+    "mremap",
+    "posix_memalign",
+    "pvalloc",
+    "realloc",
+    "reallocarray",
+    "strdup",
+    "strndup",
+    "valloc",
+    "xcalloc",
+    "xmalloc",
+    "xmemdup",
+    "xnmalloc",
+    "xnrealloc",
+    "xrealloc",
+    "xreallocarray",
+    "xstrdup",
+    "xstrndup",
+    "xzalloc",
+};
+
+static const char *const prefixes[] = {
+    "PyMem_", "_PyMem_", "_PyObject_", "operator new(", "operator new[](",
+};
+
+static const char *const allocator_classes[] = {
+    "std::allocator<",      "std::allocator_traits<",      "std::__new_allocator<",
+    "std::__1::allocator<", "std::__1::allocator_traits<", "__gnu_cxx::new_allocator<",
+};
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+struct name {
+    const char *text;
+    size_t length;
+};
+
+static int compare_name(const void *left, const void *right)
+{
+    const struct name *name = left;
+    const char *entry = *(const char *const *)right;
+    int order = strncmp(name->text, entry, name->length);
+
+    return order ? order : -(int)(entry[name->length] != '\0');
+}
+
+bool sites_name_is_allocation(const char *function)
+{
+    /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
+    const struct name name = {function, strcspn(function, ".@")};
+
+    if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names),
+                compare_name))
+        return true;
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+        if (has_prefix(function, prefixes[i]))
+            return true;
+    }
+    for (size_t i = 0; i < sizeof(allocator_classes) / sizeof(*allocator_classes); i++) {
+        if (has_prefix(function, allocator_classes[i]))
+            return strstr(function, "::allocate") != NULL;
+    }
+    return false;
+}
+
+bool sites_name_is_interpreter_loop(const char *function)
+{
+    return has_prefix(function, "_PyEval_EvalFrame");
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+bool sites_path_is_interpreter(const char *module_path)
+{
+    const char *name = base_name(module_path);
+
+    if (has_prefix(name, "libpython"))
+        return true;
+    if (!has_prefix(name, "python"))
+        return false;
+    name += strlen("python");
+    return name[strspn(name, "0123456789.dmt")] == '\0'; /* python, python3.11, python3.13t, python3.9dm */
+}
+
+bool sites_path_is_recorder(const char *module_path)
+{
+    const char *name = base_name(module_path);
+
+    return has_prefix(name, "libvarve_") && strstr(name, ".so") != NULL;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The last steps of a database: indexes, statistics for the query planner, and from two files one that opens
+ * read-only anywhere. The collector calls it after derive_finish and sites_finish.
+ */
+#include "trace/sqlite_internal.h"
+
+static void report(store_progress progress, void *context, const char *stage, uint64_t done)
+{
+    if (progress != NULL) {
+        progress(context, stage, done, 3);
+    }
+}
+
+/* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
+static int wal_fold(struct store *store, struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_finalize(store->statements[i]);
+        store->statements[i] = NULL;
+    }
+    if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = DELETE", -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot fold the log in", message);
+    }
+    int result = sqlite3_step(statement);
+    bool is_folded = result == SQLITE_ROW &&
+                     sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
+    int code = VARVE_OK;
+    if (result != SQLITE_ROW) {
+        code =
+            schema_error(store->db, store->path, "complete, but its -wal file must stay beside it", message);
+    } else if (!is_folded) {
+        code = varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%s: complete, but its -wal file must stay beside it", store->path);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
+{
+    if (!store->has_derived) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
+    }
+    report(progress, context, "indexes", 0);
+    int code = writer_begin(store, message);
+    if (code == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
+        code = writer_fail(store, "cannot build indexes", message);
+    }
+    report(progress, context, "statistics", 1);
+    if (code == VARVE_OK) {
+        /* A sample of each index is enough to choose between so few. */
+        code = writer_execute(store,
+                              "PRAGMA analysis_limit = 1000; ANALYZE;"
+                              "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                              "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
+                              message);
+    }
+    if (code == VARVE_OK) {
+        code = store_commit(store, NULL, 0, message);
+    }
+    report(progress, context, "fold", 2);
+    if (code == VARVE_OK) {
+        code = wal_fold(store, message);
+    }
+    report(progress, context, "done", 3);
+    return code;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a collector reads back when it continues the recording of another one that was killed: every event, in
+ * the form that derive_event takes, and the small tables that hold its state. `varve recover` calls it.
+ */
+#include "trace/sqlite_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Run a query and hand each row to `take`; its first value other than 0 ends that and is returned. */
+static int query_each(struct store *store, const char *sql, int (*take)(sqlite3_stmt *row, void *context),
+                      void *context, struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    int code = VARVE_OK;
+    int result = SQLITE_ROW;
+    while (code == VARVE_OK && (result = sqlite3_step(statement)) == SQLITE_ROW) {
+        code = take(statement, context);
+    }
+    if (code == VARVE_OK && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+/* ---- events ---- */
+
+struct event_reader {
+    uint32_t *process_ids; /* by thread_id */
+    size_t thread_limit;
+    int (*take)(void *context, struct event *event);
+    void *context;
+};
+
+static int thread_take(sqlite3_stmt *row, void *context)
+{
+    struct event_reader *reader = context;
+    size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
+    if (thread_id >= reader->thread_limit) {
+        size_t limit = 2 * thread_id + 64;
+        uint32_t *grown = realloc(reader->process_ids, limit * sizeof *grown);
+        if (grown == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        memset(grown + reader->thread_limit, 0, (limit - reader->thread_limit) * sizeof *grown);
+        reader->process_ids = grown;
+        reader->thread_limit = limit;
+    }
+    reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
+    return VARVE_OK;
+}
+
+static int event_take(sqlite3_stmt *row, void *context)
+{
+    const struct event_reader *reader = context;
+    /* NULL reads as 0, which is what the fields that a kind does not use hold. */
+    struct event event = {
+        .seq = (uint64_t)sqlite3_column_int64(row, 0),
+        .ts_ns = sqlite3_column_int64(row, 1),
+        .pid = sqlite3_column_int(row, 2),
+        .tid = sqlite3_column_int(row, 3),
+        .device = (uint8_t)sqlite3_column_int(row, 4),
+        .dev_seq = (uint64_t)sqlite3_column_int64(row, 5),
+        .kind = (uint8_t)sqlite3_column_int(row, 6),
+        .stream = (uint16_t)sqlite3_column_int(row, 7),
+        .pool = (uint16_t)sqlite3_column_int(row, 8),
+        .id = (uint64_t)sqlite3_column_int64(row, 9),
+        .addr = (uint64_t)sqlite3_column_int64(row, 10),
+        .size = (uint64_t)sqlite3_column_int64(row, 11),
+        .requested = (uint64_t)sqlite3_column_int64(row, 12),
+        .arg = (uint64_t)sqlite3_column_int64(row, 13),
+        .cause = (uint8_t)sqlite3_column_int(row, 14),
+        .callsite = (uint32_t)sqlite3_column_int64(row, 15),
+        .thread_id = (uint32_t)sqlite3_column_int64(row, 16),
+        .flags = (uint8_t)sqlite3_column_int(row, 17),
+    };
+    if (event.thread_id < reader->thread_limit) {
+        event.process_id = reader->process_ids[event.thread_id];
+    }
+    return reader->take(reader->context, &event);
+}
+
+int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
+                     struct varve_message *message)
+{
+    struct event_reader reader = {.take = take, .context = context};
+    /* The position of a ring is committed with its events, the row of its thread perhaps not. */
+    int code =
+        query_each(store,
+                   "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
+                   " ORDER BY 1",
+                   thread_take, &reader, message);
+    if (code == VARVE_OK) {
+        code = query_each(store,
+                          "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
+                          " requested, arg, cause, callsite_id, thread_id, flags FROM event ORDER BY seq",
+                          event_take, &reader, message);
+    }
+    free(reader.process_ids);
+    return code;
+}
+
+/* ---- the small tables ---- */
+
+struct position_reader {
+    int (*take)(void *context, const struct store_ring_position *position);
+    void *context;
+};
+
+static int position_take(sqlite3_stmt *row, void *context)
+{
+    const struct position_reader *reader = context;
+    const struct store_ring_position position = {
+        .thread_id = (uint32_t)sqlite3_column_int64(row, 0),
+        .process_id = (uint32_t)sqlite3_column_int64(row, 1),
+        .ring = (uint32_t)sqlite3_column_int64(row, 2),
+        .tail = (uint64_t)sqlite3_column_int64(row, 3),
+        .spill_tail = (uint64_t)sqlite3_column_int64(row, 4),
+    };
+    return reader->take(reader->context, &position);
+}
+
+int store_each_ring_position(struct store *store,
+                             int (*take)(void *context, const struct store_ring_position *), void *context,
+                             struct varve_message *message)
+{
+    struct position_reader reader = {.take = take, .context = context};
+    return query_each(
+        store, "SELECT thread_id, process_id, ring, tail, spill_tail FROM ring_position ORDER BY thread_id",
+        position_take, &reader, message);
+}
+
+struct anchor_reader {
+    int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
+    void *context;
+};
+
+static int anchor_take(sqlite3_stmt *row, void *context)
+{
+    const struct anchor_reader *reader = context;
+    return reader->take(reader->context, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                        sqlite3_column_int64(row, 2));
+}
+
+int store_each_clock_anchor(struct store *store,
+                            int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
+                            void *context, struct varve_message *message)
+{
+    struct anchor_reader reader = {.take = take, .context = context};
+    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", anchor_take,
+                      &reader, message);
+}
+
+struct origin_reader {
+    int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t site);
+    void *context;
+};
+
+static int origin_take(sqlite3_stmt *row, void *context)
+{
+    const struct origin_reader *reader = context;
+    return reader->take(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                        (uint32_t)sqlite3_column_int64(row, 1), (uint32_t)sqlite3_column_int64(row, 2));
+}
+
+int store_each_callsite_origin(struct store *store,
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
+                                           uint32_t site),
+                               void *context, struct varve_message *message)
+{
+    struct origin_reader reader = {.take = take, .context = context};
+    return query_each(store, "SELECT callsite_id, process_id, site FROM callsite_origin ORDER BY callsite_id",
+                      origin_take, &reader, message);
+}
+
+int store_meta_get_integer(struct store *store, const char *key, int64_t *value_out)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(store->db, "SELECT value FROM meta WHERE key = ?", -1, &statement, NULL) !=
+        SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", NULL);
+    }
+    sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+    int result = sqlite3_step(statement);
+    int code = VARVE_ERROR_NOT_FOUND;
+    if (result == SQLITE_ROW && sqlite3_column_type(statement, 0) == SQLITE_INTEGER) {
+        *value_out = sqlite3_column_int64(statement, 0);
+        code = VARVE_OK;
+    } else if (result != SQLITE_ROW && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", NULL);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of the small tables, one prepared statement each, and the log that repeats them after a rollback (see
+ * sqlite_internal.h). Symbols get their numbers here, so that equal ones share a row without an index: they
+ * are recognized by 128 bits of hash. The collector and sites_finish call it.
+ */
+#include "trace/sqlite_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_ALL \
+    "seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, "
+#define EVENT_HEAP "seq, ts_ns, pid, tid, kind, id, addr, size, requested, arg, "
+#define EVENT_REST "cause, callsite_id, thread_id, flags"
+#define ALLOCATION_SOURCE                                                                             \
+    "id, domain, pid, tid, addr, size, requested, alloc_seq, free_seq, free_seq, alloc_ns, free_ns, " \
+    "callsite_id, source, process_id, temporary"
+
+static const char *const statement_sql[STATEMENT_LIMIT] = {
+    [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+    [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
+                          " command_line, start_ns, end_ns, end_cause, exit_status, exec_path)"
+                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD] =
+        "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns, end_ns,"
+        " emitted, stored, spilled, lost, lost_bytes, uncommitted)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_STAT] = "INSERT INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
+    [STATEMENT_ORIGIN] =
+        "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
+    [STATEMENT_POSITION] =
+        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail)"
+        " VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module(id, path, build_id) VALUES (?, ?, ?)",
+    [STATEMENT_SYMBOL] = "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined)"
+                         " VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_CALLSITE] = "INSERT OR REPLACE INTO callsite(id, depth, symbol_id) VALUES (?, ?, ?)",
+    [STATEMENT_FRAME] = "INSERT OR REPLACE INTO callsite_frame(callsite_id, depth, symbol_id, pc)"
+                        " VALUES (?, ?, ?, ?)",
+    [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes,"
+                             " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq, peak_ns,"
+                             " temporary, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_EVENTS] =
+        "INSERT INTO event(" EVENT_ALL EVENT_REST ") SELECT " EVENT_ALL EVENT_REST " FROM source_event",
+    [STATEMENT_HEAP_EVENTS] =
+        "INSERT INTO event(" EVENT_HEAP EVENT_REST ") SELECT " EVENT_HEAP EVENT_REST " FROM source_event",
+    [STATEMENT_ALLOCATIONS] =
+        "INSERT INTO allocation(id, domain, pid, tid, addr, size, requested, alloc_seq,"
+        " free_requested_seq, free_completed_seq, alloc_ns, free_ns, callsite_id, source,"
+        " process_id, temporary) SELECT " ALLOCATION_SOURCE " FROM source_allocation",
+    [STATEMENT_CALLSITE_STATS] = "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes,"
+                                 " live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,"
+                                 " lifetime_ns) SELECT * FROM source_callsite_stat",
+    [STATEMENT_SAMPLES] =
+        "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
+        " live) SELECT * FROM source_sample",
+};
+
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement)
+{
+    if (store->statements[statement] == NULL) {
+        sqlite3_prepare_v3(store->db, statement_sql[statement], -1, SQLITE_PREPARE_PERSISTENT,
+                           &store->statements[statement], NULL);
+    }
+    return store->statements[statement];
+}
+
+static int row_execute(struct store *store, enum store_statement statement, const struct store_value *values,
+                       unsigned count, struct varve_message *message)
+{
+    sqlite3_stmt *prepared = rows_statement(store, statement);
+    if (prepared == NULL) {
+        return writer_fail(store, "cannot write", message);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (values[i].is_null) {
+            sqlite3_bind_null(prepared, (int)i + 1);
+        } else if (values[i].text != NULL) {
+            sqlite3_bind_text(prepared, (int)i + 1, values[i].text, -1, SQLITE_STATIC);
+        } else {
+            sqlite3_bind_int64(prepared, (int)i + 1, values[i].integer);
+        }
+    }
+    int result = sqlite3_step(prepared);
+    if (result != SQLITE_DONE) {
+        return writer_fail(store, "cannot write", message);
+    }
+    sqlite3_reset(prepared);
+    return VARVE_OK;
+}
+
+/* ---- the log ---- */
+
+struct log_row {
+    uint32_t statement;
+    uint32_t count;
+};
+
+static int log_reserve(struct store_log *log, size_t bytes)
+{
+    if (log->capacity - log->used >= bytes) {
+        return VARVE_OK;
+    }
+    size_t capacity = 2 * (log->capacity + bytes);
+    void *grown = realloc(log->bytes, capacity);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    log->bytes = grown;
+    log->capacity = capacity;
+    return VARVE_OK;
+}
+
+static void log_put(struct store_log *log, const void *data, size_t bytes)
+{
+    memcpy(log->bytes + log->used, data, bytes);
+    log->used += bytes;
+}
+
+static int log_append(struct store_log *log, enum store_statement statement, const struct store_value *values,
+                      unsigned count)
+{
+    size_t bytes = sizeof(struct log_row) + count * sizeof *values;
+    for (unsigned i = 0; i < count; i++) {
+        bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
+    }
+    if (log_reserve(log, bytes) != VARVE_OK) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    const struct log_row row = {.statement = statement, .count = count};
+    log_put(log, &row, sizeof row);
+    for (unsigned i = 0; i < count; i++) {
+        log_put(log, &values[i], sizeof values[i]);
+        if (values[i].text != NULL) {
+            log_put(log, values[i].text, strlen(values[i].text) + 1);
+        }
+    }
+    return VARVE_OK;
+}
+
+int rows_replay(struct store *store, struct varve_message *message)
+{
+    struct store_value values[16];
+    int code = VARVE_OK;
+    for (size_t at = 0; at < store->log.used && code == VARVE_OK;) {
+        struct log_row row;
+        memcpy(&row, store->log.bytes + at, sizeof row);
+        at += sizeof row;
+        assert(row.count <= sizeof values / sizeof values[0]);
+        for (unsigned i = 0; i < row.count; i++) {
+            memcpy(&values[i], store->log.bytes + at, sizeof values[i]);
+            at += sizeof values[i];
+            if (values[i].text != NULL) {
+                values[i].text = store->log.bytes + at;
+                at += strlen(values[i].text) + 1;
+            }
+        }
+        code = row_execute(store, (enum store_statement)row.statement, values, row.count, message);
+    }
+    return code;
+}
+
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
+               unsigned count)
+{
+    int code = writer_begin(store, &store->failure);
+    if (code == VARVE_OK && statement <= STATEMENT_POSITION) {
+        code = log_append(&store->log, statement, values, count);
+    }
+    return code == VARVE_OK ? row_execute(store, statement, values, count, &store->failure) : code;
+}
+
+#define ROWS_WRITE(store, statement, values) \
+    rows_write(store, statement, values, sizeof(values) / sizeof((values)[0]))
+
+/* ---- one function per table ---- */
+
+int store_meta_text(struct store *store, const char *key, const char *value)
+{
+    const struct store_value values[] = {value_text(key), value_text(value)};
+    return ROWS_WRITE(store, STATEMENT_META, values);
+}
+
+int store_meta_integer(struct store *store, const char *key, int64_t value)
+{
+    const struct store_value values[] = {value_text(key), VALUE_INTEGER(value)};
+    return ROWS_WRITE(store, STATEMENT_META, values);
+}
+
+int store_process(struct store *store, const struct store_process *row)
+{
+    const struct store_value values[] = {
+        VALUE_INTEGER(row->id),
+        VALUE_INTEGER(row->pid),
+        value_not_negative(row->parent_pid > 0 ? row->parent_pid : -1),
+        value_not_negative(row->parent_id > 0 ? (int64_t)row->parent_id : -1),
+        value_not_negative(row->rank),
+        value_text(row->executable),
+        value_text(row->command_line),
+        VALUE_INTEGER(row->start_ns),
+        value_not_negative(row->end_ns),
+        value_text(row->end_cause),
+        value_not_negative(row->exit_status),
+        value_text(row->exec_path),
+    };
+    return ROWS_WRITE(store, STATEMENT_PROCESS, values);
+}
+
+int store_thread(struct store *store, const struct store_thread *row)
+{
+    const struct store_value values[] = {
+        VALUE_INTEGER(row->id),         VALUE_INTEGER(row->process_id),  VALUE_INTEGER(row->ring),
+        VALUE_INTEGER(row->pid),        VALUE_INTEGER(row->tid),         value_text(row->name),
+        VALUE_INTEGER(row->start_ns),   value_not_negative(row->end_ns), VALUE_INTEGER(row->emitted),
+        VALUE_INTEGER(row->stored),     VALUE_INTEGER(row->spilled),     VALUE_INTEGER(row->lost),
+        VALUE_INTEGER(row->lost_bytes), VALUE_INTEGER(row->uncommitted),
+    };
+    return ROWS_WRITE(store, STATEMENT_THREAD, values);
+}
+
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value)
+{
+    const struct store_value values[] = {value_text(name), VALUE_INTEGER(idx), value_text(severity),
+                                         value_text(source), VALUE_INTEGER(value)};
+    return ROWS_WRITE(store, STATEMENT_STAT, values);
+}
+
+int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
+{
+    const struct store_value values[] = {VALUE_INTEGER(ticks), VALUE_INTEGER(mono_ns),
+                                         VALUE_INTEGER(real_ns)};
+    return ROWS_WRITE(store, STATEMENT_ANCHOR, values);
+}
+
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+{
+    const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(process_id),
+                                         VALUE_INTEGER(site)};
+    return ROWS_WRITE(store, STATEMENT_ORIGIN, values);
+}
+
+int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex)
+{
+    const struct store_value values[] = {VALUE_INTEGER(id), value_text(path), value_text(build_id_hex)};
+    return ROWS_WRITE(store, STATEMENT_MODULE, values);
+}
+
+int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id)
+{
+    const struct store_value values[] = {VALUE_INTEGER(id), VALUE_INTEGER(depth),
+                                         value_not_negative(symbol_id > 0 ? (int64_t)symbol_id : -1)};
+    return ROWS_WRITE(store, STATEMENT_CALLSITE, values);
+}
+
+int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
+                         int64_t pc)
+{
+    const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(depth),
+                                         VALUE_INTEGER(symbol_id), value_not_negative(pc)};
+    return ROWS_WRITE(store, STATEMENT_FRAME, values);
+}
+
+/* ---- symbols ---- */
+
+static void hash_add(uint64_t hash[2], const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < bytes; i++) {
+        hash[0] = (hash[0] ^ byte[i]) * UINT64_C(0x100000001b3);
+        hash[1] = (hash[1] + byte[i] + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        hash[1] ^= hash[1] >> 29;
+    }
+}
+
+/* A text with its NUL, and a mark that tells none from an empty one. */
+static void hash_add_text(uint64_t hash[2], const char *text)
+{
+    hash_add(hash, text != NULL ? "t" : "n", 1);
+    hash_add(hash, text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
+}
+
+static void symbol_hash(const struct store_symbol *symbol, uint64_t hash[2])
+{
+    const uint32_t numbers[] = {symbol->line, symbol->is_python, symbol->is_inlined};
+    hash[0] = UINT64_C(0xcbf29ce484222325);
+    hash[1] = UINT64_C(0x243f6a8885a308d3);
+    hash_add_text(hash, symbol->function);
+    hash_add_text(hash, symbol->file);
+    hash_add_text(hash, symbol->module);
+    hash_add(hash, numbers, sizeof numbers);
+}
+
+static struct symbol_slot *symbol_find(struct symbol_slot *slots, size_t capacity, const uint64_t hash[2])
+{
+    size_t at = hash[1] & (capacity - 1);
+    while (slots[at].id != 0 && (slots[at].hash[0] != hash[0] || slots[at].hash[1] != hash[1])) {
+        at = (at + 1) & (capacity - 1);
+    }
+    return &slots[at];
+}
+
+static int symbols_reserve(struct store *store)
+{
+    if (2 * (store->symbol_count + 1) <= store->symbol_capacity) {
+        return VARVE_OK;
+    }
+    size_t capacity = store->symbol_capacity > 0 ? 2 * store->symbol_capacity : 1024;
+    struct symbol_slot *slots = calloc(capacity, sizeof *slots);
+    if (slots == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < store->symbol_capacity; i++) {
+        if (store->symbols[i].id != 0) {
+            *symbol_find(slots, capacity, store->symbols[i].hash) = store->symbols[i];
+        }
+    }
+    free(store->symbols);
+    store->symbols = slots;
+    store->symbol_capacity = capacity;
+    return VARVE_OK;
+}
+
+void rows_forget_symbols(struct store *store)
+{
+    /* Numbers already given may be in the database or not: go on after them. */
+    free(store->symbols);
+    store->symbols = NULL;
+    store->symbol_capacity = 0;
+    store->symbol_count = 0;
+}
+
+uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
+{
+    uint64_t hash[2];
+    symbol_hash(symbol, hash);
+    if (symbols_reserve(store) != VARVE_OK) {
+        return 0;
+    }
+    struct symbol_slot *slot = symbol_find(store->symbols, store->symbol_capacity, hash);
+    if (slot->id != 0) {
+        return slot->id;
+    }
+    uint32_t id = store->symbol_last + 1;
+    const struct store_value values[] = {
+        VALUE_INTEGER(id),
+        value_text(symbol->function),
+        value_text(symbol->file),
+        value_not_negative(symbol->line > 0 ? (int64_t)symbol->line : -1),
+        value_text(symbol->module),
+        VALUE_INTEGER(symbol->is_python),
+        VALUE_INTEGER(symbol->is_inlined),
+    };
+    if (ROWS_WRITE(store, STATEMENT_SYMBOL, values) != VARVE_OK) {
+        return 0;
+    }
+    store->symbol_last = id;
+    store->symbol_count++;
+    *slot = (struct symbol_slot){.hash = {hash[0], hash[1]}, .id = id};
+    return id;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a trace database is: settings of the connection, tables and views, the vocabulary that explains its
+ * codes, the indexes made at the end, and what SQLite's errors mean to our callers. sqlite_writer.c calls it.
+ */
+#include "trace/sqlite_internal.h"
+
+#include "trace/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+/* The sort of an index takes as much memory as the page cache may, so this is half of what both may use. */
+#define CACHE_KIB 49152
+
+int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message)
+{
+    int extended = sqlite3_extended_errcode(db);
+    int reason = sqlite3_system_errno(db);
+    int code = VARVE_ERROR_DATABASE;
+    switch (extended & 0xff) {
+    case SQLITE_FULL:
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path,
+                                 what);
+    case SQLITE_IOERR:
+        /* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too. */
+        code = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+        break;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        code = VARVE_ERROR_BUSY;
+        break;
+    case SQLITE_NOMEM:
+        code = VARVE_ERROR_NO_MEMORY;
+        break;
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        code = VARVE_ERROR_FORMAT;
+        break;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+        code = VARVE_ERROR_PERMISSION;
+        break;
+    default:
+        break;
+    }
+    return varve_message_set(message, code, "%s: %s: %s", path, what,
+                             code == VARVE_ERROR_FULL ? varve_strerror(code) : sqlite3_errmsg(db));
+}
+
+void schema_configure(void)
+{
+    /* One thread uses the library. Each saves a few percent; once SQLite is initialized they are refused. */
+    sqlite3_config(SQLITE_CONFIG_SINGLETHREAD);
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    sqlite3_initialize();
+}
+
+static int execute(sqlite3 *db, const char *path, const char *sql, const char *what,
+                   struct varve_message *message)
+{
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        return schema_error(db, path, what, message);
+    }
+    return VARVE_OK;
+}
+
+int schema_pragmas(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    sqlite3_busy_timeout(db, 10000); /* readers may watch; only the end of the recording must wait for them */
+    return execute(db, path,
+                   "PRAGMA page_size = 16384;"
+                   "PRAGMA journal_mode = WAL;"
+                   "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                   "PRAGMA secure_delete = OFF;"
+                   "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                           "PRAGMA temp_store = FILE;",
+                   "cannot open the database", message);
+}
+
+static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const char *const *texts, int count)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return VARVE_ERROR_DATABASE;
+    }
+    sqlite3_bind_int(statement, 1, (int)code);
+    for (int i = 0; i < count; i++) {
+        sqlite3_bind_text(statement, i + 2, texts[i], -1, SQLITE_STATIC);
+    }
+    int result = sqlite3_step(statement);
+    sqlite3_finalize(statement);
+    return result == SQLITE_DONE ? VARVE_OK : VARVE_ERROR_DATABASE;
+}
+
+static int vocabulary_fill(sqlite3 *db)
+{
+    static const char *const domains[DOMAIN_LIMIT][2] = {
+        [DOMAIN_HEAP] = {"heap", "malloc and its kin"},
+        [DOMAIN_MMAP] = {"mmap", "mmap by the program itself, not by the C library"},
+        [DOMAIN_DEVICE] = {"device", "the CUDA API"},
+        [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator"},
+    };
+    int code = VARVE_OK;
+    for (unsigned i = 0; i < VARVE_KIND_LIMIT && code == VARVE_OK; i++) {
+        const struct event_kind_info *info = event_kind_info(i);
+        if (info != NULL) {
+            const char *texts[] = {info->name,      info->group, info->addr,   info->size,
+                                   info->requested, info->arg,   info->meaning};
+            code =
+                vocabulary_insert(db,
+                                  "INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''),"
+                                  " nullif(?6, ''), nullif(?7, ''), ?8)",
+                                  i, texts, 7);
+        }
+    }
+    for (unsigned i = 0; i < 256 && code == VARVE_OK; i++) {
+        const char *text = event_cause_text(i);
+        if (text != NULL) {
+            code = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
+        }
+    }
+    for (unsigned i = 1; i < DOMAIN_LIMIT && code == VARVE_OK; i++) {
+        code = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
+    }
+    return code;
+}
+
+int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    static const char what[] = "cannot create the tables";
+    char identity[128];
+    snprintf(identity, sizeof identity,
+             "PRAGMA application_id = %d; PRAGMA user_version = %d;"
+             "INSERT INTO meta VALUES ('complete', 0);",
+             VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
+    int code = execute(db, path, "BEGIN", what, message);
+    if (code == VARVE_OK) {
+        code = execute(db, path, store_schema_sql, what, message);
+    }
+    if (code == VARVE_OK) {
+        code = execute(db, path, store_views_sql, what, message);
+    }
+    if (code == VARVE_OK) {
+        code = execute(db, path, identity, what, message);
+    }
+    if (code == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
+        code = schema_error(db, path, what, message);
+    }
+    return code == VARVE_OK ? execute(db, path, "COMMIT", what, message) : code;
+}
+
+int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
+                 struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(db, path, "cannot read", message);
+    }
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW) {
+        *value_out = sqlite3_column_int64(statement, 0);
+    }
+    int code = result == SQLITE_ROW || result == SQLITE_DONE ? VARVE_OK
+                                                             : schema_error(db, path, "cannot read", message);
+    sqlite3_finalize(statement);
+    return code;
+}
+
+int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message)
+{
+    int64_t application = 0;
+    int64_t version = 0;
+    int64_t complete = 0;
+    int64_t tables = 0;
+    int code = schema_query(db, path, "PRAGMA application_id", &application, message);
+    if (code == VARVE_OK) {
+        code = schema_query(db, path, "PRAGMA user_version", &version, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message);
+    }
+    if (code != VARVE_OK) {
+        return code;
+    }
+    *is_empty_out = application == 0 && version == 0 && tables == 0;
+    if (*is_empty_out) {
+        return VARVE_OK;
+    }
+    if (application != VARVE_DATABASE_APPLICATION_ID) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: not a trace database", path);
+    }
+    if (version != VARVE_DATABASE_SCHEMA_VERSION) {
+        return varve_message_set(message, VARVE_ERROR_VERSION,
+                                 "%s: schema version %lld, this program writes %d", path, (long long)version,
+                                 VARVE_DATABASE_SCHEMA_VERSION);
+    }
+    code = schema_query(db, path, "SELECT value FROM meta WHERE key = 'complete'", &complete, message);
+    if (code == VARVE_OK && complete != 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the recording is complete", path);
+    }
+    return code;
+}
+
+int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    return execute(db, path,
+                   "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation(callsite_id)"
+                   " WHERE free_completed_seq IS NULL;",
+                   "cannot build indexes", message);
+}

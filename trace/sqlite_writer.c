@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writer: opens a trace database, takes events in order and commits them together with the ring positions
+ * that they came from. What is hard: a second collector must be refused, a full disk must leave nothing half
+ * done and be survivable, and the events of a killed collector must be readable again. collector.c calls it.
+ *
+ * Two locks are held: flock on the database file tells collectors apart from the first moment, and lasts
+ * between transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the
+ * file would drop the latter, so lock_fd is closed last.
+ */
+#include "trace/sqlite_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+/* ---- transactions ---- */
+
+int writer_fail(struct store *store, const char *what, struct varve_message *message)
+{
+    int code = schema_error(store->db, store->path, what, message);
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_reset(store->statements[i]);
+    }
+    /* SQLite may have rolled back by itself; a second ROLLBACK would only report that. */
+    if (!sqlite3_get_autocommit(store->db)) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    store->is_in_transaction = false;
+    store->must_replay = true;
+    store->has_derived = false;
+    for (struct store_chunk *chunk = store->first; chunk != NULL; chunk = chunk->next) {
+        chunk->is_inserted = false;
+    }
+    rows_forget_symbols(store);
+    return code;
+}
+
+int writer_execute(struct store *store, const char *sql, struct varve_message *message)
+{
+    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        return writer_fail(store, "cannot write", message);
+    }
+    return VARVE_OK;
+}
+
+int writer_insert_rows(struct store *store, enum store_statement statement, enum store_source source,
+                       const void *rows, size_t count, struct varve_message *message)
+{
+    sqlite3_stmt *prepared = rows_statement(store, statement);
+    vtab_set_rows(store->vtab, source, rows, count);
+    if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
+        return writer_fail(store, "cannot write", message);
+    }
+    sqlite3_reset(prepared);
+    return VARVE_OK;
+}
+
+static int chunk_insert(struct store *store, struct store_chunk *chunk, struct varve_message *message)
+{
+    if (chunk->is_inserted || chunk->count == 0) {
+        return VARVE_OK;
+    }
+    int code = writer_begin(store, message);
+    if (code != VARVE_OK || chunk->is_inserted) {
+        return code;
+    }
+    enum store_statement statement = chunk->has_other ? STATEMENT_EVENTS : STATEMENT_HEAP_EVENTS;
+    code = writer_insert_rows(store, statement, SOURCE_EVENT, chunk->events, chunk->count, message);
+    chunk->is_inserted = code == VARVE_OK;
+    return code;
+}
+
+int writer_begin(struct store *store, struct varve_message *message)
+{
+    if (store->is_in_transaction) {
+        return VARVE_OK;
+    }
+    if (sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) {
+        return writer_fail(store, "cannot begin to write", message);
+    }
+    store->is_in_transaction = true;
+    if (!store->must_replay) {
+        return VARVE_OK;
+    }
+    int code = rows_replay(store, message);
+    /* The last chunk is inserted when it is full or with the commit, as it would have been. */
+    for (struct store_chunk *chunk = store->first; chunk != NULL && code == VARVE_OK; chunk = chunk->next) {
+        code = chunk->count == CHUNK_EVENTS ? chunk_insert(store, chunk, message) : VARVE_OK;
+    }
+    store->must_replay = code != VARVE_OK;
+    return code;
+}
+
+/* ---- events ---- */
+
+static struct store_chunk *chunk_add(struct store *store)
+{
+    struct store_chunk *chunk = malloc(sizeof *chunk);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    chunk->next = NULL;
+    chunk->count = 0;
+    chunk->is_inserted = false;
+    chunk->has_other = false;
+    if (store->last != NULL) {
+        store->last->next = chunk;
+    } else {
+        store->first = chunk;
+    }
+    store->last = chunk;
+    return chunk;
+}
+
+int store_append(struct store *store, const struct event *event, struct varve_message *message)
+{
+    struct store_chunk *chunk = store->last;
+    if (chunk == NULL || chunk->count == CHUNK_EVENTS) {
+        chunk = chunk_add(store);
+        if (chunk == NULL) {
+            return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for events to be stored");
+        }
+    }
+    assert(event->seq == store->seq_last + 1);
+    chunk->events[chunk->count++] = *event;
+    chunk->has_other |= event->kind < VARVE_KIND_HEAP_ALLOC || event->kind > VARVE_KIND_MUNMAP;
+    store->seq_last = event->seq;
+    store->pending++;
+    /* After a failure the next attempt is store_commit's, not that of every full chunk. */
+    if (chunk->count < CHUNK_EVENTS || store->must_replay) {
+        return VARVE_OK;
+    }
+    return chunk_insert(store, chunk, message);
+}
+
+uint64_t store_pending(const struct store *store)
+{
+    return store->pending;
+}
+
+/* After a commit nothing needs to be repeated; one chunk is kept to be filled again. */
+static void pending_clear(struct store *store)
+{
+    while (store->first != store->last) {
+        struct store_chunk *next = store->first->next;
+        free(store->first);
+        store->first = next;
+    }
+    if (store->last != NULL) {
+        store->last->count = 0;
+        store->last->is_inserted = false;
+        store->last->has_other = false;
+    }
+    store->log.used = 0;
+    store->pending = 0;
+}
+
+int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
+                 struct varve_message *message)
+{
+    int code = writer_begin(store, message);
+    for (struct store_chunk *chunk = store->first; chunk != NULL && code == VARVE_OK; chunk = chunk->next) {
+        code = chunk_insert(store, chunk, message);
+    }
+    for (size_t i = 0; i < count && code == VARVE_OK; i++) {
+        const struct store_value values[] = {
+            VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
+            VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
+            VALUE_INTEGER(positions[i].spill_tail),
+        };
+        code = rows_write(store, STATEMENT_POSITION, values, 5);
+        if (code != VARVE_OK) {
+            varve_message_set(message, code, "%s", store->failure.text);
+        }
+    }
+    if (code == VARVE_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
+        code = writer_fail(store, "cannot commit", message);
+    }
+    if (code == VARVE_OK) {
+        store->is_in_transaction = false;
+        pending_clear(store);
+    }
+    return code;
+}
+
+/* ---- open and close ---- */
+
+static int open_error(const char *path, int reason, struct varve_message *message)
+{
+    switch (reason) {
+    case EEXIST:
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: exists already; name another file", path);
+    case ENOENT:
+    case ENOTDIR:
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: %s", path, strerror(reason));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EISDIR:
+        return varve_message_set(message, VARVE_ERROR_PERMISSION, "%s: cannot write: %s", path,
+                                 strerror(reason));
+    case ENOSPC:
+    case EDQUOT:
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s", path, strerror(reason));
+    default:
+        return varve_message_set(message, VARVE_ERROR_IO, "%s: %s", path, strerror(reason));
+    }
+}
+
+/* Open or make the file and lock it; `*is_new_out` says that it is ours to remove again. */
+static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out,
+                     struct varve_message *message)
+{
+    int flags = O_RDWR | O_CLOEXEC;
+    int fd = open(store->path, mode == STORE_CREATE ? flags | O_CREAT | O_EXCL : flags, 0666);
+    int reason = errno;
+    *is_new_out = fd >= 0 && mode == STORE_CREATE;
+    if (fd < 0 && reason == EEXIST) {
+        /* Whose is it? Another collector's is worth saying. */
+        fd = open(store->path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0) {
+        return open_error(store->path, reason, message);
+    }
+    store->lock_fd = fd;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int code = errno == EWOULDBLOCK ? VARVE_ERROR_BUSY : VARVE_ERROR_IO;
+        return varve_message_set(message, code, "%s: %s", store->path,
+                                 code == VARVE_ERROR_BUSY ? "another recording writes it" : strerror(errno));
+    }
+    return mode == STORE_CREATE && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
+}
+
+/* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
+static int database_begin(struct store *store, enum store_mode mode, struct varve_message *message)
+{
+    int64_t seq_last = 0;
+    int64_t symbol_last = 0;
+    bool is_empty = mode == STORE_CREATE;
+    int code = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
+    if (code == VARVE_OK) {
+        code = schema_pragmas(store->db, store->path, message);
+    }
+    if (code == VARVE_OK && is_empty) {
+        return schema_create(store->db, store->path, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
+    }
+    store->seq_last = (uint64_t)seq_last;
+    store->symbol_last = (uint32_t)symbol_last;
+    return code;
+}
+
+/* A path in the working directory gets "./", so that no name means anything special to SQLite. */
+static int database_open(struct store *store, struct varve_message *message)
+{
+    char name[4096 + 2];
+    snprintf(name, sizeof name, "%s%s", store->path[0] == '/' ? "" : "./", store->path);
+    if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot open", message);
+    }
+    if (vtab_register(store->db, &store->vtab) != SQLITE_OK) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", store->path);
+    }
+    return VARVE_OK;
+}
+
+static void files_remove(const char *path)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
+    char name[4096 + 16];
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
+        unlink(name);
+    }
+}
+
+int store_open(const char *path, enum store_mode mode, struct store **store_out,
+               struct varve_message *message)
+{
+    struct store *store = calloc(1, sizeof *store);
+    bool is_new = false;
+    if (store == NULL || (store->path = strdup(path)) == NULL) {
+        free(store);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
+    }
+    store->lock_fd = -1;
+    schema_configure();
+    int code = file_lock(store, mode, &is_new, message);
+    if (code == VARVE_OK) {
+        code = database_open(store, message);
+    }
+    if (code == VARVE_OK) {
+        code = database_begin(store, mode, message);
+    }
+    if (code != VARVE_OK) {
+        store_close(store);
+        if (is_new) {
+            files_remove(path);
+        }
+        return code;
+    }
+    *store_out = store;
+    return VARVE_OK;
+}
+
+void store_close(struct store *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_finalize(store->statements[i]);
+    }
+    /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
+    sqlite3_close(store->db);
+    vtab_free(store->vtab);
+    if (store->lock_fd >= 0) {
+        close(store->lock_fd);
+    }
+    while (store->first != NULL) {
+        struct store_chunk *next = store->first->next;
+        free(store->first);
+        store->first = next;
+    }
+    free(store->log.bytes);
+    free(store->symbols);
+    free(store->path);
+    free(store);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which part of a stack a walk may read without a fault. The hard part is that a program runs on stacks of
+ * any kind: the first thread's, those of threads, signal stacks, coroutines. On the thread's own stack
+ * everything from sp to its top is mapped for as long as the thread lives, which is found out once. Of other
+ * stacks nothing lasting is known (they are unmapped and mapped again without notice), so there each walk
+ * asks the kernel about each page: about 0.1 us, and seldom more than two pages. Called by native_stack.c.
+ *
+ * No /proc and no pthread_getattr_np: both are slow or allocate, and this runs in malloc hooks.
+ */
+#include "trace/unwind_internal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PAGE_BYTES ((uintptr_t)4096)
+#define MAIN_STACK_BYTES ((uintptr_t)64 << 20)   /* Linux maps nothing else so close below the first stack */
+#define THREAD_STACK_BYTES ((uintptr_t)16 << 20) /* what lies deeper is read as other stacks are */
+
+enum thread_kind { THREAD_UNKNOWN = 0, THREAD_MAIN, THREAD_OTHER };
+
+/*
+ * The thread's own stack. Thread-local, initial-exec since it is asked for in malloc hooks. A signal handler
+ * may find it half written, so `high` is set last and `low` only ever falls afterwards.
+ */
+struct own_stack {
+    uintptr_t low; /* [low, high) is mapped */
+    uintptr_t high;
+    enum thread_kind kind;
+};
+
+static _Thread_local struct own_stack own_stack __attribute__((tls_model("initial-exec")));
+
+#ifdef __GLIBC__
+/* Where the loader found sp when the program began. */
+extern void *__libc_stack_end;
+
+static uintptr_t main_stack_top(void)
+{
+    return (uintptr_t)__libc_stack_end;
+}
+#else
+static uintptr_t main_stack_top(void)
+{
+    return 0; /* read like any other stack */
+}
+#endif
+
+/* An invalid first argument makes the kernel read the signal set and change nothing. */
+static bool page_readable(uintptr_t page)
+{
+    enum { HOW_INVALID = 0x7fffffff };
+    const int saved_errno = errno;
+    bool readable = syscall(SYS_rt_sigprocmask, HOW_INVALID, page, NULL, 8) == -1 && errno != EFAULT;
+
+    errno = saved_errno;
+    return readable;
+}
+
+static bool pages_readable(uintptr_t from, uintptr_t to)
+{
+    for (uintptr_t page = from; page < to; page += PAGE_BYTES) {
+        if (!page_readable(page)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void own_stack_set(struct own_stack *own, uintptr_t low, uintptr_t high)
+{
+    own->low = low;
+    atomic_signal_fence(memory_order_seq_cst);
+    own->high = high;
+}
+
+/* True if `sp` lies on this thread's own stack; then [low, high) covers it. */
+static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own, uintptr_t sp)
+{
+    const uintptr_t page = sp & ~(PAGE_BYTES - 1);
+    uintptr_t top;
+
+    if (own->kind == THREAD_UNKNOWN) {
+        own->kind = syscall(SYS_gettid) == getpid() ? THREAD_MAIN : THREAD_OTHER;
+    }
+    if (own->kind == THREAD_MAIN) {
+        top = main_stack_top() & ~(uintptr_t)7;
+        if (sp >= top || top - sp > MAIN_STACK_BYTES) {
+            return false;
+        }
+        own_stack_set(own, top - MAIN_STACK_BYTES, top); /* below sp nothing is read */
+        return true;
+    }
+    /* The C library keeps the thread's descriptor at the top of its stack, whoever allocated that. */
+    top = (uintptr_t)pthread_self() & ~(uintptr_t)7;
+    if (sp >= top || top - sp > THREAD_STACK_BYTES) {
+        return false;
+    }
+    if (!pages_readable(page, own->high == top && sp < own->low ? own->low : top)) {
+        return false;
+    }
+    own_stack_set(own, page, top);
+    return true;
+}
+
+bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t below)
+{
+    struct own_stack *own = &own_stack;
+
+    if ((sp >= own->low && sp < own->high) || own_stack_find(own, sp)) {
+        window->own = true;
+        window->floor = sp - own->low > below ? sp - below : own->low;
+        window->limit = own->high;
+        return window->limit - sp >= sizeof(uintptr_t);
+    }
+    const uintptr_t page = sp & ~(PAGE_BYTES - 1);
+
+    window->own = false;
+    window->floor = sp - page > below ? sp - below : page;
+    window->limit = page + PAGE_BYTES;
+    return page_readable(page);
+}
+
+bool stack_window_move(struct stack_window *window, uintptr_t address)
+{
+    const uintptr_t page = address & ~(PAGE_BYTES - 1);
+
+    if (window->own || address < window->floor || !page_readable(page)) {
+        return false;
+    }
+    if (page != window->limit) {
+        window->floor = page;
+    }
+    window->limit = page + PAGE_BYTES;
+    return true;
+}
