@@ -271,6 +271,9 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
 /// `error` unchanged. Others that end meanwhile are reaped silently.
 int launch_wait(struct launch *launch, int error);
 
+/// True while a descendant of the program lives, recorded or not: the subreaper gets them all as children.
+bool launch_has_children(void);
+
 /// End this process as the program ended: the same exit status, or the same signal (without a core file).
 void launch_exit_like(const struct launch *launch) __attribute__((noreturn));
 

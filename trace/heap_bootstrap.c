@@ -8,9 +8,7 @@
 
 #include <string.h>
 
-#define POOL_BYTES 16384U
-
-static _Alignas(64) char pool[POOL_BYTES];
+_Alignas(64) char heap_bootstrap_pool[HEAP_BOOTSTRAP_BYTES];
 static size_t pool_used; /* bytes; atomic */
 
 void *heap_bootstrap_alloc(size_t alignment, size_t bytes)
@@ -19,22 +17,17 @@ void *heap_bootstrap_alloc(size_t alignment, size_t bytes)
     size_t start;
 
     alignment = alignment < 16 ? 16 : alignment;
-    if (alignment > POOL_BYTES || bytes > POOL_BYTES) {
+    if (alignment > HEAP_BOOTSTRAP_BYTES || bytes > HEAP_BOOTSTRAP_BYTES) {
         return NULL;
     }
     need = ((bytes + 15) & ~(size_t)15) + 16 + alignment;
     start = __atomic_fetch_add(&pool_used, need, __ATOMIC_RELAXED);
-    if (start + need > POOL_BYTES) {
+    if (start + need > HEAP_BOOTSTRAP_BYTES) {
         return NULL;
     }
     start = (start + 16 + alignment - 1) & ~(alignment - 1);
-    memcpy(pool + start - sizeof(size_t), &bytes, sizeof(size_t));
-    return pool + start;
-}
-
-bool heap_bootstrap_owns(const void *memory)
-{
-    return (const char *)memory >= pool && (const char *)memory < pool + POOL_BYTES;
+    memcpy(heap_bootstrap_pool + start - sizeof(size_t), &bytes, sizeof(size_t));
+    return heap_bootstrap_pool + start;
 }
 
 size_t heap_bootstrap_size(const void *memory)

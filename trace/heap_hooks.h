@@ -14,15 +14,20 @@
 
 #define HOOK __attribute__((visibility("default"), noinline))
 
-/* The registers of the hook's caller as they will be when the hook returns. Only in a hook itself: it reads
- * the frame that -fno-omit-frame-pointer guarantees. */
-#define HOOK_START(start)                                            \
-    do {                                                             \
-        const uintptr_t *frame_of_hook = __builtin_frame_address(0); \
-        (start).fp = frame_of_hook[0];                               \
-        (start).pc = frame_of_hook[1];                               \
-        (start).sp = (uintptr_t)(frame_of_hook + 2);                 \
-    } while (0)
+/* The frame of a hook: saved frame pointer and return address, which -fno-omit-frame-pointer guarantees. */
+#define HOOK_FRAME() ((const uintptr_t *)__builtin_frame_address(0))
+
+/* The registers of the hook's caller as they will be when the hook returns. */
+static inline struct callsite_start hook_start(const uintptr_t *frame)
+{
+    return (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
+}
+
+/* Off is the state to be fast in: hooks test it first and jump to the real function. */
+static inline bool hook_is_off(void)
+{
+    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) == HEAP_STATE_OFF, 1);
+}
 
 static inline bool hook_can_call(void)
 {
@@ -32,12 +37,13 @@ static inline bool hook_can_call(void)
 
 static inline bool hook_records(void)
 {
-    return __atomic_load_n(&heap_state, __ATOMIC_RELAXED) == HEAP_STATE_ON && recorder_foreign_depth == 0;
+    return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_RELAXED) == HEAP_STATE_ON, 1) &&
+           __builtin_expect(recorder_foreign_depth == 0, 1);
 }
 
 static inline uint32_t hook_callsite(const struct callsite_start *start)
 {
-    return heap_with_stacks != 0 ? callsite_capture(start) : 0;
+    return __builtin_expect(heap_with_stacks != 0, 0) ? callsite_capture(start) : 0;
 }
 
 static inline size_t hook_page_bytes(void)

@@ -24,7 +24,6 @@
     X(munmap, int, (void *, size_t))
 
 #define HEAP_OPTIONAL_LIST(X)                                     \
-    X(reallocarray, void *, (void *, size_t, size_t))             \
     X(memalign, void *, (size_t, size_t))                         \
     X(valloc, void *, (size_t))                                   \
     X(pvalloc, void *, (size_t))                                  \
@@ -68,7 +67,14 @@ bool heap_ready(void);
 /* ---- heap_bootstrap.c ---- */
 
 void *heap_bootstrap_alloc(size_t alignment, size_t bytes); /* zeroed; NULL when the pool is used up */
-bool heap_bootstrap_owns(const void *memory);
+#define HEAP_BOOTSTRAP_BYTES 16384U
+extern char heap_bootstrap_pool[HEAP_BOOTSTRAP_BYTES];
+
+static inline bool heap_bootstrap_owns(const void *memory)
+{
+    return (uintptr_t)memory - (uintptr_t)heap_bootstrap_pool < HEAP_BOOTSTRAP_BYTES;
+}
+
 size_t heap_bootstrap_size(const void *memory);
 
 #endif

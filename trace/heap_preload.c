@@ -50,24 +50,27 @@ static inline void note_free(void *memory, enum varve_cause cause)
     varve_emit(&record);
 }
 
-HOOK void *malloc(size_t size)
+static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr_t *frame)
 {
-    struct callsite_start start;
+    struct callsite_start start = hook_start(frame);
     void *memory;
 
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(16, size);
     }
-    if (!hook_records()) {
-        return heap_real.malloc(size);
-    }
     memory = heap_real.malloc(size);
-    HOOK_START(start);
-    note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
+    if (hook_records()) {
+        note_alloc(memory, size, 0, VARVE_CAUSE_MALLOC, &start);
+    }
     return memory;
 }
 
-HOOK void free(void *memory)
+HOOK void *malloc(size_t size)
+{
+    return hook_is_off() ? heap_real.malloc(size) : malloc_general(size, HOOK_FRAME());
+}
+
+static __attribute__((noinline)) void free_general(void *memory)
 {
     if (memory == NULL || heap_bootstrap_owns(memory) || !hook_can_call()) {
         return;
@@ -76,6 +79,15 @@ HOOK void free(void *memory)
         note_free(memory, VARVE_CAUSE_FREE);
     }
     heap_real.free(memory);
+}
+
+HOOK void free(void *memory)
+{
+    if (hook_is_off() && !heap_bootstrap_owns(memory)) {
+        heap_real.free(memory);
+    } else {
+        free_general(memory);
+    }
 }
 
 HOOK void *calloc(size_t count, size_t size)
@@ -88,7 +100,7 @@ HOOK void *calloc(size_t count, size_t size)
     }
     memory = heap_real.calloc(count, size);
     if (hook_records()) {
-        HOOK_START(start);
+        start = hook_start(HOOK_FRAME());
         note_alloc(memory, product(count, size), 0, VARVE_CAUSE_CALLOC, &start);
     }
     return memory;
@@ -105,24 +117,22 @@ static void *bootstrap_realloc(void *old, size_t size)
     return memory;
 }
 
-/* What realloc and reallocarray have in common; `count` is 1 for the former. */
-static inline void *recorded_realloc(void *old, size_t count, size_t size, enum varve_cause cause,
-                                     const struct callsite_start *start)
+/* What realloc and reallocarray have in common. The C library's reallocarray calls realloc by name, which
+ * would come back here: so only realloc is ever called. */
+static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause,
+                              const struct callsite_start *start)
 {
-    size_t bytes = product(count, size);
     struct varve_record record = {0};
     void *memory;
     bool has_failed;
 
     if (old == NULL) {
-        memory = cause == VARVE_CAUSE_REALLOC ? heap_real.realloc(NULL, size)
-                                              : heap_real.reallocarray(NULL, count, size);
+        memory = heap_real.realloc(NULL, bytes);
         note_alloc(memory, bytes, 0, cause, start);
         return memory;
     }
     note_free(old, VARVE_CAUSE_REALLOC);
-    memory = cause == VARVE_CAUSE_REALLOC ? heap_real.realloc(old, size)
-                                          : heap_real.reallocarray(old, count, size);
+    memory = heap_real.realloc(old, bytes);
     has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
     record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
     record.size = bytes;
@@ -135,39 +145,33 @@ static inline void *recorded_realloc(void *old, size_t count, size_t size, enum 
     return memory;
 }
 
-HOOK void *realloc(void *old, size_t size)
+static inline void *general_realloc(void *old, size_t bytes, enum varve_cause cause, const uintptr_t *frame)
 {
-    struct callsite_start start;
+    struct callsite_start start = hook_start(frame);
 
     if (heap_bootstrap_owns(old)) {
-        return bootstrap_realloc(old, size);
+        return bootstrap_realloc(old, bytes);
     }
     if (!hook_can_call()) {
-        return heap_bootstrap_alloc(16, size); /* of NULL: nothing else can exist yet */
+        return heap_bootstrap_alloc(16, bytes); /* of NULL: nothing else can exist yet */
     }
-    if (!hook_records()) {
-        return heap_real.realloc(old, size);
-    }
-    HOOK_START(start);
-    return recorded_realloc(old, 1, size, VARVE_CAUSE_REALLOC, &start);
+    return hook_records() ? recorded_realloc(old, bytes, cause, &start) : heap_real.realloc(old, bytes);
+}
+
+HOOK void *realloc(void *old, size_t size)
+{
+    return general_realloc(old, size, VARVE_CAUSE_REALLOC, HOOK_FRAME());
 }
 
 HOOK void *reallocarray(void *old, size_t count, size_t size)
 {
-    struct callsite_start start;
+    size_t bytes;
 
-    if (heap_bootstrap_owns(old) || !hook_can_call() || heap_real.reallocarray == NULL) {
-        if (product(count, size) == SIZE_MAX) {
-            errno = ENOMEM;
-            return NULL;
-        }
-        return realloc(old, count * size);
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        errno = ENOMEM;
+        return NULL;
     }
-    if (!hook_records()) {
-        return heap_real.reallocarray(old, count, size);
-    }
-    HOOK_START(start);
-    return recorded_realloc(old, count, size, VARVE_CAUSE_REALLOCARRAY, &start);
+    return general_realloc(old, bytes, VARVE_CAUSE_REALLOCARRAY, HOOK_FRAME());
 }
 
 HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
@@ -181,7 +185,7 @@ HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
     }
     failed = heap_real.posix_memalign(memory_out, alignment, size);
     if (hook_records()) {
-        HOOK_START(start);
+        start = hook_start(HOOK_FRAME());
         note_alloc(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, &start);
     }
     return failed;
@@ -197,7 +201,7 @@ HOOK void *aligned_alloc(size_t alignment, size_t size)
     }
     memory = heap_real.aligned_alloc(alignment, size);
     if (hook_records()) {
-        HOOK_START(start);
+        start = hook_start(HOOK_FRAME());
         note_alloc(memory, size, alignment, VARVE_CAUSE_ALIGNED_ALLOC, &start);
     }
     return memory;
@@ -213,7 +217,7 @@ HOOK void *memalign(size_t alignment, size_t size)
     }
     memory = heap_real.memalign(alignment, size);
     if (hook_records()) {
-        HOOK_START(start);
+        start = hook_start(HOOK_FRAME());
         note_alloc(memory, size, alignment, VARVE_CAUSE_MEMALIGN, &start);
     }
     return memory;
@@ -229,7 +233,7 @@ HOOK void *valloc(size_t size)
     }
     memory = heap_real.valloc(size);
     if (hook_records()) {
-        HOOK_START(start);
+        start = hook_start(HOOK_FRAME());
         note_alloc(memory, size, hook_page_bytes(), VARVE_CAUSE_VALLOC, &start);
     }
     return memory;
@@ -245,7 +249,7 @@ HOOK void *pvalloc(size_t size)
     }
     memory = heap_real.pvalloc(size);
     if (hook_records()) {
-        HOOK_START(start);
+        start = hook_start(HOOK_FRAME());
         note_alloc(memory, size, hook_page_bytes(), VARVE_CAUSE_PVALLOC, &start);
     }
     return memory;

@@ -331,6 +331,12 @@ int launch_wait(struct launch *launch, int error)
     return error;
 }
 
+bool launch_has_children(void)
+{
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
 void launch_exit_like(const struct launch *launch)
 {
     assert(launch->has_ended);

@@ -56,7 +56,7 @@ HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, 
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);
     }
-    HOOK_START(start);
+    start = hook_start(HOOK_FRAME());
     return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
 }
 
@@ -70,7 +70,7 @@ HOOK void *mmap64(void *address, size_t bytes, int protection, int flags, int fd
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);
     }
-    HOOK_START(start);
+    start = hook_start(HOOK_FRAME());
     return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
 }
 
@@ -91,7 +91,7 @@ HOOK int munmap(void *address, size_t bytes)
     if (!hook_records() || !is_range(address, bytes)) {
         return heap_real.munmap(address, bytes);
     }
-    HOOK_START(start);
+    start = hook_start(HOOK_FRAME());
     note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
     failed = heap_real.munmap(address, bytes);
     if (failed != 0) {
@@ -119,7 +119,7 @@ HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
     if (!hook_records()) {
         return heap_real.mremap(old, old_bytes, bytes, flags, wanted);
     }
-    HOOK_START(start);
+    start = hook_start(HOOK_FRAME());
     gives_up = is_range(old, old_bytes);
 #ifdef MREMAP_DONTUNMAP
     gives_up = gives_up && (flags & MREMAP_DONTUNMAP) == 0;

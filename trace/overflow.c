@@ -142,14 +142,12 @@ static void tell_loss(struct recorder_thread *thread, bool may_spill)
     told.ticks = varve_clock_ticks();
     told.arg = thread->lost_open;
     told.size = thread->lost_open_bytes;
-    thread->producer.emitted++;
-    __atomic_store_n(&thread->producer.line->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+    varve_emit_count(&thread->producer.line->emitted);
     if (put_once(thread, &told, may_spill)) {
         thread->lost_open = 0;
         thread->lost_open_bytes = 0;
     } else {
-        thread->producer.emitted--;
-        __atomic_store_n(&thread->producer.line->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+        __atomic_store_n(&thread->ring->emitted, thread->ring->emitted - 1, __ATOMIC_RELAXED);
     }
 }
 

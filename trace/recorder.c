@@ -27,6 +27,8 @@ __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
 
 static __thread bool thread_has_ended;
+static struct varve_ring_line nobodys_line;
+
 /* A fork in the middle of an append (a signal handler forked): what the child must be given to finish it. */
 static __thread struct varve_producer interrupted;
 static __thread void *interrupted_ring;
@@ -74,7 +76,7 @@ static void end_of_thread(void *round)
     recorder_signals_block(&saved);
     thread_has_ended = true;
     varve_producer_current = &idle;
-    if (producer != &idle && producer->line != NULL) {
+    if (producer != &idle && thread_of(producer)->ring != NULL) {
         recorder_ring_retire(thread_of(producer));
         recorder_unmap(producer, THREAD_BYTES);
     }
@@ -93,15 +95,21 @@ static void fork_prepare(void)
     }
 }
 
-/* The append that the fork cut in two goes on in the child: let it end in memory that nobody reads. */
+/* An append that the fork cut in two goes on in the child: let it end in memory that nobody reads. */
 static void fork_child(void)
 {
+    struct varve_producer *producer = varve_producer_current;
+
+    if (producer == &idle) {
+        return;
+    }
+    producer->line = &nobodys_line;
     if (interrupted_ring != NULL) {
         syscall(SYS_mmap, interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
-        *varve_producer_current = interrupted;
-        varve_producer_current->nested = 0;
-        varve_producer_current->limit = 0; /* and then the slow path finds a process that is not attached */
+        *producer = interrupted;
+        producer->nested = 0;
+        producer->limit = 0; /* and then the slow path finds a process that is not attached */
     }
 }
 
@@ -131,8 +139,7 @@ static void watch_end_of_thread(void)
 
 static void put(struct recorder_thread *thread, const struct varve_record *record)
 {
-    thread->producer.emitted++;
-    __atomic_store_n(&thread->producer.line->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+    varve_emit_count(&thread->producer.line->emitted);
     overflow_put(thread, record);
 }
 
@@ -278,8 +285,7 @@ void varve_emit_nested(void)
         ring->lost_by_kind[kind] += lost;
         thread->nested_lost_kinds[kind] = 0;
         thread->lost_open += lost;
-        thread->producer.emitted += lost;
-        __atomic_store_n(&ring->emitted, thread->producer.emitted, __ATOMIC_RELAXED);
+        __atomic_store_n(&ring->emitted, ring->emitted + lost, __ATOMIC_RELAXED);
         __atomic_store_n(&ring->lost, ring->lost + lost, __ATOMIC_RELEASE);
     }
     thread->nested_lost = 0;
@@ -293,12 +299,12 @@ static void put_slowly(struct varve_producer *producer, const struct varve_recor
 {
     struct varve_record timed = *record;
 
+    if (timed.ticks == 0) {
+        varve_emit_count(&producer->line->emitted);
+        timed.ticks = varve_clock_ticks();
+    }
     producer->busy = 1;
     __asm__ volatile("" ::: "memory");
-    producer->emitted++;
-    __atomic_store_n(&producer->line->emitted, producer->emitted, __ATOMIC_RELAXED);
-    __asm__ volatile("" ::: "memory");
-    timed.ticks = varve_clock_ticks();
     overflow_put(thread_of(producer), &timed);
     __asm__ volatile("" ::: "memory");
     producer->busy = 0;

@@ -19,9 +19,10 @@
 
 #include <stdint.h>
 
-#define SITES_DEPTH_MAX 256U           /* frames of one kind in one site */
-#define SITES_PYTHON_ENTRY 0x80000000U /* in sites_python.line: the frame that entered the interpreter loop \
-                                        */
+#define SITES_DEPTH_MAX 256U /* frames of one kind in one site */
+#define SITES_PYTHON_ENTRY                                                           \
+    0x80000000U /* in sites_python.line: the frame that entered the interpreter loop \
+                 */
 
 enum sites_tag {
     SITES_TAG_MODULE = 1,

@@ -84,6 +84,11 @@ static bool has_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* How the containers of libstdc++ get memory; such names are reserved for it. */
+static const char *const library_members[] = {
+    "::_M_allocate", "::_M_get_node(", "::_M_create(", "::_M_create_node", "::_M_create_storage(",
+};
+
 struct name {
     const char *text;
     size_t length;
@@ -101,8 +106,11 @@ static int compare_name(const void *left, const void *right)
 bool sites_name_is_allocation(const char *function)
 {
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
-    const struct name name = {function, strcspn(function, ".@")};
+    struct name name;
 
+    if (has_prefix(function, "__GI_")) /* glibc's names for its own calls */
+        function += strlen("__GI_");
+    name = (struct name){function, strcspn(function, ".@")};
     if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names),
                 compare_name))
         return true;
@@ -114,12 +122,17 @@ bool sites_name_is_allocation(const char *function)
         if (has_prefix(function, allocator_classes[i]))
             return strstr(function, "::allocate") != NULL;
     }
+    for (size_t i = 0; i < sizeof(library_members) / sizeof(*library_members); i++) {
+        if (strstr(function, library_members[i]))
+            return true;
+    }
     return false;
 }
 
+/* Not _PyEval_EvalFrame: that calls the loop, and its frame stands beside the loop's own. */
 bool sites_name_is_interpreter_loop(const char *function)
 {
-    return has_prefix(function, "_PyEval_EvalFrame");
+    return has_prefix(function, "_PyEval_EvalFrameDefault");
 }
 
 static const char *base_name(const char *path)

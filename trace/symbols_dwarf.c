@@ -215,17 +215,16 @@ static const char *linkage_name(Dwarf_Die *die)
  * name of static C++ functions; the symbol then tells the namespace and the parameters. */
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
-    const char *mangled = linkage_name(die), *name;
+    const char *mangled = linkage_name(die), *plain = dwarf_diename(die), *name;
 
     if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0)
         mangled = symbol;
     if (!mangled)
-        return dwarf_diename(die);
+        return plain;
     name = symbols_demangle(symbols, mangled);
-    /* A scheme that cannot be demangled here (Rust v0): the plain name reads better. */
-    if (name == mangled && strncmp(mangled, "_R", 2) == 0 && dwarf_diename(die))
-        name = dwarf_diename(die);
-    return name;
+    /* What cannot be demangled is an alias (glibc's __GI_) or another scheme (Rust v0): the plain name reads
+     * better. */
+    return name == mangled && plain ? plain : name;
 }
 
 static uint32_t unsigned_attribute(Dwarf_Die *die, unsigned name)

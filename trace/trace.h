@@ -76,31 +76,51 @@ static inline uint64_t varve_clock_ticks(void)
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-/// Write one event; `ticks` of `record` is filled in here. Async-signal-safe; never allocates; no system call
-/// unless the ring is full or new. Without a session the event is dropped at once.
-static inline void varve_emit(const struct varve_record *record)
+/* The slow path wants an address; a copy lets the compiler keep the fast path's record in registers. */
+static inline void varve_emit_copy(struct varve_record copy, uint64_t ticks)
+{
+    copy.ticks = ticks;
+    varve_emit_slow(&copy);
+}
+
+/* One instruction, so that a signal handler that emits comes before it or after it; no other thread writes.
+ */
+static inline void varve_emit_count(uint64_t *emitted)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("addq $1, %0" : "+m"(*emitted) : : "cc", "memory");
+#else
+    __atomic_fetch_add(emitted, 1, __ATOMIC_RELAXED);
+#endif
+}
+
+/// Write one event; `ticks` of `record` must be 0, the time is filled in here. Async-signal-safe; never
+/// allocates; no system call unless the ring is full or new. Without a session the event is dropped at once.
+static inline __attribute__((always_inline)) void varve_emit(const struct varve_record *record)
 {
     struct varve_producer *producer = varve_producer_current;
     struct varve_record *slot;
+    uint64_t ticks;
     uint64_t head;
 
-    if (__builtin_expect((producer->busy | producer->nested) != 0, 0)) {
-        varve_emit_slow(record);
+    if (__builtin_expect((producer->busy | producer->nested) != 0 || producer->head >= producer->limit, 0)) {
+        varve_emit_copy(*record, 0);
         return;
     }
+    varve_emit_count(&producer->line->emitted);
+    ticks = varve_clock_ticks(); /* after the count, which is what a watermark rests on: see merge.c */
     producer->busy = 1;
-    __asm__ volatile("" ::: "memory"); /* a signal handler from here on puts its events aside */
+    __asm__ volatile(
+        "" ::
+            : "memory"); /* from here on a signal handler puts its events, which are later, aside */
     head = producer->head;
     if (__builtin_expect(head >= producer->limit, 0)) {
-        producer->busy = 0;
-        varve_emit_slow(record);
+        producer->busy = 0; /* a handler has filled the ring meanwhile */
+        varve_emit_copy(*record, ticks);
         return;
     }
-    producer->emitted++;
-    __atomic_store_n(&producer->line->emitted, producer->emitted, __ATOMIC_RELAXED);
     slot = &producer->records[head & producer->mask];
-    __asm__ volatile("" ::: "memory"); /* the clock is read after `emitted` was stored: see merge.c */
-    slot->ticks = varve_clock_ticks();
+    slot->ticks = ticks;
     slot->addr = record->addr;
     slot->size = record->size;
     slot->requested = record->requested;
@@ -115,6 +135,7 @@ static inline void varve_emit(const struct varve_record *record)
     producer->head = head + 1;
     __asm__ volatile("" ::: "memory");
     producer->busy = 0;
+    __asm__ volatile("" ::: "memory");
     if (__builtin_expect(producer->nested != 0, 0)) {
         varve_emit_nested();
     }
