@@ -76,15 +76,22 @@ static void mark_ended(struct collector *collector, struct traced_process *proce
     }
 }
 
-/* A new image under the same pid: exec has ended every thread of the old one. */
-static void replace_older(struct collector *collector, const struct traced_process *newer)
+/* A new image under the same pid: exec has ended every thread of the old one, and how the pid ended later is
+ * the new one's story. */
+static void replace_older(struct collector *collector, struct traced_process *newer)
 {
     for (uint32_t i = collector->first_open; i + 1 < newer->id; i++) {
         struct traced_process *older = collector->processes[i];
-        if (older != NULL && !older->has_ended && older->pid == newer->pid) {
-            older->is_replaced = older->control->start_ticks_proc == newer->control->start_ticks_proc;
-            mark_ended(collector, older);
+        if (older == NULL || older->is_closed || older->pid != newer->pid) {
+            continue;
         }
+        older->is_replaced = older->control->start_ticks_proc == newer->control->start_ticks_proc;
+        if (older->is_replaced && older->wait_status != -1) {
+            newer->wait_status = older->wait_status;
+            older->wait_status = -1;
+            mark_ended(collector, newer);
+        }
+        mark_ended(collector, older);
     }
 }
 
@@ -334,218 +341,6 @@ void collect_process_reaped(struct collector *collector, int32_t pid, int wait_s
         }
     }
     collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status};
-}
-
-static const char *end_cause(const struct traced_process *process, int *exit_status)
-{
-    uint32_t state = __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE);
-
-    *exit_status = -1;
-    if (!process->has_ended) {
-        return "running";
-    }
-    if (process->is_replaced) {
-        return "exec";
-    }
-    if (process->wait_status != -1 && WIFSIGNALED(process->wait_status)) {
-        *exit_status = WTERMSIG(process->wait_status);
-        return "signal";
-    }
-    if (process->wait_status != -1 && WIFEXITED(process->wait_status)) {
-        *exit_status = WEXITSTATUS(process->wait_status);
-        return state == PROCESS_STATE_EXECUTING ? "exec" : "exit";
-    }
-    return state == PROCESS_STATE_EXITED ? "exit" : state == PROCESS_STATE_EXECUTING ? "exec" : "gone";
-}
-
-/* Arguments are separated by NUL in the control page; a row shows them separated by blanks. */
-static void join_arguments(const struct process_control *control, char *text, size_t bytes)
-{
-    size_t length = 0;
-
-    for (size_t i = 0; i + 1 < sizeof(control->command_line) && length + 1 < bytes; i++) {
-        char c = control->command_line[i];
-        if (c == '\0' && control->command_line[i + 1] == '\0') {
-            break;
-        }
-        text[length++] = c == '\0' ? ' ' : c;
-    }
-    text[length] = '\0';
-}
-
-int collect_process_row(struct collector *collector, const struct traced_process *process)
-{
-    char command_line[sizeof(process->control->command_line)];
-    char executable[sizeof(process->control->executable)];
-    char exec_path[sizeof(process->control->exec_path)];
-    struct store_process row = {.id = process->id,
-                                .parent_id = process->control->parent_id,
-                                .pid = process->control->pid,
-                                .parent_pid = process->control->parent_pid,
-                                .rank = process->control->rank,
-                                .start_ns = process->start_ns,
-                                .end_ns = process->has_ended ? process->end_ns : -1};
-
-    join_arguments(process->control, command_line, sizeof(command_line));
-    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
-             process->control->executable);
-    snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, process->control->exec_path);
-    row.command_line = command_line;
-    row.executable = executable;
-    row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
-    row.end_cause = end_cause(process, &row.exit_status);
-    return store_process(collector->store, &row);
-}
-
-int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns)
-{
-    const struct ring_header *ring = reader->ring;
-    char name[sizeof(ring->thread_name) + 1];
-    struct store_thread row = {.id = reader->thread_id,
-                               .process_id = reader->process->id,
-                               .ring = reader->index,
-                               .pid = reader->process->control->pid,
-                               .tid = reader->tid,
-                               .end_ns = end_ns};
-    uint64_t completed;
-
-    snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
-    row.name = name;
-    row.start_ns = collect_clock_ns(&collector->clock, ring->created_ticks);
-    row.emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE) + reader->orphans_read;
-    row.stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable;
-    row.spilled = reader->spill_read;
-    row.lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE) + reader->unreadable;
-    row.lost_bytes = ring->lost_bytes;
-    completed = row.stored + row.lost;
-    row.uncommitted = end_ns >= 0 && row.emitted > completed ? row.emitted - completed : 0;
-    return store_thread(collector->store, &row);
-}
-
-static void remove_ring_files(const struct collector *collector, const struct ring_reader *reader)
-{
-    char path[DIRECTORY_PATH_BYTES + 64];
-
-    snprintf(path, sizeof(path), "%s/p%u.r%u", collector->directory.rings, reader->process->id,
-             reader->index);
-    unlink(path);
-    if (reader->ring->spill_head > 0) {
-        snprintf(path, sizeof(path), "%s/p%u.r%u.spill", collector->directory.path, reader->process->id,
-                 reader->index);
-        unlink(path);
-    }
-}
-
-static void add_to_sums(struct collector *collector, const struct ring_reader *reader)
-{
-    const struct ring_header *ring = reader->ring;
-    uint64_t stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable;
-    uint64_t lost = ring->lost + reader->unreadable;
-    uint64_t emitted = ring->emitted + reader->orphans_read;
-
-    collector->sum.emitted += emitted;
-    collector->sum.stored += stored;
-    collector->sum.spilled += reader->spill_read;
-    collector->sum.unreadable += reader->unreadable;
-    collector->sum.lost += lost;
-    collector->sum.lost_bytes += ring->lost_bytes;
-    collector->sum.uncommitted += emitted > stored + lost ? emitted - stored - lost : 0;
-}
-
-static int retire_reader(struct collector *collector, struct ring_reader *reader)
-{
-    int64_t end_ns = reader->process->has_ended ? reader->process->end_ns
-                                                : collect_clock_ns(&collector->clock, reader->last_ticks);
-    int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
-
-    if (error == VARVE_OK) {
-        add_to_sums(collector, reader);
-        remove_ring_files(collector, reader);
-        reader->process->readers--;
-        ring_reader_close(reader);
-    }
-    return error;
-}
-
-static int close_process(struct collector *collector, struct traced_process *process)
-{
-    char path[DIRECTORY_PATH_BYTES + 32];
-    int error = collect_process_row(collector, process);
-
-    if (error != VARVE_OK) {
-        return error;
-    }
-    collector->sum.unattached += process->control->unattached;
-    derive_process_end(collector->derive, process->id);
-    sites_process_end(collector->sites, process->id);
-    if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
-        collector->sum.unrecorded++;
-        if (!collector->quiet) {
-            fprintf(stderr,
-                    "varve: process %d executed %.200s, which did not load the recorder (statically linked, "
-                    "setuid, or LD_PRELOAD was removed): its allocations are not recorded\n",
-                    process->pid, process->control->exec_path);
-        }
-    }
-    snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);
-    unlink(path);
-    if (process->pidfd >= 0) {
-        close(process->pidfd);
-        process->pidfd = -1;
-    }
-    munmap(process->control, PROCESS_CONTROL_BYTES);
-    process->control = NULL;
-    process->is_closed = true;
-    return VARVE_OK;
-}
-
-/* How a child of the collector ended arrives by waitpid, a moment after its end shows in the pidfd. */
-static bool can_close(const struct collector *collector, const struct traced_process *process)
-{
-    bool knows_status = !process->is_child || process->is_replaced || process->wait_status != -1;
-
-    return process->has_ended && process->saw_end && process->readers == 0 &&
-           (knows_status || collector->is_recovering);
-}
-
-/* Only what was refreshed after the end was known, taken whole and committed, may go. */
-static bool can_retire(const struct ring_reader *reader)
-{
-    bool is_over = reader->is_retired || (reader->process->has_ended && reader->saw_end);
-
-    return is_over && reader->read == reader->head_seen && reader->spill_read == reader->spill_seen &&
-           reader->orphans_read == reader->orphans_seen &&
-           reader->stored == reader->read + reader->spill_read + reader->orphans_read;
-}
-
-int collect_processes_retire(struct collector *collector)
-{
-    size_t kept = 0;
-    int error = VARVE_OK;
-
-    for (size_t i = 0; i < collector->reader_count; i++) {
-        struct ring_reader *reader = collector->readers[i];
-        if (error == VARVE_OK && can_retire(reader)) {
-            error = retire_reader(collector, reader);
-            if (error == VARVE_OK) {
-                continue;
-            }
-        }
-        collector->readers[kept++] = reader;
-    }
-    collector->reader_count = kept;
-    for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
-        struct traced_process *process = collector->processes[i];
-        if (process != NULL && !process->is_closed && can_close(collector, process)) {
-            error = close_process(collector, process);
-        }
-    }
-    while (collector->first_open < collector->process_count &&
-           (collector->processes[collector->first_open] == NULL ||
-            collector->processes[collector->first_open]->is_closed)) {
-        collector->first_open++;
-    }
-    return error;
 }
 
 void collect_processes_close(struct collector *collector)

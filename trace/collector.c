@@ -19,6 +19,7 @@
 #define HEARTBEAT_EVERY_NS UINT64_C(100000000)
 #define COMMIT_EVERY_NS UINT64_C(200000000)
 #define COMMIT_EVENTS UINT64_C(65536)
+#define DRAIN_IDLE_ROUNDS 3U
 
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
 {
@@ -265,9 +266,20 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
 
+static bool any_unread(const struct collector *collector)
+{
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        if (has_unread(collector->readers[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
                     struct varve_message *message)
 {
+    unsigned idle_rounds = 0;
     uint64_t moved;
     int error;
 
@@ -276,7 +288,13 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
         if (progress != NULL) {
             progress(context, "draining", collector->seq, 0);
         }
-    } while (error == VARVE_OK && moved > 0);
+        idle_rounds = moved > 0 ? 0 : idle_rounds + 1;
+    } while (error == VARVE_OK && (moved > 0 || (any_unread(collector) && idle_rounds < DRAIN_IDLE_ROUNDS)));
+    if (error == VARVE_OK && any_unread(collector)) {
+        return varve_message_set(message, collector->is_store_full ? VARVE_ERROR_FULL : VARVE_ERROR_IO,
+                                 "%s: rings hold records that could not be stored",
+                                 collector->directory.path);
+    }
     return error;
 }
 
@@ -299,7 +317,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->uncommitted = collector->sum.uncommitted;
     result->processes = collector->process_count;
     result->threads = collector->thread_count;
-    result->allocations = derive_allocations(collector->derive);
+    result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }
 
 void collector_close(struct collector *collector)

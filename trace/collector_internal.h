@@ -87,6 +87,7 @@ struct ring_reader {
     uint64_t stored;                /* read + spill_read at the last commit */
     uint64_t head_seen, spill_seen; /* published, as of the last refresh */
     uint64_t last_ticks;            /* of the last record taken */
+    int64_t last_ns;
     uint64_t key;                   /* merge.c: when the next record is due */
     bool is_held_back;              /* merge.c: its next record waited for another ring once */
     bool is_in_flight;              /* a record was being written at the last refresh */

@@ -68,6 +68,9 @@ static void decode(struct collector *collector, const struct ring_reader *reader
 {
     event->seq = collector->seq + 1;
     event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
+    if (event->ts_ns < reader->last_ns) {
+        event->ts_ns = reader->last_ns; /* a new anchor has just corrected the clock's rate by a few ns */
+    }
     event->process_id = reader->process->id;
     event->thread_id = reader->thread_id;
     event->pid = reader->process->control->pid;
@@ -105,6 +108,7 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
     reader->last_ticks = ring_reader_peek(reader, &collector->directory)->ticks;
+    reader->last_ns = event->ts_ns;
     reader->is_held_back = false;
     ring_reader_pop(reader);
     return error;

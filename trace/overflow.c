@@ -134,12 +134,12 @@ static void drop(struct recorder_thread *thread, const struct varve_record *reco
 }
 
 /* The gap is told in the stream itself, in front of the first event after it. */
-static void tell_loss(struct recorder_thread *thread, bool may_spill)
+static void tell_loss(struct recorder_thread *thread, uint64_t ticks, bool may_spill)
 {
     struct varve_record told = {0};
 
     told.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, 0);
-    told.ticks = varve_clock_ticks();
+    told.ticks = ticks;
     told.arg = thread->lost_open;
     told.size = thread->lost_open_bytes;
     varve_emit_count(&thread->producer.line->emitted);
@@ -154,7 +154,7 @@ static void tell_loss(struct recorder_thread *thread, bool may_spill)
 static bool put_after_loss(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
 {
     if (thread->lost_open > 0) {
-        tell_loss(thread, may_spill);
+        tell_loss(thread, record->ticks, may_spill);
         if (thread->lost_open > 0) {
             return false;
         }
@@ -179,18 +179,21 @@ static bool put_waiting(struct recorder_thread *thread, const struct varve_recor
     return false;
 }
 
+/* `block`: the collector first, the spill when that was in vain. */
 static void put_blocking(struct recorder_thread *thread, const struct varve_record *record)
 {
-    uint64_t deadline_ns = monotonic_ns() + recorder_session()->block_timeout_ns;
+    bool has_patience = thread->patience_ns != PATIENCE_OVER;
 
     /* once in the spill, later records must follow there until it is drained */
     if (put_after_loss(thread, record, thread->is_spilling) ||
-        put_waiting(thread, record, false, deadline_ns)) {
+        (has_patience &&
+         put_waiting(thread, record, false, monotonic_ns() + recorder_session()->block_timeout_ns)) ||
+        put_after_loss(thread, record, true)) {
+        thread->patience_ns = 0;
         return;
     }
-    if (!put_after_loss(thread, record, true)) {
-        drop(thread, record);
-    }
+    thread->patience_ns = PATIENCE_OVER; /* from now on drop at once, until something fits again */
+    drop(thread, record);
 }
 
 static void put_spilling(struct recorder_thread *thread, const struct varve_record *record)

@@ -209,7 +209,7 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     if (recording->ended_ns == 0) {
         recording->ended_ns = now_ns;
     }
-    if (collector->processes_alive == 0 &&
+    if (collector->processes_alive == 0 && !launch_has_children() &&
         collector->process_count ==
             __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE)) {
         return true;
@@ -221,10 +221,10 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     if (!recording->has_told_waiting && !recording->options->quiet &&
         now_ns - recording->ended_ns > 1000000000U) {
         recording->has_told_waiting = true;
-        fprintf(
-            stderr,
-            "varve: the program has ended; waiting for %u of its processes (Ctrl-C or --linger to stop)\n",
-            collector->processes_alive);
+        fprintf(stderr,
+                "varve: the program has ended; waiting for processes it left behind (%u recorded; Ctrl-C or "
+                "--linger stops)\n",
+                collector->processes_alive);
     }
     return false;
 }
@@ -302,6 +302,27 @@ static int start(struct recording *recording, struct varve_message *message)
     return error;
 }
 
+/* What is left when a recording could not be finished, and what to do about it. */
+static void keep_for_recovery(struct recording *recording, int error, struct varve_message *message)
+{
+    struct session_directory *directory = &recording->collector.directory;
+    struct varve_message reason = {""};
+
+    if (message != NULL) {
+        reason = *message;
+    }
+    if (access(directory->path, F_OK) != 0) {
+        session_directory_remove(directory); /* its part in shared memory could never be found again */
+        varve_message_set(message, error, "%s was deleted during the recording, nothing of it is left",
+                          directory->path);
+        return;
+    }
+    varve_message_set(message, error, "%.200s; what was recorded is kept: %s run `varve recover %.180s`",
+                      reason.text[0] != '\0' ? reason.text : varve_strerror(error),
+                      error == VARVE_ERROR_FULL ? "make room, then" : "to finish it", directory->path);
+    session_directory_close(directory);
+}
+
 int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message)
 {
@@ -337,7 +358,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     if (error == VARVE_OK) {
         session_directory_remove(&recording->collector.directory);
     } else {
-        session_directory_close(&recording->collector.directory);
+        keep_for_recovery(recording, error, message);
     }
     free(recording);
     return error;

@@ -71,7 +71,7 @@ static bool index_grow(struct sites_index *index)
 
     if (!slots)
         return false;
-    for (uint32_t i = 0; i < index->slot_count; i++) {
+    for (uint32_t i = 0; index->slots && i < index->slot_count; i++) {
         uint32_t at = index->slots[i].hash & (slot_count - 1);
 
         if (index->slots[i].value == 0)
@@ -93,7 +93,7 @@ static struct sites_slot *index_find(struct sites_index *index, uint32_t hash,
 {
     uint32_t at;
 
-    if ((uint64_t)index->used * 2 >= index->slot_count && !index_grow(index))
+    if ((!index->slots || (uint64_t)index->used * 2 >= index->slot_count) && !index_grow(index))
         return NULL;
     at = hash & (index->slot_count - 1);
     while (index->slots[at].value &&

@@ -95,11 +95,12 @@ int sites_process(struct sites *sites, uint32_t process_id, const char *path)
 
     if (process_id == 0 || process_id > PROCESS_ID_MAX)
         return VARVE_ERROR_INVALID;
-    if (!sites_reserve((void **)&sites->processes, &capacity, (size_t)process_id + 1, sizeof(process)))
+    if (!sites_reserve((void **)&sites->processes, &capacity, (size_t)process_id + 1,
+                       sizeof(struct sites_process *)))
         return VARVE_ERROR_NO_MEMORY;
     if (capacity > sites->process_capacity)
         memset(sites->processes + sites->process_capacity, 0,
-               (capacity - sites->process_capacity) * sizeof(process));
+               (capacity - sites->process_capacity) * sizeof(struct sites_process *));
     sites->process_capacity = capacity;
     if (sites->processes[process_id])
         return VARVE_ERROR_INVALID;

@@ -52,7 +52,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (code == VARVE_OK) {
         /* A sample of each index is enough to choose between so few. */
         code = writer_execute(store,
-                              "PRAGMA analysis_limit = 1000; ANALYZE;"
+                              "PRAGMA analysis_limit = 1000; ANALYZE main;"
                               "DELETE FROM ring_position; DELETE FROM callsite_origin;"
                               "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
                               message);

@@ -5,9 +5,9 @@
  *
  * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings
  * hand their slots back only after a commit. So everything since the last commit is kept in memory: events in
- * chunks, rows of the small tables in a log. After a rollback (`must_replay`) the next statement of a new
- * transaction is preceded by all of it. What derive_finish and sites_finish write is not kept: when one of
- * them or store_finish fails, all three are called again.
+ * the image, rows of the small tables in a log, which a new transaction repeats after a rollback
+ * (`must_replay`). What derive_finish and sites_finish write is not kept: when one of them or store_finish
+ * fails, all three are called again.
  */
 #ifndef VARVE_SQLITE_INTERNAL_H
 #define VARVE_SQLITE_INTERNAL_H
@@ -19,48 +19,30 @@
 extern const char store_schema_sql[];
 extern const char store_views_sql[];
 
-/* ---- sqlite_vtab.c: arrays of structs as tables that `INSERT … SELECT` reads ---- */
+/* ---- sqlite_image.c: many rows at once ---- */
 
-/* Rows as the tables of the same names have them. */
-struct store_allocation {
-    uint64_t id;
-    int32_t pid, tid;
-    uint32_t process_id, callsite;
-    uint64_t addr, size, requested;
-    uint64_t alloc_seq, free_seq; /* free_seq 0: live, free_ns is not used */
-    int64_t alloc_ns, free_ns;
-    uint8_t domain, source, temporary;
+#define IMAGE_COLUMNS_MAX 24U
+
+enum image_table {
+    IMAGE_EVENT,
+    IMAGE_ALLOCATION,
+    IMAGE_TABLE_LIMIT,
 };
 
-struct store_callsite_stat {
-    uint32_t callsite;
-    uint32_t domain;
-    uint64_t allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, temporary;
-    int64_t lifetime_ns;
-};
+struct store_image;
 
-struct store_sample {
-    uint32_t process_id;
-    uint32_t domain;
-    uint64_t seq;
-    int64_t ts_ns;
-    uint64_t allocated, allocated_max, live;
-};
-
-enum store_source {
-    SOURCE_EVENT,      /* struct event */
-    SOURCE_ALLOCATION, /* struct store_allocation */
-    SOURCE_CALLSITE_STAT,
-    SOURCE_SAMPLE,
-    SOURCE_LIMIT,
-};
-
-struct store_vtab; /* what the virtual tables read at present; owned by the store */
-
-int vtab_register(sqlite3 *db, struct store_vtab **vtab_out);
-void vtab_free(struct store_vtab *vtab);
-/// The rows that the next `SELECT` from the virtual table of `source` gives. Borrowed until the next call.
-void vtab_set_rows(struct store_vtab *vtab, enum store_source source, const void *rows, size_t count);
+/// Attach an empty batch to the connection, whose main database has its tables. Returns SQLite's code; the
+/// image is the caller's to close even then, after the connection.
+int image_open(sqlite3 *db, struct store_image **image_out);
+void image_close(struct store_image *image);
+/// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
+/// column of the rowid always is). Rowids grow; rows of one table at a time. False if the batch is full.
+bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
+               uint32_t nulls, unsigned count);
+uint64_t image_rows(const struct store_image *image);
+/// Make the rows readable: call it outside a transaction that has read the batch, with at least one row.
+void image_seal(struct store_image *image);
+void image_clear(struct store_image *image);
 
 /* ---- sqlite_schema.c: connection, schema, vocabulary, errors ---- */
 
@@ -94,12 +76,11 @@ enum store_statement {
     STATEMENT_SYMBOL,
     STATEMENT_CALLSITE,
     STATEMENT_FRAME,
+    STATEMENT_CALLSITE_STAT,
     STATEMENT_TOTAL_STAT,
-    STATEMENT_EVENTS, /* from the virtual tables; SOURCE_EVENT twice, the second for heap events alone */
-    STATEMENT_HEAP_EVENTS,
+    STATEMENT_SAMPLE,
+    STATEMENT_EVENTS, /* the batch */
     STATEMENT_ALLOCATIONS,
-    STATEMENT_CALLSITE_STATS,
-    STATEMENT_SAMPLES,
     STATEMENT_LIMIT,
 };
 
@@ -135,30 +116,16 @@ struct symbol_slot {
     uint32_t id; /* 0: empty */
 };
 
-/* One INSERT takes so many: few enough that they are still in the CPU's cache when SQLite reads them. */
-#define CHUNK_EVENTS 4096U
-
-struct store_chunk {
-    struct store_chunk *next;
-    size_t count;
-    bool is_inserted; /* in the open transaction */
-    bool has_other;   /* events that are not of group heap, which need more columns */
-    struct event events[CHUNK_EVENTS];
-};
-
 struct store {
     sqlite3 *db;
     char *path;
     int lock_fd; /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_vtab *vtab;
+    struct store_image *image; /* events since the last commit; allocations in derive_finish */
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
     bool must_replay;
     bool has_derived;  /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last; /* of the last event appended */
-    uint64_t pending;
-    struct store_chunk *first; /* chunks since the last commit, oldest first */
-    struct store_chunk *last;
     struct store_log log;
     struct symbol_slot *symbols;
     size_t symbol_capacity; /* a power of two, 0 before the first */
@@ -182,8 +149,10 @@ void rows_forget_symbols(struct store *store);
 int writer_begin(struct store *store, struct varve_message *message);
 /// After an error: roll back, and remember to repeat. Returns its code.
 int writer_fail(struct store *store, const char *what, struct varve_message *message);
-int writer_insert_rows(struct store *store, enum store_statement statement, enum store_source source,
-                       const void *rows, size_t count, struct varve_message *message);
+/// Insert what the image holds; until the transaction ends the image must stay as it is.
+int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message);
+/// Commit, and empty the image and the log.
+int writer_commit(struct store *store, struct varve_message *message);
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);
 
 #endif

@@ -10,14 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EVENT_ALL \
-    "seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, "
-#define EVENT_HEAP "seq, ts_ns, pid, tid, kind, id, addr, size, requested, arg, "
-#define EVENT_REST "cause, callsite_id, thread_id, flags"
-#define ALLOCATION_SOURCE                                                                             \
-    "id, domain, pid, tid, addr, size, requested, alloc_seq, free_seq, free_seq, alloc_ns, free_ns, " \
-    "callsite_id, source, process_id, temporary"
-
 static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES (?, ?)",
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
@@ -43,20 +35,14 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes,"
                              " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq, peak_ns,"
                              " temporary, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_EVENTS] =
-        "INSERT INTO event(" EVENT_ALL EVENT_REST ") SELECT " EVENT_ALL EVENT_REST " FROM source_event",
-    [STATEMENT_HEAP_EVENTS] =
-        "INSERT INTO event(" EVENT_HEAP EVENT_REST ") SELECT " EVENT_HEAP EVENT_REST " FROM source_event",
-    [STATEMENT_ALLOCATIONS] =
-        "INSERT INTO allocation(id, domain, pid, tid, addr, size, requested, alloc_seq,"
-        " free_requested_seq, free_completed_seq, alloc_ns, free_ns, callsite_id, source,"
-        " process_id, temporary) SELECT " ALLOCATION_SOURCE " FROM source_allocation",
-    [STATEMENT_CALLSITE_STATS] = "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes,"
-                                 " live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,"
-                                 " lifetime_ns) SELECT * FROM source_callsite_stat",
-    [STATEMENT_SAMPLES] =
+    [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes,"
+                                " live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,"
+                                " lifetime_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_SAMPLE] =
         "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
-        " live) SELECT * FROM source_sample",
+        " live) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
+    [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
 };
 
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement)

@@ -3,6 +3,7 @@
  * The writer: opens a trace database, takes events in order and commits them together with the ring positions
  * that they came from. What is hard: a second collector must be refused, a full disk must leave nothing half
  * done and be survivable, and the events of a killed collector must be readable again. collector.c calls it.
+ * Events go into the image of sqlite_image.c and from there, with the commit, into their table.
  *
  * Two locks are held: flock on the database file tells collectors apart from the first moment, and lasts
  * between transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the
@@ -34,9 +35,6 @@ int writer_fail(struct store *store, const char *what, struct varve_message *mes
     store->is_in_transaction = false;
     store->must_replay = true;
     store->has_derived = false;
-    for (struct store_chunk *chunk = store->first; chunk != NULL; chunk = chunk->next) {
-        chunk->is_inserted = false;
-    }
     rows_forget_symbols(store);
     return code;
 }
@@ -49,39 +47,13 @@ int writer_execute(struct store *store, const char *sql, struct varve_message *m
     return VARVE_OK;
 }
 
-int writer_insert_rows(struct store *store, enum store_statement statement, enum store_source source,
-                       const void *rows, size_t count, struct varve_message *message)
-{
-    sqlite3_stmt *prepared = rows_statement(store, statement);
-    vtab_set_rows(store->vtab, source, rows, count);
-    if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
-        return writer_fail(store, "cannot write", message);
-    }
-    sqlite3_reset(prepared);
-    return VARVE_OK;
-}
-
-static int chunk_insert(struct store *store, struct store_chunk *chunk, struct varve_message *message)
-{
-    if (chunk->is_inserted || chunk->count == 0) {
-        return VARVE_OK;
-    }
-    int code = writer_begin(store, message);
-    if (code != VARVE_OK || chunk->is_inserted) {
-        return code;
-    }
-    enum store_statement statement = chunk->has_other ? STATEMENT_EVENTS : STATEMENT_HEAP_EVENTS;
-    code = writer_insert_rows(store, statement, SOURCE_EVENT, chunk->events, chunk->count, message);
-    chunk->is_inserted = code == VARVE_OK;
-    return code;
-}
-
 int writer_begin(struct store *store, struct varve_message *message)
 {
     if (store->is_in_transaction) {
         return VARVE_OK;
     }
-    if (sqlite3_exec(store->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) {
+    /* Not IMMEDIATE, which would begin to read the batch as well. */
+    if (sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
         return writer_fail(store, "cannot begin to write", message);
     }
     store->is_in_transaction = true;
@@ -89,104 +61,125 @@ int writer_begin(struct store *store, struct varve_message *message)
         return VARVE_OK;
     }
     int code = rows_replay(store, message);
-    /* The last chunk is inserted when it is full or with the commit, as it would have been. */
-    for (struct store_chunk *chunk = store->first; chunk != NULL && code == VARVE_OK; chunk = chunk->next) {
-        code = chunk->count == CHUNK_EVENTS ? chunk_insert(store, chunk, message) : VARVE_OK;
-    }
     store->must_replay = code != VARVE_OK;
     return code;
 }
 
+int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message)
+{
+    int code = writer_begin(store, message);
+    if (code != VARVE_OK || image_rows(store->image) == 0) {
+        return code;
+    }
+    image_seal(store->image);
+    sqlite3_stmt *prepared = rows_statement(store, statement);
+    if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
+        return writer_fail(store, "cannot write", message);
+    }
+    sqlite3_reset(prepared);
+    return VARVE_OK;
+}
+
+int writer_commit(struct store *store, struct varve_message *message)
+{
+    if (sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
+        return writer_fail(store, "cannot commit", message);
+    }
+    store->is_in_transaction = false;
+    store->log.used = 0;
+    image_clear(store->image);
+    return VARVE_OK;
+}
+
 /* ---- events ---- */
 
-static struct store_chunk *chunk_add(struct store *store)
+enum event_use {
+    USE_ADDR = 1,
+    USE_SIZE = 2,
+    USE_REQUESTED = 4,
+    USE_ARG = 8,
+    USE_DEVICE = 16, /* device, dev_seq, stream, pool: not for what happens in the host's memory */
+    USE_CALLSITE = 32,
+};
+
+/* sizeof of the description: "" has one byte. The groups differ in their first letters. */
+#define USE_DEVICE_OF(group) (#group[0] == 'h' || #group[0] == 'p' ? 0 : USE_DEVICE)
+#define USE_CALLSITE_OF(group) (#group[0] == 'p' ? 0 : USE_CALLSITE)
+#define USE_ROW(code, NAME, name, group, addr, size, requested, arg, meaning)                \
+    [code] = (sizeof(addr) > 1 ? USE_ADDR : 0) | (sizeof(size) > 1 ? USE_SIZE : 0) |         \
+             (sizeof(requested) > 1 ? USE_REQUESTED : 0) | (sizeof(arg) > 1 ? USE_ARG : 0) | \
+             USE_DEVICE_OF(group) | USE_CALLSITE_OF(group),
+
+/* A kind that is not in the list uses nothing, so that its row is NULL where its meaning is unknown. */
+static const uint8_t event_uses[256] = {VARVE_EVENT_LIST(USE_ROW)};
+
+/* Sizes beyond 63 bits are requests that failed; the largest integer stands for them. */
+static int64_t size_column(uint64_t size)
 {
-    struct store_chunk *chunk = malloc(sizeof *chunk);
-    if (chunk == NULL) {
-        return NULL;
-    }
-    chunk->next = NULL;
-    chunk->count = 0;
-    chunk->is_inserted = false;
-    chunk->has_other = false;
-    if (store->last != NULL) {
-        store->last->next = chunk;
-    } else {
-        store->first = chunk;
-    }
-    store->last = chunk;
-    return chunk;
+    return size > INT64_MAX ? INT64_MAX : (int64_t)size;
 }
 
 int store_append(struct store *store, const struct event *event, struct varve_message *message)
 {
-    struct store_chunk *chunk = store->last;
-    if (chunk == NULL || chunk->count == CHUNK_EVENTS) {
-        chunk = chunk_add(store);
-        if (chunk == NULL) {
-            return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for events to be stored");
-        }
-    }
+    unsigned uses = event_uses[event->kind];
+    const int64_t values[] = {
+        0,
+        event->ts_ns,
+        event->pid,
+        event->tid,
+        event->device,
+        (int64_t)event->dev_seq,
+        event->kind,
+        event->stream,
+        event->pool,
+        (int64_t)event->id,
+        (int64_t)event->addr,
+        size_column(event->size),
+        size_column(event->requested),
+        (int64_t)event->arg,
+        event->cause,
+        event->callsite,
+        event->thread_id,
+        event->flags,
+    };
+    /* Bit i is column i: seq is the rowid, 4 device, 5 dev_seq, 7 stream, 8 pool, 9 id, 10 addr, … */
+    uint32_t nulls = 1U | (uses & USE_DEVICE ? 0 : 1U << 4 | 1U << 5 | 1U << 7 | 1U << 8) |
+                     (event->id != 0 ? 0 : 1U << 9) | (uses & USE_ADDR ? 0 : 1U << 10) |
+                     (uses & USE_SIZE ? 0 : 1U << 11) | (uses & USE_REQUESTED ? 0 : 1U << 12) |
+                     (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15);
     assert(event->seq == store->seq_last + 1);
-    chunk->events[chunk->count++] = *event;
-    chunk->has_other |= event->kind < VARVE_KIND_HEAP_ALLOC || event->kind > VARVE_KIND_MUNMAP;
-    store->seq_last = event->seq;
-    store->pending++;
-    /* After a failure the next attempt is store_commit's, not that of every full chunk. */
-    if (chunk->count < CHUNK_EVENTS || store->must_replay) {
-        return VARVE_OK;
+    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, sizeof values / sizeof values[0])) {
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
+                                 (unsigned long long)image_rows(store->image));
     }
-    return chunk_insert(store, chunk, message);
+    store->seq_last = event->seq;
+    return VARVE_OK;
 }
 
 uint64_t store_pending(const struct store *store)
 {
-    return store->pending;
-}
-
-/* After a commit nothing needs to be repeated; one chunk is kept to be filled again. */
-static void pending_clear(struct store *store)
-{
-    while (store->first != store->last) {
-        struct store_chunk *next = store->first->next;
-        free(store->first);
-        store->first = next;
-    }
-    if (store->last != NULL) {
-        store->last->count = 0;
-        store->last->is_inserted = false;
-        store->last->has_other = false;
-    }
-    store->log.used = 0;
-    store->pending = 0;
+    return image_rows(store->image);
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
     int code = writer_begin(store, message);
-    for (struct store_chunk *chunk = store->first; chunk != NULL && code == VARVE_OK; chunk = chunk->next) {
-        code = chunk_insert(store, chunk, message);
-    }
     for (size_t i = 0; i < count && code == VARVE_OK; i++) {
         const struct store_value values[] = {
             VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
             VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
             VALUE_INTEGER(positions[i].spill_tail),
         };
-        code = rows_write(store, STATEMENT_POSITION, values, 5);
+        code = rows_write(store, STATEMENT_POSITION, values, sizeof values / sizeof values[0]);
         if (code != VARVE_OK) {
             varve_message_set(message, code, "%s", store->failure.text);
         }
     }
-    if (code == VARVE_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
-        code = writer_fail(store, "cannot commit", message);
-    }
     if (code == VARVE_OK) {
-        store->is_in_transaction = false;
-        pending_clear(store);
+        code = writer_insert_batch(store, STATEMENT_EVENTS, message);
     }
-    return code;
+    return code == VARVE_OK ? writer_commit(store, message) : code;
 }
 
 /* ---- open and close ---- */
@@ -248,13 +241,16 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         code = schema_pragmas(store->db, store->path, message);
     }
     if (code == VARVE_OK && is_empty) {
-        return schema_create(store->db, store->path, message);
+        code = schema_create(store->db, store->path, message);
     }
     if (code == VARVE_OK) {
         code = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
     }
     if (code == VARVE_OK) {
         code = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
+    }
+    if (code == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
+        code = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
@@ -268,9 +264,6 @@ static int database_open(struct store *store, struct varve_message *message)
     snprintf(name, sizeof name, "%s%s", store->path[0] == '/' ? "" : "./", store->path);
     if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot open", message);
-    }
-    if (vtab_register(store->db, &store->vtab) != SQLITE_OK) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", store->path);
     }
     return VARVE_OK;
 }
@@ -324,14 +317,9 @@ void store_close(struct store *store)
     }
     /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
     sqlite3_close(store->db);
-    vtab_free(store->vtab);
+    image_close(store->image);
     if (store->lock_fd >= 0) {
         close(store->lock_fd);
-    }
-    while (store->first != NULL) {
-        struct store_chunk *next = store->first->next;
-        free(store->first);
-        store->first = next;
     }
     free(store->log.bytes);
     free(store->symbols);
