@@ -9,6 +9,7 @@
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
+#include "trace/python_internal.h"
 #include "trace/sites_internal.h"
 
 #include <assert.h>
@@ -177,6 +178,9 @@ static bool module_note(const struct loaded_object *object)
             &module); /* without it the frames keep their addresses; the next site tries again */
     }
     lock_leave();
+    if (memmem(module.path, module.path_bytes, "libpython", strlen("libpython")) != NULL) {
+        python_stack_modules_changed(); /* an interpreter that was loaded late */
+    }
     return state != MODULE_CHANGED;
 }
 

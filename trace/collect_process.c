@@ -224,6 +224,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
     if (reader->thread_id == 0) {
         reader->thread_id = ++collector->thread_count;
     }
+    ring_reader_refresh(reader);
     reader->process->readers++;
     collector->readers[collector->reader_count++] = reader;
     return collect_thread_row(collector, reader, -1);

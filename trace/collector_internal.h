@@ -88,17 +88,20 @@ struct ring_reader {
     uint64_t head_seen, spill_seen; /* published, as of the last refresh */
     uint64_t last_ticks;            /* of the last record taken */
     int64_t last_ns;
-    uint64_t key;                   /* merge.c: when the next record is due */
-    bool is_held_back;              /* merge.c: its next record waited for another ring once */
-    bool is_in_flight;              /* a record was being written at the last refresh */
-    bool is_retired;                /* the producer said that nothing follows */
-    bool saw_end;                   /* the last refresh came after the process had ended */
+    uint64_t key;      /* merge.c: when the next record is due */
+    bool is_held_back; /* merge.c: its next record waited for another ring once */
+    bool is_in_flight; /* a record was being written at the last refresh */
+    bool is_retired;   /* the producer said that nothing follows */
+    bool saw_end;      /* the last refresh came after the process had ended */
     uint32_t orphans_seen,
         orphans_read;            /* records of signal handlers, put aside when their thread was killed */
     int spill_fd;                /* -1: not open */
     uint64_t unreadable;         /* spilled records whose file is gone */
     struct varve_record *buffer; /* spill records [buffer_from, buffer_to) */
     uint64_t buffer_from, buffer_to;
+    uint8_t *packed;         /* one block of the spill file */
+    uint64_t spill_position; /* first record of the block at spill_offset */
+    uint64_t spill_offset;
 };
 
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,

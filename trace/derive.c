@@ -151,35 +151,32 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
     return id;
 }
 
-struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id, bool is_free_call)
+struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id)
 {
     struct scratch_row *row = scratch_touch(&step->derive->scratch, id);
     assert(row->free_seq == 0);
     row->free_seq = step->event->seq;
     row->free_ns = step->event->ts_ns;
-    row->temporary = is_free_call && step->thread->last_alloc_id == id;
+    /* An allocating event has reset that already: only a free makes an allocation temporary. */
+    row->temporary = step->thread->last_alloc_id == id;
     totals_close(&step->totals, row);
     return row;
 }
 
-/* Look up or make what belongs to the event's process and thread, and reserve what every kind needs. */
-static int step_begin(struct derive *derive, struct event *event, enum domain domain,
-                      struct derive_step *step, struct varve_message *message)
+/* Make what belongs to a process or thread that is new. */
+static int step_prepare(struct derive *derive, const struct event *event, struct varve_message *message)
 {
     int code = VARVE_ERROR_INVALID;
-    if (event->thread_id < NUMBER_LIMIT) {
+    if (event->thread_id < NUMBER_LIMIT && event->process_id < NUMBER_LIMIT) {
         code = array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
                            sizeof *derive->threads);
     }
-    struct derive_process *process = code == VARVE_OK ? process_get(derive, event->process_id) : NULL;
-    if (process == NULL) {
-        return varve_message_set(message, code == VARVE_OK ? VARVE_ERROR_NO_MEMORY : code,
-                                 "event %llu: no memory for process %u, thread %u",
-                                 (unsigned long long)event->seq, event->process_id, event->thread_id);
+    if (code == VARVE_OK && process_get(derive, event->process_id) == NULL) {
+        code = VARVE_ERROR_NO_MEMORY;
     }
-    code = totals_reserve(&derive->domains[domain], process, domain, event->callsite);
     if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory for totals");
+        return varve_message_set(message, code, "event %llu: cannot follow process %u, thread %u",
+                                 (unsigned long long)event->seq, event->process_id, event->thread_id);
     }
     struct derive_thread *thread = &derive->threads[event->thread_id];
     if (thread->process_id == 0) {
@@ -187,10 +184,30 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
         thread->pid = event->pid;
         thread->tid = event->tid;
     }
+    return VARVE_OK;
+}
+
+/* Look up what the event belongs to, and reserve what every kind needs. */
+static int step_begin(struct derive *derive, struct event *event, enum domain domain,
+                      struct derive_step *step, struct varve_message *message)
+{
+    int code = VARVE_OK;
+    if (event->thread_id >= derive->thread_limit || derive->threads[event->thread_id].process_id == 0 ||
+        event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL) {
+        code = step_prepare(derive, event, message);
+        if (code != VARVE_OK) {
+            return code;
+        }
+    }
+    struct derive_process *process = derive->processes[event->process_id];
+    code = totals_reserve(&derive->domains[domain], process, domain, event->callsite);
+    if (code != VARVE_OK) {
+        return varve_message_set(message, code, "no memory for totals");
+    }
     *step = (struct derive_step){
         .derive = derive,
         .event = event,
-        .thread = thread,
+        .thread = &derive->threads[event->thread_id],
         .process = process,
         .totals = {.domain = &derive->domains[domain],
                    .process = process->totals[domain],
@@ -204,12 +221,11 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
 static void block_open(struct derive_step *step)
 {
     struct event *event = step->event;
-    uint64_t before = live_take(&step->process->live, event->addr);
+    uint64_t before = live_put(&step->process->live, event->addr, step->derive->scratch.count + 1);
     if (before != 0) {
-        derive_row_close(step, before, false);
+        derive_row_close(step, before);
     }
     event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
-    live_put(&step->process->live, event->addr, event->id);
     step->thread->last_alloc_id = event->id;
     totals_settle(&step->totals);
 }
@@ -284,7 +300,7 @@ static int heap_free(struct derive_step *step, struct varve_message *message)
         thread->last_alloc_id = 0;
         return VARVE_OK;
     }
-    const struct scratch_row *row = derive_row_close(step, event->id, true);
+    const struct scratch_row *row = derive_row_close(step, event->id);
     event->size = row->size;
     event->requested = row->requested;
     if (event->callsite == 0) {
@@ -321,7 +337,7 @@ static int heap_realloc(struct derive_step *step, struct varve_message *message)
     if (old != 0) {
         uint64_t other = live_take(&step->process->live, event->addr);
         if (other != 0) {
-            derive_row_close(step, other, false);
+            derive_row_close(step, other);
         }
         struct scratch_row *row = scratch_touch(&step->derive->scratch, old);
         totals_reopen(&step->totals, row);

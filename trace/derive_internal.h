@@ -154,7 +154,7 @@ struct series {
 };
 
 int series_reserve(struct series *series); /* space for one more point; VARVE_ERROR_NO_MEMORY */
-void series_add(struct series *series, const struct series_point *point);
+void series_add(struct series *series, uint64_t seq, int64_t ts_ns, uint64_t allocated, uint64_t live);
 /// No more events follow: the last one becomes a point, and at most `limit` points are kept.
 void series_end(struct series *series, uint32_t limit);
 int series_check(const struct series *series);
@@ -261,7 +261,7 @@ struct derive_step {
 uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t size, unsigned source,
                          const struct scratch_row *like);
 /// The allocation ends at this event; returns its row.
-struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id, bool is_free_call);
+struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id);
 
 /* ---- derive_mapping.c: mmap, munmap and mremap ---- */
 

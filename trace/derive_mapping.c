@@ -9,13 +9,13 @@
 #include <sys/mman.h>
 
 /* End everything in [start, end); parts outside live on as remainders. Returns the first id that ended. */
-static uint64_t span_clear(struct derive_step *step, uint64_t start, uint64_t end, bool is_free_call)
+static uint64_t span_clear(struct derive_step *step, uint64_t start, uint64_t end)
 {
     struct ranges *ranges = &step->process->ranges;
     struct range range;
     uint64_t first_id = 0;
     while (ranges_first(ranges, start, end, &range)) {
-        const struct scratch_row old = *derive_row_close(step, range.id, is_free_call);
+        const struct scratch_row old = *derive_row_close(step, range.id);
         if (first_id == 0) {
             first_id = range.id;
         }
@@ -58,7 +58,7 @@ int derive_mmap(struct derive_step *step, struct varve_message *message)
         totals_fail(&step->totals);
         return VARVE_OK;
     }
-    span_clear(step, event->addr, end, false);
+    span_clear(step, event->addr, end);
     event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
     const struct range range = {.start = event->addr, .end = end, .id = event->id};
     ranges_insert(&step->process->ranges, &range);
@@ -83,7 +83,7 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
         step->thread->last_alloc_id = 0;
         return VARVE_OK;
     }
-    event->id = span_clear(step, event->addr, end, true);
+    event->id = span_clear(step, event->addr, end);
     step->thread->last_alloc_id = 0;
     if (event->id == 0) {
         event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;

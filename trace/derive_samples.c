@@ -45,14 +45,9 @@ static void series_halve(struct series *series)
     series->stride *= 2;
 }
 
-void series_add(struct series *series, const struct series_point *point)
+/* The pending point has gathered as many events as the stride. */
+static void series_push(struct series *series)
 {
-    uint64_t before = series->pending_events > 0 ? series->pending.allocated_max : 0;
-    series->pending = *point;
-    series->pending.allocated_max = max_of(before, point->allocated_max);
-    if (++series->pending_events < series->stride) {
-        return;
-    }
     if (series->count == series->limit) {
         /* The stride is twice as long now, and this event its middle. */
         series_halve(series);
@@ -61,6 +56,20 @@ void series_add(struct series *series, const struct series_point *point)
     assert(series->count < series->capacity);
     series->points[series->count++] = series->pending;
     series->pending_events = 0;
+    series->pending.allocated_max = 0;
+}
+
+void series_add(struct series *series, uint64_t seq, int64_t ts_ns, uint64_t allocated, uint64_t live)
+{
+    struct series_point *pending = &series->pending;
+    pending->seq = seq;
+    pending->ts_ns = ts_ns;
+    pending->allocated = allocated;
+    pending->live = live;
+    pending->allocated_max = max_of(pending->allocated_max, allocated);
+    if (++series->pending_events == series->stride) {
+        series_push(series);
+    }
 }
 
 void series_end(struct series *series, uint32_t limit)

@@ -48,11 +48,12 @@ static int sites_reserve(struct domain_totals *domain, uint32_t callsite)
     return VARVE_OK;
 }
 
-static void series_start(struct series *series, uint32_t limit)
+static int total_reserve(struct total *total, uint32_t series_limit)
 {
-    if (series->limit == 0) {
-        *series = (struct series){.limit = limit, .stride = 1};
+    if (total->series.limit == 0) {
+        total->series = (struct series){.limit = series_limit, .stride = 1};
     }
+    return series_reserve(&total->series);
 }
 
 int totals_reserve(struct domain_totals *domain, struct derive_process *process, enum domain number,
@@ -66,14 +67,12 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
         }
         process->totals[number] = total;
     }
-    series_start(&domain->all.series, SERIES_POINTS_ALL);
-    series_start(&total->series, SERIES_POINTS_PROCESS);
     int code = sites_reserve(domain, callsite);
     if (code == VARVE_OK) {
-        code = series_reserve(&domain->all.series);
+        code = total_reserve(&domain->all, SERIES_POINTS_ALL);
     }
     if (code == VARVE_OK) {
-        code = series_reserve(&total->series);
+        code = total_reserve(total, SERIES_POINTS_PROCESS);
     }
     return code;
 }
@@ -160,14 +159,7 @@ void totals_settle(const struct totals_step *step)
             total->peak_seq = step->seq;
             total->peak_ns = step->ts_ns;
         }
-        const struct series_point point = {
-            .seq = step->seq,
-            .ts_ns = step->ts_ns,
-            .allocated = total->live_bytes,
-            .allocated_max = total->live_bytes,
-            .live = total->live_allocations,
-        };
-        series_add(&total->series, &point);
+        series_add(&total->series, step->seq, step->ts_ns, total->live_bytes, total->live_allocations);
     }
 }
 

@@ -133,23 +133,10 @@ WALK_INLINE bool pc_plausible(uintptr_t pc)
     return pc - PC_MIN < UNWIND_ADDRESS_LIMIT - PC_MIN;
 }
 
-static UNWIND_UNSANITIZED bool word_read(struct stack_window *window, uintptr_t address, uintptr_t *word)
-{
-    if (address % sizeof(uintptr_t) != 0) {
-        return false;
-    }
-    if ((address < window->floor || address > window->limit - sizeof(uintptr_t)) &&
-        !stack_window_move(window, address)) {
-        return false;
-    }
-    *word = *(const uintptr_t *)address;
-    return true;
-}
-
 /*
- * The frequent kinds of frame whose rule is cached and whose words lie in the window. On false
- * nothing was changed. The kind is a predicted branch on purpose: with frame pointers the next step then
- * waits for nothing but its own load.
+ * The frequent kinds of frame whose rule is cached and whose words lie in the window. On false nothing was
+ * changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for
+ * nothing but its own load.
  */
 WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window)
 {
@@ -171,14 +158,10 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
         const uintptr_t slot = unwind_rule_slot_bytes(rule);
 
         cfa = (kind == UNWIND_RBP ? frame->fp : frame->sp) + unwind_rule_offset_bytes(rule);
-        if (UNLIKELY(cfa <= frame->sp || cfa - 8 - floor > span || (cfa & 7) != 0)) {
+        fp_from = slot != 0 ? (const uintptr_t *)(cfa - slot) : NULL;
+        if (UNLIKELY(cfa <= frame->sp || cfa - 8 - floor > span || (cfa & 7) != 0 ||
+                     (slot != 0 && cfa - slot - floor > span))) {
             return false;
-        }
-        if (slot != 0) {
-            fp_from = (const uintptr_t *)(cfa - slot);
-            if (UNLIKELY(cfa - slot - floor > span)) {
-                return false;
-            }
         }
     } else {
         return false;
@@ -201,9 +184,10 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
     const uintptr_t context = walk->at.sp;
     struct frame next = {.fp_from = NULL};
 
-    if (++walk->signal_frames > SIGNAL_FRAMES_MAX || !word_read(&walk->window, context + 120, &next.fp) ||
-        !word_read(&walk->window, context + 160, &next.sp) ||
-        !word_read(&walk->window, context + 168, &next.pc)) {
+    if (++walk->signal_frames > SIGNAL_FRAMES_MAX ||
+        !stack_window_read(&walk->window, context + 120, &next.fp) ||
+        !stack_window_read(&walk->window, context + 160, &next.sp) ||
+        !stack_window_read(&walk->window, context + 168, &next.pc)) {
         return false;
     }
     /* The handler may have run on a stack of its own: look where this one is. An interrupted epilogue has
@@ -214,6 +198,14 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
     walk->at = next;
     walk->exact = true;
     return true;
+}
+
+/* A guessed caller is known code, or heads a frame in its turn. */
+static bool guess_plausible(const struct walk *walk, const struct frame *next)
+{
+    struct loaded_object object;
+
+    return next->fp - walk->at.fp - 16 <= GUESSED_FRAME_MAX || loaded_object_find(next->pc - 1, &object);
 }
 
 /* A step of any kind but libunwind's. */
@@ -240,8 +232,8 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
         slot = 16;
         break;
     case UNWIND_DRAP:
-        if (!word_read(&walk->window, walk->at.fp - offset, &next.sp) ||
-            !word_read(&walk->window, walk->at.fp, &next.fp)) {
+        if (!stack_window_read(&walk->window, walk->at.fp - offset, &next.sp) ||
+            !stack_window_read(&walk->window, walk->at.fp, &next.fp)) {
             return false;
         }
         break;
@@ -250,8 +242,9 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     default:
         return false;
     }
-    if (next.sp <= walk->at.sp || !word_read(&walk->window, next.sp - 8, &next.pc) ||
-        (slot != 0 && !word_read(&walk->window, next.sp - slot, &next.fp))) {
+    if (next.sp <= walk->at.sp || !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
+        (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+        (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
         return false;
     }
     walk->at = next;
@@ -448,13 +441,6 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
 
 void native_stack_prepare(void)
 {
-    struct callsite_start here = {
-        .pc = (uintptr_t)__builtin_return_address(0),
-        .sp = (uintptr_t)__builtin_frame_address(0) + 2 * sizeof(uintptr_t),
-        .fp = *(const uintptr_t *)__builtin_frame_address(0),
-    };
-    uint64_t pcs[2];
-
-    /* Binds the symbols that the walk calls, so that the first hook need not. */
-    (void)native_stack_capture(&here, pcs, 2);
+    /* Binds the symbols that a search calls, so that the first hook need not. */
+    (void)unwind_rule_find((uintptr_t)native_stack_prepare);
 }

@@ -6,13 +6,14 @@
  * waits for the collector first, and spills when it is gone or too slow; `drop` drops at once.
  *
  * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on), and
- * from there to the file by one write per 1024 records. The file is opened anew for each write: a descriptor
+ * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
  * that is kept could be closed by the program and its number reused for a file of its own.
  */
 #include "trace/recorder_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,45 +61,50 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
     return true;
 }
 
-/* Positions in the file are positions in the spill, so a write that was cut short is simply repeated. */
-static bool spill_flush(struct ring_header *ring)
+/* All staging slots to the end of the file, as one block. A write that was cut short is simply repeated. */
+static bool write_block(const struct recorder_thread *thread)
 {
+    struct ring_header *ring = thread->ring;
     char path[PATH_BYTES];
+    struct record_block block = {.records = RING_STAGING_RECORDS};
+    bool done = false;
+    int fd;
+
+    block.bytes =
+        (uint32_t)record_pack(ring_staging(ring), RING_STAGING_RECORDS, thread->packed + sizeof(block));
+    memcpy(thread->packed, &block, sizeof(block));
+    recorder_format(path, sizeof(path), "%s/p%u.r%u.spill", recorder_directory(), ring->process_id,
+                    ring->ring_index);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        done = write_all(fd, (const char *)thread->packed, sizeof(block) + block.bytes,
+                         (off_t)ring->spill_bytes);
+        close(fd);
+    }
+    if (done) {
+        ring->spill_bytes += sizeof(block) + block.bytes;
+    }
+    return done;
+}
+
+static bool spill_flush(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
     uint64_t from = ring->spill_flushed;
     struct recorder_signals saved;
     bool done;
-    int fd;
 
     assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
-    recorder_format(path, sizeof(path), "%s/p%u.r%u.spill", recorder_directory(), ring->process_id,
-                    ring->ring_index);
     recorder_signals_block(&saved); /* what handlers emit meanwhile would have to be put aside */
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    done = fd >= 0 &&
-           write_all(fd, (const char *)ring_staging(ring), RING_STAGING_RECORDS * sizeof(struct varve_record),
-                     (off_t)(from * sizeof(struct varve_record)));
-    if (fd >= 0) {
-        close(fd);
+    if (thread->packed == NULL) {
+        thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
     }
+    done = thread->packed != NULL && write_block(thread);
     if (done) {
         __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
     }
     recorder_signals_restore(&saved);
     return done;
-}
-
-static bool spill_put(struct recorder_thread *thread, const struct varve_record *record)
-{
-    struct ring_header *ring = thread->ring;
-    uint64_t head = ring->spill_head;
-
-    if (head - ring->spill_flushed == RING_STAGING_RECORDS && !spill_flush(ring)) {
-        return false;
-    }
-    ring_staging(ring)[head % RING_STAGING_RECORDS] = *record;
-    __atomic_store_n(&ring->spill_head, head + 1, __ATOMIC_RELEASE);
-    thread->is_spilling = true;
-    return true;
 }
 
 /* True if the consumer has taken the whole spill: only then may the ring be used again (ring_internal.h). */
@@ -107,19 +113,37 @@ static bool spill_is_drained(const struct ring_header *ring)
     return __atomic_load_n(&ring->spill_tail, __ATOMIC_ACQUIRE) == ring->spill_head;
 }
 
-static bool put_once(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
+/* A staging slot for the next spilled record. */
+static bool spill_has_room(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
+
+    return ring->spill_head - ring->spill_flushed < RING_STAGING_RECORDS || spill_flush(thread);
+}
+
+/* Where the thread may commit its next record; false: nowhere. */
+static bool find_room(struct recorder_thread *thread, bool may_spill)
 {
     if (thread->is_spilling && spill_is_drained(thread->ring)) {
-        thread->is_spilling = false;
+        recorder_produce_to_ring(thread);
     }
     if (!thread->is_spilling && recorder_ring_space(thread) > 0) {
-        recorder_ring_commit(thread, record);
         return true;
     }
-    if (thread->is_spilling) {
-        thread->producer.limit = 0; /* every event takes this road until the spill is drained */
+    if (!may_spill || !spill_has_room(thread)) {
+        return false;
     }
-    return may_spill && spill_put(thread, record);
+    recorder_produce_to_spill(thread);
+    return true;
+}
+
+static bool put_once(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
+{
+    if (!find_room(thread, may_spill)) {
+        return false;
+    }
+    recorder_commit(thread, record);
+    return true;
 }
 
 static void drop(struct recorder_thread *thread, const struct varve_record *record)
@@ -142,7 +166,7 @@ static void tell_loss(struct recorder_thread *thread, uint64_t ticks, bool may_s
     told.ticks = ticks;
     told.arg = thread->lost_open;
     told.size = thread->lost_open_bytes;
-    varve_emit_count(&thread->producer.line->emitted);
+    varve_emit_count(thread->producer.emitted);
     if (put_once(thread, &told, may_spill)) {
         thread->lost_open = 0;
         thread->lost_open_bytes = 0;

@@ -112,7 +112,7 @@ const struct python_layout *python_layout_find(const char *version);
 /* ---- python_memory.c ---- */
 
 #define PYTHON_PAGE_BYTES 4096U
-#define PYTHON_PAGE_SLOTS 2048U
+#define PYTHON_PAGE_SLOTS 4096U
 
 extern _Atomic uintptr_t python_pages[PYTHON_PAGE_SLOTS];
 

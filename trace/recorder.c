@@ -27,7 +27,7 @@ __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
 
 static __thread bool thread_has_ended;
-static struct varve_ring_line nobodys_line;
+static uint64_t nobodys_emitted;
 
 /* A fork in the middle of an append (a signal handler forked): what the child must be given to finish it. */
 static __thread struct varve_producer interrupted;
@@ -88,7 +88,7 @@ static void fork_prepare(void)
     struct varve_producer *producer = varve_producer_current;
 
     interrupted_ring = NULL;
-    if (producer != &idle && producer->line != NULL && producer->busy != 0) {
+    if (producer != &idle && producer->emitted != NULL && producer->busy != 0) {
         interrupted = *producer;
         interrupted_ring = thread_of(producer)->ring;
         interrupted_ring_bytes = thread_of(producer)->ring_bytes;
@@ -103,7 +103,7 @@ static void fork_child(void)
     if (producer == &idle) {
         return;
     }
-    producer->line = &nobodys_line;
+    producer->emitted = &nobodys_emitted;
     if (interrupted_ring != NULL) {
         syscall(SYS_mmap, interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
@@ -139,7 +139,7 @@ static void watch_end_of_thread(void)
 
 static void put(struct recorder_thread *thread, const struct varve_record *record)
 {
-    varve_emit_count(&thread->producer.line->emitted);
+    varve_emit_count(thread->producer.emitted);
     overflow_put(thread, record);
 }
 
@@ -300,7 +300,7 @@ static void put_slowly(struct varve_producer *producer, const struct varve_recor
     struct varve_record timed = *record;
 
     if (timed.ticks == 0) {
-        varve_emit_count(&producer->line->emitted);
+        varve_emit_count(producer->emitted);
         timed.ticks = varve_clock_ticks();
     }
     producer->busy = 1;
@@ -321,7 +321,7 @@ void varve_emit_slow(const struct varve_record *record)
     if (recorder_session() == NULL) {
         return;
     }
-    if (producer->line == NULL || recorder_process_current() == NULL) {
+    if (producer == &idle || thread_of(producer)->ring == NULL || recorder_process_current() == NULL) {
         if (session_is_open()) {
             put_first(record);
         }

@@ -74,11 +74,14 @@ void recorder_process_executing(const char *path);
 
 /* ---- recorder_ring.c: making and retiring rings; overflow.c: full rings ---- */
 
+#define OVERFLOW_PACKED_BYTES (sizeof(struct record_block) + RING_STAGING_RECORDS * RECORD_PACKED_MAX + 8U)
+
 /* One page per thread: the producer end first (varve_producer_current points to it), then what is cold. */
 struct recorder_thread {
     struct varve_producer producer;
     struct ring_header *ring;
     uint64_t ring_bytes;
+    uint32_t capacity;  /* of the ring, records */
     uint64_t populated; /* ring slots that have memory behind them, grows during the first lap */
     uint64_t lost_open; /* lost since the last `lost` event */
     uint64_t lost_open_bytes;
@@ -86,6 +89,7 @@ struct recorder_thread {
         patience_ns; /* CLOCK_MONOTONIC until which a failed spill is still waited for, 0 = not failing */
     uint32_t nested_lost; /* nested events for which no slot was free */
     uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
+    uint8_t *packed; /* OVERFLOW_PACKED_BYTES, made by the first spill */
     bool is_spilling;
     bool is_ring_short; /* no memory for more of the ring */
 };
@@ -98,8 +102,11 @@ bool recorder_ring_grow(struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
 void overflow_put(struct recorder_thread *thread, const struct varve_record *record);
-/// Commit a record into the ring; there is space.
-void recorder_ring_commit(struct recorder_thread *thread, const struct varve_record *record);
+/// Commit a record where the thread produces to; there is space.
+void recorder_commit(struct recorder_thread *thread, const struct varve_record *record);
+/// Where the fast path puts what follows: the slots of the ring, or the staging slots of the spill.
+void recorder_produce_to_ring(struct recorder_thread *thread);
+void recorder_produce_to_spill(struct recorder_thread *thread);
 /// Slots the producer may fill before it has to look again; 0 = full.
 uint64_t recorder_ring_space(struct recorder_thread *thread);
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #define PATH_BYTES 4096U
-#define FIRST_STEP_RECORDS 512U    /* 32 KiB: most processes and threads record little */
-#define LARGEST_STEP_RECORDS 4096U /* 256 KiB */
+#define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */
+#define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
 
 static void ring_path(char *path, size_t bytes, const struct recorder_process *process, uint32_t index)
 {
@@ -36,8 +36,8 @@ static void header_fill(struct ring_header *ring, const struct recorder_process 
     __atomic_store_n(&ring->magic, RING_MAGIC, __ATOMIC_RELEASE);
 }
 
-int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
-                         uint32_t index)
+static struct ring_header *ring_make(struct recorder_thread *thread, const struct recorder_process *process,
+                                     uint32_t index)
 {
     char path[PATH_BYTES];
     uint32_t capacity = recorder_session()->ring_capacity;
@@ -49,7 +49,7 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
     ring_path(path, sizeof(path), process, index);
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
-        return VARVE_ERROR_IO;
+        return NULL;
     }
     if (syscall(SYS_fallocate, fd, 0, 0L, front) == 0 && ftruncate(fd, (off_t)bytes) == 0) {
         ring = recorder_map_file(fd, bytes, true);
@@ -57,20 +57,55 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
     close(fd);
     if (ring == NULL) {
         unlink(path);
-        return VARVE_ERROR_NO_MEMORY;
+        return NULL;
     }
     thread->ring = ring;
     thread->ring_bytes = bytes;
+    thread->capacity = capacity;
     thread->populated = 0;
-    thread->producer.records = ring_records(ring);
-    thread->producer.mask = capacity - 1;
-    thread->producer.line = (struct varve_ring_line *)&ring->emitted;
+    thread->is_ring_short = false;
+    recorder_produce_to_ring(thread);
+    return ring;
+}
+
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
+                         uint32_t index)
+{
+    struct ring_header *ring = ring_make(thread, process, index);
+
+    if (ring == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     header_fill(ring, process, index);
     return VARVE_OK;
 }
 
-static_assert(offsetof(struct ring_header, emitted) == 64, "the producer line starts a cache line");
-static_assert(offsetof(struct ring_header, head) == 72, "struct varve_ring_line is its beginning");
+void recorder_produce_to_ring(struct recorder_thread *thread)
+{
+    struct varve_producer *producer = &thread->producer;
+    struct ring_header *ring = thread->ring;
+
+    producer->records = ring_records(ring);
+    producer->mask = thread->capacity - 1;
+    producer->emitted = &ring->emitted;
+    producer->published = &ring->head;
+    producer->head = ring->head;
+    producer->limit = 0;
+    thread->is_spilling = false;
+}
+
+void recorder_produce_to_spill(struct recorder_thread *thread)
+{
+    struct varve_producer *producer = &thread->producer;
+    struct ring_header *ring = thread->ring;
+
+    producer->records = ring_staging(ring);
+    producer->mask = RING_STAGING_RECORDS - 1;
+    producer->published = &ring->spill_head;
+    producer->head = ring->spill_head;
+    producer->limit = ring->spill_flushed + RING_STAGING_RECORDS;
+    thread->is_spilling = true;
+}
 
 void recorder_ring_retire(struct recorder_thread *thread)
 {
@@ -78,10 +113,13 @@ void recorder_ring_retire(struct recorder_thread *thread)
     uint64_t bytes = thread->ring_bytes;
 
     thread->producer.limit = 0;
-    thread->producer.line = NULL;
+    thread->producer.emitted = NULL;
     thread->ring = NULL;
     __atomic_store_n(&ring->state, RING_STATE_RETIRED, __ATOMIC_RELEASE);
     recorder_unmap(ring, bytes);
+    if (thread->packed != NULL) {
+        recorder_unmap(thread->packed, OVERFLOW_PACKED_BYTES);
+    }
 }
 
 /* Memory for `bytes` of the ring file from `offset` on. */
@@ -111,7 +149,7 @@ static bool populate(struct recorder_thread *thread, const struct recorder_proce
 bool recorder_ring_grow(struct recorder_thread *thread)
 {
     struct recorder_process *process = recorder_process_current();
-    uint64_t capacity = thread->producer.mask + 1;
+    uint64_t capacity = thread->capacity;
     uint64_t step = thread->populated < FIRST_STEP_RECORDS ? FIRST_STEP_RECORDS : thread->populated;
     struct recorder_signals saved;
     uint64_t offset;
@@ -121,7 +159,7 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
     step = step > capacity - thread->populated ? capacity - thread->populated : step;
-    offset = (uint64_t)((char *)(thread->producer.records + thread->populated) - (char *)thread->ring);
+    offset = (uint64_t)((char *)(ring_records(thread->ring) + thread->populated) - (char *)thread->ring);
     recorder_signals_block(&saved); /* what handlers emit meanwhile would have to be put aside */
     if (populate(thread, process, offset, step * sizeof(struct varve_record))) {
         thread->populated += step;
@@ -135,7 +173,7 @@ bool recorder_ring_grow(struct recorder_thread *thread)
 uint64_t recorder_ring_space(struct recorder_thread *thread)
 {
     struct varve_producer *producer = &thread->producer;
-    uint64_t capacity = producer->mask + 1;
+    uint64_t capacity = thread->capacity;
     uint64_t limit = __atomic_load_n(&thread->ring->tail, __ATOMIC_ACQUIRE) + capacity;
 
     if (thread->populated < capacity) {
@@ -148,13 +186,12 @@ uint64_t recorder_ring_space(struct recorder_thread *thread)
     return limit - producer->head;
 }
 
-void recorder_ring_commit(struct recorder_thread *thread, const struct varve_record *record)
+void recorder_commit(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct varve_producer *producer = &thread->producer;
-    struct varve_record *slot = &producer->records[producer->head & producer->mask];
 
     assert(producer->head < producer->limit);
-    *slot = *record;
-    __atomic_store_n(&producer->line->head, producer->head + 1, __ATOMIC_RELEASE);
+    producer->records[producer->head & producer->mask] = *record;
+    __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);
     producer->head++;
 }

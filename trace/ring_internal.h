@@ -6,8 +6,8 @@
  *
  *   file:  struct ring_header | staging records | ring records
  *
- * Order of one thread's events:  ring … then spill (file, then staging) … then ring again. A producer that
- * finds its ring full spills, and returns to the ring only after the consumer released the whole spill, so:
+ * Order of one ring's events:  ring … then spill (file, then staging) … then ring again. A producer that
+ * spills returns to the ring only after the consumer released the whole spill, so:
  *   spill_head > spill_tail   ⇒  every record in the ring is older than every record in the spill.
  * The consumer therefore reads spill_head BEFORE head, drains the ring to head, then the spill.
  *
@@ -30,11 +30,13 @@
 #include "trace/record.h"
 
 #include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define RING_MAGIC UINT64_C(0x676e697245565256) /* "VRVEring" */
 #define RING_HEADER_BYTES 32768U
-#define RING_STAGING_RECORDS 1024U /* 64 KiB: one write(2) per so many spilled records */
+#define RING_STAGING_RECORDS 2048U /* 128 KiB: one write(2) per so many spilled records */
 #define RING_NESTED_SLOTS 448U     /* events of signal handlers that interrupt one and the same append */
 #define RING_CAPACITY_MIN 64U      /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
@@ -62,6 +64,7 @@ struct ring_header {
     uint64_t head;                 /* ring records committed */
     uint64_t spill_head;           /* spilled records committed */
     uint64_t spill_flushed;        /* of these, in the spill file; the rest is in the staging slots */
+    uint64_t spill_bytes;          /* size of the spill file; the producer's own */
     uint64_t lost;                 /* events dropped */
     uint64_t lost_bytes;           /* size fields of the dropped events, added up */
     uint32_t state;                /* enum ring_state */
@@ -92,5 +95,20 @@ static inline struct varve_record *ring_records(struct ring_header *ring)
 {
     return ring_staging(ring) + RING_STAGING_RECORDS;
 }
+
+/* ---- record_pack.c: spilled records, a fifth of their size ---- */
+
+/* A spill file is a sequence of such blocks, each of RING_STAGING_RECORDS records. */
+struct record_block {
+    uint32_t records;
+    uint32_t bytes; /* that follow */
+};
+
+#define RECORD_PACKED_MAX 72U /* bytes of one record at worst; the packer may write 8 more */
+
+/// Pack `count` records; `packed` has room for count * RECORD_PACKED_MAX + 8 bytes. Returns the bytes used.
+size_t record_pack(const struct varve_record *records, size_t count, uint8_t *packed);
+/// The reverse. False if `bytes` are not exactly `count` packed records.
+bool record_unpack(const uint8_t *packed, size_t bytes, struct varve_record *records, size_t count);
 
 #endif

@@ -85,6 +85,7 @@ void ring_reader_close(struct ring_reader *reader)
         close(reader->spill_fd);
     }
     free(reader->buffer);
+    free(reader->packed);
     free(reader);
 }
 
@@ -143,30 +144,50 @@ static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
     return to > from;
 }
 
+/* The block of the file that holds position `from`; blocks follow each other, so earlier ones are stepped
+ * over when a recovered recording begins in the middle. */
+static bool read_block(struct ring_reader *reader, uint64_t from)
+{
+    struct record_block block;
+
+    for (;;) {
+        if (pread(reader->spill_fd, &block, sizeof(block), (off_t)reader->spill_offset) !=
+                (ssize_t)sizeof(block) ||
+            block.records != RING_STAGING_RECORDS || block.bytes > RING_STAGING_RECORDS * RECORD_PACKED_MAX) {
+            return false;
+        }
+        if (from < reader->spill_position + block.records) {
+            break;
+        }
+        reader->spill_position += block.records;
+        reader->spill_offset += sizeof(block) + block.bytes;
+    }
+    if (pread(reader->spill_fd, reader->packed, block.bytes, (off_t)(reader->spill_offset + sizeof(block))) !=
+            (ssize_t)block.bytes ||
+        !record_unpack(reader->packed, block.bytes, reader->buffer, block.records)) {
+        return false;
+    }
+    reader->buffer_from = reader->spill_position;
+    reader->buffer_to = reader->spill_position + block.records;
+    return true;
+}
+
 static bool fill_from_file(struct ring_reader *reader, const struct session_directory *directory,
                            uint64_t from)
 {
     char path[DIRECTORY_PATH_BYTES + 64];
-    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
-    uint64_t to = reader->spill_seen < flushed ? reader->spill_seen : flushed;
-    ssize_t got;
 
+    if (from >= __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE)) {
+        return false;
+    }
+    if (reader->packed == NULL) {
+        reader->packed = malloc((size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX);
+    }
     if (reader->spill_fd < 0) {
         spill_path(reader, directory, path, sizeof(path));
         reader->spill_fd = open(path, O_RDONLY | O_CLOEXEC);
     }
-    to = to > from + BUFFER_RECORDS ? from + BUFFER_RECORDS : to;
-    if (reader->spill_fd < 0 || to <= from) {
-        return false;
-    }
-    got = pread(reader->spill_fd, reader->buffer, (to - from) * sizeof(struct varve_record),
-                (off_t)(from * sizeof(struct varve_record)));
-    if (got < (ssize_t)sizeof(struct varve_record)) {
-        return false;
-    }
-    reader->buffer_from = from;
-    reader->buffer_to = from + (uint64_t)got / sizeof(struct varve_record);
-    return true;
+    return reader->spill_fd >= 0 && reader->packed != NULL && read_block(reader, from);
 }
 
 static const struct varve_record *peek_spill(struct ring_reader *reader,

@@ -9,7 +9,7 @@
  *     ring/session              struct session_control
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring_internal.h); K = 0 is the shared ring of late events
- *     p<N>.r<K>.spill           records that did not fit the ring, in order, 64 bytes each
+ *     p<N>.r<K>.spill           records that did not fit the ring, in order, packed (record_pack.c)
  *     p<N>.sites                call sites and modules (sites_internal.h)
  *     allocations               the collector's own scratch file
  *

@@ -11,8 +11,7 @@
  *   CODE         struct sites_code, function name (name_bytes), file name (file_bytes), padding
  *   SITE         struct sites_site, uint64_t pc[native_count], struct sites_python python[python_count]
  *
- * Frames are innermost first. A native pc is a return address (look up pc - 1), except the first one of a
- * site when SITES_FLAG_EXACT is set.
+ * Frames are innermost first. A native pc is a return address: look up pc - 1.
  */
 #ifndef VARVE_SITES_INTERNAL_H
 #define VARVE_SITES_INTERNAL_H

@@ -76,44 +76,46 @@ static void put_32(uint8_t *at, uint32_t value)
 }
 
 /* SQLite's variable-length integer, most significant group first; below 2^56 all that is needed. */
-static unsigned put_varint(uint8_t *at, uint64_t value)
+static inline unsigned put_varint(uint8_t *at, uint64_t value)
 {
-    unsigned bytes = 1;
     assert(value < UINT64_C(1) << 56);
-    while (value >> (7 * bytes) != 0) {
-        bytes++;
+    if (value < 0x80) {
+        at[0] = (uint8_t)value;
+        return 1;
     }
-    for (unsigned i = 0; i < bytes; i++) {
-        at[i] = (uint8_t)(value >> (7 * (bytes - 1 - i)) & 0x7f) | (i + 1 < bytes ? 0x80 : 0);
+    unsigned bytes = (70 - (unsigned)__builtin_clzll(value)) / 7;
+    for (unsigned i = bytes; i-- > 0;) {
+        at[i] = (uint8_t)value | 0x80;
+        value >>= 7;
     }
+    at[bytes - 1] &= 0x7f;
     return bytes;
 }
 
-/* Serial type of an integer with so many significant bits (sign included), and the bytes that it takes. */
+/* By the number of significant bits, sign included: the serial type of an integer, and the bytes it takes. */
 static const uint8_t type_of_bits[66] = {[1 ... 8] = 1,   [9 ... 16] = 2,  [17 ... 24] = 3,
                                          [25 ... 32] = 4, [33 ... 48] = 5, [49 ... 65] = 6};
 static const uint8_t bytes_of_type[7] = {0, 1, 2, 3, 4, 6, 8};
 
 /* Encode a row as a record: sizes and types of all values, then their bytes. `out` has 9 bytes for each value
  * and 8 more. Returns its size. */
-static unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, unsigned count)
+static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, unsigned count)
 {
     assert(count < 127); /* so that the header's size is one byte */
-    uint8_t *type = out;
     uint8_t *body = out + 1 + count;
-    *type++ = (uint8_t)(1 + count);
+    out[0] = (uint8_t)(1 + count);
     for (unsigned i = 0; i < count; i++) {
         int64_t value = values[i];
         if (nulls >> i & 1) {
-            *type++ = 0;
+            out[1 + i] = 0;
         } else if ((uint64_t)value <= 1) {
-            *type++ = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
+            out[1 + i] = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
         } else {
-            uint64_t magnitude = (uint64_t)(value ^ (value >> 63));
-            unsigned bits = magnitude != 0 ? 65 - (unsigned)__builtin_clzll(magnitude) : 1;
-            *type = type_of_bits[bits];
-            unsigned bytes = bytes_of_type[*type++];
+            uint64_t magnitude = (uint64_t)(value ^ (value >> 63)) | 1;
+            unsigned type = type_of_bits[65 - (unsigned)__builtin_clzll(magnitude)];
+            unsigned bytes = bytes_of_type[type];
             uint64_t big_endian = __builtin_bswap64((uint64_t)value << (64 - 8 * bytes));
+            out[1 + i] = (uint8_t)type;
             memcpy(body, &big_endian, sizeof big_endian);
             body += bytes;
         }
@@ -184,15 +186,14 @@ static void header_write(struct store_image *image, uint32_t pages)
 bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
                uint32_t nulls, unsigned count)
 {
-    uint8_t cell[18 + 9 * IMAGE_COLUMNS_MAX + 8];
     uint8_t record[9 * IMAGE_COLUMNS_MAX + 8];
+    uint8_t prefix[18]; /* of a cell: the record's size and the rowid */
     assert(count <= IMAGE_COLUMNS_MAX);
     assert(image->rows == 0 || (table == image->table && rowid > image->last_rowid));
     unsigned record_bytes = record_encode(record, values, nulls, count);
-    unsigned bytes = put_varint(cell, record_bytes);
-    bytes += put_varint(cell + bytes, rowid);
-    memcpy(cell + bytes, record, record_bytes);
-    bytes += record_bytes;
+    unsigned prefix_bytes = put_varint(prefix, record_bytes);
+    prefix_bytes += put_varint(prefix + prefix_bytes, rowid);
+    unsigned bytes = prefix_bytes + record_bytes;
     if (image->leaf == 0) {
         image->table = table;
         leaf_begin(image, PAGE_LEAF);
@@ -206,7 +207,8 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
     }
     uint8_t *page = page_of(image, image->leaf);
     image->content -= bytes;
-    memcpy(page + image->content, cell, bytes);
+    memcpy(page + image->content, prefix, prefix_bytes);
+    memcpy(page + image->content + prefix_bytes, record, record_bytes);
     put_16(page + LEAF_HEADER + 2 * image->cells, image->content);
     image->cells++;
     image->rows++;

@@ -15,10 +15,9 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
                           " command_line, start_ns, end_ns, end_cause, exit_status, exec_path)"
                           " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_THREAD] =
-        "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns, end_ns,"
-        " emitted, stored, spilled, lost, lost_bytes, uncommitted)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns,"
+                         " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted)"
+                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STATEMENT_STAT] = "INSERT INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
     [STATEMENT_ORIGIN] =

@@ -124,7 +124,7 @@ bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t belo
     return page_readable(page);
 }
 
-bool stack_window_move(struct stack_window *window, uintptr_t address)
+static bool window_move(struct stack_window *window, uintptr_t address)
 {
     const uintptr_t page = address & ~(PAGE_BYTES - 1);
 
@@ -135,5 +135,18 @@ bool stack_window_move(struct stack_window *window, uintptr_t address)
         window->floor = page;
     }
     window->limit = page + PAGE_BYTES;
+    return true;
+}
+
+UNWIND_UNSANITIZED bool stack_window_read(struct stack_window *window, uintptr_t address, uintptr_t *word)
+{
+    if (address % sizeof(uintptr_t) != 0) {
+        return false;
+    }
+    if ((address < window->floor || address > window->limit - sizeof(uintptr_t)) &&
+        !window_move(window, address)) {
+        return false;
+    }
+    *word = *(const uintptr_t *)address;
     return true;
 }

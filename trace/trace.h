@@ -31,12 +31,6 @@ extern "C" {
 
 /* ---- Emitting, inside the recorded process (libvarve_trace.so) ---- */
 
-/* The producer's end of a ring in memory that all threads of the collector see; see ring_internal.h. */
-struct varve_ring_line {
-    uint64_t emitted;
-    uint64_t head;
-};
-
 /* A thread's end of its ring. The page it lies in reads as zeros in a fork child, which sends the child's
  * first event down the slow path: it attaches anew and never touches the ring of its parent. */
 struct varve_producer {
@@ -44,8 +38,8 @@ struct varve_producer {
     uint64_t limit; /* head may grow up to here without a look at the consumer */
     struct varve_record *records;
     uint64_t mask;
-    struct varve_ring_line *line;
-    uint64_t emitted;
+    uint64_t *emitted;   /* in the ring's header: events begun */
+    uint64_t *published; /* there too: records committed, of the ring or of its spill */
     uint32_t
         busy; /* a record is being written: what a signal handler emits now is put aside (idle: always) */
     uint32_t nested; /* records were put aside: they come before anything new */
@@ -107,7 +101,7 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
         varve_emit_copy(*record, 0);
         return;
     }
-    varve_emit_count(&producer->line->emitted);
+    varve_emit_count(producer->emitted);
     ticks = varve_clock_ticks(); /* after the count, which is what a watermark rests on: see merge.c */
     producer->busy = 1;
     __asm__ volatile(
@@ -131,7 +125,7 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     slot->pool = record->pool;
     slot->device = record->device;
     slot->cause = record->cause;
-    __atomic_store_n(&producer->line->head, head + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(producer->published, head + 1, __ATOMIC_RELEASE);
     producer->head = head + 1;
     __asm__ volatile("" ::: "memory");
     producer->busy = 0;

@@ -145,11 +145,11 @@ struct stack_window {
 
 /// The window of a walk that stands at `sp`, and `below` bytes less where these are on the same page or known
 /// to be mapped; false if not even the word at `sp` can be read.
-/// Threads: any, each asks about its own stacks; async-signal-safe, as is stack_window_move.
+/// Threads: any, each asks about its own stacks; async-signal-safe, as is stack_window_read.
 bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t below);
 
-/// Move the window, or extend it, to hold the word at `address` above; false if that cannot be read.
-bool stack_window_move(struct stack_window *window, uintptr_t address);
+/// The word at `address`; moves or extends the window upwards if need be. False if it cannot be read.
+bool stack_window_read(struct stack_window *window, uintptr_t address, uintptr_t *word);
 
 /* ---- unwind_foreign.c: libunwind, loaded when first needed ---- */
 
