@@ -2,9 +2,8 @@
 /*
  * What the files of the `varve` command share, grouped by file. One thread calls all of it.
  *
- *   main.c ─► command.c (table of sub-commands, options, help) ─► command_*.c ─► report_*.c, callsite_*.c …
- *                                                                     └─► db.c (SQLite) ─► views of the
- * database
+ *   main.c ─► command.c (table, options, help) ─► command_*.c ─► report_*.c, callsite_*.c, …
+ *                                                      └─► db.c (SQLite) ─► views of the database
  *
  * Errors: int, 0 or a negative enum varve_error, with the reason in a struct varve_message; a command turns
  * them into one line and exit status 2. Out of memory ends the process (memory_resize), since no command

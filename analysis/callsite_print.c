@@ -49,17 +49,17 @@ static void print_figures(FILE *out, const struct callsite_row *row, enum callsi
 
         fprintf(out, "%4zu.  %s, %s; %s allocation%s", number, format_bytes_exact(bytes).text,
                 format_share(part, whole).text, format_count(allocations).text, allocations == 1 ? "" : "s");
-        if (allocations > 1) {
+        if (allocations > 1 && rank != CALLSITE_BY_LIFETIME) {
             fprintf(out, ", mean %s", format_bytes(bytes / allocations).text);
         }
         if (rank == CALLSITE_BY_LIFETIME) {
             fprintf(out, ", lived %s", format_duration(row->mean_lifetime_ns).text);
         }
     }
-    fprintf(out, "  [#%" PRId64 "%s]\n", row->id, is_above ? ", stack above" : "");
+    fprintf(out, "  [#%" PRId64 "%s]\n", row->id, is_above ? " above" : "");
 }
 
-static void print_place(FILE *out, const struct callsite_row *row)
+static void print_place(FILE *out, struct database *database, const struct callsite_row *row)
 {
     const struct stack_frame place = {
         .function = row->function,
@@ -69,11 +69,16 @@ static void print_place(FILE *out, const struct callsite_row *row)
         .is_python = row->is_python,
         .pc = -1,
     };
+    struct stack stack;
 
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
-    } else {
+    } else if (row->function != NULL) {
         stack_print_place(out, "       ", &place, 1);
+    } else {
+        stack_load(&stack, database, row->id);
+        stack_print_unnamed(out, &stack, row);
+        stack_free(&stack);
     }
 }
 
@@ -97,7 +102,7 @@ void callsite_list_print(FILE *out, struct database *database, const struct call
             stack_print(out, &stack, row, frames);
             stack_free(&stack);
         } else {
-            print_place(out, row);
+            print_place(out, database, row);
         }
     }
     if ((int64_t)list->count < list->count_all) {

@@ -119,7 +119,7 @@ void stack_print_place(FILE *out, const char *indent, const struct stack_frame *
     char place[256] = "";
     char module[128] = "";
     char unknown[64] = "(unknown)";
-    size_t left = LINE_COLUMNS - strlen(indent);
+    size_t left = LINE_COLUMNS - format_width(indent);
     size_t others;
 
     if (frame->file != NULL) {
@@ -158,8 +158,8 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
         fprintf(out, "%s(the frames are missing)\n", indent);
         return;
     }
-    while (end > begin + 1 && is_startup(stack->frames[end - 1].function)) {
-        end--;
+    for (size_t i = begin + 1; i < end; i++) {
+        end = is_startup(stack->frames[i].function) ? i : end;
     }
     /* recursion is one line */
     for (; at < end && shown < limit; shown++) {
@@ -172,6 +172,24 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
     }
     if (at < end) {
         fprintf(out, "%s… and %zu more\n", indent, end - at);
+    }
+}
+
+/* A place without a name says little; its nearest caller with one says more. */
+void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row)
+{
+    size_t at = find_begin(stack, row);
+
+    if (at >= stack->count) {
+        fputs("       (the frames are missing)\n", out);
+        return;
+    }
+    stack_print_place(out, "       ", &stack->frames[at], 1);
+    while (at < stack->count && stack->frames[at].function == NULL) {
+        at++;
+    }
+    if (at < stack->count && !is_startup(stack->frames[at].function)) {
+        stack_print_place(out, "       … called from ", &stack->frames[at], 1);
     }
 }
 

@@ -94,10 +94,9 @@ const struct command command_doctor = {
     .name = "doctor",
     .arguments = "",
     .summary = "what this machine offers, and what is missing",
-    .purpose =
-        "Looks at the machine: kernel, clock, room, debug information, Python, GPU libraries, and recordings "
-        "that\n"
-        "were killed. Each line is ok, missing or a warning, with what it costs and what to do about it.",
+    .purpose = "Looks at the machine: kernel, clock, room, debug information, Python, GPU libraries, and "
+               "recordings that were killed. Each line is ok, missing or a warning, with what it costs and "
+               "what to do about it.",
     .examples = "  varve doctor\n"
                 "  varve doctor --json | jq '.checks[] | select(.state != \"ok\")'\n",
     .options = options,

@@ -58,8 +58,10 @@ void help_print_command(FILE *out, const struct command *command)
 {
     static const struct option_spec help = {"help", 'h', OPTION_FLAG, NULL, "this text", 0, 0, 0, NULL};
 
-    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n\n%s\n\noptions:\n", command->name,
-            command->arguments[0] != '\0' ? " " : "", command->arguments, command->purpose);
+    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n\n", command->name, command->arguments[0] != '\0' ? " " : "",
+            command->arguments);
+    print_wrapped(out, command->purpose, 0);
+    fputs("\noptions:\n", out);
     for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
         if (option->kind != OPTION_ABSENT) {
             print_option(out, option);
@@ -71,10 +73,12 @@ void help_print_command(FILE *out, const struct command *command)
 
 void help_print(FILE *out)
 {
-    fputs("varve records every heap allocation of a program into a SQLite database, and says where the "
-          "memory went.\n\n"
-          "usage: varve COMMAND [OPTIONS] …\n\n",
-          out);
+    print_wrapped(
+        out,
+        "varve records every heap allocation of a program into a SQLite database, and says where the "
+        "memory went.",
+        0);
+    fputs("\nusage: varve COMMAND [OPTIONS] …\n\n", out);
     for (size_t i = 0; command_table[i] != NULL; i++) {
         fprintf(out, "  %-10s %s\n", command_table[i]->name, command_table[i]->summary);
     }

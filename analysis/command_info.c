@@ -31,8 +31,8 @@ static const char process_sql[] = "SELECT id, pid, parent_pid, rank, executable,
                                   "FROM process ORDER BY id LIMIT ?1";
 
 static const char thread_sql[] =
-    "SELECT id, process_id, pid, tid, name, start_ns, end_ns, emitted, stored, spilled, "
-    "lost, lost_bytes, uncommitted FROM thread ORDER BY stored DESC, id LIMIT ?1";
+    "SELECT id, process_id, ring, pid, tid, name, start_ns, end_ns, emitted, stored, "
+    "spilled, lost, lost_bytes, uncommitted FROM thread ORDER BY id LIMIT ?1";
 
 /* Counted by code and named afterwards: the view `events` would join a name to each of the millions. */
 static const char kind_sql[] = "SELECT coalesce(k.name, 'kind ' || e.kind), e.events FROM "
@@ -186,7 +186,8 @@ static void info_text(FILE *out, struct database *database, const char *path, in
     print_rest(out, loss.threads, top);
     print_query(out, database, "Events by kind", kind_sql, 0, kind, "tc");
     print_query(out, database, "Health of the recording (stats)",
-                "SELECT severity, name, sum(value), source FROM stats GROUP BY severity, name, source "
+                "SELECT severity, name, sum(value), source FROM stats WHERE severity = 'info' OR value <> 0 "
+                "GROUP BY severity, name, source "
                 "ORDER BY severity, name, source",
                 0, stats, "ttct");
 }
@@ -220,8 +221,7 @@ const struct command command_info = {
     .arguments = "DB",
     .summary = "what a database holds: processes, threads, events, health",
     .purpose = "Says how a trace was recorded, which processes and threads are in it, how many events of "
-               "which kind,\n"
-               "how large it is, and whether anything was lost.",
+               "which kind, how large it is, and whether anything was lost.",
     .examples = "  varve info trace.db\n"
                 "  varve info --json trace.db | jq .events_by_kind\n",
     .options = options,

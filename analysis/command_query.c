@@ -33,6 +33,20 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
+/* Where rows go. */
+struct answer {
+    FILE *out;
+    const struct values *values;
+    struct progress *progress;
+};
+
+/* Rows and a line of progress do not share a terminal: the first row ends the line for good. */
+static void begin_output(const struct answer *answer)
+{
+    progress_end(answer->progress);
+    answer->progress->is_on = false;
+}
+
 /* Blobs are shown as SQL writes them. */
 static char *value_text(const struct value *value, const char *null_text)
 {
@@ -52,15 +66,17 @@ static char *value_text(const struct value *value, const char *null_text)
     return memory_copy_text(value->text);
 }
 
-static void print_table(FILE *out, struct cursor *cursor, const struct values *values)
+static void print_table(const struct answer *answer, struct cursor *cursor)
 {
+    const struct values *values = answer->values;
     int count = cursor_column_count(cursor);
     struct table_column *columns = memory_resize(NULL, (size_t)count * sizeof(columns[0]));
     bool with_titles = !values->no_header;
     struct table table;
 
     for (int i = 0; i < count; i++) {
-        columns[i] = (struct table_column){memory_copy_text(cursor_column_name(cursor, i)), true};
+        columns[i] =
+            (struct table_column){memory_copy_text(with_titles ? cursor_column_name(cursor, i) : ""), true};
     }
     table_init(&table, columns, (size_t)count);
     while (cursor_next(cursor)) {
@@ -75,12 +91,14 @@ static void print_table(FILE *out, struct cursor *cursor, const struct values *v
             free(text);
         }
         if (table.cell_count == (size_t)count * ROWS_PER_PORTION) {
-            table_print(&table, out, with_titles);
+            begin_output(answer);
+            table_print(&table, answer->out, with_titles);
             with_titles = false;
         }
     }
     if ((table.cell_count > 0 || with_titles) && database_error(cursor->database, NULL) == VARVE_OK) {
-        table_print(&table, out, with_titles);
+        begin_output(answer);
+        table_print(&table, answer->out, with_titles);
     }
     table_free(&table);
     for (int i = 0; i < count; i++) {
@@ -89,11 +107,14 @@ static void print_table(FILE *out, struct cursor *cursor, const struct values *v
     free(columns);
 }
 
-static void print_csv(FILE *out, struct cursor *cursor, const struct values *values)
+static void print_csv(const struct answer *answer, struct cursor *cursor)
 {
+    const struct values *values = answer->values;
+    FILE *out = answer->out;
     int count = cursor_column_count(cursor);
     bool is_row = cursor_next(cursor);
 
+    begin_output(answer);
     for (int i = 0; i < count && !values->no_header && database_error(cursor->database, NULL) == VARVE_OK;
          i++) {
         const char *name = cursor_column_name(cursor, i);
@@ -124,22 +145,24 @@ static void print_csv(FILE *out, struct cursor *cursor, const struct values *val
 static char *unique_name(struct cursor *cursor, int column)
 {
     const char *name = cursor_column_name(cursor, column);
-    char *text = memory_resize(NULL, strlen(name) + 24);
+    size_t bytes = strlen(name) + 24;
+    char *text = memory_resize(NULL, bytes);
     int number = 1;
 
     for (int i = 0; i < column; i++) {
         number += strcmp(cursor_column_name(cursor, i), name) == 0 ? 1 : 0;
     }
     if (number > 1) {
-        sprintf(text, "%s_%d", name, number);
+        snprintf(text, bytes, "%s_%d", name, number);
     } else {
-        strcpy(text, name);
+        snprintf(text, bytes, "%s", name);
     }
     return text;
 }
 
-static void print_json(FILE *out, struct cursor *cursor)
+static void print_json(const struct answer *answer, struct cursor *cursor)
 {
+    FILE *out = answer->out;
     int count = cursor_column_count(cursor);
     char **names = memory_resize(NULL, (size_t)count * sizeof(names[0]));
     const char *separator = "[";
@@ -155,11 +178,13 @@ static void print_json(FILE *out, struct cursor *cursor)
 
             json_add(row, names[i], json_value(&value));
         }
+        begin_output(answer);
         fputs(separator, out);
         json_print(row, out);
         separator = ",";
     }
     if (database_error(cursor->database, NULL) == VARVE_OK) {
+        begin_output(answer);
         fputs(separator[0] == '[' ? "[]\n" : "]\n", out);
     }
     for (int i = 0; i < count; i++) {
@@ -215,7 +240,7 @@ static int check_statements(struct database *database, const char *sql, struct v
     return count > 0 ? VARVE_OK : varve_message_set(message, VARVE_ERROR_INVALID, "there is no SQL to run");
 }
 
-static int run_statements(FILE *out, struct database *database, const char *sql, const struct values *values,
+static int run_statements(const struct answer *answer, struct database *database, const char *sql,
                           struct varve_message *message)
 {
     int tables = 0;
@@ -233,15 +258,15 @@ static int run_statements(FILE *out, struct database *database, const char *sql,
         if (cursor.statement != NULL && cursor_column_count(&cursor) == 0) {
             cursor_next(&cursor);
         } else if (cursor.statement != NULL) {
-            if (tables++ > 0 && !values->json) {
-                fputc('\n', out);
+            if (tables++ > 0 && !answer->values->json) {
+                fputc('\n', answer->out);
             }
-            if (values->json) {
-                print_json(out, &cursor);
-            } else if (values->csv) {
-                print_csv(out, &cursor, values);
+            if (answer->values->json) {
+                print_json(answer, &cursor);
+            } else if (answer->values->csv) {
+                print_csv(answer, &cursor);
             } else {
-                print_table(out, &cursor, values);
+                print_table(answer, &cursor);
             }
         }
         cursor_close(&cursor);
@@ -260,6 +285,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct database *database;
     struct varve_message message = {""};
     struct progress progress;
+    const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
     int result;
 
     if (values->json && values->csv) {
@@ -279,7 +305,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         }
         progress_begin(&progress, context, false);
         progress_watch(&progress, database, "query");
-        result = run_statements(context->out, database, sql, values, &message);
+        result = run_statements(&answer, database, sql, &message);
         progress_end(&progress);
     }
     free(from_stdin);
@@ -292,11 +318,9 @@ const struct command command_query = {
     .arguments = "DB SQL",
     .summary = "run SQL over a trace, read-only: table, CSV or JSON",
     .purpose = "Runs SQL statements over a trace and prints their rows. SQL '-' reads them from standard "
-               "input. The views\n"
-               "are the place to begin: events, allocations, leak, total, peak, peak_callsite, "
-               "callsite_total, frame,\n"
-               "timeline, data_loss; SELECT name, meaning FROM event_kind explains the events. Nothing can "
-               "be written.",
+               "input. The views are the place to begin: events, allocations, leak, total, peak, "
+               "peak_callsite, callsite_total, frame, timeline, data_loss; SELECT name, meaning FROM "
+               "event_kind explains the events. Nothing can be written.",
     .examples =
         "  varve query trace.db 'SELECT function, bytes FROM callsite_total ORDER BY bytes DESC LIMIT 5'\n"
         "  varve query --csv trace.db - < question.sql > answer.csv\n",

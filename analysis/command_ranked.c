@@ -88,16 +88,17 @@ static void answer_text(struct command_context *context, struct database *databa
         return;
     }
     if (answer->rank == CALLSITE_BY_PEAK) {
-        fprintf(
-            out,
-            "%s, %s: peak of %s in %s allocations,\n%s after the start (event %" PRId64 "), %s call site%s\n",
-            answer->selection.domain, who, format_bytes_exact(total->peak_bytes).text,
-            format_count(total->peak_allocations).text, format_duration(total->peak_ns).text, total->peak_seq,
-            format_count(answer->list.count_all).text, answer->list.count_all == 1 ? "" : "s");
+        fprintf(out,
+                "%s, %s: peak of %s in %s allocation%s,\n%s after the start (event %" PRId64
+                "), %s call site%s\n",
+                answer->selection.domain, who, format_bytes_exact(total->peak_bytes).text,
+                format_count(total->peak_allocations).text, total->peak_allocations == 1 ? "" : "s",
+                format_duration(total->peak_ns).text, total->peak_seq,
+                format_count(answer->list.count_all).text, answer->list.count_all == 1 ? "" : "s");
     } else {
-        fprintf(out, "%s, %s: %s in %s allocations were never freed, %s call site%s\n",
-                answer->selection.domain, who, format_bytes_exact(total->live_bytes).text,
-                format_count(total->live_allocations).text, format_count(answer->list.count_all).text,
+        fprintf(out, "%s, %s: %s in %s allocation%s never freed, %s call site%s\n", answer->selection.domain,
+                who, format_bytes_exact(total->live_bytes).text, format_count(total->live_allocations).text,
+                total->live_allocations == 1 ? "" : "s", format_count(answer->list.count_all).text,
                 answer->list.count_all == 1 ? "" : "s");
     }
     callsite_list_print(out, database, &answer->list, answer->rank, &stacks, &seen);
@@ -173,8 +174,7 @@ const struct command command_leaks = {
     .arguments = "DB",
     .summary = "what was never freed, by call site",
     .purpose = "Lists the call sites whose blocks were still there at the end, the largest first. Libraries "
-               "keep some\n"
-               "memory until the process ends, which is no defect; what grows with the work is.",
+               "keep some memory until the process ends, which is no defect; what grows with the work is.",
     .examples = "  varve leaks trace.db\n"
                 "  varve leaks --pid 4711 --top 50 --csv trace.db > leaks.csv\n",
     .options = options,
@@ -190,8 +190,7 @@ const struct command command_peak = {
     .arguments = "DB",
     .summary = "what was live at the peak, by call site",
     .purpose = "Says when the most bytes were live, and lists the call sites whose blocks were live at that "
-               "moment.\n"
-               "With --pid: the peak of that process alone, which may have been at another moment.",
+               "moment. With --pid: the peak of that process alone, which may have been at another moment.",
     .examples = "  varve peak trace.db\n"
                 "  varve peak --domain mmap --json trace.db | jq '.callsites[0].frames'\n",
     .options = options,

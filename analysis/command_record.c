@@ -86,9 +86,10 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
-    fprintf(err, "varve: %s events of %s process%s, %s threads; ", format_count((int64_t)result->events).text,
-            format_count((int64_t)result->processes).text, result->processes == 1 ? "" : "es",
-            format_count((int64_t)result->threads).text);
+    fprintf(err, "varve: %s events of %s process%s, %s thread%s; ",
+            format_count((int64_t)result->events).text, format_count((int64_t)result->processes).text,
+            result->processes == 1 ? "" : "es", format_count((int64_t)result->threads).text,
+            result->threads == 1 ? "" : "s");
     if (result->lost > 0) {
         fprintf(err, "LOST %s; ", format_count((int64_t)result->lost).text);
     } else {
@@ -149,13 +150,11 @@ const struct command command_record = {
     .name = "record",
     .arguments = "[--] COMMAND [ARGUMENTS]",
     .summary = "run a program and record every allocation of it",
-    .purpose = "Runs COMMAND and records every heap allocation of it and of all its child processes into a "
-               "database. The\n"
-               "program needs no changes. The exit status is the program's (a program that a signal ended: "
-               "the same signal);\n"
-               "2 if it could not be started. Ctrl-C stops the program, not the recording. If varve itself "
-               "is killed, the\n"
-               "directory DB.d keeps everything: varve recover DB.d finishes it.",
+    .purpose =
+        "Runs COMMAND and records every heap allocation of it and of all its child processes into a "
+        "database. The program needs no changes. The exit status is the program's (a program that a signal "
+        "ended: the same signal); 2 if it could not be started. Ctrl-C stops the program, not the recording. "
+        "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"
                 "  varve record --stacks python -- python3 train.py\n",
     .options = options,

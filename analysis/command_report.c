@@ -60,11 +60,9 @@ const struct command command_report = {
     .arguments = "DB",
     .summary = "where the memory went: totals, peak, largest call sites, leaks",
     .purpose = "Says where the memory went: whether the trace is whole, totals, the peak and the call sites "
-               "that made it,\n"
-               "the largest call sites by bytes, by number and by lifetime, temporary allocations (freed "
-               "before their\n"
-               "thread allocated again), and what was never freed. [#N] is the number of a call site in the "
-               "database.",
+               "that made it, the largest call sites by bytes, by number and by lifetime, temporary "
+               "allocations (freed before their thread allocated again), and what was never freed. [#N] is "
+               "the number of a call site in the database; \"above\" beside it: its stack was shown before.",
     .examples = "  varve report trace.db\n"
                 "  varve report --top 3 --frames 12 --stacks 3 trace.db\n"
                 "  varve report --json trace.db | jq '.domains[] | {domain, peaks}'\n",

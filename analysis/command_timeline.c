@@ -138,9 +138,9 @@ const struct command command_timeline = {
     .name = "timeline",
     .arguments = "DB",
     .summary = "live bytes over time, as a chart or figures",
-    .purpose = "Shows how many bytes were live over time, in equal steps from the beginning to the last "
-               "event. Each step\n"
-               "has the bytes at its end and the maximum within it, which is what the chart draws.",
+    .purpose =
+        "Shows how many bytes were live over time, in equal steps from the beginning to the last event. Each "
+        "step has the bytes at its end and the maximum within it, which is what the chart draws.",
     .examples = "  varve timeline trace.db\n"
                 "  varve timeline --points 1000 --csv trace.db > timeline.csv\n",
     .options = options,

@@ -162,7 +162,7 @@ static int check_size(const char *path, const unsigned char *header, int64_t byt
 
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message)
 {
-    unsigned char header[HEADER_BYTES];
+    unsigned char header[HEADER_BYTES] = {0};
     char log[PATH_BYTES];
     struct stat status;
     int64_t bytes = 0;

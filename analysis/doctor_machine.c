@@ -99,7 +99,7 @@ static void check_space(struct doctor_lines *lines)
     bool is_writable = access("/dev/shm", W_OK) == 0;
 
     if (getcwd(here, sizeof(here)) == NULL) {
-        strcpy(here, ".");
+        snprintf(here, sizeof(here), ".");
     }
     if (shm < 0 || !is_writable) {
         doctor_add(lines, "shared_memory", DOCTOR_MISSING,

@@ -126,6 +126,9 @@ static char safe_byte(char byte)
 {
     unsigned char code = (unsigned char)byte;
 
+    if (byte == '\n' || byte == '\t' || byte == '\r') {
+        return ' ';
+    }
     return code < 0x20 || code == 0x7f ? '?' : byte;
 }
 

@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 #ifndef VARVE_LIBRARY_DIRECTORY
-#define VARVE_LIBRARY_DIRECTORY "lib"
+#define VARVE_LIBRARY_DIRECTORY "lib/varve"
 #endif
 
 #define LIBRARY "libvarve_preload.so"
 
 bool preload_find(char *buffer, size_t buffer_bytes)
 {
-    static const char *const places[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib"};
+    static const char *const places[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
     const char *given = getenv("VARVE_PRELOAD");
     char directory[PATH_MAX];
     char path[PATH_MAX + 512];

@@ -86,6 +86,7 @@ void stack_free(struct stack *stack);
 /// code.
 void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit);
 void stack_print_place(FILE *out, const char *indent, const struct stack_frame *frame, size_t times);
+void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row);
 struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
 
 /* ---- callsite_print.c: ranked lists as text, JSON, CSV ---- */

@@ -53,16 +53,17 @@ static void print_totals(FILE *out, const struct report_totals *totals)
         table_add(&table, name);
         add_total_cells(&table, row);
     }
-    table_print(&table, out, true);
+    if (totals->count > 0) {
+        table_print(&table, out, true);
+    } else {
+        fputs("  no allocation was recorded\n", out);
+    }
     table_free(&table);
     for (size_t i = 0; i < totals->count; i++) {
         if (totals->rows[i].failed > 0) {
             fprintf(out, "  %s allocation%s failed in %s\n", format_count(totals->rows[i].failed).text,
                     totals->rows[i].failed == 1 ? "" : "s", totals->rows[i].domain);
         }
-    }
-    if (totals->count == 0) {
-        fputs("  no allocation was recorded\n", out);
     }
 }
 

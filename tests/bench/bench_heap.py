@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A loop of malloc and free: by itself, recorded by varve, recorded by heaptrack, and with varve loaded but off.
+
+The program times its own loop, so neither start-up nor what a recorder does at the end counts; what a recorder does
+beside the loop, in other processes, counts as far as it slows the loop down. Runs alternate. The line that the targets
+are about is `window`: random sizes and lifetimes; `same` is malloc(64) and free of it, where a pair costs least.
+"""
+
+import glob
+import json
+import os
+import shutil
+import statistics
+
+import bench_common as bench
+
+ROUNDS = bench.number("VARVE_BENCH_HEAP_ROUNDS", 5)
+PAIRS = bench.number("VARVE_BENCH_HEAP_PAIRS", 2_000_000)
+OFF_ROUNDS = bench.number("VARVE_BENCH_OFF_ROUNDS", 15)
+OFF_PAIRS = bench.number("VARVE_BENCH_OFF_PAIRS", 3_000_000)
+TARGET_OWN = 2.5
+TARGET_HEAPTRACK = 5
+TARGET_STACKS = 2
+TARGET_OFF_NS = 1
+
+STACKS = ("--stacks", "native", "--stack-depth", "32")
+CASES = ( # name, arguments of heap_loop, options of varve record, target beside heaptrack
+    ("window", ("window", PAIRS), ("--stacks", "none"), TARGET_HEAPTRACK),
+    ("same", ("same", PAIRS), ("--stacks", "none"), None),
+    ("window, stacks, depth 2", ("window", PAIRS, 2), STACKS, None),
+    ("window, stacks, depth 18", ("window", PAIRS, 18), STACKS, TARGET_STACKS),
+    ("same, stacks, depth 18", ("same", PAIRS, 18), STACKS, None),
+    ("varied, stacks, depth 18", ("varied", PAIRS, 18), STACKS, None),
+)
+
+
+def loop(arguments):
+    return [bench.program("heap_loop"), *(str(argument) for argument in arguments)]
+
+
+def own(arguments, **options):
+    return bench.run_json(loop(arguments), **options)
+
+
+def recorded(folder, arguments, options):
+    database = os.path.join(folder, "heap.db")
+    figures = bench.run_json([*bench.record_command(database, *options), *loop(arguments)])
+    figures.update(bench.conservation(database, 2 * figures["pairs"]))
+    os.remove(database)
+    return figures
+
+
+def heaptrack(folder, arguments):
+    """heaptrack prints remarks of its own, so the program's line is looked for."""
+    out = bench.run(["heaptrack", "--output", os.path.join(folder, "heaptrack"), *loop(arguments)])
+    for name in glob.glob(os.path.join(folder, "heaptrack*")):
+        os.remove(name)
+    for line in out.splitlines():
+        if line.startswith('{"kind"'):
+            return json.loads(line)
+    raise bench.Broken(f"no figures of the program under heaptrack: {out[-500:]!r}")
+
+
+def wall(runs):
+    return [run["ns_per_pair"] for run in runs]
+
+
+def cpu(runs):
+    """CPU time of the program's thread, which does not hold what it waited for a CPU."""
+    return [run["user_ns"] + run["system_ns"] for run in runs]
+
+
+def median_ratio(over, under):
+    return round(statistics.median(a / b for a, b in zip(over, under)), 3)
+
+
+def measure_case(folder, name, arguments, options, target, has_heaptrack):
+    plain, ours, peers = [], [], []
+    for _ in range(ROUNDS):
+        plain.append(own(arguments))
+        ours.append(recorded(folder, arguments, options))
+        if has_heaptrack:
+            peers.append(heaptrack(folder, arguments))
+    own_ns = round(statistics.median(wall(plain)), 3)
+    bench.figure("heap", f"pair, {name}, beside its own time", median_ratio(wall(ours), wall(plain)), "times",
+                 TARGET_OWN if name == "window" else None, own_ns=own_ns,
+                 recorded_ns=round(statistics.median(wall(ours)), 3), cpu_times=median_ratio(cpu(ours), cpu(plain)),
+                 **bench.overflow_figures(ours))
+    if peers:
+        bench.compare("heap", f"pair, {name}", wall(ours), wall(peers), "ns", "heaptrack", target, own_ns=own_ns,
+                      cpu_ratio=median_ratio(cpu(peers), cpu(ours)))
+
+
+def measure_off(kind):
+    """Loaded but off: the difference of neighbouring runs, two calls a pair."""
+    environment = dict(os.environ, LD_PRELOAD=bench.PRELOAD)
+    environment.pop("VARVE_SESSION", None)
+    added, plain = [], []
+    for _ in range(OFF_ROUNDS):
+        before = own((kind, OFF_PAIRS))["ns_per_pair"]
+        off = own((kind, OFF_PAIRS), env=environment)["ns_per_pair"]
+        after = own((kind, OFF_PAIRS))["ns_per_pair"]
+        added.append((off - (before + after) / 2) / 2)
+        plain += [before, after]
+    bench.figure("heap", f"loaded but off, {kind}: added to a call", statistics.median(added), "ns", TARGET_OFF_NS,
+                 own_pair_ns=round(statistics.median(plain), 3))
+
+
+def measure(folder):
+    has_heaptrack = shutil.which("heaptrack") is not None
+    if not has_heaptrack:
+        bench.skip("heap", "no comparison with heaptrack: it is not installed")
+    for kind in ("same", "window"):
+        measure_off(kind)
+    for case in CASES:
+        measure_case(folder, *case, has_heaptrack)
+
+
+if __name__ == "__main__":
+    bench.main(measure)

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One record into a ring while the collector runs, beside an LTTng-UST tracepoint with the same payload.
+
+Two programs emit equal records in bursts, one each 10 ms, and time each burst: 10,000 records (1 M/s), 2,500, and the
+same without pauses, where no collector keeps up and the ring overflows (`rings` and `spilled_share` tell how far). The runs of the two programs alternate. LTTng gets a session of its own with the largest usual channel (16 sub-buffers of 4 MiB per CPU); a session
+daemon that runs already is used and left alone, otherwise one is started and ended.
+"""
+
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+
+import bench_common as bench
+
+ROUNDS = bench.number("VARVE_BENCH_RING_ROUNDS", 5)
+BURSTS = bench.number("VARVE_BENCH_RING_BURSTS", 200)
+FLAT = bench.number("VARVE_BENCH_RING_FLAT", 3_000_000)
+TARGET_NS = 15
+TARGET_RATIO = 8
+
+
+class Lttng:
+    """A session daemon, unless one runs already; `run` makes a session for one run of a program."""
+
+    def __init__(self, folder):
+        self.home = os.path.join(folder, "lttng")
+        os.mkdir(self.home)
+        self.environment = dict(os.environ, LTTNG_HOME=self.home, LTTNG_UST_HOME=self.home)
+        self.daemon = None
+        self.count = 0
+        if not self.answers():
+            self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment, stdin=subprocess.DEVNULL,
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            for _ in range(100):
+                if self.answers():
+                    return
+                time.sleep(0.1)
+            self.close()
+            raise bench.Broken("lttng-sessiond does not answer within 10 s")
+
+    def lttng(self, *arguments):
+        return subprocess.run(["lttng", "--no-sessiond", *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+
+    def must(self, *arguments):
+        result = self.lttng(*arguments)
+        if result.returncode != 0:
+            raise bench.Broken(f"lttng {' '.join(arguments)}: {result.stdout.strip()}")
+        return result.stdout
+
+    def answers(self):
+        return self.lttng("list").returncode == 0
+
+    def run(self, arguments):
+        """The program's figures, and how many events LTTng says that it discarded."""
+        self.count += 1
+        session = f"varve_bench_{os.getpid()}_{self.count}"
+        output = os.path.join(self.home, session)
+        self.must("create", session, f"--output={output}")
+        try:
+            self.must("enable-channel", "--userspace", f"--session={session}", "--subbuf-size=4M", "--num-subbuf=16",
+                      "--discard", "large")
+            self.must("enable-event", "--userspace", f"--session={session}", "--channel=large", "varve_bench:record")
+            self.must("start", session)
+            figures = bench.run_json(arguments, env=dict(self.environment, LTTNG_UST_REGISTER_TIMEOUT="-1"))
+            stopped = self.must("stop", session)
+            found = re.search(r"(\d+) events? (?:were )?(?:discarded|lost)", stopped)
+            figures["discarded"] = int(found.group(1)) if found else 0
+        finally:
+            self.lttng("destroy", session)
+            shutil.rmtree(output, ignore_errors=True)
+        return figures
+
+    def close(self):
+        if self.daemon:
+            self.daemon.send_signal(signal.SIGTERM)
+            try:
+                self.daemon.wait(20)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
+
+
+def start_lttng(folder):
+    """None, with a line that says why, if there is no LTTng here."""
+    missing = [name for name in ("lttng", "lttng-sessiond") if shutil.which(name) is None]
+    if missing:
+        bench.skip("ring", f"no comparison with LTTng-UST: {missing[0]} is missing (lttng-tools)")
+        return None
+    if not os.path.exists(os.path.join(bench.BUILD, "bench", "bench_ring_lttng")):
+        bench.skip("ring", "no comparison with LTTng-UST: built without it (liblttng-ust-dev)")
+        return None
+    return Lttng(folder)
+
+
+def recorded(folder, *arguments, overflow="spill"):
+    database = os.path.join(folder, "ring.db")
+    emitter = bench.program("bench_ring_emit", "bench")
+    # The program brings its own recorder: without the preload library there is one, not two.
+    figures = bench.run_json([*bench.record_command(database, "--stacks", "none", "--overflow", overflow), "env", "-u",
+                              "LD_PRELOAD", emitter, *arguments])
+    figures.update(bench.conservation(database, figures["records"]))
+    os.remove(database)
+    return figures
+
+
+def loads():
+    """Name, arguments of the program, target in ns and as a ratio. The target is about bursts of 10,000."""
+    for records, has_target in ((10_000, True), (2_500, False)):
+        yield (f"{records // 10} records/ms in bursts", ("bursts", str(BURSTS), str(records)),
+               TARGET_NS if has_target else None, TARGET_RATIO if has_target else None)
+    yield "flat out", ("flat", str(FLAT)), None, None
+
+
+def column(runs, key):
+    return [run[key] for run in runs]
+
+
+def measure_load(folder, lttng, name, arguments, target_ns, target_ratio):
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        ours.append(recorded(folder, *arguments))
+        if lttng:
+            theirs.append(lttng.run([bench.program("bench_ring_lttng", "bench"), *arguments]))
+    tails = {key: round(statistics.median(column(ours, key)), 3) for key in ("ns_p90", "ns_p99") if key in ours[0]}
+    bench.figure("ring", f"record, collector running, {name}", statistics.median(column(ours, "ns")), "ns", target_ns, **tails,
+                 ns_least=min(column(ours, "ns")), **bench.overflow_figures(ours), lost=sum(column(ours, "lost")))
+    if theirs:
+        bench.compare("ring", f"record beside a tracepoint, {name}", column(ours, "ns"), column(theirs, "ns"), "ns",
+                      "LTTng-UST tracepoint, 4M x 16", target_ratio, peer_discarded=sum(column(theirs, "discarded")))
+
+
+def measure(folder):
+    lttng = start_lttng(folder)
+    try:
+        for load in loads():
+            measure_load(folder, lttng, *load)
+    finally:
+        if lttng:
+            lttng.close()
+
+
+if __name__ == "__main__":
+    bench.main(measure)

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One side of bench_ring.py: records through varve_emit into the ring of this thread. It links the recorder
+ * itself, so it must run with VARVE_SESSION but without the preload library, which would be a second
+ * recorder:
+ *
+ *   varve record -- env -u LD_PRELOAD bench_ring_emit bursts 200
+ *
+ * Without VARVE_SESSION it measures what an event costs that nobody records.
+ */
+#include "trace/trace.h"
+
+#include "bench/bench_ring_loop.h"
+
+static inline void emit(const struct varve_record *record)
+{
+    varve_emit(record);
+}
+
+int main(int argc, char **argv)
+{
+    return ring_loop_main(argc, argv, emit);
+}

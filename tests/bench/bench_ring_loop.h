@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: for the two programs that bench_ring.py compares */
+/*
+ * The loop that bench_ring_emit.c and bench_ring_lttng.c run with their own way to emit a record: equal
+ * records at equal times, measured in the same way. Everything is inlined into the program, the emitting
+ * function too, so that neither side pays for a call that the other does not.
+ *
+ *   PROGRAM bursts COUNT    COUNT bursts of 10,000 records, one each 10 ms: what the consumer can keep up
+ * with PROGRAM flat COUNT      COUNT records without a pause
+ *
+ * One JSON object on standard output.
+ */
+#ifndef VARVE_TESTS_BENCH_BENCH_RING_LOOP_H
+#define VARVE_TESTS_BENCH_BENCH_RING_LOOP_H
+
+#include "trace/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RING_LOOP_PERIOD_NS 10000000U
+/* Records that are not counted: they touch each page of a ring for the first time. */
+#define RING_LOOP_WARM_UP 70000U
+#define RING_LOOP_BURSTS_MAX 4096U
+
+typedef void (*ring_loop_emit)(const struct varve_record *record);
+
+static inline uint64_t ring_loop_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* Built anew for each event, as the hooks of a recorder do. */
+static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_emit emit, uint64_t *state,
+                                                                    uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct varve_record record = {0};
+        *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407U;
+        record.addr = UINT64_C(0x7f0000000000) + (*state >> 36) * 16;
+        record.size = *state >> 54;
+        record.requested = record.size;
+        record.dev_seq_kind_flags =
+            varve_record_tag(0, (i & 1) != 0 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
+        record.cause = (i & 1) != 0 ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
+        emit(&record);
+    }
+}
+
+static inline int ring_loop_compare(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit emit, uint64_t count,
+                                                                  uint64_t records)
+{
+    static double ns[RING_LOOP_BURSTS_MAX]; /* no allocation while it is recorded */
+    uint64_t state = 1;
+    uint64_t warm_up = (RING_LOOP_WARM_UP + records - 1) / records;
+    uint64_t total = count + warm_up;
+    uint64_t next = ring_loop_now();
+    uint64_t late = 0;
+
+    for (uint64_t burst = 0; burst < total; burst++) {
+        struct timespec wake = {(time_t)(next / 1000000000U), (long)(next % 1000000000U)};
+        uint64_t begin;
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
+        begin = ring_loop_now();
+        ring_loop_records(emit, &state, records);
+        if (burst >= warm_up) {
+            ns[burst - warm_up] = (double)(ring_loop_now() - begin) / (double)records;
+        }
+        next += RING_LOOP_PERIOD_NS;
+        late += ring_loop_now() > next;
+    }
+    qsort(ns, count, sizeof ns[0], ring_loop_compare);
+    printf("{\"records\": %llu, \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p90\": %.3f, \"ns_p99\": %.3f, "
+           "\"late\": %llu}\n",
+           (unsigned long long)(total * records), ns[count / 2], ns[0], ns[count * 9 / 10],
+           ns[count * 99 / 100], (unsigned long long)late);
+    return EXIT_SUCCESS;
+}
+
+static inline __attribute__((always_inline)) int ring_loop_flat(ring_loop_emit emit, uint64_t count)
+{
+    uint64_t state = 1;
+    uint64_t begin;
+    uint64_t end;
+
+    ring_loop_records(emit, &state, RING_LOOP_WARM_UP);
+    begin = ring_loop_now();
+    ring_loop_records(emit, &state, count);
+    end = ring_loop_now();
+    printf("{\"records\": %llu, \"ns\": %.3f}\n", (unsigned long long)(count + RING_LOOP_WARM_UP),
+           (double)(end - begin) / (double)count);
+    return EXIT_SUCCESS;
+}
+
+/* Without arguments there is nothing to measure: `./dev bench` starts every program once. */
+static inline __attribute__((always_inline)) int ring_loop_main(int argc, char **argv, ring_loop_emit emit)
+{
+    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    uint64_t records = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+
+    if (argc == 1) {
+        fprintf(stderr, "%s: is run by bench_ring.py\n", argv[0]);
+        return EXIT_SUCCESS;
+    }
+    if (count > 0 && count <= RING_LOOP_BURSTS_MAX && records > 0 && strcmp(argv[1], "bursts") == 0) {
+        return ring_loop_bursts(emit, count, records);
+    }
+    if (count > 0 && strcmp(argv[1], "flat") == 0) {
+        return ring_loop_flat(emit, count);
+    }
+    fprintf(stderr, "usage: %s bursts COUNT RECORDS | flat COUNT; at most %u bursts\n", argv[0],
+            RING_LOOP_BURSTS_MAX);
+    return 2;
+}
+
+#endif

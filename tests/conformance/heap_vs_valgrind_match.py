@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process images as valgrind and as varve saw them, and which is which.
+
+Valgrind writes one log per process image (log.PID.N; N > 1 after a fork). A log without a heap summary belongs to an
+image that exec replaced. The report of a fork child goes on with its parent's counters, while varve counts what each
+process did itself: so the parent's events are replayed to the one point at which its counters, live blocks included,
+and the child's own events add up to valgrind's figures in all five. No such point is a difference.
+"""
+
+import collections
+import glob
+import os
+import re
+import sqlite3
+
+Figures = collections.namedtuple("Figures", "allocs frees bytes live_blocks live_bytes")
+ZERO = Figures(0, 0, 0, 0, 0)
+
+KIND_ALLOC, KIND_FREE, KIND_REALLOC, KIND_START = 32, 33, 34, 49
+FLAG_FAILED = 1
+CAUSE_REALLOC = 18
+
+USE = re.compile(r"in use at exit: ([\d,]+) bytes in ([\d,]+) blocks")
+TOTAL = re.compile(r"total heap usage: ([\d,]+) allocs, ([\d,]+) frees, ([\d,]+) bytes allocated")
+COMMAND = re.compile(r"^==\d+== Command: (.*?)\n==\d+== Parent PID", re.S | re.M)
+
+
+def subtract(one, other):
+    return Figures(*(a - b for a, b in zip(one, other)))
+
+
+def add(one, other):
+    return Figures(*(a + b for a, b in zip(one, other)))
+
+
+def command_key(text, normalize):
+    """One spelling of a command line: valgrind escapes with backslashes, and temporary names differ."""
+    return normalize(re.sub(r"[\\\s\0]+", " ", text.replace("\\ ", " "))).replace(" ", "").replace("\\", "")
+
+
+class Report:
+    """What one log of valgrind says."""
+
+    def __init__(self, path, normalize):
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            text = stream.read()
+        self.pid, self.fork_depth = (int(part) for part in path.split(".")[-2:])
+        self.is_forked = self.fork_depth > 1
+        self.command = COMMAND.search(text).group(1)
+        self.key = command_key(self.command, normalize)
+        use, total = USE.search(text), TOTAL.search(text)
+        self.figures = None
+        if use and total:
+            live_bytes, live_blocks = (int(part.replace(",", "")) for part in use.groups())
+            allocs, frees, size = (int(part.replace(",", "")) for part in total.groups())
+            self.figures = Figures(allocs, frees, size, live_blocks, live_bytes)
+
+
+def read_reports(prefix, normalize):
+    return [Report(path, normalize) for path in glob.glob(glob.escape(prefix) + ".*")]
+
+
+class Image:
+    """A process image in the database. `base` is what a fork child began with: (Figures, {address: size})."""
+
+    def __init__(self, row, parent_of_start, figures, normalize):
+        self.id, self.pid, self.executable, self.command, self.end_cause = row
+        self.parent_id = parent_of_start
+        self.is_forked = parent_of_start != 0
+        self.is_replaced = self.end_cause == "exec"
+        self.key = command_key(self.command, normalize)
+        self.figures = figures
+        self.base = None if self.is_forked else (ZERO, {})
+
+
+class Database:
+    def __init__(self, path, normalize):
+        self.connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        starts = dict(self.rows("SELECT t.process_id, e.arg FROM event e JOIN thread t ON t.id = e.thread_id"
+                                " WHERE e.kind = ?", KIND_START))
+        figures = {row[0]: Figures(*row[1:]) for row in self.rows(
+            "SELECT process_id, allocations, frees, bytes, live_allocations, live_bytes FROM total"
+            " WHERE domain = 'heap' AND process_id <> 0")}
+        self.images = [Image(row, starts.get(row[0]) or 0, figures.get(row[0], ZERO), normalize) for row in self.rows(
+            "SELECT id, pid, executable, command_line, end_cause FROM process ORDER BY id")]
+        self.by_id = {image.id: image for image in self.images}
+
+    def rows(self, query, *parameters):
+        return self.connection.execute(query, parameters).fetchall()
+
+    def losses(self):
+        """Why this recording must not be compared: [] if it is whole."""
+        lines = [f"data loss: {name} = {value}" for name, value in self.rows("SELECT name, value FROM data_loss")]
+        if self.rows("SELECT 1 FROM meta WHERE key = 'complete' AND value = 1") == []:
+            lines.append("the recording is not complete")
+        return lines
+
+    def events(self, image):
+        return self.rows("SELECT e.seq, e.kind, e.addr, e.size, e.arg, e.cause, e.flags, e.thread_id FROM event e"
+                         " JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ? AND e.kind IN (?, ?, ?)"
+                         " ORDER BY e.seq", image.id, KIND_ALLOC, KIND_FREE, KIND_REALLOC)
+
+    def first_seq(self, image):
+        return self.rows("SELECT min(e.seq) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?",
+                         image.id)[0][0]
+
+
+class Replay:
+    """The counters and live blocks of an image, event by event, from what it began with."""
+
+    def __init__(self, base):
+        figures, live = base
+        self.allocs, self.frees, self.bytes = figures.allocs, figures.frees, figures.bytes
+        self.live, self.live_bytes, self.limbo = dict(live), sum(live.values()), {}
+
+    def figures(self):
+        return Figures(self.allocs, self.frees, self.bytes, len(self.live), self.live_bytes)
+
+    def close(self, address):
+        size = self.live.pop(address, None)
+        if size is not None:
+            self.frees += 1
+            self.live_bytes -= size
+        return size
+
+    def open(self, address, size):
+        self.close(address)
+        self.live[address] = size
+        self.live_bytes += size
+
+    def take(self, event):
+        _, kind, address, size, old, cause, flags, thread = event
+        if kind == KIND_FREE:
+            given_up = self.close(address)
+            if cause == CAUSE_REALLOC and given_up is not None:
+                self.limbo[thread] = given_up
+        elif kind == KIND_REALLOC and (flags or 0) & FLAG_FAILED:
+            self.open(old or address, self.limbo[thread])
+            self.frees -= 1
+        elif address and not (flags or 0) & FLAG_FAILED:
+            self.open(address, size)
+            self.allocs += 1
+            self.bytes += size
+
+
+def final_state(database, image, base):
+    replay = Replay(base)
+    for event in database.events(image):
+        replay.take(event)
+    return replay
+
+
+def fork_point(database, parent, child, report):
+    """The state of `parent` from which `child` (None: one that never called the allocator) arrives at the figures of
+    `report`: (seq of the parent's last event before the fork, state), or None."""
+    if parent.base is None:
+        return None
+    own_allocs, own_bytes, before = (0, 0, None)
+    if child:
+        own_allocs, own_bytes, before = child.figures.allocs, child.figures.bytes, database.first_seq(child)
+    replay = Replay(parent.base)
+    for event in [None] + database.events(parent):
+        if event:
+            if before is not None and event[0] > before:
+                return None
+            replay.take(event)
+        if (replay.allocs + own_allocs, replay.bytes + own_bytes) == (report.allocs, report.bytes):
+            state = (replay.figures(), dict(replay.live))
+            end = final_state(database, child, state).figures() if child else state[0]
+            if end == report:
+                return (event[0] if event else 0), state
+    return None
+
+
+class Pair:
+    """One process image of both, or of one only: `note` says what it is."""
+
+    def __init__(self, report, image, varve, note=""):
+        self.report, self.image, self.varve, self.note = report, image, varve, note
+        self.valgrind = report.figures if report else None
+        self.command = report.command if report else image.command
+        self.executable = os.path.basename(image.executable) if image else os.path.basename(self.command.split()[0])
+
+    def difference(self):
+        return subtract(self.valgrind or ZERO, self.varve or ZERO)
+
+
+def pair_executed(reports, images):
+    """Images that exec made: by command line, then by order."""
+    pairs, waiting = [], collections.defaultdict(collections.deque)
+    for image in images:
+        waiting[image.key].append(image)
+    for report in reports:
+        if waiting[report.key]:
+            image = waiting[report.key].popleft()
+            pairs.append(Pair(report, image, image.figures))
+        elif report.figures == ZERO:
+            pairs.append(Pair(report, None, ZERO, "never calls the allocator: leaves nothing behind"))
+        else:
+            pairs.append(Pair(report, None, None, "varve has no such process"))
+    pairs += [Pair(None, image, image.figures, "valgrind has no such process") for rest in waiting.values()
+              for image in rest]
+    return pairs
+
+
+def pair_forked(database, reports, images):
+    """Fork children that end without exec, in order. One that varve has not seen must be a copy of its parent."""
+    pairs, left = [], list(images)
+    for report in reports:
+        image = next((image for image in left if image.key == report.key), None)
+        found = fork_point(database, database.by_id[image.parent_id], image, report.figures) if image else None
+        if found:
+            left.remove(image)
+            image.base = found[1]
+            pairs.append(Pair(report, image, final_state(database, image, image.base).figures(),
+                              f"fork of {image.parent_id} after event {found[0]}, counters continued"))
+            continue
+        parents = [other for other in database.images if other.key == report.key]
+        found = next(filter(None, (fork_point(database, parent, None, report.figures) for parent in parents)), None)
+        if found:
+            pairs.append(Pair(report, None, found[1][0],
+                              f"fork after event {found[0]} that never calls the allocator: its parent's counters"))
+        else:
+            pairs.append(Pair(report, None, None, "no point of its parent's history fits this fork child"))
+    return pairs + [Pair(None, image, image.figures, "valgrind has no such fork child") for image in left]
+
+
+def match(reports, database, pid_max):
+    """All pairs, in the order of creation; images that exec replaced are in neither tool's final account."""
+    if not database.images:
+        return [Pair(report, None, None, "varve recorded nothing") for report in reports if report.figures]
+    first_report = min(report.pid for report in reports if not report.is_forked) if reports else 0
+    ended = [report for report in reports if report.figures]
+    ended.sort(key=lambda report: ((report.pid - first_report) % pid_max, report.fork_depth))
+    kept = [image for image in database.images if not image.is_replaced]
+    kept.sort(key=lambda image: (image.pid - database.images[0].pid) % pid_max)
+    return (pair_executed([report for report in ended if not report.is_forked],
+                          [image for image in kept if not image.is_forked])
+            + pair_forked(database, [report for report in ended if report.is_forked],
+                          [image for image in kept if image.is_forked]))

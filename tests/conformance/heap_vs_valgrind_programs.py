@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that heap_vs_valgrind compares: what they need, what they read, which commands they run."""
+
+import os
+import re
+import shutil
+
+
+class Program:
+    """`steps`: argument lists, run one after the other in one folder; `environment` is added to what all have."""
+
+    def __init__(self, name, needs, steps, environment=None, normalize=None, files=(), outputs_differ=False):
+        self.name, self.needs, self.steps = name, needs, steps
+        self.environment = environment or {}
+        self.normalize = normalize or (lambda text: text)
+        self.files = files
+        self.outputs_differ = outputs_differ
+
+    def missing(self):
+        return [need for need in self.needs if not shutil.which(need, path="/usr/bin:/bin")]
+
+
+def words(count, seed=12345):
+    """Text of `count` words, the same in every run."""
+    state, line, lines = seed, [], []
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+        line.append("".join(chr(97 + (state >> shift) % 26) for shift in range(4, 10 + (state >> 8) % 14, 2)))
+        if len(line) == 9:
+            lines.append(" ".join(line))
+            line = []
+    return "\n".join(lines) + "\n"
+
+
+SQL_BUILD = """PRAGMA journal_mode = WAL;
+CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT, size INTEGER);
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
+  INSERT INTO item SELECT i, 'item ' || (i * 7919 % 3001), i % 97 FROM n;
+CREATE INDEX item_name ON item(name);
+ANALYZE;
+"""
+SQL_QUERY = """SELECT size, count(*), min(name), group_concat(id) FROM item GROUP BY size ORDER BY 2 DESC, 1 LIMIT 20;
+SELECT a.name, b.id FROM item a JOIN item b ON b.name = a.name WHERE a.id % 100 = 0 ORDER BY 1;
+SELECT json_group_array(name) FROM (SELECT name FROM item ORDER BY name LIMIT 50);
+"""
+PYTHON = """import json, re, sys, collections
+words = open("words.txt").read().split()
+counts = collections.Counter(words)
+tree = {word: [word[i:] for i in range(len(word))] for word in words[:500]}
+text = json.dumps(tree, sort_keys=True)
+assert json.loads(text) == tree
+pattern = re.compile(r"(\\w)(\\w)\\2\\1")
+print(len(counts), len(text), sum(bool(pattern.search(word)) for word in words), sys.version_info[0])
+"""
+PYTHON_THREADS = """import hashlib, threading, zlib
+data = open("words.txt", "rb").read()
+results = [None] * 4
+def work(i):
+    out = []
+    for k in range(40):
+        out.append(hashlib.sha256(zlib.compress(data[k * 64:k * 64 + 4096], i + 1)).hexdigest())
+    results[i] = out
+for i in range(4):
+    thread = threading.Thread(target=work, args=(i,))
+    thread.start()
+    thread.join()
+print(sum(len(set(r)) for r in results))
+"""
+PERL = """use strict; use warnings;
+my (%count, @lines);
+open(my $in, '<', 'words.txt') or die; 
+while (my $line = <$in>) { push @lines, $line; $count{lc $_}++ for split ' ', $line; }
+my @top = (sort { $count{$b} <=> $count{$a} || $a cmp $b } keys %count)[0 .. 9];
+print "$_ $count{$_}\\n" for @top;
+my $pid = fork(); die unless defined $pid;
+if ($pid == 0) { my @copy = map { "$_ " x 3 } @top; print scalar(@copy), "\\n"; exit 0; }
+waitpid($pid, 0);
+print join(',', map { length } @lines[0 .. 5]), "\\n";
+"""
+BASH = """set -e
+declare -A seen
+while read -r a b rest; do seen[$a]=$b; done < words.txt
+total=$(( ${#seen[@]} * 2 ))
+( x=${seen[*]}; echo ${#x} )
+y=$(echo sub; echo shell)
+for i in 1 2 3; do printf '%s\\n' "$i" | { read -r z; echo "$z$y"; }; done
+/bin/ls / > /dev/null
+echo $total
+"""
+C_SOURCE = """#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static int compare(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+int main(int argc, char **argv)
+{
+    qsort(argv + 1, argc - 1, sizeof *argv, compare);
+    for (int i = 1; i < argc; i++)
+        printf("%s %f\\n", argv[i], strtod(argv[i], NULL));
+    return 0;
+}
+"""
+AWK = "{ for (i = 1; i <= NF; i++) n[$i]++ } END { for (w in n) { t += n[w]; if (length(w) > m) m = length(w) } print t, m }"
+
+
+def gcc_names(text):
+    return re.sub(r"/cc\w{6}\b", "/ccXXXXXX", text)
+
+
+TEXT = ("words.txt", lambda: words(20000))
+LIST = [
+    Program("xz", ["xz"], [["xz", "-2", "-k", "words.txt"], ["xz", "-dc", "words.txt.xz"]], files=[TEXT]),
+    Program("xz threads", ["xz"], [["xz", "-0", "-T2", "--block-size=65536", "-k", "words.txt"]], files=[TEXT]),
+    Program("zstd threads", ["zstd"], [["zstd", "-q", "-3", "-T2", "words.txt"], ["zstd", "-q", "-dc", "words.txt.zst"]],
+            files=[TEXT]),
+    Program("sqlite3", ["sqlite3"], [["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read build.sql"],
+                                     ["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read query.sql"]],
+            files=[("build.sql", lambda: SQL_BUILD), ("query.sql", lambda: SQL_QUERY)]),
+    Program("git", ["git"], [["git", "init", "-q", "-b", "main", "."], ["git", "add", "words.txt"],
+                             ["git", "commit", "-q", "-m", "one"], ["git", "log", "--stat"], ["git", "gc", "-q"]],
+            environment={"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+                         "GIT_COMMITTER_EMAIL": "a@b", "GIT_AUTHOR_DATE": "1700000000 +0000",
+                         "GIT_COMMITTER_DATE": "1700000000 +0000", "GIT_CONFIG_NOSYSTEM": "1",
+                         "GIT_CONFIG_GLOBAL": "/dev/null"}, files=[TEXT]),
+    Program("gcc", ["gcc", "as", "ld"], [["gcc", "-O1", "-o", "prog", "prog.c"]], normalize=gcc_names,
+            files=[("prog.c", lambda: C_SOURCE)]),
+    Program("python3", ["python3"], [["/usr/bin/python3", "-S", "prog.py"]], environment={"PYTHONHASHSEED": "0"},
+            files=[TEXT, ("prog.py", lambda: PYTHON)]),
+    Program("python3 malloc", ["python3"], [["/usr/bin/python3", "-S", "prog.py"]],
+            environment={"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}, files=[TEXT, ("prog.py", lambda: PYTHON)]),
+    Program("python3 threads", ["python3"], [["/usr/bin/python3", "-S", "prog.py"]],
+            environment={"PYTHONHASHSEED": "0"}, files=[TEXT, ("prog.py", lambda: PYTHON_THREADS)]),
+    Program("perl", ["perl"], [["perl", "prog.pl"]], environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"},
+            files=[TEXT, ("prog.pl", lambda: PERL)]),
+    Program("bash", ["bash"], [["bash", "prog.sh"]], files=[TEXT, ("prog.sh", lambda: BASH)]),
+    Program("sort", ["sort"], [["sort", "--parallel=1", "-S", "1M", "words.txt"]], files=[TEXT]),
+    Program("sort threads", ["sort"], [["sort", "--parallel=2", "-S", "4M", "words.txt"]], files=[TEXT]),
+    Program("grep", ["grep"], [["grep", "-cE", "(a|b)[c-f]+x", "words.txt"]], files=[TEXT]),
+    Program("sed", ["sed"], [["sed", "-E", "s/([a-m]+)([n-z])/\\2\\1/g", "words.txt"]], files=[TEXT]),
+    Program("awk", ["awk"], [["awk", AWK, "words.txt"]], files=[TEXT]),
+    Program("tar", ["tar", "gzip"], [["tar", "--mtime=@1", "-czf", "t.tar.gz", "words.txt", "more.txt"],
+                                     ["tar", "-tzf", "t.tar.gz"]], files=[TEXT, ("more.txt", lambda: words(500))]),
+    Program("openssl", ["openssl"], [["openssl", "dgst", "-sha256", "words.txt"],
+                                     ["openssl", "enc", "-aes-256-cbc", "-K", "00" * 32, "-iv", "00" * 16, "-in",
+                                      "words.txt", "-out", "words.enc"]], files=[TEXT]),
+    Program("cmake", ["cmake"], [["cmake", "-P", "prog.cmake"]],
+            files=[("prog.cmake", lambda: "foreach(i RANGE 50)\n  string(REPEAT x ${i} s)\n  list(APPEND l ${s})\n"
+                                          "endforeach()\nlist(LENGTH l n)\nmessage(STATUS ${n})\n")]),
+]
+
+
+def write_files(program, folder):
+    for name, content in program.files:
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
+            stream.write(content())

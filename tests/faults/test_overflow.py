@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rings too small for a burst, disks too small for the recording, a recording directory that is deleted: the program is
+never harmed, and what is missing is counted and said."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PLAIN = ["--stacks", "none"]
+
+
+class SmallRings(recording.Case):
+    def record_burst(self, policy, pairs, *options):
+        self.path = os.path.join(self.folder, f"{policy}.db")
+        outcome = self.record(recording.program("burst"), str(pairs),
+                              options=[*PLAIN, "--ring-size", "4K", "--overflow", policy, *options])
+        said = json.loads(outcome.out)
+        self.assertEqual(said["pairs"], pairs)
+        return said
+
+    def test_spill_and_block_lose_nothing(self):
+        for policy in ("spill", "block"):
+            said = self.record_burst(policy, 100000)
+            self.assert_recording()
+            self.assertEqual(self.count("heap_alloc", "size = 48"), said["pairs"])
+            self.assertEqual(self.count("heap_free", "size = 48"), said["pairs"])
+            spilled = self.one("SELECT sum(spilled) FROM thread")
+            if policy == "spill":
+                self.assertGreater(spilled, 0)
+            else:
+                self.assertEqual(spilled, 0)
+
+    def test_drop_counts(self):
+        said = self.record_burst("drop", 300000)
+        self.assert_recording(may_lose=True)
+        lost = self.one("SELECT sum(lost) FROM thread")
+        self.assertGreater(lost, 0, "a burst of 300000 pairs did fit a ring of 64 records")
+        stored = self.count("heap_alloc", "size = 48") + self.count("heap_free")  # also of blocks whose malloc was lost
+        self.assertGreaterEqual(stored + lost, 2 * said["pairs"])
+        self.assertEqual(self.one("SELECT value FROM data_loss WHERE name = 'events_lost'"), lost)
+        self.assertGreater(self.one("SELECT sum(lost_bytes) FROM thread"), 0)
+        told = self.one("SELECT coalesce(sum(arg), 0) FROM events WHERE kind = 'lost'")
+        self.assertGreater(told, 0, "gaps are told in the stream")
+        self.assertLessEqual(told, lost)
+        for command in ("report", "leaks", "peak"):
+            outcome = recording.varve(command, self.path)
+            self.assertEqual(outcome.returncode, 0, outcome)
+            self.assertRegex((outcome.out + outcome.err).lower(), "lost|incomplete|missing|not complete", command)
+
+    def test_threads_on_small_rings(self):
+        for policy in ("spill", "block"):
+            self.path = os.path.join(self.folder, f"threads-{policy}.db")
+            outcome = self.record(recording.program("churn"), "--ops", "15000",
+                                  options=[*PLAIN, "--ring-size", "4K", "--overflow", policy])
+            said = json.loads(outcome.out)
+            self.assert_recording()
+            for thread in said["threads"]:
+                self.assertEqual(self.count("heap_alloc", "tid = ?", thread["tid"]), thread["allocs"], policy)
+
+    def test_signal_handlers_on_small_rings(self):
+        """Handlers that allocate while the thread is in the middle of a spill."""
+        outcome = self.record(recording.program("signaler"), "50000", options=[*PLAIN, "--ring-size", "4K"])
+        said = json.loads(outcome.out)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = 40009"), said["allocs"])
+        self.assertEqual(self.count("munmap", "size = 20480"), said["unmaps"])
+
+
+class FullDisk(recording.Case):
+    def setUp(self):
+        super().setUp()
+        if not recording.is_tmpfs_possible():
+            self.skipTest("mounting a small tmpfs is not permitted here")
+        self.disk = os.path.join(self.folder, "disk")
+        os.mkdir(self.disk)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "varve-test", self.disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=False)
+        self.path = os.path.join(self.disk, "trace.db")
+
+    def record_on_full_disk(self, policy):
+        """Far more than 3 MB of events; the program must neither fail nor hang."""
+        process = recording.start(self.record_command(recording.program("burst"), "150000",
+                                                      options=[*PLAIN, "--ring-size", "64K", "--overflow", policy]))
+        begin = time.monotonic()
+        outcome = recording.finish(process, timeout=100)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertEqual(json.loads(outcome.out)["pairs"], 150000, outcome)
+        return outcome, time.monotonic() - begin
+
+    def check(self, policy):
+        outcome, _ = self.record_on_full_disk(policy)
+        self.assertNotEqual(outcome.err, "", "not a word about a full disk")
+        if os.path.exists(self.path):
+            self.assert_finished()
+            self.assert_conserved()
+            self.assertNotEqual(self.sql("SELECT * FROM data_loss"), [])
+            return
+        self.assertIn("recover", outcome.err)
+        self.assertTrue(os.path.isdir(self.path + ".d"), os.listdir(self.disk))
+        refused = recording.varve("recover", self.path + ".d")
+        self.assertEqual(refused.returncode, 2, refused)
+        # With room again, what was committed anywhere is there and the rest is counted.
+        subprocess.run(["mount", "-o", "remount,size=200m", self.disk], check=True)
+        recovered = recording.varve("recover", self.path + ".d")
+        self.assertEqual(recovered.returncode, 0, recovered)
+        self.assert_finished()
+        self.assert_sane_rows()
+        lost, _ = self.assert_conserved()
+        stored = self.count("heap_alloc", "size = 48") + self.count("heap_free")
+        self.assertGreaterEqual(stored + lost, 300000)
+        if lost:
+            self.assertEqual(self.one("SELECT value FROM data_loss WHERE name = 'events_lost'"), lost)
+
+    def test_spill(self):
+        self.check("spill")
+
+    def test_block(self):
+        self.check("block")
+
+    def test_drop(self):
+        self.check("drop")
+
+    def test_no_room_to_begin(self):
+        with open(os.path.join(self.disk, "filler"), "wb") as stream:
+            try:
+                while True:
+                    stream.write(bytes(65536))
+                    stream.flush()
+            except OSError:
+                pass
+        outcome = recording.run(self.record_command("/bin/echo", "ran"))
+        self.assertEqual((outcome.returncode, outcome.out), (2, ""), outcome)
+        self.assertIn("space", outcome.err)
+        self.assertEqual(os.listdir(self.disk), ["filler"])
+
+    def test_room_comes_back(self):
+        """A disk that is full for a while: with `spill` into a file the recording survives as a whole."""
+        process = recording.start(self.record_command(recording.program("rmdir_victim"), "2", "60", options=PLAIN))
+        self.assertEqual(process.stdout.readline(), "started\n")
+        filler = os.path.join(self.disk, "filler")
+        with open(filler, "wb") as stream:
+            try:
+                while True:
+                    os.write(stream.fileno(), bytes(4096))
+            except OSError:
+                pass
+        time.sleep(0.6)
+        os.unlink(filler)
+        subprocess.run(["mount", "-o", "remount,size=200m", self.disk], check=True)
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 7, outcome)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = 1234"), recording.json_lines(outcome.out)[0]["pairs"])
+
+
+class Deleted(recording.Case):
+    def record_and_delete(self, *options, what=lambda path: path):
+        process = recording.start(self.record_command(recording.program("rmdir_victim"), "1.5", "100",
+                                                      options=[*PLAIN, *options]))
+        self.assertEqual(process.stdout.readline(), "started\n")
+        time.sleep(0.4)
+        shutil.rmtree(what(self.path + ".d"))
+        outcome = recording.finish(process, timeout=60)
+        self.assertEqual(outcome.returncode, 7, outcome)
+        self.assertGreater(recording.json_lines(outcome.out)[0]["pairs"], 1000)
+        return outcome
+
+    def check(self, outcome):
+        """Either the database is whole in spite of it, or a line says that it is not."""
+        if os.path.exists(self.path):
+            self.assert_finished()
+            self.assert_conserved()
+        else:
+            self.assertNotEqual(outcome.err.strip(), "")
+            self.assertIn(self.path, outcome.err)
+
+    def test_recording_directory(self):
+        for policy in recording.POLICIES:
+            self.path = os.path.join(self.folder, f"{policy}.db")
+            self.check(self.record_and_delete("--overflow", policy))
+
+    def test_recording_directory_with_small_rings(self):
+        """The spill has no folder any more."""
+        for policy in recording.POLICIES:
+            self.path = os.path.join(self.folder, f"small-{policy}.db")
+            self.check(self.record_and_delete("--overflow", policy, "--ring-size", "4K"))
+
+    def test_ring_folder(self):
+        self.check(self.record_and_delete(what=lambda path: os.path.realpath(os.path.join(path, "ring"))))
+
+    def test_no_folder_left_in_shared_memory(self):
+        before = set(os.listdir("/dev/shm"))
+        self.record_and_delete()
+        left = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("varve-")}
+        self.assertEqual(left, set())
+
+
+if __name__ == "__main__":
+    recording.main()

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Many processes: fork, vfork, exec, daemons, children killed; each process image has its own rows and its own live blocks,
+and one that never allocates has none."""
+
+import json
+import os
+import signal
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PLAIN = ["--stacks", "none"]
+
+
+class Forks(recording.Case):
+    def children(self, size):
+        return self.sql("SELECT t.process_id, count(*) FROM event e JOIN thread t ON t.id = e.thread_id"
+                        " WHERE e.kind = 32 AND e.size = ? GROUP BY t.process_id", size)
+
+    def test_storm(self):
+        """200 short-lived children: each kept block, each free of an inherited block, each end is there."""
+        outcome = self.record(recording.program("forker"), "storm", "200", options=PLAIN)
+        self.assertEqual(json.loads(outcome.out)["children"], 200)
+        self.assert_recording()
+        self.assertEqual(self.one("SELECT count(*) FROM process"), 201)
+        for size in (60100, 60200):
+            rows = self.children(size)
+            self.assertEqual((len(rows), {count for _, count in rows}), (200, {1}), size)
+        self.assertEqual(self.count("heap_free", "size = 60100"), 200)
+        self.assertEqual(self.count("heap_free", "cause = 'inherited'"), 200)
+        self.assertEqual(self.count("heap_free", "cause = 'unknown_address'"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM leak WHERE size = 60200"), 200)
+        parent = self.one("SELECT id FROM process WHERE parent_id IS NULL OR parent_id = 0")
+        self.assertEqual(self.one("SELECT count(*) FROM process WHERE parent_id = ?", parent), 200)
+        self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process"), [("exit",)])
+        self.assertEqual(self.one("SELECT count(DISTINCT pid) FROM process"), 201)
+
+    def test_storm_with_stacks(self):
+        self.record(recording.program("forker"), "storm", "40")
+        self.assert_recording()
+        self.assertEqual(self.one("SELECT count(DISTINCT callsite_id) FROM allocation WHERE size = 60200"), 1)
+        callsite = self.one("SELECT DISTINCT callsite_id FROM allocation WHERE size = 60200")
+        functions = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth", callsite)]
+        self.assertIn("child_work", functions)
+        self.assertIn("main", functions)
+
+    def test_fork_inside_threads(self):
+        outcome = self.record(recording.program("forker"), "threads", "10", options=PLAIN)
+        children = json.loads(outcome.out)["children"]
+        self.assert_recording()
+        rows = self.children(60200)
+        self.assertEqual((len(rows), {count for _, count in rows}), (children, {1}))
+        self.assertEqual(self.count("heap_alloc", "size BETWEEN 100 AND 299 AND cause = 'malloc'"), 4 * 10 * 200)
+
+    def test_vfork(self):
+        """The parent's record goes on unharmed by what the children do in its memory."""
+        self.record(recording.program("forker"), "vfork", options=PLAIN)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = 60001"), 3)
+        pid = self.one("SELECT DISTINCT pid FROM events WHERE size = 60001 AND kind = 'heap_alloc'")
+        self.assertEqual(self.sql("SELECT end_cause, exit_status FROM process WHERE pid = ?", pid), [("exit", 0)])
+
+    def test_daemon(self):
+        """Recorded to its end, which comes after the program's."""
+        outcome = self.record(recording.program("forker"), "daemon", options=PLAIN)
+        self.assertIn("daemon\n", outcome.out)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = 60300"), 1)
+        self.assertEqual(self.count("heap_free", "size = 60300"), 1)
+        self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process"), [("exit",)])
+
+    def test_daemon_not_waited_for(self):
+        """--linger 0: the recording ends with the program, and says that a process went on."""
+        self.record("/bin/sh", "-c", "python3 -S -c 'import time; time.sleep(5)' & sleep 1; exit 4",
+                    options=[*PLAIN, "--linger", "0"], status=4, timeout=30)
+        self.assert_finished()
+        self.assert_conserved()
+        self.assertEqual(self.one("SELECT count(*) FROM process WHERE end_cause = 'running'"), 1)
+        self.assertNotEqual(self.sql("SELECT * FROM data_loss"), [])
+
+    def test_killed_child(self):
+        self.record(recording.program("forker"), "signal", options=PLAIN)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = 60200"), 1)
+        row = self.sql("SELECT p.end_cause FROM process p JOIN leak l ON l.process_id = p.id WHERE l.size = 60200")
+        self.assertIn(row, [[("gone",)], [("signal",)]])
+
+    def test_shell_pipeline(self):
+        self.record("/bin/sh", "-c", "ls -l /usr/bin | sort | head -3 > /dev/null; exit 6", options=PLAIN, status=6)
+        self.assert_recording()
+        names = {os.path.basename(row[0]) for row in self.sql("SELECT executable FROM process")}
+        self.assertTrue({"ls", "sort"} <= names, names)
+
+    def test_python_multiprocessing(self):
+        source = "import multiprocessing, os\n" \
+                 "def work(n):\n    x = bytearray(90000 + n)\n    return len(x)\n" \
+                 "if __name__ == '__main__':\n" \
+                 "    with multiprocessing.get_context('fork').Pool(4) as pool: print(sum(pool.map(work, range(40))))\n"
+        path = os.path.join(self.folder, "pool.py")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(source)
+        outcome = self.record("/usr/bin/python3", path, options=PLAIN)
+        self.assertEqual(int(outcome.out), sum(90000 + n for n in range(40)))
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size BETWEEN 90001 AND 90041"), 40)
+
+
+class Execs(recording.Case):
+    def test_chain(self):
+        """Ten images under one pid: ten rows of process, each with its own block."""
+        outcome = self.record(recording.program("execer"), "chain", "9", options=PLAIN)
+        self.assert_recording()
+        rows = self.sql("SELECT id, pid, end_cause, exec_path FROM process ORDER BY id")
+        self.assertEqual(len(rows), 10)
+        self.assertEqual({row[1] for row in rows}, {json.loads(outcome.out)["pid"]})
+        self.assertEqual([row[2] for row in rows], ["exec"] * 9 + ["exit"])
+        self.assertTrue(all(row[3].endswith("/execer") for row in rows[:-1]), rows)
+        self.assertEqual([row[0] for row in self.sql(
+            "SELECT size FROM event WHERE kind = 32 AND size BETWEEN 50000 AND 50009 ORDER BY seq")],
+            list(range(50009, 49999, -1)))
+
+    def test_static_program(self):
+        """Told on stderr and in the database: what the static image allocated is not there."""
+        outcome = self.record(recording.program("execer"), "to", recording.program("static_hello"), options=PLAIN)
+        self.assertEqual(outcome.out, "hello from a static program\n")
+        self.assertIn("static_hello", outcome.err)
+        self.assert_finished()
+        self.assert_conserved()
+        self.assert_pairs()
+        self.assertEqual(self.count("heap_alloc", "size = 50000"), 1)
+        self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_unrecorded'"), [(1,)])
+
+    def test_stripped_preload(self):
+        outcome = self.record(recording.program("execer"), "strip", options=PLAIN, status=9)
+        self.assert_finished()
+        self.assert_conserved()
+        self.assertEqual(self.count("heap_alloc", "size = 50000"), 1)
+        self.assertEqual(self.count("heap_alloc", "size = 50777"), 0)
+        self.assertIn("execer", outcome.err)
+        self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_unrecorded'"), [(1,)])
+
+    def test_failed_exec(self):
+        self.record(recording.program("execer"), "fail", options=PLAIN)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size IN (50000, 50888)"), 2)
+        self.assertEqual(self.sql("SELECT end_cause, exit_status FROM process"), [("exit", 0)])
+
+    def test_other_program(self):
+        outcome = self.record(recording.program("execer"), "to", "ls", "-d", "/", options=PLAIN)
+        self.assertEqual(outcome.out, "/\n")
+        self.assert_recording()
+        self.assertEqual(self.sql("SELECT end_cause FROM process ORDER BY id"), [("exec",), ("exit",)])
+
+
+class Nothing(recording.Case):
+    def test_program_without_allocations(self):
+        """No row of a process; the status passes through; the database is whole."""
+        outcome = self.record(recording.program("noalloc"), "5", options=PLAIN, status=5)
+        self.assertEqual(outcome.out, "no allocation here\n")
+        self.assert_recording()
+        self.assertEqual(self.one("SELECT count(*) FROM process"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM event"), 0)
+        for command in ("info", "report", "leaks", "peak", "timeline"):
+            outcome = recording.varve(command, self.path)
+            self.assertEqual(outcome.returncode, 0, (command, outcome))
+
+    def test_children_without_allocations(self):
+        """They leave no file behind, even while they run."""
+        outcome = self.record("/bin/sh", "-c", f"for i in 1 2 3 4 5; do {recording.program('noalloc')}; done; "
+                              "ls -L $VARVE_SESSION/ring", options=PLAIN)
+        files = [line for line in outcome.out.splitlines() if line != "no allocation here"]
+        # the session, and a control page and a ring for each of sh, its child, and ls
+        self.assertLessEqual(len(files), 1 + 2 * 3, files)
+        self.assert_recording()
+        self.assertEqual(self.one("SELECT count(*) FROM process WHERE executable LIKE '%noalloc'"), 0)
+
+    def test_nested_recording(self):
+        """varve record under varve record: the inner one gets the program, both are whole."""
+        if os.environ.get("VARVE_SANITIZE", "none") != "none":
+            self.skipTest("a sanitized varve can't have a library preloaded")
+        inner = os.path.join(self.folder, "inner.db")
+        outcome = recording.run(self.record_command(recording.VARVE, "record", "-o", inner, "--stacks", "none", "--",
+                                                    recording.program("burst"), "1000", options=PLAIN))
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assert_finished()
+        self.assert_recording(path=inner)
+        self.assertEqual(self.count("heap_alloc", "size = 48"), 1000)
+
+
+class Group(recording.Case):
+    def test_stopped_and_continued(self):
+        """SIGSTOP of the collector delays, but loses nothing."""
+        process = recording.start(self.record_command(recording.program("rmdir_victim"), "1.5", "200",
+                                                      options=[*PLAIN, "--ring-size", "16K"]))
+        self.assertEqual(process.stdout.readline(), "started\n")
+        process.send_signal(signal.SIGSTOP)
+        recording.wait_until(lambda: recording.process_state(process.pid) == "T")
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        os.waitpid(os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "0.7"), 0)
+        process.send_signal(signal.SIGCONT)
+        outcome = recording.finish(process)
+        self.assertEqual(outcome.returncode, 7, outcome)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = 1234"), recording.json_lines(outcome.out)[0]["pairs"])
+        self.assertGreater(self.one("SELECT sum(spilled) FROM thread"), 0)
+
+
+if __name__ == "__main__":
+    recording.main()

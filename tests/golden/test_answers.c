@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Golden tests: a trace made by hand (small.sql, lossy.sql) in, the answers of the commands out, compared
+ * byte by byte with expected/NAME. An answer that changed on purpose: tests/golden/update.sh shows the
+ * differences first. With VARVE_GOLDEN_OUT set to a folder the answers are written there instead.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "test_support_command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUERY                                                                                  \
+    "SELECT kind, count(*) AS n, sum(size) AS bytes FROM events GROUP BY kind ORDER BY kind; " \
+    "SELECT id, name, lost FROM thread ORDER BY id; SELECT 1 AS one WHERE 0"
+
+static const struct {
+    const char *name;
+    const char *arguments[12];
+} cases[] = {
+    {"report.txt", {"report", "small.db"}},
+    {"report.json", {"report", "--json", "small.db"}},
+    {"report_short.txt", {"report", "--top", "1", "--frames", "2", "--stacks", "1", "small.db"}},
+    {"report_lossy.txt", {"report", "--top", "2", "--stacks", "0", "lossy.db"}},
+    {"report_lossy.json", {"report", "--top", "1", "--frames", "1", "--json", "lossy.db"}},
+    {"report_nothing.txt", {"report", "nothing.db"}},
+    {"report_nothing.json", {"report", "--json", "nothing.db"}},
+    {"info.txt", {"info", "small.db"}},
+    {"info_lossy.txt", {"info", "--top", "1", "lossy.db"}},
+    {"info.json", {"info", "--json", "small.db"}},
+    {"leaks.txt", {"leaks", "small.db"}},
+    {"leaks_mmap.txt", {"leaks", "--domain", "mmap", "lossy.db"}},
+    {"leaks_pid.txt", {"leaks", "--pid", "4001", "small.db"}},
+    {"leaks.csv", {"leaks", "--csv", "small.db"}},
+    {"leaks.json", {"leaks", "--json", "small.db"}},
+    {"leaks_nothing.txt", {"leaks", "nothing.db"}},
+    {"peak.txt", {"peak", "small.db"}},
+    {"peak_pid.json", {"peak", "--pid", "4000", "--json", "small.db"}},
+    {"peak_pid.csv", {"peak", "--pid=4000", "--top=1", "--csv", "small.db"}},
+    {"peak_nothing.txt", {"peak", "nothing.db"}},
+    {"timeline.txt", {"timeline", "small.db"}},
+    {"timeline_pid.txt", {"timeline", "-p", "4001", "-n", "40", "small.db"}},
+    {"timeline.csv", {"timeline", "--points", "10", "--csv", "small.db"}},
+    {"timeline.json", {"timeline", "--points", "3", "--domain", "mmap", "--json", "small.db"}},
+    {"timeline_nothing.txt", {"timeline", "nothing.db"}},
+    {"query.txt", {"query", "small.db", QUERY}},
+    {"query.csv", {"query", "--csv", "small.db", QUERY}},
+    {"query.json", {"query", "--json", "small.db", QUERY}},
+    {"help.txt", {"help"}},
+    {"help_report.txt", {"report", "--help"}},
+    {"help_record.txt", {"help", "record"}},
+};
+
+static int enter(void **state)
+{
+    static const char *const nothing[] = {"nothing.sql", NULL};
+    static const char *const small[] = {"small.sql", NULL};
+    static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
+
+    *state = test_folder_enter();
+    trace_database_make("nothing.db", nothing);
+    trace_database_make("small.db", small);
+    trace_database_make("lossy.db", lossy);
+    return 0;
+}
+
+static int leave(void **state)
+{
+    test_folder_leave(*state);
+    return 0;
+}
+
+/* The size of a database depends on the version of SQLite that made it. */
+static void hide_file_size(char *text)
+{
+    char *place = strstr(text, "  file      ");
+    char *json = strstr(text, "\"file_bytes\":");
+
+    if (place != NULL) {
+        char *end = strchr(place, '\n');
+
+        memmove(place + 12, end, strlen(end) + 1);
+        place[11] = '-';
+        place[10] = ' ';
+    }
+    if (json != NULL) {
+        char *digits = json + strlen("\"file_bytes\":");
+        size_t length = strspn(digits, "0123456789");
+
+        memmove(digits + 1, digits + length, strlen(digits + length) + 1);
+        digits[0] = '0';
+    }
+}
+
+static void compare(const char *name, char *out)
+{
+    const char *folder = getenv("VARVE_GOLDEN_OUT");
+    char path[4096];
+    char *expected;
+
+    hide_file_size(out);
+    if (folder != NULL) {
+        snprintf(path, sizeof(path), "%s/%s", folder, name);
+        file_write(path, out, strlen(out));
+        return;
+    }
+    snprintf(path, sizeof(path), "%s/tests/golden/expected/%s", VARVE_SOURCE_DIR, name);
+    expected = file_read(path, NULL);
+    if (strcmp(expected, out) != 0) {
+        size_t at = 0;
+        int line = 1;
+
+        for (; expected[at] == out[at]; at++) {
+            line += out[at] == '\n' ? 1 : 0;
+        }
+        fail_msg("%s differs from line %d on; got: %.300s", name, line, out + at);
+    }
+    free(expected);
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct command_outcome outcome = command_run_list(cases[i].arguments);
+
+        if (outcome.status != 0 || outcome.err[0] != '\0') {
+            fail_msg("%s: status %d, said: %s", cases[i].name, outcome.status, outcome.err);
+        }
+        compare(cases[i].name, outcome.out);
+        command_outcome_free(&outcome);
+    }
+}
+
+/* Readable at 100 columns: no line of an answer as text is wider. */
+static void test_width(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct command_outcome outcome;
+
+        if (strstr(cases[i].name, ".txt") == NULL) {
+            continue;
+        }
+        outcome = command_run_list(cases[i].arguments);
+        for (char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
+            size_t columns = 0;
+
+            for (char *at = line; *at != '\n' && *at != '\0'; at++) {
+                columns += ((unsigned char)*at & 0xc0U) != 0x80U ? 1 : 0;
+            }
+            if (columns > 100) {
+                fail_msg("%s: %zu columns: %.*s", cases[i].name, columns, (int)strcspn(line, "\n"), line);
+            }
+        }
+        command_outcome_free(&outcome);
+    }
+}
+
+/* The same question twice gives the same bytes. */
+static void test_repeatable(void **state)
+{
+    struct command_outcome first = command_run("report", "--json", "small.db", NULL);
+    struct command_outcome second = command_run("report", "--json", "small.db", NULL);
+
+    (void)state;
+    assert_string_equal(first.out, second.out);
+    command_outcome_free(&first);
+    command_outcome_free(&second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_width),
+        cmocka_unit_test(test_repeatable),
+    };
+
+    const struct CMUnitTest writing[] = {
+        cmocka_unit_test(test_answers),
+    };
+
+    return getenv("VARVE_GOLDEN_OUT") != NULL ? cmocka_run_group_tests(writing, enter, leave)
+                                              : cmocka_run_group_tests(tests, enter, leave);
+}

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the whole recorder share: run `varve record`, open the database, and check what must hold for every
+recording, by a naive model of who owns which address. Standard library only.
+
+A test file is a unittest program that ends with recording.main(): exit status 0, 1, or 77 if everything was skipped.
+VARVE names the command, VARVE_PROGRAMS the folder of the workload programs (default: the release build).
+"""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VARVE = os.path.abspath(os.environ.get("VARVE") or os.path.join(ROOT, "build", "varve"))
+PROGRAMS = os.path.abspath(os.environ.get("VARVE_PROGRAMS") or os.path.join(os.path.dirname(VARVE), "programs"))
+TIMEOUT_S = 120
+
+FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4
+POLICIES = ("spill", "block", "drop")
+
+
+def program(name):
+    return os.path.join(PROGRAMS, name)
+
+
+def processes():
+    """(pid, state, parent, session) of every process."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stream:
+                    state, parent, _, session = stream.read().rsplit(")", 1)[1].split()[:4]
+            except OSError:
+                continue
+            yield int(entry), state, int(parent), int(session)
+
+
+def process_state(pid):
+    """The letter of /proc/PID/stat, or None if there is no such process."""
+    return next((state for one, state, _, _ in processes() if one == pid), None)
+
+
+def children_of(pid):
+    return [one for one, _, parent, _ in processes() if parent == pid]
+
+
+def wait_for_session(process):
+    """Until nothing that `start` started runs any more, whoever its parent has become."""
+    wait_until(lambda: all(session != process.pid or state in "ZX" for _, state, _, session in processes()),
+               what=f"the end of all processes of {process.args}")
+
+
+class Outcome:
+    """A command that ended: returncode as of subprocess (negative: signal), out and err as text."""
+
+    def __init__(self, returncode, out, err):
+        self.returncode, self.out, self.err = returncode, out, err
+
+    def __repr__(self):
+        return f"status {self.returncode}\n--- stdout\n{self.out[-2000:]}\n--- stderr\n{self.err[-4000:]}"
+
+
+def start(arguments, **options):
+    """A process in a process group of its own, so that nothing it leaves behind survives the test."""
+    return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, errors="replace", start_new_session=True, **options)
+
+
+def finish(process, timeout=TIMEOUT_S):
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"{process.args} still ran after {timeout} s\n{out[-2000:]}\n{err[-2000:]}") from None
+    return Outcome(process.returncode, out, err)
+
+
+def finish_orphan(process):
+    """After a SIGKILL of varve: what the program, which has inherited the pipes, prints up to its own end."""
+    with process.stdout, process.stderr:
+        out = process.stdout.read()
+    process.wait()
+    wait_for_session(process)
+    return out
+
+
+def run(arguments, timeout=TIMEOUT_S, **options):
+    return finish(start(arguments, **options), timeout)
+
+
+def varve(*arguments, **options):
+    return run([VARVE, *arguments], **options)
+
+
+def wait_until(condition, timeout=30, what="the condition"):
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not come true within {timeout} s")
+
+
+def is_tmpfs_possible():
+    if os.geteuid() != 0 or not shutil.which("mount"):
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "varve-test", folder], check=False,
+                                 stderr=subprocess.DEVNULL).returncode == 0
+        if mounted:
+            subprocess.run(["umount", folder], check=True)
+        return mounted
+
+
+class Case(unittest.TestCase):
+    """A folder per test and the assertions that every recording must pass."""
+
+    def setUp(self):
+        if not os.access(VARVE, os.X_OK):
+            self.skipTest(f"{VARVE} is not built")
+        # Not under /tmp if that is not writable for others: some tests run the program as nobody.
+        self.folder = tempfile.mkdtemp(prefix="varve-test-")
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.path = os.path.join(self.folder, "trace.db")
+        self.connection = None
+        self.addCleanup(lambda: self.connection and self.connection.close())
+
+    # ---- running ----
+
+    def record_command(self, *command, options=()):
+        return [VARVE, "record", "-o", self.path, *options, "--", *command]
+
+    def record(self, *command, options=(), status=0, **more):
+        """Record a command; its status is expected to be handed through."""
+        outcome = run(self.record_command(*command, options=options), **more)
+        self.assertEqual(outcome.returncode, status, outcome)
+        return outcome
+
+    def open(self, path=None):
+        if self.connection:
+            self.connection.close()
+        path = path or self.path
+        self.assertTrue(os.path.exists(path), f"no database {path}; the folder holds {os.listdir(self.folder)}")
+        self.connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        return self.connection
+
+    def sql(self, query, *parameters):
+        return self.connection.execute(query, parameters).fetchall()
+
+    def one(self, query, *parameters):
+        rows = self.sql(query, *parameters)
+        self.assertEqual(len(rows), 1, query)
+        self.assertEqual(len(rows[0]), 1, query)
+        return rows[0][0]
+
+    def count(self, kind, where="1", *parameters):
+        return self.one(f"SELECT count(*) FROM events WHERE kind = ? AND ({where})", kind, *parameters)
+
+    # ---- what holds for every recording ----
+
+    def assert_finished(self, path=None):
+        """One file, whole, readable without sidecars; no recording directory left."""
+        path = path or self.path
+        self.open(path)
+        self.assertEqual(self.one("PRAGMA integrity_check"), "ok")
+        self.assertEqual(str(self.one("SELECT value FROM meta WHERE key = 'complete'")), "1")
+        left = [name for name in os.listdir(os.path.dirname(path)) if name.startswith(os.path.basename(path) + "-")]
+        self.assertEqual(left, [], "sidecar files")
+        self.assertFalse(os.path.lexists(path + ".d"), "the recording directory is still there")
+        self.assertEqual(self.one("SELECT count(*) FROM ring_position"), 0)
+
+    def assert_conserved(self):
+        """emitted = stored + lost + uncommitted, ring by ring, and stored is what is there. Returns the losses."""
+        stored = dict(self.sql("SELECT thread_id, count(*) FROM event GROUP BY thread_id"))
+        lost = uncommitted = 0
+        for row in self.sql("SELECT id, emitted, stored, lost, uncommitted, tid FROM thread"):
+            self.assertEqual(row[1], row[2] + row[3] + row[4], f"emitted = stored + lost + uncommitted: {row}")
+            self.assertEqual(row[2], stored.pop(row[0], 0), f"rows of thread {row}")
+            self.assertIn(row[4], (0, 1), f"at most one record is being written: {row}")
+            lost += row[3]
+            uncommitted += row[4]
+        self.assertEqual(stored, {}, "events of no thread")
+        self.assertEqual(self.sql("SELECT count(*), min(seq), max(seq) FROM event WHERE seq > 0"),
+                         [(self.one("SELECT count(*) FROM event"),) + self.sql("SELECT min(seq), max(seq) FROM event")[0]])
+        return lost, uncommitted
+
+    def assert_no_loss(self):
+        self.assertEqual(self.sql("SELECT name, idx, source, value FROM data_loss"), [])
+        self.assertEqual(self.assert_conserved()[0], 0)
+
+    def assert_sane_rows(self):
+        """No torn record: every row is one that the recorder can have written."""
+        bad = self.sql(
+            "SELECT e.* FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause"
+            " LEFT JOIN thread t ON t.id = e.thread_id LEFT JOIN process p ON p.id = t.process_id"
+            " WHERE k.code IS NULL OR c.code IS NULL OR t.id IS NULL OR p.id IS NULL OR t.tid <> e.tid OR p.pid <> e.pid"
+            " OR k.grp NOT IN ('heap', 'process') OR e.ts_ns IS NULL OR e.flags & ~7 <> 0"
+            " OR (e.kind IN (32, 34, 35) AND e.addr = 0 AND e.flags & 1 = 0 AND e.size <> 0)"
+            " OR (e.kind = 33 AND (e.addr = 0 OR e.flags & 1 <> 0))"
+            " OR (e.kind IN (32, 33, 34) AND e.addr % 8 <> 0) OR (e.kind IN (35, 36) AND e.addr % 4096 <> 0) LIMIT 3")
+        self.assertEqual(bad, [], "impossible rows")
+        self.assertEqual(self.sql("SELECT e.seq FROM event e JOIN event f ON f.seq = e.seq + 1"
+                                  " WHERE f.thread_id = e.thread_id AND f.ts_ns < e.ts_ns AND f.flags & 2 = 0 LIMIT 3"), [],
+                         "a thread's events are in its own order (a signal handler may have read the clock before what it interrupted)")
+
+    def assert_pairs(self, may_know_unknown=False):
+        """Replay the heap events in the order of seq: no address is given out twice, none freed that is not live, and
+        the tables made from the events say the same. Returns live blocks per process: {process: {addr: size}}."""
+        live, limbo, parents = {}, {}, dict(self.sql("SELECT id, parent_id FROM process"))
+        totals, problems = {}, []
+        for seq, process, thread, kind, cause, addr, size, arg, flags in self.connection.execute(
+                "SELECT e.seq, t.process_id, e.thread_id, e.kind, c.text, e.addr, e.size, e.arg, e.flags FROM event e"
+                " JOIN thread t ON t.id = e.thread_id JOIN event_cause c ON c.code = e.cause"
+                " WHERE e.kind IN (32, 33, 34) ORDER BY e.seq"):
+            blocks = live.setdefault(process, {})
+            total = totals.setdefault(process, [0, 0, 0])
+            if flags & FLAG_FAILED and kind == 32:
+                continue
+            if kind == 33:
+                if addr in blocks:
+                    old = blocks.pop(addr)
+                    if size != old:
+                        problems.append((seq, "freed with another size", addr, size, old))
+                    total[1] += 1
+                elif not (cause == "inherited" and parents[process]) and not (
+                        may_know_unknown and cause == "unknown_address"):
+                    problems.append((seq, "freed, but not live", process, hex(addr), cause))
+                if cause == "realloc":
+                    limbo[thread] = (addr, size)
+                continue
+            if kind == 34 and flags & FLAG_FAILED:
+                blocks[addr] = limbo[thread][1]
+                total[1] -= 1
+                continue
+            if kind == 34 and addr == 0:
+                continue
+            if addr in blocks:
+                problems.append((seq, "given out twice", process, hex(addr), cause))
+            blocks[addr] = size
+            total[0] += 1
+            total[2] += size
+        self.assertEqual(problems[:5], [], f"{len(problems)} problems")
+        for process, (allocations, frees, size) in totals.items():
+            if allocations:
+                self.assertEqual(self.sql("SELECT allocations, frees, bytes, live_allocations, live_bytes FROM total"
+                                          " WHERE domain = 'heap' AND process_id = ?", process),
+                                 [(allocations, frees, size, len(live[process]), sum(live[process].values()))])
+        table = {(row[0], row[1]): row[2] for row in self.sql(
+            "SELECT process_id, addr, size FROM leak WHERE domain = 'heap'")}
+        self.assertEqual(table, {(process, addr): size for process, blocks in live.items()
+                                 for addr, size in blocks.items()}, "view leak = what the replay leaves live")
+        return live
+
+    def assert_recording(self, may_lose=False, **options):
+        """All of the above, for a recording that ended."""
+        self.assert_finished(options.pop("path", None))
+        if may_lose:
+            self.assert_conserved()
+            self.assert_sane_rows()
+            return None
+        self.assert_no_loss()
+        self.assert_sane_rows()
+        return self.assert_pairs(**options)
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def main():
+    ran = unittest.main(module="__main__", exit=False, verbosity=2).result
+    if not ran.wasSuccessful():
+        sys.exit(1)
+    if ran.testsRun == len(ran.skipped):
+        print("skipped:", *sorted({reason for _, reason in ran.skipped}), sep="\n  ")
+        sys.exit(77)
+    sys.exit(0)
