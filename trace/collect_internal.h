@@ -69,7 +69,8 @@ struct store;
 int derive_open(const char *scratch_path, struct derive **derive_out, struct varve_message *message);
 
 /// Take one event in order of seq; completes it: ids and sizes of frees, requested, causes `inherited` and
-/// `unknown_address`, size and callsite of what a free refers to.
+/// `unknown_address`, size and callsite of what a free refers to. After an error (VARVE_ERROR_FULL, NO_MEMORY)
+/// nothing has changed: the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
 /// True if `event` allocates an address that is still live in its process: then the free that must have come
@@ -92,7 +93,7 @@ void derive_close(struct derive *derive);
 /// Walk everything and compare the sums; 0 or VARVE_ERROR_CORRUPT with the reason.
 int derive_check(const struct derive *derive, struct varve_message *message);
 
-/* ---- sqlite_writer.c (and sqlite_schema.c, sqlite_vtab.c, sqlite_derive.c): the database ---- */
+/* ---- sqlite_writer.c (and sqlite_schema.c, sqlite_image.c, sqlite_derive.c): the database ---- */
 
 enum store_mode {
     STORE_CREATE, /* the file must not exist */
@@ -104,7 +105,12 @@ enum store_mode {
 int store_open(const char *path, enum store_mode mode, struct store **store_out,
                struct varve_message *message);
 
-/// Append one event (copied); full batches are inserted at once, inside an open transaction.
+/// After STORE_RESUME: everything was stored and derived; only store_finish is left to be called, and nothing
+/// else.
+bool store_is_complete(const struct store *store);
+
+/// Append one event (copied): it goes into the database with the next commit. VARVE_ERROR_FULL: the event was
+/// taken, but no other can be before a commit (a million or more wait for one).
 int store_append(struct store *store, const struct event *event, struct varve_message *message);
 
 /// Events appended since the last commit.
@@ -118,7 +124,8 @@ struct store_ring_position {
     uint64_t spill_tail; /* spilled records stored so far */
 };
 
-/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing.
+/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After an
+/// error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated.
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
 

@@ -7,6 +7,8 @@
 #include "trace/collector_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,17 +99,42 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
     return store_thread(collector->store, &row);
 }
 
-static void remove_ring_files(const struct collector *collector, const struct ring_reader *reader)
+/* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
+static void doom(struct collector *collector, const char *path)
+{
+    if (collector->doomed_count == collector->doomed_capacity) {
+        size_t capacity = collector->doomed_capacity == 0 ? 64 : collector->doomed_capacity * 2;
+        char **grown = realloc(collector->doomed, capacity * sizeof(*grown));
+        if (grown == NULL) {
+            return; /* the file goes with the directory */
+        }
+        collector->doomed = grown;
+        collector->doomed_capacity = capacity;
+    }
+    collector->doomed[collector->doomed_count] = strdup(path);
+    collector->doomed_count += collector->doomed[collector->doomed_count] != NULL;
+}
+
+void collect_files_remove(struct collector *collector)
+{
+    for (size_t i = 0; i < collector->doomed_count; i++) {
+        unlink(collector->doomed[i]);
+        free(collector->doomed[i]);
+    }
+    collector->doomed_count = 0;
+}
+
+static void doom_ring_files(struct collector *collector, const struct ring_reader *reader)
 {
     char path[DIRECTORY_PATH_BYTES + 64];
 
     snprintf(path, sizeof(path), "%s/p%u.r%u", collector->directory.rings, reader->process->id,
              reader->index);
-    unlink(path);
+    doom(collector, path);
     if (reader->ring->spill_head > 0) {
         snprintf(path, sizeof(path), "%s/p%u.r%u.spill", collector->directory.path, reader->process->id,
                  reader->index);
-        unlink(path);
+        doom(collector, path);
     }
 }
 
@@ -135,7 +162,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
 
     if (error == VARVE_OK) {
         add_to_sums(collector, reader);
-        remove_ring_files(collector, reader);
+        doom_ring_files(collector, reader);
         reader->process->readers--;
         ring_reader_close(reader);
     }
@@ -163,7 +190,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
         }
     }
     snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);
-    unlink(path);
+    doom(collector, path);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;

@@ -195,6 +195,7 @@ int collector_commit(struct collector *collector, struct varve_message *message)
     }
     collector->is_store_full = false;
     collector->first_pending_ns = 0;
+    collect_files_remove(collector);
     for (size_t i = 0; i < collector->reader_count; i++) {
         ring_reader_release(collector->readers[i]);
     }
@@ -302,6 +303,7 @@ int collector_publish(struct collector *collector, const char *database_path, st
 {
     char path[DIRECTORY_PATH_BYTES + 16];
 
+    session_directory_clear(&collector->directory);
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     if (rename(path, database_path) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
@@ -326,6 +328,10 @@ void collector_close(struct collector *collector)
         ring_reader_close(collector->readers[i]);
     }
     collect_processes_close(collector);
+    for (size_t i = 0; i < collector->doomed_count; i++) {
+        free(collector->doomed[i]);
+    }
+    free(collector->doomed);
     free(collector->known);
     free(collector->readers);
     free(collector->heap);

@@ -35,6 +35,8 @@ int session_directory_create(struct session_directory *directory, const char *da
 int session_directory_adopt(struct session_directory *directory, const char *path,
                             struct varve_message *message);
 
+/// Remove all that a finished database does not need: what is left is trace.db and the lock.
+void session_directory_clear(struct session_directory *directory);
 /// Remove everything that belongs to the recording; files that are not ours stay and keep the folder.
 void session_directory_remove(struct session_directory *directory);
 /// Let go of it, files stay.
@@ -170,6 +172,9 @@ struct collector {
     uint64_t round_ticks; /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
     uint64_t candidate_ticks, candidate_ns; /* the next round_ticks, once it is old enough */
     uint64_t next_heartbeat_ns;
+    char **
+        doomed; /* files of rings and processes that ended: removed once the commit with their rows is done */
+    size_t doomed_count, doomed_capacity;
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
     uint64_t process_seen_ns; /* like traced_process.attach_seen_ns, for process numbers */
@@ -210,6 +215,8 @@ uint64_t collect_monotonic_ns(void);
 int collect_processes_discover(struct collector *collector, uint64_t *bound);
 void collect_processes_check(struct collector *collector);
 void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status);
+/// After a commit: remove the files of what was retired before it.
+void collect_files_remove(struct collector *collector);
 /// After a commit: close the rings that ended and the processes all of whose rings did.
 int collect_processes_retire(struct collector *collector);
 /// The pid of the process image with this number if it still runs, else 0.

@@ -65,7 +65,7 @@ static bool object_find_locked(uintptr_t address, struct loaded_object *object)
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
 
 /* Weak: a library built here still loads where the C library is older. */
-extern __typeof__(_dl_find_object) _dl_find_object __attribute__((weak));
+#pragma weak _dl_find_object
 
 bool loaded_object_is_lock_free(void)
 {

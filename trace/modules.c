@@ -111,16 +111,13 @@ static void describe_path(struct module_description *module)
         path_set(module, link, bytes > 0 ? (size_t)bytes : 0);
         return;
     }
-    if (name[0] != '/') {
+    if (name[0] != '/' && syscall(SYS_getcwd, link, sizeof(link)) > 0 && link[0] == '/') {
         /* Loaded by a relative name: most likely relative to where the program still is. */
-        long bytes = syscall(SYS_getcwd, link, sizeof(link));
+        char path[2 * MODULE_PATH_MAX];
 
-        if (bytes > 1 && link[0] == '/' && (size_t)bytes + strlen(name) <= sizeof(link)) {
-            link[bytes - 1] = '/'; /* in place of its NUL */
-            memcpy(link + bytes, name, strlen(name));
-            path_set(module, link, (size_t)bytes + strlen(name));
-            return;
-        }
+        recorder_format(path, sizeof(path), "%s/%s", link, name);
+        path_set(module, path, strlen(path));
+        return;
     }
     path_set(module, name, strlen(name));
 }

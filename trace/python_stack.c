@@ -156,26 +156,31 @@ static int interpreter_phase_now(void)
 /* ---- whose frames ---- */
 
 /*
- * The thread state of this thread if it holds the GIL, else NULL. Up to 3.11 the current state is one
- * variable of the process: equal to this thread's own, it can't change under us. Another state may still be
- * ours, that of a subinterpreter; if it is not, it may vanish any moment, hence the careful read.
+ * The thread state of this thread if it holds the GIL, else NULL; `*top` is what it knows of its frames. Up
+ * to 3.11 the current state is one variable of the process: equal to this thread's own, it can't change under
+ * us. Another state may still be ours, that of a subinterpreter; if it is not, or if that interpreter is
+ * being deleted, it may be gone, hence the careful read.
  */
-static const char *thread_state(void)
+static const char *thread_state(const char **top)
 {
+    const struct python_layout *layout = interpreter.layout;
     const char *current = interpreter.current_state();
-    if (current == NULL || interpreter.layout->state_per_thread)
-        return current;
-    const char *own = interpreter.own_state();
-    if (own == current || own == NULL)
-        return own;
-    if (current == foreign_state)
+    if (current == NULL)
         return NULL;
-    unsigned long thread;
-    if (python_memory_copy(&thread, current + interpreter.layout->state_thread, sizeof(thread)) &&
-        thread == (unsigned long)pthread_self())
+    if (layout->state_per_thread || current == interpreter.own_state()) {
+        *top = python_pointer(current, layout->state_frame);
         return current;
-    foreign_state = current;
-    return NULL;
+    }
+    char head[256];
+    if (current == foreign_state || interpreter.own_state() == NULL)
+        return NULL;
+    if (!python_memory_copy(head, current, (size_t)layout->state_thread + 8) ||
+        python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
+        foreign_state = current;
+        return NULL;
+    }
+    *top = python_pointer(head, layout->state_frame);
+    return current;
 }
 
 /* ---- walking ---- */
@@ -274,10 +279,10 @@ static unsigned capture(struct python_frame *frames, unsigned max)
     if (now != INTERPRETER_TRUSTED && now != INTERPRETER_UNVERIFIED)
         return 0;
     const struct python_layout *layout = interpreter.layout;
-    const char *state = thread_state();
+    const char *at = NULL;
+    const char *state = thread_state(&at);
     if (state == NULL || !stack_is_safe(state, now))
         return 0;
-    const char *at = python_pointer(state, layout->state_frame);
     if (layout->has_cframe)
         at = python_readable(at, 16) ? python_pointer(at, layout->cframe_frame) : NULL;
     return layout->frames_are_objects ? walk_objects(at, frames, max) : walk_frames(at, frames, max);

@@ -122,25 +122,79 @@ static int check_ended(const struct collector *collector, struct varve_message *
     return VARVE_OK;
 }
 
-static enum store_mode database_mode(const struct session_directory *directory)
+/* The collector died between moving the database to its place and removing the folder. */
+static bool is_published(const struct session_directory *directory)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
+
+    snprintf(path, sizeof(path), "%s/trace.db", directory->path);
+    return directory->control == NULL && access(path, F_OK) != 0;
+}
+
+/* A database with something in it; an empty one goes, with what SQLite keeps beside it. */
+static bool has_database(const struct session_directory *directory)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
+    char path[DIRECTORY_PATH_BYTES + 32];
     struct stat status;
 
     snprintf(path, sizeof(path), "%s/trace.db", directory->path);
-    return stat(path, &status) == 0 && status.st_size > 0 ? STORE_RESUME : STORE_CREATE;
+    if (stat(path, &status) == 0 && status.st_size > 0) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        snprintf(path, sizeof(path), "%s/trace.db%s", directory->path, suffixes[i]);
+        unlink(path);
+    }
+    return false;
+}
+
+/* Everything was stored, or the rings are gone: what the database lacks is in no file any more. */
+static int settle(struct collector *collector, const char *database_path, struct varve_message *message)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    int error;
+
+    if (collector->store == NULL) {
+        snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
+        error = store_open(path, STORE_RESUME, &collector->store, message);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    if (!store_is_complete(collector->store)) {
+        return varve_message_set(
+            message, VARVE_ERROR_FORMAT,
+            "%s: the rings of this recording are gone (were they in shared memory before a "
+            "reboot?); its database ends with the last commit",
+            collector->directory.path);
+    }
+    error = store_finish(collector->store, NULL, NULL, message);
+    return error == VARVE_OK ? collector_publish(collector, database_path, message) : error;
 }
 
 static int recover_into(struct collector *collector, const char *database_path, struct replay *replay,
                         struct varve_message *message)
 {
-    enum store_mode mode = database_mode(&collector->directory);
-    int error = check_ended(collector, message);
+    bool is_begun;
+    int error;
 
-    if (error == VARVE_OK) {
-        error = collector_open(collector, mode, message);
+    if (is_published(&collector->directory)) {
+        return VARVE_OK;
     }
-    if (error == VARVE_OK && mode == STORE_RESUME) {
+    if (collector->directory.control == NULL) {
+        return settle(collector, database_path, message);
+    }
+    error = check_ended(collector, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    is_begun = has_database(&collector->directory);
+    error = collector_open(collector, is_begun ? STORE_RESUME : STORE_CREATE, message);
+    if (error == VARVE_OK && store_is_complete(collector->store)) {
+        return settle(collector, database_path, message);
+    }
+    if (error == VARVE_OK && is_begun) {
         error = reload(collector, replay, message);
     }
     if (error == VARVE_OK && collector->clock.count == 0) {
@@ -158,8 +212,8 @@ static int recover_into(struct collector *collector, const char *database_path, 
     return error == VARVE_OK ? collector_publish(collector, database_path, message) : error;
 }
 
-static int name_database(const struct session_directory *directory, const char *wanted, char *path,
-                         size_t bytes, struct varve_message *message)
+static int name_database(const struct session_directory *directory, bool must_be_new, const char *wanted,
+                         char *path, size_t bytes, struct varve_message *message)
 {
     size_t length = strlen(directory->path);
     struct stat status;
@@ -172,7 +226,7 @@ static int name_database(const struct session_directory *directory, const char *
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "%s does not end in .d: name the database with -o", directory->path);
     }
-    if (stat(path, &status) == 0) {
+    if (must_be_new && stat(path, &status) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: name another database with -o",
                                  path);
     }
@@ -197,8 +251,8 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         free(collector);
         return error;
     }
-    error = name_database(&collector->directory, database_path, result->database_path,
-                          sizeof(result->database_path), message);
+    error = name_database(&collector->directory, !is_published(&collector->directory), database_path,
+                          result->database_path, sizeof(result->database_path), message);
     if (error == VARVE_OK) {
         error = recover_into(collector, result->database_path, &replay, message);
     }

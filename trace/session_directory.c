@@ -257,16 +257,19 @@ int session_directory_adopt(struct session_directory *directory, const char *pat
     if (error == VARVE_OK) {
         error = adopt_rings(directory, message);
     }
+    if (error == VARVE_ERROR_NOT_FOUND) {
+        error = VARVE_OK; /* they went first when a recording was being closed: `control` stays NULL */
+    }
     if (error != VARVE_OK) {
         session_directory_close(directory);
     }
     return error;
 }
 
-static bool is_ours(const char *name)
+/* What a recording leaves in its folders, but for the lock and the database. */
+static bool is_scrap(const char *name)
 {
-    static const char *const names[] = {"session",      "owner",        "allocations",     "trace.db",
-                                        "trace.db-wal", "trace.db-shm", "trace.db-journal"};
+    static const char *const names[] = {"session", "allocations"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -276,7 +279,7 @@ static bool is_ours(const char *name)
     return name[0] == 'p' && name[1] >= '0' && name[1] <= '9';
 }
 
-static void remove_files(const char *path)
+static void remove_scraps(const char *path)
 {
     DIR *folder = opendir(path);
     struct dirent *entry;
@@ -285,24 +288,38 @@ static void remove_files(const char *path)
         return;
     }
     while ((entry = readdir(folder)) != NULL) {
-        if (is_ours(entry->d_name)) {
+        if (is_scrap(entry->d_name)) {
             unlinkat(dirfd(folder), entry->d_name, 0);
         }
     }
     closedir(folder);
 }
 
-void session_directory_remove(struct session_directory *directory)
+void session_directory_clear(struct session_directory *directory)
 {
     char link[DIRECTORY_PATH_BYTES + 16];
 
     if (directory->rings[0] != '\0') {
-        remove_files(directory->rings);
+        remove_scraps(directory->rings);
         rmdir(directory->rings);
     }
     snprintf(link, sizeof(link), "%s/ring", directory->path);
     unlink(link);
-    remove_files(directory->path);
+    remove_scraps(directory->path);
+}
+
+/* The lock goes last: a folder without it is not taken for a recording any more. */
+void session_directory_remove(struct session_directory *directory)
+{
+    static const char *const names[] = {"trace.db-wal", "trace.db-shm", "trace.db-journal", "trace.db",
+                                        "owner"};
+    char path[DIRECTORY_PATH_BYTES + 32];
+
+    session_directory_clear(directory);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", directory->path, names[i]);
+        unlink(path);
+    }
     rmdir(directory->path);
     session_directory_close(directory);
 }

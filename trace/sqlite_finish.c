@@ -40,6 +40,9 @@ static int wal_fold(struct store *store, struct varve_message *message)
 
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
 {
+    if (store->is_complete) {
+        return wal_fold(store, message); /* its collector died after the commit that ends this function */
+    }
     if (!store->has_derived) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }

@@ -34,6 +34,7 @@
 
 #define LEAF_TYPE 0x0d
 #define LEAF_HEADER 8U
+#define CELL_BYTES_MAX (18U + 1U + 9U * IMAGE_COLUMNS_MAX)
 #define INTERIOR_TYPE 0x05
 #define INTERIOR_HEADER 12U
 
@@ -214,6 +215,12 @@ bool image_add(struct store_image *image, enum image_table table, uint64_t rowid
     image->rows++;
     image->last_rowid = rowid;
     return true;
+}
+
+bool image_is_full(const struct store_image *image)
+{
+    uint32_t pointers_end = LEAF_HEADER + 2 * (image->cells + 1);
+    return image->leaf == PAGE_LIMIT && image->content < pointers_end + CELL_BYTES_MAX;
 }
 
 uint64_t image_rows(const struct store_image *image)

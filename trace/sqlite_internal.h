@@ -36,9 +36,11 @@ struct store_image;
 int image_open(sqlite3 *db, struct store_image **image_out);
 void image_close(struct store_image *image);
 /// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
-/// column of the rowid always is). Rowids grow; rows of one table at a time. False if the batch is full.
+/// column of the rowid always is). Rowids grow; rows of one table at a time. False if there is no space.
 bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
                uint32_t nulls, unsigned count);
+/// No space for another row of any size.
+bool image_is_full(const struct store_image *image);
 uint64_t image_rows(const struct store_image *image);
 /// Make the rows readable: call it outside a transaction that has read the batch, with at least one row.
 void image_seal(struct store_image *image);
@@ -123,6 +125,7 @@ struct store {
     struct store_image *image; /* events since the last commit; allocations in derive_finish */
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
+    bool is_complete; /* found so when it was opened to be resumed */
     bool must_replay;
     bool has_derived;  /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last; /* of the last event appended */

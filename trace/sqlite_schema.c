@@ -18,18 +18,38 @@
 #define CACHE_KIB 8192
 #define CACHE_SORT_KIB 49152
 
+/* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too, but to SQLite they
+ * are errors like others; the reason is with the file that was written. */
+static bool is_full(sqlite3 *db, int extended)
+{
+    sqlite3_file *log = NULL;
+    int reasons[3] = {sqlite3_system_errno(db), 0, 0};
+    if (extended == SQLITE_IOERR_SHMSIZE) {
+        return true;
+    }
+    sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &reasons[1]);
+    sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (log != NULL && log->pMethods != NULL) {
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &reasons[2]);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (reasons[i] == ENOSPC || reasons[i] == EDQUOT || reasons[i] == EFBIG) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message)
 {
     int extended = sqlite3_extended_errcode(db);
-    int reason = sqlite3_system_errno(db);
     int code = VARVE_ERROR_DATABASE;
     switch (extended & 0xff) {
     case SQLITE_FULL:
         return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path,
                                  what);
     case SQLITE_IOERR:
-        /* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too. */
-        code = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+        code = is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
         break;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
@@ -177,7 +197,6 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
 {
     int64_t application = 0;
     int64_t version = 0;
-    int64_t complete = 0;
     int64_t tables = 0;
     int code = schema_query(db, path, "PRAGMA application_id", &application, message);
     if (code == VARVE_OK) {
@@ -201,11 +220,7 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
                                  "%s: schema version %lld, this program writes %d", path, (long long)version,
                                  VARVE_DATABASE_SCHEMA_VERSION);
     }
-    code = schema_query(db, path, "SELECT value FROM meta WHERE key = 'complete'", &complete, message);
-    if (code == VARVE_OK && complete != 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: the recording is complete", path);
-    }
-    return code;
+    return VARVE_OK;
 }
 
 int schema_index(sqlite3 *db, const char *path, struct varve_message *message)

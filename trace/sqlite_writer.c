@@ -149,11 +149,20 @@ int store_append(struct store *store, const struct event *event, struct varve_me
                      (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15);
     assert(event->seq == store->seq_last + 1);
     if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, sizeof values / sizeof values[0])) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
+                                 store->path, (unsigned long long)image_rows(store->image));
+    }
+    store->seq_last = event->seq;
+    if (image_is_full(store->image)) {
         return varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
                                  (unsigned long long)image_rows(store->image));
     }
-    store->seq_last = event->seq;
     return VARVE_OK;
+}
+
+bool store_is_complete(const struct store *store)
+{
+    return store->is_complete;
 }
 
 uint64_t store_pending(const struct store *store)
@@ -233,6 +242,7 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
 /* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
 static int database_begin(struct store *store, enum store_mode mode, struct varve_message *message)
 {
+    int64_t complete = 0;
     int64_t seq_last = 0;
     int64_t symbol_last = 0;
     bool is_empty = mode == STORE_CREATE;
@@ -244,6 +254,10 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
         code = schema_create(store->db, store->path, message);
     }
     if (code == VARVE_OK) {
+        code = schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'",
+                            &complete, message);
+    }
+    if (code == VARVE_OK) {
         code = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
     }
     if (code == VARVE_OK) {
@@ -252,6 +266,7 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     if (code == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
         code = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
+    store->is_complete = complete != 0;
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
     return code;

@@ -36,11 +36,11 @@ static _Thread_local struct own_stack own_stack __attribute__((tls_model("initia
 
 #ifdef __GLIBC__
 /* Where the loader found sp when the program began. */
-extern void *__libc_stack_end;
+extern void *loader_stack_end __asm__("__libc_stack_end");
 
 static uintptr_t main_stack_top(void)
 {
-    return (uintptr_t)__libc_stack_end;
+    return (uintptr_t)loader_stack_end;
 }
 #else
 static uintptr_t main_stack_top(void)

@@ -205,8 +205,8 @@ static bool common_read(const struct loaded_object *object, uintptr_t at, struct
         return false;
     }
     reader.at = letters_end + 1;
-    if (version == 4 && (unwind_read_fixed(&reader, 1) != 8 || unwind_read_fixed(&reader, 1) != 0)) {
-        return false; /* not 64-bit flat addresses */
+    if (version == 4 && unwind_read_fixed(&reader, 2) != 8) {
+        return false; /* sizes of an address and of a segment selector: not 64-bit flat addresses */
     }
     entry->code_alignment = unwind_read_uleb(&reader);
     entry->data_alignment = unwind_read_sleb(&reader);

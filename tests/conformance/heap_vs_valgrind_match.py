@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process images as valgrind and as varve saw them, and which is which.
 
-Valgrind writes one log per process image (log.PID.N; N > 1 after a fork). A log without a heap summary belongs to an
-image that exec replaced. The report of a fork child goes on with its parent's counters, while varve counts what each
-process did itself: so the parent's events are replayed to the one point at which its counters, live blocks included,
-and the child's own events add up to valgrind's figures in all five. No such point is a difference.
+Valgrind writes one log per process image (PREFIX.PID.N; N > 1 after a fork). A log without a heap summary belongs to
+an image that exec replaced. The report of a fork child goes on with its parent's counters, while varve counts what
+each process did itself: so the parent's events are replayed to the one point at which its counters and live blocks,
+together with the child's own events, arrive at valgrind's figures in all five. Where there is no such point, the two
+differ. heap_vs_valgrind calls it.
 """
 
 import collections
@@ -16,30 +17,30 @@ import sqlite3
 Figures = collections.namedtuple("Figures", "allocs frees bytes live_blocks live_bytes")
 ZERO = Figures(0, 0, 0, 0, 0)
 
-KIND_ALLOC, KIND_FREE, KIND_REALLOC, KIND_START = 32, 33, 34, 49
-FLAG_FAILED = 1
+KIND_ALLOC, KIND_FREE, KIND_REALLOC, KIND_MMAP, KIND_START = 32, 33, 34, 35, 49
 CAUSE_REALLOC = 18
+FLAG_FAILED = 1
 
 USE = re.compile(r"in use at exit: ([\d,]+) bytes in ([\d,]+) blocks")
 TOTAL = re.compile(r"total heap usage: ([\d,]+) allocs, ([\d,]+) frees, ([\d,]+) bytes allocated")
 COMMAND = re.compile(r"^==\d+== Command: (.*?)\n==\d+== Parent PID", re.S | re.M)
+# --trace-malloc=yes: realloc(NULL, n) goes on with a malloc on the same line, realloc(p, 0) with a free.
+TRACE = re.compile(r"\b(?:malloc\((\d+)\)|calloc\((\d+),(\d+)\)|memalign\(al \d+, size (\d+)\)"
+                   r"|_Zn[aw]\w+\((?:size )?(\d+)|realloc\(0x[0-9A-F]*[1-9A-F][0-9A-F]*,(\d+)\)(?!free))")
 
 
 def subtract(one, other):
     return Figures(*(a - b for a, b in zip(one, other)))
 
 
-def add(one, other):
-    return Figures(*(a + b for a, b in zip(one, other)))
-
-
 def command_key(text, normalize):
-    """One spelling of a command line: valgrind escapes with backslashes, and temporary names differ."""
-    return normalize(re.sub(r"[\\\s\0]+", " ", text.replace("\\ ", " "))).replace(" ", "").replace("\\", "")
+    """One spelling of a command line: valgrind escapes with backslashes and gives children the path as argv[0]."""
+    words = re.sub(r"[\s\0]+", " ", text.replace("\\", "")).strip().split(" ")
+    return normalize(" ".join([os.path.basename(words[0])] + words[1:]))
 
 
 class Report:
-    """What one log of valgrind says."""
+    """What one log of valgrind says. `sizes`: how many blocks of each size it saw allocated."""
 
     def __init__(self, path, normalize):
         with open(path, encoding="utf-8", errors="replace") as stream:
@@ -54,6 +55,10 @@ class Report:
             live_bytes, live_blocks = (int(part.replace(",", "")) for part in use.groups())
             allocs, frees, size = (int(part.replace(",", "")) for part in total.groups())
             self.figures = Figures(allocs, frees, size, live_blocks, live_bytes)
+        self.sizes = collections.Counter()
+        for match in TRACE.finditer(text):
+            numbers = [int(group) for group in match.groups() if group is not None]
+            self.sizes[numbers[0] * numbers[1] if len(numbers) == 2 else numbers[0]] += 1
 
 
 def read_reports(prefix, normalize):
@@ -61,12 +66,13 @@ def read_reports(prefix, normalize):
 
 
 class Image:
-    """A process image in the database. `base` is what a fork child began with: (Figures, {address: size})."""
+    """A process image in the database. `base` is what it began with: (Figures, {address: size}); for a fork child it is
+    known once its parent's state at the fork has been found."""
 
-    def __init__(self, row, parent_of_start, figures, normalize):
+    def __init__(self, row, parent_id, figures, normalize):
         self.id, self.pid, self.executable, self.command, self.end_cause = row
-        self.parent_id = parent_of_start
-        self.is_forked = parent_of_start != 0
+        self.parent_id = parent_id
+        self.is_forked = parent_id != 0
         self.is_replaced = self.end_cause == "exec"
         self.key = command_key(self.command, normalize)
         self.figures = figures
@@ -84,6 +90,10 @@ class Database:
         self.images = [Image(row, starts.get(row[0]) or 0, figures.get(row[0], ZERO), normalize) for row in self.rows(
             "SELECT id, pid, executable, command_line, end_cause FROM process ORDER BY id")]
         self.by_id = {image.id: image for image in self.images}
+        self.events_of = {}
+
+    def close(self):
+        self.connection.close()
 
     def rows(self, query, *parameters):
         return self.connection.execute(query, parameters).fetchall()
@@ -91,14 +101,34 @@ class Database:
     def losses(self):
         """Why this recording must not be compared: [] if it is whole."""
         lines = [f"data loss: {name} = {value}" for name, value in self.rows("SELECT name, value FROM data_loss")]
-        if self.rows("SELECT 1 FROM meta WHERE key = 'complete' AND value = 1") == []:
+        if not self.rows("SELECT 1 FROM meta WHERE key = 'complete' AND value = 1"):
             lines.append("the recording is not complete")
         return lines
 
     def events(self, image):
+        if image.id not in self.events_of:
+            self.events_of[image.id] = self.read_events(image)
+        return self.events_of[image.id]
+
+    def read_events(self, image):
         return self.rows("SELECT e.seq, e.kind, e.addr, e.size, e.arg, e.cause, e.flags, e.thread_id FROM event e"
                          " JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ? AND e.kind IN (?, ?, ?)"
                          " ORDER BY e.seq", image.id, KIND_ALLOC, KIND_FREE, KIND_REALLOC)
+
+    def sizes(self, image):
+        return collections.Counter(dict(self.rows(
+            "SELECT e.size, count(*) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?"
+            " AND e.kind IN (?, ?) AND e.addr <> 0 AND coalesce(e.flags, 0) & ? = 0 GROUP BY 1",
+            image.id, KIND_ALLOC, KIND_REALLOC, FLAG_FAILED)))
+
+    def live_blocks(self, image, size):
+        return self.rows("SELECT count(*) FROM leak WHERE process_id = ? AND domain = 'heap' AND size = ?",
+                         image.id, size)[0][0]
+
+    def mapped(self, image):
+        """(address, bytes) of each mmap of the program itself."""
+        return self.rows("SELECT e.addr, e.size FROM event e JOIN thread t ON t.id = e.thread_id"
+                         " WHERE t.process_id = ? AND e.kind = ? AND e.addr <> 0", image.id, KIND_MMAP)
 
     def first_seq(self, image):
         return self.rows("SELECT min(e.seq) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?",
@@ -130,32 +160,33 @@ class Replay:
 
     def take(self, event):
         _, kind, address, size, old, cause, flags, thread = event
+        has_failed = (flags or 0) & FLAG_FAILED
         if kind == KIND_FREE:
             given_up = self.close(address)
             if cause == CAUSE_REALLOC and given_up is not None:
                 self.limbo[thread] = given_up
-        elif kind == KIND_REALLOC and (flags or 0) & FLAG_FAILED:
+        elif kind == KIND_REALLOC and has_failed:
             self.open(old or address, self.limbo[thread])
             self.frees -= 1
-        elif address and not (flags or 0) & FLAG_FAILED:
+        elif address and not has_failed:
             self.open(address, size)
             self.allocs += 1
             self.bytes += size
 
 
-def final_state(database, image, base):
+def final_figures(database, image, base):
     replay = Replay(base)
     for event in database.events(image):
         replay.take(event)
-    return replay
+    return replay.figures()
 
 
-def fork_point(database, parent, child, report):
-    """The state of `parent` from which `child` (None: one that never called the allocator) arrives at the figures of
-    `report`: (seq of the parent's last event before the fork, state), or None."""
+def fork_point(database, parent, child, wanted):
+    """The state of `parent` from which `child` (None: one that never calls the allocator) arrives at the figures that
+    are wanted: (seq of the parent's last event before the fork, state), or None."""
     if parent.base is None:
         return None
-    own_allocs, own_bytes, before = (0, 0, None)
+    own_allocs, own_bytes, before = 0, 0, None
     if child:
         own_allocs, own_bytes, before = child.figures.allocs, child.figures.bytes, database.first_seq(child)
     replay = Replay(parent.base)
@@ -164,25 +195,25 @@ def fork_point(database, parent, child, report):
             if before is not None and event[0] > before:
                 return None
             replay.take(event)
-        if (replay.allocs + own_allocs, replay.bytes + own_bytes) == (report.allocs, report.bytes):
+        if (replay.allocs + own_allocs, replay.bytes + own_bytes) == (wanted.allocs, wanted.bytes):
             state = (replay.figures(), dict(replay.live))
-            end = final_state(database, child, state).figures() if child else state[0]
-            if end == report:
+            if (final_figures(database, child, state) if child else state[0]) == wanted:
                 return (event[0] if event else 0), state
     return None
 
 
 class Pair:
-    """One process image of both, or of one only: `note` says what it is."""
+    """One process image of both, or of one only. `varve` None: not found there; `note`: what had to be done."""
 
     def __init__(self, report, image, varve, note=""):
         self.report, self.image, self.varve, self.note = report, image, varve, note
         self.valgrind = report.figures if report else None
-        self.command = report.command if report else image.command
-        self.executable = os.path.basename(image.executable) if image else os.path.basename(self.command.split()[0])
+        self.is_matched = self.valgrind is not None and varve is not None
+        self.command = report.key if report else image.key
+        self.executable = os.path.basename(image.executable) if image else self.command.split(" ")[0]
 
     def difference(self):
-        return subtract(self.valgrind or ZERO, self.varve or ZERO)
+        return subtract(self.valgrind, self.varve)
 
 
 def pair_executed(reports, images):
@@ -195,12 +226,11 @@ def pair_executed(reports, images):
             image = waiting[report.key].popleft()
             pairs.append(Pair(report, image, image.figures))
         elif report.figures == ZERO:
-            pairs.append(Pair(report, None, ZERO, "never calls the allocator: leaves nothing behind"))
+            pairs.append(Pair(report, None, ZERO, "never calls the allocator, so varve has no such process"))
         else:
             pairs.append(Pair(report, None, None, "varve has no such process"))
-    pairs += [Pair(None, image, image.figures, "valgrind has no such process") for rest in waiting.values()
-              for image in rest]
-    return pairs
+    return pairs + [Pair(None, image, image.figures, "valgrind has no such process") for rest in waiting.values()
+                    for image in rest]
 
 
 def pair_forked(database, reports, images):
@@ -212,28 +242,26 @@ def pair_forked(database, reports, images):
         if found:
             left.remove(image)
             image.base = found[1]
-            pairs.append(Pair(report, image, final_state(database, image, image.base).figures(),
-                              f"fork of {image.parent_id} after event {found[0]}, counters continued"))
+            pairs.append(Pair(report, image, final_figures(database, image, image.base),
+                              f"fork of process {image.parent_id} after its event {found[0]}: counters continued"))
             continue
         parents = [other for other in database.images if other.key == report.key]
         found = next(filter(None, (fork_point(database, parent, None, report.figures) for parent in parents)), None)
         if found:
             pairs.append(Pair(report, None, found[1][0],
-                              f"fork after event {found[0]} that never calls the allocator: its parent's counters"))
+                              f"fork after event {found[0]}; calls no allocator: its parent's counters"))
         else:
             pairs.append(Pair(report, None, None, "no point of its parent's history fits this fork child"))
     return pairs + [Pair(None, image, image.figures, "valgrind has no such fork child") for image in left]
 
 
-def match(reports, database, pid_max):
-    """All pairs, in the order of creation; images that exec replaced are in neither tool's final account."""
-    if not database.images:
-        return [Pair(report, None, None, "varve recorded nothing") for report in reports if report.figures]
-    first_report = min(report.pid for report in reports if not report.is_forked) if reports else 0
-    ended = [report for report in reports if report.figures]
-    ended.sort(key=lambda report: ((report.pid - first_report) % pid_max, report.fork_depth))
-    kept = [image for image in database.images if not image.is_replaced]
-    kept.sort(key=lambda image: (image.pid - database.images[0].pid) % pid_max)
+def match(reports, root, database, recorder, pid_max):
+    """All pairs, in the order of creation; images that exec replaced are in neither tool's final account. `root`,
+    `recorder`: pids from which valgrind's and varve's process numbers count, so that their wrapping does no harm."""
+    ended = sorted((report for report in reports if report.figures),
+                   key=lambda report: ((report.pid - root) % pid_max, report.fork_depth))
+    kept = sorted((image for image in database.images if not image.is_replaced),
+                  key=lambda image: (image.pid - recorder) % pid_max)
     return (pair_executed([report for report in ended if not report.is_forked],
                           [image for image in kept if not image.is_forked])
             + pair_forked(database, [report for report in ended if report.is_forked],

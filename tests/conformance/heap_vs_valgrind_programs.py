@@ -5,19 +5,27 @@ import os
 import re
 import shutil
 
+from heap_vs_valgrind_rules import CollectorTables, ThreadVectors
+
+PATH = "/usr/bin:/bin"
+
 
 class Program:
-    """`steps`: argument lists, run one after the other in one folder; `environment` is added to what all have."""
+    """`steps`: argument lists, run one after the other in one folder. `environment` is added to what all have. `rules`:
+    which differences are right, by the executable's name in the table."""
 
-    def __init__(self, name, needs, steps, environment=None, normalize=None, files=(), outputs_differ=False):
-        self.name, self.needs, self.steps = name, needs, steps
+    def __init__(self, name, steps, label="", needs=(), environment=None, normalize=None, files=(), rules=None):
+        self.name, self.label, self.steps, self.files = name, label, steps, files
+        self.needs = [name, *needs]
         self.environment = environment or {}
         self.normalize = normalize or (lambda text: text)
-        self.files = files
-        self.outputs_differ = outputs_differ
+        self.rules = rules or {}
+
+    def title(self):
+        return f"{self.name} ({self.label})" if self.label else self.name
 
     def missing(self):
-        return [need for need in self.needs if not shutil.which(need, path="/usr/bin:/bin")]
+        return [need for need in self.needs if not shutil.which(need, path=PATH)]
 
 
 def words(count, seed=12345):
@@ -43,28 +51,35 @@ SQL_QUERY = """SELECT size, count(*), min(name), group_concat(id) FROM item GROU
 SELECT a.name, b.id FROM item a JOIN item b ON b.name = a.name WHERE a.id % 100 = 0 ORDER BY 1;
 SELECT json_group_array(name) FROM (SELECT name FROM item ORDER BY name LIMIT 50);
 """
+# With check_circular json makes an int of each address, and valgrind's small addresses make smaller ints.
 PYTHON = """import json, re, sys, collections
 words = open("words.txt").read().split()
 counts = collections.Counter(words)
 tree = {word: [word[i:] for i in range(len(word))] for word in words[:500]}
-text = json.dumps(tree, sort_keys=True)
+text = json.dumps(tree, sort_keys=True, check_circular=False)
 assert json.loads(text) == tree
 pattern = re.compile(r"(\\w)(\\w)\\2\\1")
 print(len(counts), len(text), sum(bool(pattern.search(word)) for word in words), sys.version_info[0])
 """
-PYTHON_THREADS = """import hashlib, threading, zlib
+# Every wait is one that allocates nothing, and the end waits until the kernel has forgotten the threads.
+PYTHON_THREADS = """import _thread, os, time, zlib
 data = open("words.txt", "rb").read()
-results = [None] * 4
+gate, done, results = _thread.allocate_lock(), [_thread.allocate_lock() for _ in range(3)], [0] * 3
 def work(i):
-    out = []
-    for k in range(40):
-        out.append(hashlib.sha256(zlib.compress(data[k * 64:k * 64 + 4096], i + 1)).hexdigest())
-    results[i] = out
-for i in range(4):
-    thread = threading.Thread(target=work, args=(i,))
-    thread.start()
-    thread.join()
-print(sum(len(set(r)) for r in results))
+    with gate:
+        pass
+    results[i] = sum(len(zlib.compress(data[k * 64:k * 64 + 4096], i + 1)) for k in range(40))
+    done[i].release()
+gate.acquire()
+for i in range(3):
+    done[i].acquire()
+    _thread.start_new_thread(work, (i,))
+gate.release()
+for lock in done:
+    lock.acquire()
+while os.stat("/proc/self/task").st_nlink > 3:
+    time.sleep(0.01)
+print(results)
 """
 PERL = """use strict; use warnings;
 my (%count, @lines);
@@ -79,13 +94,20 @@ print join(',', map { length } @lines[0 .. 5]), "\\n";
 """
 BASH = """set -e
 declare -A seen
-while read -r a b rest; do seen[$a]=$b; done < words.txt
+while read -r a b rest; do seen[$a]=$b; done < more.txt
 total=$(( ${#seen[@]} * 2 ))
 ( x=${seen[*]}; echo ${#x} )
 y=$(echo sub; echo shell)
 for i in 1 2 3; do printf '%s\\n' "$i" | { read -r z; echo "$z$y"; }; done
 /bin/ls / > /dev/null
 echo $total
+"""
+CMAKE = """foreach(i RANGE 50)
+  string(REPEAT x ${i} s)
+  list(APPEND l ${s})
+endforeach()
+list(LENGTH l n)
+message(STATUS ${n})
 """
 C_SOURCE = """#include <stdio.h>
 #include <stdlib.h>
@@ -102,50 +124,62 @@ int main(int argc, char **argv)
 AWK = "{ for (i = 1; i <= NF; i++) n[$i]++ } END { for (w in n) { t += n[w]; if (length(w) > m) m = length(w) } print t, m }"
 
 
-def gcc_names(text):
-    return re.sub(r"/cc\w{6}\b", "/ccXXXXXX", text)
+def temporary_names(text):
+    """gcc and git name temporary files at random or by process number."""
+    return re.sub(r"tmp-\d+-pack", "tmp-N-pack", re.sub(r"/cc\w{6}\b", "/ccN", text))
 
 
-TEXT = ("words.txt", lambda: words(20000))
+def numbers(count):
+    return "".join(f"{i * 7919 % count}\n" for i in range(count))
+
+
+TEXT = ("words.txt", lambda: words(9000))
+MORE = ("more.txt", lambda: words(500))
+PYTHON3 = "/usr/bin/python3"
 LIST = [
-    Program("xz", ["xz"], [["xz", "-2", "-k", "words.txt"], ["xz", "-dc", "words.txt.xz"]], files=[TEXT]),
-    Program("xz threads", ["xz"], [["xz", "-0", "-T2", "--block-size=65536", "-k", "words.txt"]], files=[TEXT]),
-    Program("zstd threads", ["zstd"], [["zstd", "-q", "-3", "-T2", "words.txt"], ["zstd", "-q", "-dc", "words.txt.zst"]],
-            files=[TEXT]),
-    Program("sqlite3", ["sqlite3"], [["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read build.sql"],
-                                     ["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read query.sql"]],
+    Program("xz", [["xz", "-2", "-k", "words.txt"], ["xz", "-dc", "words.txt.xz"]], files=[TEXT]),
+    # two blocks for two threads: each starts one, whoever is first
+    Program("xz", [["xz", "-0", "-T2", "--block-size=65536", "-k", "words.txt"]], label="two threads",
+            files=[("words.txt", lambda: words(12000)[:130000])], rules={"xz": [ThreadVectors(2)]}),
+    Program("zstd", [["zstd", "-q", "-3", "-T2", "words.txt"], ["zstd", "-q", "-dc", "words.txt.zst"]],
+            label="two threads", files=[TEXT], rules={"zstd": [ThreadVectors(2)]}),
+    Program("sqlite3", [["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read build.sql"],
+                        ["sqlite3", "-batch", "-init", "/dev/null", "t.db", ".read query.sql"]],
             files=[("build.sql", lambda: SQL_BUILD), ("query.sql", lambda: SQL_QUERY)]),
-    Program("git", ["git"], [["git", "init", "-q", "-b", "main", "."], ["git", "add", "words.txt"],
-                             ["git", "commit", "-q", "-m", "one"], ["git", "log", "--stat"], ["git", "gc", "-q"]],
+    Program("git", [["git", "init", "-q", "-b", "main", "."], ["git", "add", "words.txt"],
+                    ["git", "commit", "-q", "-m", "one"], ["git", "log", "--stat"], ["git", "gc", "-q"]],
             environment={"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
                          "GIT_COMMITTER_EMAIL": "a@b", "GIT_AUTHOR_DATE": "1700000000 +0000",
                          "GIT_COMMITTER_DATE": "1700000000 +0000", "GIT_CONFIG_NOSYSTEM": "1",
-                         "GIT_CONFIG_GLOBAL": "/dev/null"}, files=[TEXT]),
-    Program("gcc", ["gcc", "as", "ld"], [["gcc", "-O1", "-o", "prog", "prog.c"]], normalize=gcc_names,
-            files=[("prog.c", lambda: C_SOURCE)]),
-    Program("python3", ["python3"], [["/usr/bin/python3", "-S", "prog.py"]], environment={"PYTHONHASHSEED": "0"},
+                         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_COUNT": "1",
+                         "GIT_CONFIG_KEY_0": "pack.threads", "GIT_CONFIG_VALUE_0": "1"},
+            normalize=temporary_names, files=[TEXT]),
+    Program("gcc", [["gcc", "-O1", "-o", "prog", "prog.c"]], needs=["as", "ld"], normalize=temporary_names,
+            files=[("prog.c", lambda: C_SOURCE)], rules={"cc1": [CollectorTables()]}),
+    Program("python3", [[PYTHON3, "-S", "prog.py"]], environment={"PYTHONHASHSEED": "0"},
             files=[TEXT, ("prog.py", lambda: PYTHON)]),
-    Program("python3 malloc", ["python3"], [["/usr/bin/python3", "-S", "prog.py"]],
-            environment={"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"}, files=[TEXT, ("prog.py", lambda: PYTHON)]),
-    Program("python3 threads", ["python3"], [["/usr/bin/python3", "-S", "prog.py"]],
-            environment={"PYTHONHASHSEED": "0"}, files=[TEXT, ("prog.py", lambda: PYTHON_THREADS)]),
-    Program("perl", ["perl"], [["perl", "prog.pl"]], environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"},
-            files=[TEXT, ("prog.pl", lambda: PERL)]),
-    Program("bash", ["bash"], [["bash", "prog.sh"]], files=[TEXT, ("prog.sh", lambda: BASH)]),
-    Program("sort", ["sort"], [["sort", "--parallel=1", "-S", "1M", "words.txt"]], files=[TEXT]),
-    Program("sort threads", ["sort"], [["sort", "--parallel=2", "-S", "4M", "words.txt"]], files=[TEXT]),
-    Program("grep", ["grep"], [["grep", "-cE", "(a|b)[c-f]+x", "words.txt"]], files=[TEXT]),
-    Program("sed", ["sed"], [["sed", "-E", "s/([a-m]+)([n-z])/\\2\\1/g", "words.txt"]], files=[TEXT]),
-    Program("awk", ["awk"], [["awk", AWK, "words.txt"]], files=[TEXT]),
-    Program("tar", ["tar", "gzip"], [["tar", "--mtime=@1", "-czf", "t.tar.gz", "words.txt", "more.txt"],
-                                     ["tar", "-tzf", "t.tar.gz"]], files=[TEXT, ("more.txt", lambda: words(500))]),
-    Program("openssl", ["openssl"], [["openssl", "dgst", "-sha256", "words.txt"],
-                                     ["openssl", "enc", "-aes-256-cbc", "-K", "00" * 32, "-iv", "00" * 16, "-in",
-                                      "words.txt", "-out", "words.enc"]], files=[TEXT]),
-    Program("cmake", ["cmake"], [["cmake", "-P", "prog.cmake"]],
-            files=[("prog.cmake", lambda: "foreach(i RANGE 50)\n  string(REPEAT x ${i} s)\n  list(APPEND l ${s})\n"
-                                          "endforeach()\nlist(LENGTH l n)\nmessage(STATUS ${n})\n")]),
+    Program("python3", [[PYTHON3, "-S", "prog.py"]], label="PYTHONMALLOC=malloc",
+            environment={"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
+            files=[MORE, ("prog.py", lambda: PYTHON.replace("words.txt", "more.txt"))]),
+    Program("python3", [[PYTHON3, "-S", "prog.py"]], label="three threads", environment={"PYTHONHASHSEED": "0"},
+            files=[TEXT, ("prog.py", lambda: PYTHON_THREADS)], rules={"python3": [ThreadVectors(3)]}),
+    Program("perl", [["perl", "prog.pl"]], label="fork", files=[TEXT, ("prog.pl", lambda: PERL)],
+            environment={"PERL_HASH_SEED": "0", "PERL_PERTURB_KEYS": "0"}),
+    Program("bash", [["bash", "prog.sh"]], label="forks", files=[MORE, ("prog.sh", lambda: BASH)]),
+    Program("sort", [["sort", "--parallel=2", "-S", "16M", "-n", "numbers.txt"]], label="one more thread",
+            files=[("numbers.txt", lambda: numbers(150000))], rules={"sort": [ThreadVectors(1)]}),
+    Program("grep", [["grep", "-cE", "(a|b)[c-p]+", "words.txt"]], files=[TEXT]),
+    Program("sed", [["sed", "-E", "s/([a-m]+)([n-z])/\\2\\1/g", "words.txt"]], files=[TEXT]),
+    Program("awk", [["awk", AWK, "words.txt"]], files=[TEXT]),
+    Program("tar", [["tar", "--mtime=@1", "-czf", "t.tar.gz", "words.txt", "more.txt"], ["tar", "-tzf", "t.tar.gz"]],
+            needs=["gzip"], files=[TEXT, MORE]),
+    Program("openssl", [["openssl", "dgst", "-sha256", "words.txt"],
+                        ["openssl", "enc", "-aes-256-cbc", "-K", "00" * 32, "-iv", "00" * 16, "-in", "words.txt",
+                         "-out", "words.enc"]], files=[TEXT]),
+    Program("cmake", [["cmake", "-P", "prog.cmake"]], files=[("prog.cmake", lambda: CMAKE)]),
 ]
+# The same program with one byte more in its environment on one side: a comparison that finds these equal is none.
+CONTROL = Program("bash", [["bash", "-c", "exit 0"]], label="control")
 
 
 def write_files(program, folder):

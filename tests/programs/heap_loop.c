@@ -19,6 +19,7 @@
 
 #define WINDOW_DEFAULT 1024U
 #define PAIRS_WARM_UP 2000U
+#define PAUSE_US 100000U /* for a recorder to deal with the start */
 #define STACKS 256U /* that `varied` goes through */
 
 static char **window;
@@ -124,6 +125,7 @@ static void measure(const char *kind, step take, uint64_t pairs, unsigned depth)
     double system[2];
 
     go_down(calls, take, PAIRS_WARM_UP);
+    usleep(PAUSE_US);
     cpu_seconds(&user[0], &system[0]);
     begin = seconds_now();
     go_down(calls, take, pairs);

@@ -22,12 +22,14 @@
 
 #include <cmocka.h>
 
-#define PROBE VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so"
-#define SCRIPT VARVE_SOURCE_DIR "/tests/programs/python_stack_probe.py"
-#define WORKLOAD VARVE_SOURCE_DIR "/tests/programs/python_stack_workload.py"
 #define PYTHONS_MAX 24U
 #define PATH_BYTES 1024U
 #define TEXT_BYTES 4096U
+
+static const char probe[] = VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so";
+static const char preload[] = "LD_PRELOAD=" VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so";
+static const char script[] = VARVE_SOURCE_DIR "/tests/programs/python_stack_probe.py";
+static const char workload[] = VARVE_SOURCE_DIR "/tests/programs/python_stack_workload.py";
 
 struct python {
     char executable[PATH_BYTES];
@@ -160,7 +162,7 @@ static void check_frames(const char *const *settings)
 {
     need_python();
     for (unsigned i = 0; i < python_count; i++) {
-        const char *argv[] = {pythons[i].executable, SCRIPT, "check", PROBE, NULL};
+        const char *argv[] = {pythons[i].executable, script, "check", probe, NULL};
         char out[TEXT_BYTES];
         int status = run(settings, argv, out);
         print_message("%s: %s", pythons[i].version, out);
@@ -172,14 +174,14 @@ static void check_frames(const char *const *settings)
 static void test_same_as_getframe(void **state)
 {
     (void)state;
-    const char *settings[] = {"LD_PRELOAD=" PROBE, NULL};
+    const char *settings[] = {preload, NULL};
     check_frames(settings);
 }
 
 static void test_same_in_a_sandbox(void **state)
 {
     (void)state;
-    const char *settings[] = {"LD_PRELOAD=" PROBE, "PYTHON_STACK_PROBE_SANDBOX=1", NULL};
+    const char *settings[] = {preload, "PYTHON_STACK_PROBE_SANDBOX=1", NULL};
     check_frames(settings);
 }
 
@@ -193,7 +195,7 @@ static struct counts run_counted(const struct python *python, const char *const 
 {
     char report[PATH_BYTES];
     char setting[PATH_BYTES + 64];
-    const char *all[8] = {"LD_PRELOAD=" PROBE, setting};
+    const char *all[8] = {preload, setting};
     snprintf(report, sizeof(report), "%s/report", folder);
     snprintf(setting, sizeof(setting), "PYTHON_STACK_PROBE_REPORT=%s", report);
     for (unsigned i = 0; settings[i] != NULL; i++)
@@ -218,7 +220,7 @@ static void test_every_malloc(void **state)
     need_python();
     const char *settings[] = {"PYTHON_STACK_PROBE=every", "PYTHONMALLOC=malloc", NULL};
     for (unsigned i = 0; i < python_count; i++) {
-        const char *argv[] = {pythons[i].executable, WORKLOAD, "workload", NULL};
+        const char *argv[] = {pythons[i].executable, workload, "workload", NULL};
         char plain[TEXT_BYTES];
         char hooked[TEXT_BYTES];
         assert_int_equal(run(NULL, argv, plain), 0);
@@ -237,7 +239,7 @@ static void test_signal_handler(void **state)
     need_python();
     const char *settings[] = {"PYTHON_STACK_PROBE=signals", NULL};
     for (unsigned i = 0; i < python_count; i++) {
-        const char *argv[] = {pythons[i].executable, WORKLOAD, "busy", "1", NULL};
+        const char *argv[] = {pythons[i].executable, workload, "busy", "1", NULL};
         char out[TEXT_BYTES];
         struct counts counts = run_counted(&pythons[i], settings, argv, out);
         assert_string_equal(out, "done\n");
@@ -250,7 +252,7 @@ static void test_cost(void **state)
     (void)state;
     need_python();
     for (unsigned i = 0; i < python_count; i++) {
-        const char *argv[] = {pythons[i].executable, SCRIPT, "cost", PROBE, NULL};
+        const char *argv[] = {pythons[i].executable, script, "cost", probe, NULL};
         char out[TEXT_BYTES];
         double cost_ns = 0;
         unsigned depth = 0;

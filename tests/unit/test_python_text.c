@@ -236,7 +236,7 @@ static size_t write_locations(uint8_t *out, const struct range *ranges, unsigned
                 for (unsigned columns = 0; columns < 3; columns++)
                     used += write_number(out + used, random_below(300));
             }
-            for (unsigned columns = code == 15 || code >= 13 ? 0 : code >= 10 ? 2 : 1; columns > 0; columns--)
+            for (unsigned columns = code >= 13 ? 0 : code >= 10 ? 2 : 1; columns > 0; columns--)
                 out[used++] = (uint8_t)random_below(128);
         }
     }

@@ -147,6 +147,30 @@ static struct event odd_event(uint64_t seq)
                           .arg = border(seq + 11)};
 }
 
+/* Field by field: the struct has padding. */
+static void expect_event(const struct event *event, const struct event *wanted)
+{
+    assert_int_equal(event->seq, wanted->seq);
+    assert_int_equal(event->ts_ns, wanted->ts_ns);
+    assert_int_equal(event->process_id, wanted->process_id);
+    assert_int_equal(event->thread_id, wanted->thread_id);
+    assert_int_equal(event->pid, wanted->pid);
+    assert_int_equal(event->tid, wanted->tid);
+    assert_int_equal(event->kind, wanted->kind);
+    assert_int_equal(event->cause, wanted->cause);
+    assert_int_equal(event->device, wanted->device);
+    assert_int_equal(event->flags, wanted->flags);
+    assert_int_equal(event->pool, wanted->pool);
+    assert_int_equal(event->stream, wanted->stream);
+    assert_int_equal(event->callsite, wanted->callsite);
+    assert_int_equal(event->dev_seq, wanted->dev_seq);
+    assert_int_equal(event->id, wanted->id);
+    assert_int_equal(event->addr, wanted->addr);
+    assert_int_equal(event->size, wanted->size);
+    assert_int_equal(event->requested, wanted->requested);
+    assert_int_equal(event->arg, wanted->arg);
+}
+
 struct reader {
     uint64_t seen;
 };
@@ -167,7 +191,7 @@ static int take_odd(void *context, struct event *event)
     wanted.requested = info != NULL && info->requested[0] ? wanted.requested : 0;
     wanted.arg = info != NULL && info->arg[0] ? wanted.arg : 0;
     wanted.callsite = info != NULL && strcmp(info->group, "process") != 0 ? wanted.callsite : 0;
-    assert_memory_equal(event, &wanted, sizeof wanted);
+    expect_event(event, &wanted);
     return 0;
 }
 
@@ -399,9 +423,7 @@ static void test_versions_and_truncation(void **state)
     fixture->store = NULL;
     run_sql(fixture->path, "PRAGMA user_version = 99");
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
-    run_sql(fixture->path, "PRAGMA user_version = 1; UPDATE meta SET value = 1 WHERE key = 'complete'");
-    expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_INVALID);
-    run_sql(fixture->path, "UPDATE meta SET value = 0 WHERE key = 'complete'");
+    run_sql(fixture->path, "PRAGMA user_version = 1");
     assert_int_equal(truncate(fixture->path, 16384 * 3 / 2), 0);
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
     /* Killed between the creation of the file and that of its tables: nothing is lost, so go on. */

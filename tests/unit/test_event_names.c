@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables made from the lists of event_list.h, and the texts of errors. */
+#include "trace/collect_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+static void test_every_kind_is_described(void **state)
+{
+    (void)state;
+    static const char *const groups[] = {"allocator", "storage", "remat", "heap", "device", "process"};
+    unsigned count = 0;
+    for (unsigned code = 0; code < 300; code++) {
+        const struct event_kind_info *info = event_kind_info(code);
+        if (info == NULL) {
+            continue;
+        }
+        bool is_group = false;
+        for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+            is_group |= strcmp(info->group, groups[i]) == 0;
+        }
+        assert_true(is_group);
+        assert_true(strlen(info->name) > 0 && strlen(info->meaning) > 0);
+        assert_non_null(info->addr);
+        assert_non_null(info->arg);
+        for (unsigned other = 0; other < code; other++) {
+            assert_true(event_kind_info(other) == NULL ||
+                        strcmp(event_kind_info(other)->name, info->name) != 0);
+        }
+        count++;
+    }
+#define COUNT_ONE(...) +1
+    assert_int_equal(count, 0 VARVE_EVENT_LIST(COUNT_ONE));
+#undef COUNT_ONE
+}
+
+/* Stored in every database: these numbers stay. */
+static void test_stable_codes(void **state)
+{
+    (void)state;
+    assert_null(event_kind_info(0));
+    assert_null(event_kind_info(VARVE_KIND_LIMIT));
+    assert_string_equal(event_kind_info(VARVE_KIND_HEAP_REALLOC)->name, "heap_realloc");
+    assert_int_equal(VARVE_KIND_ALLOC, 1);
+    assert_int_equal(VARVE_KIND_HEAP_ALLOC, 32);
+    assert_int_equal(VARVE_KIND_MUNMAP, 36);
+    assert_int_equal(VARVE_KIND_LOST, 53);
+    assert_string_equal(event_kind_info(VARVE_KIND_HEAP_FREE)->requested, "");
+    assert_string_equal(event_cause_text(VARVE_CAUSE_NONE), "");
+    assert_string_equal(event_cause_text(VARVE_CAUSE_REALLOC), "realloc");
+    assert_string_equal(event_cause_text(VARVE_CAUSE_OVERMAPPED), "overmapped");
+    assert_null(event_cause_text(255));
+    assert_null(event_cause_text(100000));
+}
+
+static void test_error_texts(void **state)
+{
+    (void)state;
+    struct varve_message message;
+    assert_string_equal(varve_strerror(VARVE_OK), "success");
+    assert_string_equal(varve_strerror(VARVE_ERROR_FULL), "no space left");
+    assert_string_equal(varve_strerror(-1000), "unknown error");
+    assert_string_equal(varve_strerror(1), "unknown error");
+    assert_int_equal(varve_message_set(&message, VARVE_ERROR_IO, "%s: line\nbreak %d", "a", 7),
+                     VARVE_ERROR_IO);
+    assert_string_equal(message.text, "a: line break 7");
+    assert_int_equal(varve_message_set(NULL, VARVE_ERROR_IO, "%s", "dropped"), VARVE_ERROR_IO);
+    char longer[2000];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    varve_message_set(&message, VARVE_ERROR_IO, "%s", longer);
+    assert_int_equal(strlen(message.text), sizeof message.text - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_kind_is_described),
+        cmocka_unit_test(test_stable_codes),
+        cmocka_unit_test(test_error_texts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
