@@ -69,8 +69,8 @@ struct store;
 int derive_open(const char *scratch_path, struct derive **derive_out, struct varve_message *message);
 
 /// Take one event in order of seq; completes it: ids and sizes of frees, requested, causes `inherited` and
-/// `unknown_address`, size and callsite of what a free refers to. After an error (VARVE_ERROR_FULL, NO_MEMORY)
-/// nothing has changed: the same event may be tried again.
+/// `unknown_address`, size and callsite of what a free refers to. After an error (VARVE_ERROR_FULL,
+/// NO_MEMORY) nothing has changed: the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
 /// True if `event` allocates an address that is still live in its process: then the free that must have come
@@ -124,8 +124,8 @@ struct store_ring_position {
     uint64_t spill_tail; /* spilled records stored so far */
 };
 
-/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After an
-/// error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated.
+/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After
+/// an error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated.
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
 

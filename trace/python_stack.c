@@ -9,18 +9,18 @@
  * signal handler that allocates may come while the interpreter links a frame, and see stale pointers; that
  * stack may then be wrong or short, but python_readable comes before every step. callsite.c calls this.
  */
+#include "trace/elf_symbol_internal.h"
 #include "trace/python_internal.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
 #define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
+#define SEARCH_EVERY 1024U      /* captures in a process without an interpreter */
 #define REFUSE_AFTER 64U        /* stacks that did not verify */
-#define NAME_MAX_BYTES 1024U
-#define STEPS_MAX 4096U /* frames shown and not shown: a ring of stale ones ends */
+#define STEPS_MAX 4096U         /* frames shown and not shown: a ring of stale ones ends */
 
 enum interpreter_phase {
     INTERPRETER_ABSENT,
@@ -31,7 +31,7 @@ enum interpreter_phase {
 };
 
 /*
- * What dlsym found. Static because a process has one interpreter runtime; written by the thread that moves
+ * What was found. Static because a process has one interpreter runtime; written by the thread that moves
  * the phase from ABSENT to SEARCHING, read by all once the phase is later than that.
  */
 static struct {
@@ -46,6 +46,7 @@ static _Atomic int phase;
 static _Atomic int searcher; /* process id: a fork child does not wait for a thread that it has not */
 static _Atomic unsigned modules_generation = 1;
 static _Atomic unsigned searched_generation;
+static _Atomic unsigned captures_without;
 static _Atomic unsigned frames_verified;
 static _Atomic unsigned stacks_refused;
 
@@ -63,51 +64,25 @@ void python_stack_modules_changed(void)
 
 /* ---- finding the interpreter ---- */
 
-static int note_libpython(struct dl_phdr_info *info, size_t bytes, void *name)
-{
-    (void)bytes;
-    const char *slash = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
-    if (slash == NULL || strncmp(slash, "/libpython3.", strlen("/libpython3.")) != 0 ||
-        strlen(info->dlpi_name) >= NAME_MAX_BYTES)
-        return 0;
-    memcpy(name, info->dlpi_name, strlen(info->dlpi_name) + 1);
-    return 1;
-}
-
-/* Py_GetVersion of the program or of a library in its global scope, else of a libpython loaded with
- * RTLD_LOCAL. */
-static const char *(*interpreter_version(void **handle))(void)
-{
-    char name[NAME_MAX_BYTES];
-    void *library = NULL;
-    /* NODELETE, since its functions are called from now on: this library stays. */
-    if (dl_iterate_phdr(note_libpython, name) != 0)
-        library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    const char *(*version)(void) = NULL;
-    *handle = RTLD_DEFAULT;
-    *(void **)&version = dlsym(RTLD_DEFAULT, "Py_GetVersion");
-    if (version == NULL && library != NULL) {
-        *handle = library;
-        *(void **)&version = dlsym(library, "Py_GetVersion");
-    }
-    return version;
-}
-
 static bool interpreter_find(void)
 {
-    void *handle = NULL;
-    const char *(*version)(void) = interpreter_version(&handle);
-    if (version == NULL)
+    struct elf_object object;
+    const char *(*version)(void) = NULL;
+    if (!elf_symbol_object("Py_GetVersion", &object))
         return false;
+    /* NODELETE, since its functions are called from now on: this library stays. */
+    if (object.path[0] != '\0' && dlopen(object.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == NULL)
+        return false;
+    *(void **)&version = elf_symbol_in(&object, "Py_GetVersion");
     interpreter.layout = python_layout_find(version());
-    interpreter.types.code = dlsym(handle, "PyCode_Type");
-    interpreter.types.frame = dlsym(handle, "PyFrame_Type");
-    interpreter.types.unicode = dlsym(handle, "PyUnicode_Type");
-    interpreter.types.bytes = dlsym(handle, "PyBytes_Type");
-    *(void **)&interpreter.own_state = dlsym(handle, "PyGILState_GetThisThreadState");
-    void *current = dlsym(handle, "PyThreadState_GetUnchecked");
+    interpreter.types.code = elf_symbol_in(&object, "PyCode_Type");
+    interpreter.types.frame = elf_symbol_in(&object, "PyFrame_Type");
+    interpreter.types.unicode = elf_symbol_in(&object, "PyUnicode_Type");
+    interpreter.types.bytes = elf_symbol_in(&object, "PyBytes_Type");
+    *(void **)&interpreter.own_state = elf_symbol_in(&object, "PyGILState_GetThisThreadState");
+    void *current = elf_symbol_in(&object, "PyThreadState_GetUnchecked");
     if (current == NULL)
-        current = dlsym(handle, "_PyThreadState_UncheckedGet");
+        current = elf_symbol_in(&object, "_PyThreadState_UncheckedGet");
     *(void **)&interpreter.current_state = current;
     return true;
 }
@@ -119,11 +94,14 @@ static bool interpreter_is_complete(void)
            interpreter.current_state != NULL && interpreter.own_state != NULL;
 }
 
-/* Looks once for each set of loaded objects. Returns the phase afterwards. */
+/* Looks once for each set of loaded objects that callsite.c tells of, and now and then all the same: what is
+ * loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
 static int interpreter_search(void)
 {
     unsigned generation = atomic_load_explicit(&modules_generation, memory_order_acquire);
-    if (atomic_load_explicit(&searched_generation, memory_order_relaxed) == generation)
+    if (atomic_load_explicit(&searched_generation, memory_order_relaxed) == generation &&
+        atomic_fetch_add_explicit(&captures_without, 1, memory_order_relaxed) % SEARCH_EVERY !=
+            SEARCH_EVERY - 1)
         return INTERPRETER_ABSENT;
     int expected = INTERPRETER_ABSENT;
     if (!atomic_compare_exchange_strong(&phase, &expected, INTERPRETER_SEARCHING))
@@ -134,9 +112,6 @@ static int interpreter_search(void)
     int found = INTERPRETER_ABSENT;
     if (interpreter_find())
         found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
-    /* The text of a failed dlsym is on the heap: fetch and drop it here, where it is not recorded. */
-    (void)dlerror();
-    (void)dlerror();
     recorder_foreign_end(&saved);
     atomic_store_explicit(&searched_generation, generation, memory_order_relaxed);
     atomic_store_explicit(&phase, found, memory_order_release);

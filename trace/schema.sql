@@ -83,6 +83,7 @@ CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device
 -- Health of the recording: severity 'info', 'error' or 'data_loss'.
 CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)
     STRICT;
+CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- told again, a figure replaces the one before
 CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
 -- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete.
 CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,

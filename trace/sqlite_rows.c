@@ -18,7 +18,8 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns,"
                          " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted)"
                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_STAT] = "INSERT INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_STAT] =
+        "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
     [STATEMENT_ORIGIN] =
         "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",

@@ -20,7 +20,7 @@
 #define WINDOW_DEFAULT 1024U
 #define PAIRS_WARM_UP 2000U
 #define PAUSE_US 100000U /* for a recorder to deal with the start */
-#define STACKS 256U /* that `varied` goes through */
+#define STACKS 256U      /* that `varied` goes through */
 
 static char **window;
 static size_t window_size = WINDOW_DEFAULT;

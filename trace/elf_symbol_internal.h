@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * Symbols of loaded objects without dlsym (elf_symbol.c says why). Threads: any. Takes the loader's lock for
+ * a moment, never allocates.
+ */
+#ifndef VARVE_ELF_SYMBOL_INTERNAL_H
+#define VARVE_ELF_SYMBOL_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A loaded object; valid until it is unloaded. Owner of all pointers: the loader. */
+struct elf_object {
+    const char *path; /* "" for the program itself */
+    uintptr_t bias;
+    const void *symbols;
+    const char *strings;
+    const uint32_t *hash;
+};
+
+/// The first object, in load order, that defines `name`. False if there is none.
+bool elf_symbol_object(const char *name, struct elf_object *object_out);
+/// Address of a symbol that `object` defines, else NULL.
+void *elf_symbol_in(const struct elf_object *object, const char *name);
+
+#endif
