@@ -63,6 +63,13 @@ static bool same_place(const struct stack_frame *a, const struct stack_frame *b)
            same_text(a->module, b->module);
 }
 
+/* Recursion is one line, and so is a run of frames that have nothing to tell but their module. */
+static bool same_line(const struct stack_frame *a, const struct stack_frame *b)
+{
+    return same_place(a, b) ||
+           (a->function == NULL && b->function == NULL && same_text(a->module, b->module));
+}
+
 static size_t find_begin(const struct stack *stack, const struct callsite_row *row)
 {
     for (size_t i = 0; i < stack->count; i++) {
@@ -138,7 +145,8 @@ void stack_print_place(FILE *out, const char *indent, const struct stack_frame *
         snprintf(unknown, sizeof(unknown), "0x%" PRIx64, (uint64_t)frame->pc);
     }
     if (times > 1) {
-        snprintf(repeated, sizeof(repeated), "  %zu times", times);
+        snprintf(repeated, sizeof(repeated), frame->function != NULL ? "  %zu times" : "  and %zu more such",
+                 frame->function != NULL ? times : times - 1);
     }
     others = format_width(place) + format_width(module) + format_width(repeated);
     left = others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN;
@@ -161,11 +169,10 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
     for (size_t i = begin + 1; i < end; i++) {
         end = is_startup(stack->frames[i].function) ? i : end;
     }
-    /* recursion is one line */
     for (; at < end && shown < limit; shown++) {
         size_t first = at++;
 
-        while (at < end && same_place(&stack->frames[first], &stack->frames[at])) {
+        while (at < end && same_line(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
         stack_print_place(out, indent, &stack->frames[first], at - first);

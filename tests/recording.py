@@ -130,9 +130,16 @@ class Case(unittest.TestCase):
         # Not under /tmp if that is not writable for others: some tests run the program as nobody.
         self.folder = tempfile.mkdtemp(prefix="varve-test-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.addCleanup(self.remove_rings)
         self.path = os.path.join(self.folder, "trace.db")
         self.connection = None
         self.addCleanup(lambda: self.connection and self.connection.close())
+
+    def remove_rings(self):
+        """What lies in shared memory for recordings that this test left unfinished on purpose."""
+        for folder, links, _ in os.walk(self.folder):
+            if "ring" in links and os.path.islink(os.path.join(folder, "ring")):
+                shutil.rmtree(os.path.realpath(os.path.join(folder, "ring")), ignore_errors=True)
 
     # ---- running ----
 

@@ -50,7 +50,7 @@ static void take_native(void *context, const struct symbols_frame *frame)
                                   .module = finish->module_path,
                                   .line = frame->line,
                                   .is_inlined = frame->is_inlined};
-    uint32_t roles = finish->module_roles;
+    uint32_t roles = finish->module_roles | (frame->function == NULL ? SITES_ROLE_UNNAMED : 0U);
 
     if (frame->function && sites_name_is_allocation(frame->function))
         roles |= SITES_ROLE_ALLOCATION;

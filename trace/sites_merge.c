@@ -111,7 +111,8 @@ uint32_t sites_lines_symbol(const struct sites_lines *lines)
     /* Nothing but allocation functions: the outermost says most. */
     if (!chosen && lines->count)
         chosen = &lines->lines[lines->count - 1];
-    if (chosen && (chosen->roles & SITES_ROLE_INTERPRETER)) {
+    /* Where Python called into code that says nothing, the Python line does. */
+    if (chosen && (chosen->roles & (SITES_ROLE_INTERPRETER | SITES_ROLE_UNNAMED))) {
         for (size_t i = 0; i < lines->count; i++) {
             if (lines->lines[i].roles & SITES_ROLE_PYTHON)
                 return lines->lines[i].symbol;

@@ -174,6 +174,7 @@ enum sites_role {
     SITES_ROLE_INTERPRETER = 4, /* in the interpreter's own code */
     SITES_ROLE_RECORDER = 8,    /* in our own library */
     SITES_ROLE_PYTHON = 16,
+    SITES_ROLE_UNNAMED = 32, /* native code without a symbol */
 };
 
 /* What stands for one frame number: the inlined functions there and the one that they were inlined into. */

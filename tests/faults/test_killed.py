@@ -212,7 +212,6 @@ class Refusals(recording.Case):
         recording.finish_orphan(process)
         whole = self.path + ".d"
         rings = os.path.realpath(os.path.join(whole, "ring"))
-        self.addCleanup(shutil.rmtree, rings, ignore_errors=True)
         names = [("ring", name) for name in os.listdir(rings)] + [
             ("", name) for name in os.listdir(whole) if os.path.isfile(os.path.join(whole, name))]
         number = 0

@@ -10,14 +10,14 @@
  * again: what allocators do best varied   as window, and each pair is reached through DEPTH calls of its own,
  * of 256 different stacks
  *
- * The loop runs DEPTH calls (1 if it is not said) below main; WINDOW is 1024. Only the loop itself is timed:
+ * The loop runs DEPTH calls (1 if it is not said) below main; WINDOW is 4096. Only the loop itself is timed:
  * what a recorder does before and afterwards does not count. Prints one JSON object.
  */
 #include "workload.h"
 
 #include <sys/resource.h>
 
-#define WINDOW_DEFAULT 1024U
+#define WINDOW_DEFAULT 4096U
 #define PAIRS_WARM_UP 2000U
 #define PAUSE_US 100000U /* for a recorder to deal with the start */
 #define STACKS 256U      /* that `varied` goes through */
