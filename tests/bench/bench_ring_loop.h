@@ -15,6 +15,7 @@
 
 #include "trace/record.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,19 +36,20 @@ static inline uint64_t ring_loop_now(void)
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-/* Built anew for each event, as the hooks of a recorder do. */
-static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_emit emit, uint64_t *state,
+/* Built anew for each event, as the hooks of a recorder do: allocations and frees in turn, 64 blocks live. */
+static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_emit emit, uint64_t *position,
                                                                     uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++, (*position)++) {
         struct varve_record record = {0};
-        *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-        record.addr = UINT64_C(0x7f0000000000) + (*state >> 36) * 16;
-        record.size = *state >> 54;
+        bool is_free = (*position & 1) != 0;
+        uint64_t block = *position / 2 - (is_free ? 63 : 0);
+        record.addr = UINT64_C(0x7f0000000000) + block % 4096 * 1024;
+        record.size = is_free ? 0 : 16 + block * 40503 % 1009;
         record.requested = record.size;
         record.dev_seq_kind_flags =
-            varve_record_tag(0, (i & 1) != 0 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
-        record.cause = (i & 1) != 0 ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
+            varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
+        record.cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
         emit(&record);
     }
 }
@@ -64,7 +66,7 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
                                                                   uint64_t records)
 {
     static double ns[RING_LOOP_BURSTS_MAX]; /* no allocation while it is recorded */
-    uint64_t state = 1;
+    uint64_t position = 128;
     uint64_t warm_up = (RING_LOOP_WARM_UP + records - 1) / records;
     uint64_t total = count + warm_up;
     uint64_t next = ring_loop_now();
@@ -75,7 +77,7 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
         uint64_t begin;
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
         begin = ring_loop_now();
-        ring_loop_records(emit, &state, records);
+        ring_loop_records(emit, &position, records);
         if (burst >= warm_up) {
             ns[burst - warm_up] = (double)(ring_loop_now() - begin) / (double)records;
         }
@@ -92,13 +94,13 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
 
 static inline __attribute__((always_inline)) int ring_loop_flat(ring_loop_emit emit, uint64_t count)
 {
-    uint64_t state = 1;
+    uint64_t position = 128;
     uint64_t begin;
     uint64_t end;
 
-    ring_loop_records(emit, &state, RING_LOOP_WARM_UP);
+    ring_loop_records(emit, &position, RING_LOOP_WARM_UP);
     begin = ring_loop_now();
-    ring_loop_records(emit, &state, count);
+    ring_loop_records(emit, &position, count);
     end = ring_loop_now();
     printf("{\"records\": %llu, \"ns\": %.3f}\n", (unsigned long long)(count + RING_LOOP_WARM_UP),
            (double)(end - begin) / (double)count);

@@ -10,6 +10,7 @@ differ. heap_vs_valgrind calls it.
 
 import collections
 import glob
+import mmap
 import os
 import re
 import sqlite3
@@ -24,9 +25,12 @@ FLAG_FAILED = 1
 USE = re.compile(r"in use at exit: ([\d,]+) bytes in ([\d,]+) blocks")
 TOTAL = re.compile(r"total heap usage: ([\d,]+) allocs, ([\d,]+) frees, ([\d,]+) bytes allocated")
 COMMAND = re.compile(r"^==\d+== Command: (.*?)\n==\d+== Parent PID", re.S | re.M)
-# --trace-malloc=yes: realloc(NULL, n) goes on with a malloc on the same line, realloc(p, 0) with a free.
-TRACE = re.compile(r"\b(?:malloc\((\d+)\)|calloc\((\d+),(\d+)\)|memalign\(al \d+, size (\d+)\)"
-                   r"|_Zn[aw]\w+\((?:size )?(\d+)|realloc\(0x[0-9A-F]*[1-9A-F][0-9A-F]*,(\d+)\)(?!free))")
+# --trace-malloc=yes: realloc(NULL, n) goes on with a malloc on the same line, realloc(p, 0) with a free. What failed is
+# not counted, but for realloc (see FailedReallocs).
+TRACE = re.compile(r"\b(?:malloc\((\d+)\)(?! = 0x0\n)|calloc\((\d+),(\d+)\)(?! = 0x0\n)"
+                   r"|memalign\(al \d+, size (\d+)\)(?! = 0x0\n)|_Zn[aw]\w+\((?:size )?(\d+)"
+                   r"|realloc\(0x[0-9A-F]*[1-9A-F][0-9A-F]*,(\d+)\)(?!free))")
+SIZE_LIMIT = 1 << 64
 
 
 def subtract(one, other):
@@ -58,7 +62,13 @@ class Report:
         self.sizes = collections.Counter()
         for match in TRACE.finditer(text):
             numbers = [int(group) for group in match.groups() if group is not None]
-            self.sizes[numbers[0] * numbers[1] if len(numbers) == 2 else numbers[0]] += 1
+            size = numbers[0] * numbers[1] if len(numbers) == 2 else numbers[0]
+            self.sizes[size] += size < SIZE_LIMIT
+
+    def is_consistent(self):
+        """Of an image that is no fork: its trace adds up to its summary."""
+        size = sum(size * count for size, count in self.sizes.items())
+        return (sum(self.sizes.values()), size) == (self.figures.allocs, self.figures.bytes)
 
 
 def read_reports(prefix, normalize):
@@ -121,14 +131,28 @@ class Database:
             " AND e.kind IN (?, ?) AND e.addr <> 0 AND coalesce(e.flags, 0) & ? = 0 GROUP BY 1",
             image.id, KIND_ALLOC, KIND_REALLOC, FLAG_FAILED)))
 
+    def failed_reallocs(self, image):
+        return collections.Counter(dict(self.rows(
+            "SELECT e.size, count(*) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?"
+            " AND e.kind = ? AND e.flags & ? <> 0 GROUP BY 1", image.id, KIND_REALLOC, FLAG_FAILED)))
+
     def live_blocks(self, image, size):
         return self.rows("SELECT count(*) FROM leak WHERE process_id = ? AND domain = 'heap' AND size = ?",
                          image.id, size)[0][0]
 
     def mapped(self, image):
-        """(address, bytes) of each mmap of the program itself."""
-        return self.rows("SELECT e.addr, e.size FROM event e JOIN thread t ON t.id = e.thread_id"
-                         " WHERE t.process_id = ? AND e.kind = ? AND e.addr <> 0", image.id, KIND_MMAP)
+        """(address, bytes) of each mmap by the program itself that has no file behind it."""
+        return self.rows("SELECT e.addr, e.size FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?"
+                         " AND e.kind = ? AND e.addr <> 0 AND (e.arg >> 32) & ? <> 0",
+                         image.id, KIND_MMAP, mmap.MAP_ANONYMOUS)
+
+    def allocated_by(self, size, functions, file):
+        """How many blocks of a size were allocated while one of these Python functions of a file ran."""
+        marks = ", ".join("?" * len(functions))
+        return self.rows("SELECT count(*) FROM event e WHERE e.kind = ? AND e.size = ? AND EXISTS (SELECT 1 FROM frame f"
+                         " WHERE f.callsite_id = e.callsite_id AND f.is_python AND f.file = ? AND f.depth = (SELECT"
+                         " min(g.depth) FROM frame g WHERE g.callsite_id = e.callsite_id AND g.is_python)"
+                         f" AND f.function IN ({marks}))", KIND_ALLOC, size, file, *functions)[0][0]
 
     def first_seq(self, image):
         return self.rows("SELECT min(e.seq) FROM event e JOIN thread t ON t.id = e.thread_id WHERE t.process_id = ?",

@@ -5,9 +5,10 @@ import os
 import re
 import shutil
 
-from heap_vs_valgrind_rules import CollectorTables, ThreadVectors
+from heap_vs_valgrind_rules import CollectorTables, FailedReallocs, ThreadIdentities, ThreadVectors
 
 PATH = "/usr/bin:/bin"
+FILE_TIME_S = 1000000000
 
 
 class Program:
@@ -51,7 +52,7 @@ SQL_QUERY = """SELECT size, count(*), min(name), group_concat(id) FROM item GROU
 SELECT a.name, b.id FROM item a JOIN item b ON b.name = a.name WHERE a.id % 100 = 0 ORDER BY 1;
 SELECT json_group_array(name) FROM (SELECT name FROM item ORDER BY name LIMIT 50);
 """
-# With check_circular json makes an int of each address, and valgrind's small addresses make smaller ints.
+# With check_circular json makes an int of each container's address, and valgrind's low addresses make smaller ints.
 PYTHON = """import json, re, sys, collections
 words = open("words.txt").read().split()
 counts = collections.Counter(words)
@@ -109,15 +110,52 @@ endforeach()
 list(LENGTH l n)
 message(STATUS ${n})
 """
-C_SOURCE = """#include <stdio.h>
+# Every function of the family but pvalloc, which valgrind 3.19 does not have; each block has another size.
+C_SOURCE = """#define _GNU_SOURCE
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-static int compare(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-int main(int argc, char **argv)
+static void *volatile kept[32];
+int main(void)
 {
-    qsort(argv + 1, argc - 1, sizeof *argv, compare);
-    for (int i = 1; i < argc; i++)
-        printf("%s %f\\n", argv[i], strtod(argv[i], NULL));
+    int n = 0;
+    void *volatile none = NULL;
+    volatile size_t huge = PTRDIFF_MAX;
+    kept[n++] = malloc(101);
+    kept[n++] = malloc(0);
+    kept[n++] = calloc(3, 35);
+    kept[n++] = realloc(none, 106);
+    kept[0] = realloc(kept[0], 100007);
+    kept[0] = realloc(kept[0], 11);
+    free(kept[1]);
+    kept[1] = realloc(malloc(12), 0);
+    kept[n++] = reallocarray(none, 7, 16);
+    kept[4] = reallocarray(kept[4], 9, 1600);
+    if (posix_memalign((void **)&kept[n], 4096, 113) == 0)
+        n++;
+    kept[n++] = aligned_alloc(64, 192);
+    kept[n++] = memalign(1 << 16, 115);
+    kept[n++] = valloc(116);
+    kept[n++] = strdup("seventeen characters");
+    kept[n++] = strndup("seventeen characters", 9);
+    kept[n++] = malloc(huge);
+    kept[n++] = calloc(huge, 3);
+    kept[n++] = reallocarray(none, huge, 3);
+    void *old = realloc(kept[3], huge);
+    free(kept[5]);
+    free(kept[6]);
+    char *line = NULL;
+    size_t size = 0;
+    FILE *file = fopen("prog.c", "r");
+    while (file && getline(&line, &size, file) > 0)
+        n += line[0] == '#';
+    free(line);
+    fclose(file);
+    char *text = NULL;
+    if (asprintf(&text, "%s %d %d", (char *)kept[9], n, old == NULL) > 0)
+        puts(text);
     return 0;
 }
 """
@@ -154,13 +192,14 @@ LIST = [
                          "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_COUNT": "1",
                          "GIT_CONFIG_KEY_0": "pack.threads", "GIT_CONFIG_VALUE_0": "1"},
             normalize=temporary_names, files=[TEXT]),
-    Program("gcc", [["gcc", "-O1", "-o", "prog", "prog.c"]], needs=["as", "ld"], normalize=temporary_names,
-            files=[("prog.c", lambda: C_SOURCE)], rules={"cc1": [CollectorTables()]}),
+    Program("gcc", [["gcc", "-O1", "-fno-builtin", "-w", "-o", "prog", "prog.c"], ["./prog"]], needs=["as", "ld"], normalize=temporary_names,
+            files=[("prog.c", lambda: C_SOURCE)], rules={"cc1": [CollectorTables()], "prog": [FailedReallocs()]}),
     Program("python3", [[PYTHON3, "-S", "prog.py"]], environment={"PYTHONHASHSEED": "0"},
             files=[TEXT, ("prog.py", lambda: PYTHON)]),
     Program("python3", [[PYTHON3, "-S", "prog.py"]], label="PYTHONMALLOC=malloc",
             environment={"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
-            files=[MORE, ("prog.py", lambda: PYTHON.replace("words.txt", "more.txt"))]),
+            files=[MORE, ("prog.py", lambda: PYTHON.replace("words.txt", "more.txt"))],
+            rules={"python3": [ThreadIdentities()]}),
     Program("python3", [[PYTHON3, "-S", "prog.py"]], label="three threads", environment={"PYTHONHASHSEED": "0"},
             files=[TEXT, ("prog.py", lambda: PYTHON_THREADS)], rules={"python3": [ThreadVectors(3)]}),
     Program("perl", [["perl", "prog.pl"]], label="fork", files=[TEXT, ("prog.pl", lambda: PERL)],
@@ -183,6 +222,9 @@ CONTROL = Program("bash", [["bash", "-c", "exit 0"]], label="control")
 
 
 def write_files(program, folder):
+    """Old files: git looks again into those that are as new as its index."""
     for name, content in program.files:
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
+        path = os.path.join(folder, name)
+        with open(path, "w", encoding="utf-8") as stream:
             stream.write(content())
+        os.utime(path, (FILE_TIME_S, FILE_TIME_S))

@@ -95,7 +95,7 @@ class CollectorKilled(recording.Case):
 
     def test_recover_killed(self):
         """recover itself may be killed and started again."""
-        process = self.start(recording.program("churn"), "--seconds", "1.2", "--ops", "200000")
+        process = self.start(recording.program("churn"), "--seconds", "1.0", "--pace", "1")
         time.sleep(0.2)
         self.kill_collector(process)
         said = json.loads(recording.finish_orphan(process))
