@@ -36,9 +36,7 @@ __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
 
 static __thread bool thread_has_ended;
-/* The ring number of a thread whose ring could not be made: it is tried again, now and then, under that
- * number. */
-static __thread uint32_t failed_index;
+/* A ring that could not be made is tried again now and then; each try costs a number that stays unused. */
 static __thread uint32_t failed_process;
 static __thread uint32_t events_to_retry;
 static uint64_t nobodys_emitted;
@@ -191,16 +189,12 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
     struct recorder_signals saved;
     struct recorder_thread *thread;
-    uint32_t index = failed_index;
 
-    if (failed_process != process->id || index == 0) {
-        index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
-    } else if (events_to_retry-- > 0) {
+    if (failed_process == process->id && events_to_retry-- > 0) {
         return NULL;
     }
-    thread = thread_create(process, index);
-    failed_index = thread == NULL ? index : 0;
-    failed_process = process->id;
+    thread = thread_create(process, __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL));
+    failed_process = thread == NULL ? process->id : 0;
     events_to_retry = ATTACH_RETRY_EVENTS;
     if (thread != NULL) {
         varve_producer_current = &thread->producer;

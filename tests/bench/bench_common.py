@@ -67,8 +67,8 @@ def skip(bench, reason):
 
 def run(arguments, **options):
     """Standard output of a command that must succeed."""
-    result = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            timeout=TIMEOUT_S, check=False, **options)
+    result = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, timeout=TIMEOUT_S, check=False, **options)
     if result.returncode != 0:
         raise Broken(f"{' '.join(arguments)}: status {result.returncode}\n{result.stderr[-2000:]}")
     return result.stdout
@@ -94,8 +94,8 @@ def query(database, sql):
 def conservation(database, events):
     """Nothing may be missing: what was emitted is at least `events`, and is stored or counted as lost. Also tells how
     far rings were too small: rings beyond the first of a thread, and records that went to spill files."""
-    row = query(database, "SELECT sum(emitted) AS emitted, sum(stored) AS stored, sum(spilled) AS spilled, sum(lost) AS lost, "
-                          "count(*) AS rings FROM thread")[0]
+    row = query(database, "SELECT sum(emitted) AS emitted, sum(stored) AS stored, sum(spilled) AS spilled, "
+                          "sum(lost) AS lost, count(*) AS rings FROM thread")[0]
     if row["emitted"] < events or row["emitted"] != row["stored"] + row["lost"]:
         raise Broken(f"{events} events were emitted, but the database says {row}")
     return {"rings": row["rings"], "stored": row["stored"], "spilled_share": row["spilled"] / row["emitted"],

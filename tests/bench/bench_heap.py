@@ -4,8 +4,8 @@
 
 The program times its own loop, so neither start-up nor what a recorder does at the end counts; what a recorder does
 beside the loop, in other processes, counts as far as it slows the loop down. Runs alternate. The line that the targets
-are about is `window`: random sizes and lifetimes among 4,096 live blocks; `same` is malloc(64) and free of it, where a pair
-costs least. Each loop is much faster than any consumer, so most of its records spill: `spilled_share`.
+are about is `window`: random sizes and lifetimes among 4,096 live blocks; `same` is malloc(64) and free of it, where a
+pair costs least. Each loop is much faster than any consumer, so most of its records spill: `spilled_share`.
 """
 
 import glob
@@ -54,8 +54,8 @@ def recorded(folder, arguments, options):
 
 
 def heaptrack(folder, arguments):
-    """heaptrack prints remarks of its own, so the program's line is looked for. Its interpreter of version 1.4 ends with
-    std::bad_alloc on the `varied` loop, so there its raw mode is used, which leaves the interpreter out."""
+    """heaptrack prints remarks of its own, so the program's line is looked for. Its interpreter of version 1.4 ends
+    with std::bad_alloc on the `varied` loop, so there its raw mode is used, which leaves the interpreter out."""
     raw = ["--raw"] if arguments[0] == "varied" else []
     out = bench.run(["heaptrack", *raw, "--output", os.path.join(folder, "heaptrack"), *loop(arguments)])
     for name in glob.glob(os.path.join(folder, "heaptrack*")):
@@ -72,7 +72,7 @@ def wall(runs):
 
 def cpu(runs):
     """CPU time of the program's thread, which does not hold what it waited for a CPU."""
-    return [run["user_ns"] + run["system_ns"] for run in runs]
+    return [run["cpu_ns"] for run in runs]
 
 
 def median_ratio(over, under):

@@ -45,11 +45,12 @@ def measure_workload(folder, threads):
             for field in ("Rss", "Pss", "Pss_Anon", "Pss_Shmem"):
                 added.setdefault((phase, field), []).append(figures[field] - plain[phase][field])
     rings = threads if threads == 1 else threads + 1  # the main thread allocates too, if little
+    name = "1 thread" if threads == 1 else f"{threads} threads"
     for phase, live in (("working", rings), ("ended", 1)):
         values = {field: round(statistics.median(added[phase, field]) / MIB, 3)
                   for field in ("Rss", "Pss", "Pss_Anon", "Pss_Shmem")}
-        bench.figure("memory", f"added to a program of {threads} thread{'s' if threads > 1 else ''}, {phase}", values["Rss"],
-                     "MiB", PROCESS_MIB + RING_MIB * live, pss=values["Pss"], pss_anon=values["Pss_Anon"],
+        bench.figure("memory", f"added to a program of {name}, {phase}",
+                     values["Rss"], "MiB", PROCESS_MIB + RING_MIB * live, pss=values["Pss"], pss_anon=values["Pss_Anon"],
                      pss_shmem=values["Pss_Shmem"])
 
 

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One record into a ring while the collector runs, beside an LTTng-UST tracepoint with the same payload.
 
-Two programs emit equal records in bursts, one each 10 ms, and time each burst: 10,000 records (1 M/s), 2,500, and the
-same without pauses, where no collector keeps up and the ring overflows (`rings` and `spilled_share` tell how far). The runs of the two programs alternate. LTTng gets a session of its own with the largest usual channel (16 sub-buffers of 4 MiB per CPU); a session
-daemon that runs already is used and left alone, otherwise one is started and ended.
+Two programs emit equal records in bursts, one each 10 ms, and time each: 10,000 records (1 M/s), 2,500, and the
+same without pauses, where no collector keeps up and the ring overflows (`spilled_share` tells how far). The runs of the
+two programs alternate. LTTng gets a session of its own with the largest usual channel (16 sub-buffers of 4 MiB per CPU);
+a session daemon that runs already is used and left alone, otherwise one is started and ended.
 """
 
 import os
@@ -34,8 +35,9 @@ class Lttng:
         self.daemon = None
         self.count = 0
         if not self.answers():
-            self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment, stdin=subprocess.DEVNULL,
-                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.DEVNULL, start_new_session=True)
             for _ in range(100):
                 if self.answers():
                     return
@@ -127,11 +129,12 @@ def measure_load(folder, lttng, name, arguments, target_ns, target_ratio, rounds
         if lttng:
             theirs.append(lttng.run([bench.program("bench_ring_lttng", "bench"), *arguments]))
     tails = {key: round(statistics.median(column(ours, key)), 3) for key in ("ns_p90", "ns_p99") if key in ours[0]}
-    bench.figure("ring", f"record, collector running, {name}", statistics.median(column(ours, "ns")), "ns", target_ns, **tails,
-                 ns_least=min(column(ours, "ns")), **bench.overflow_figures(ours), lost=sum(column(ours, "lost")))
+    bench.figure("ring", f"record, collector running, {name}", statistics.median(column(ours, "ns")), "ns", target_ns,
+                 **tails, ns_least=min(column(ours, "ns")), **bench.overflow_figures(ours), lost=sum(column(ours, "lost")))
     if theirs:
         bench.compare("ring", f"record beside a tracepoint, {name}", column(ours, "ns"), column(theirs, "ns"), "ns",
-                      "LTTng-UST tracepoint, 4M x 16", target_ratio, peer_discarded=sum(column(theirs, "discarded")))
+                      "LTTng-UST tracepoint, 4M x 16", target_ratio,
+                      peer_discarded=sum(column(theirs, "discarded")))
 
 
 def measure(folder):

@@ -15,6 +15,7 @@
 
 #include "trace/record.h"
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,10 +86,9 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
         late += ring_loop_now() > next;
     }
     qsort(ns, count, sizeof ns[0], ring_loop_compare);
-    printf("{\"records\": %llu, \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p90\": %.3f, \"ns_p99\": %.3f, "
-           "\"late\": %llu}\n",
-           (unsigned long long)(total * records), ns[count / 2], ns[0], ns[count * 9 / 10],
-           ns[count * 99 / 100], (unsigned long long)late);
+    printf("{\"records\": %" PRIu64 ", \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p90\": %.3f, \"ns_p99\": %.3f, "
+           "\"late\": %" PRIu64 "}\n",
+           total * records, ns[count / 2], ns[0], ns[count * 9 / 10], ns[count * 99 / 100], late);
     return EXIT_SUCCESS;
 }
 
@@ -102,7 +102,7 @@ static inline __attribute__((always_inline)) int ring_loop_flat(ring_loop_emit e
     begin = ring_loop_now();
     ring_loop_records(emit, &position, count);
     end = ring_loop_now();
-    printf("{\"records\": %llu, \"ns\": %.3f}\n", (unsigned long long)(count + RING_LOOP_WARM_UP),
+    printf("{\"records\": %" PRIu64 ", \"ns\": %.3f}\n", count + RING_LOOP_WARM_UP,
            (double)(end - begin) / (double)count);
     return EXIT_SUCCESS;
 }

@@ -7,6 +7,7 @@
  */
 #include "recorder_support.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 
