@@ -15,6 +15,7 @@
 #include "trace/collector_internal.h"
 
 #define HOLD_BACK_NS 20000
+#define PENDING_MAX UINT64_C(262144) /* events that wait for a commit, about 100 bytes each */
 
 static void sift_down(struct collector *collector, size_t at)
 {
@@ -142,7 +143,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
             collector->heap[0] = collector->heap[--collector->heap_count];
             break;
         }
-    } while (reader->key <= until);
+    } while (reader->key <= until && store_pending(collector->store) < PENDING_MAX);
     return VARVE_OK;
 }
 

@@ -239,16 +239,7 @@ static inline void reading_close(struct reading *of)
     free(of->bytes);
 }
 
-/* ---- making stacks: loops around captures count in a volatile, so that a call in them stays one call ----
- */
-
-/* The compiler can't unroll a loop of so many rounds: the call in it stays one call, with one return address.
- */
-static inline unsigned opaque(unsigned rounds)
-{
-    __asm__ volatile("" : "+r"(rounds));
-    return rounds;
-}
+/* ---- making stacks: loops around captures count in a volatile, so that a call in them stays one call ---- */
 
 struct capture {
     uint32_t site;
@@ -275,18 +266,26 @@ static void capture_by_path(struct capture *capture, uint32_t path, unsigned dep
 /* Calls through this one are neither inlined nor specialized: the stack is what the source says. */
 static void (*const volatile capture_deeper)(struct capture *, uint32_t, unsigned) = capture_by_path;
 
-/* Bit i of `path` chooses one of two calls at depth i. */
+/*
+ * Code that is equal to no other. Compilers hoist the equal beginnings of two branches and join their equal
+ * ends, so a call in each stays a call of its own, with its return address, only between two of these.
+ */
+#define UNLIKE_OTHERS(number) __asm__ volatile("" : : "i"(number) : "memory")
+
+/* Bit i of `path` chooses one of two calls, with two return addresses, at depth i. */
 static NOINLINE void capture_by_path(struct capture *capture, uint32_t path, unsigned depth)
 {
     if (depth == 0) {
         capture_here(capture);
+        KEEP_FRAME();
     } else if ((path & 1U) != 0) {
+        UNLIKE_OTHERS(1);
         capture_deeper(capture, path >> 1, depth - 1);
-        KEEP_FRAME();
+        UNLIKE_OTHERS(2);
     } else {
-        __asm__ volatile("nop" ::: "memory"); /* not the same code as above: two return addresses */
+        UNLIKE_OTHERS(3);
         capture_deeper(capture, path >> 1, depth - 1);
-        KEEP_FRAME();
+        UNLIKE_OTHERS(4);
     }
 }
 

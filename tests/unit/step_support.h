@@ -62,11 +62,22 @@ static inline void step_handle(int number, void (*handler)(int))
     CHECK(sigaction(number, &action, NULL) == 0, "sigaction");
 }
 
+/* True in a handler for `number`: sent now, it would come again and again before the next instruction. Where the
+ * recorder blocks all signals it may be sent: it comes when that ends. */
+static inline bool step_is_in_handler(pid_t child, int number)
+{
+    uint64_t blocked = 0;
+
+    ptrace(PTRACE_GETSIGMASK, child, (void *)sizeof(blocked), &blocked);
+    return (blocked >> (number - 1) & 1) != 0 && (blocked >> (SIGTERM - 1) & 1) == 0;
+}
+
 /* How the stepped child goes on after a stop for `number`. */
 static inline void step_resume(struct stepping *stepping, pid_t child, int number)
 {
     int send = number == SIGTRAP ? stepping->choose(stepping->context, stepping->steps) : 0;
 
+    send = send != 0 && send != SIGKILL && step_is_in_handler(child, send) ? 0 : send;
     stepping->steps += number == SIGTRAP ? 1 : 0;
     stepping->sent += send != 0 ? 1 : 0;
     if (send == SIGKILL) {
