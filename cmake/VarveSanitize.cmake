@@ -9,7 +9,7 @@
 set(_varve_sanitize_none "")
 set(_varve_sanitize_asan -fsanitize=address,undefined -fno-sanitize-recover=all)
 # -Wno-tsan: the sanitizer does not see fences; where one matters the code that needs it says how it is checked.
-set(_varve_sanitize_tsan -fsanitize=thread -Wno-tsan)
+set(_varve_sanitize_tsan -fsanitize=thread $<$<C_COMPILER_ID:GNU>:-Wno-tsan>)
 set(_varve_sanitize_fuzz -fsanitize=fuzzer-no-link,address)
 
 # What a sanitized test finds in its environment; leaks count as failures, the first report ends the program.

@@ -77,12 +77,12 @@ static bool write_block(const struct recorder_thread *thread)
                     ring->ring_index);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd >= 0) {
-        done = write_all(fd, (const char *)thread->packed, sizeof(block) + block.bytes,
+        done = write_all(fd, (const char *)thread->packed, record_block_stride(&block),
                          (off_t)ring->spill_bytes);
         close(fd);
     }
     if (done) {
-        ring->spill_bytes += sizeof(block) + block.bytes;
+        ring->spill_bytes += record_block_stride(&block);
     }
     return done;
 }
@@ -130,11 +130,7 @@ static bool find_room(struct recorder_thread *thread, bool may_spill)
     if (!thread->is_spilling && recorder_ring_space(thread) > 0) {
         return true;
     }
-    if (!may_spill || !spill_has_room(thread)) {
-        return false;
-    }
-    recorder_produce_to_spill(thread);
-    return true;
+    return may_spill && spill_has_room(thread) && recorder_produce_to_spill(thread);
 }
 
 static bool put_once(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)

@@ -71,9 +71,11 @@ size_t record_pack(const struct varve_record *records, size_t count, uint8_t *pa
         at = put_word(at + sizeof(lengths), &lengths, 0, fold(now[0] - ticks));
         at = put_word(at, &lengths, 1, fold(now[1] - addr));
         at = put_word(at, &lengths, 2, now[2]);
-        at = put_word(at, &lengths, 3, now[3]);
-        at = put_word(at, &lengths, 4, now[4]);
-        at = put_word(at, &lengths, 5, now[5]);
+        if ((now[3] | now[4] | now[5]) != 0) { /* hardly ever, for heap events */
+            at = put_word(at, &lengths, 3, now[3]);
+            at = put_word(at, &lengths, 4, now[4]);
+            at = put_word(at, &lengths, 5, now[5]);
+        }
         at = put_word(at, &lengths, 6, now[6] ^ kind);
         at = put_word(at, &lengths, 7, rotate(now[7] ^ last));
         memcpy(start, &lengths, sizeof(lengths));

@@ -74,7 +74,7 @@ void recorder_process_executing(const char *path);
 
 /* ---- recorder_ring.c: making and retiring rings; overflow.c: full rings ---- */
 
-#define OVERFLOW_PACKED_BYTES (sizeof(struct record_block) + RING_STAGING_RECORDS * RECORD_PACKED_MAX + 8U)
+#define OVERFLOW_PACKED_BYTES (RECORD_BLOCK_ALIGNMENT + RING_STAGING_RECORDS * RECORD_PACKED_MAX)
 
 /* One page per thread: the producer end first (varve_producer_current points to it), then what is cold. */
 struct recorder_thread {
@@ -91,6 +91,7 @@ struct recorder_thread {
     uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
     uint8_t *packed; /* OVERFLOW_PACKED_BYTES, made by the first spill */
     bool is_spilling;
+    bool has_staging;   /* the staging slots have memory */
     bool is_ring_short; /* no memory for more of the ring */
 };
 
@@ -104,9 +105,10 @@ bool recorder_ring_grow(struct recorder_thread *thread);
 void overflow_put(struct recorder_thread *thread, const struct varve_record *record);
 /// Commit a record where the thread produces to; there is space.
 void recorder_commit(struct recorder_thread *thread, const struct varve_record *record);
-/// Where the fast path puts what follows: the slots of the ring, or the staging slots of the spill.
+/// Where the fast path puts what follows: the slots of the ring, or the staging slots of the spill. These get
+/// memory by the first spill; false: there is none.
 void recorder_produce_to_ring(struct recorder_thread *thread);
-void recorder_produce_to_spill(struct recorder_thread *thread);
+bool recorder_produce_to_spill(struct recorder_thread *thread);
 /// Slots the producer may fill before it has to look again; 0 = full.
 uint64_t recorder_ring_space(struct recorder_thread *thread);
 

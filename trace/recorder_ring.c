@@ -42,7 +42,6 @@ static struct ring_header *ring_make(struct recorder_thread *thread, const struc
     char path[PATH_BYTES];
     uint32_t capacity = recorder_session()->ring_capacity;
     uint64_t bytes = ring_file_bytes(capacity);
-    long front = (long)(RING_HEADER_BYTES + RING_STAGING_RECORDS * sizeof(struct varve_record));
     struct ring_header *ring = NULL;
     int fd;
 
@@ -51,7 +50,7 @@ static struct ring_header *ring_make(struct recorder_thread *thread, const struc
     if (fd < 0) {
         return NULL;
     }
-    if (syscall(SYS_fallocate, fd, 0, 0L, front) == 0 && ftruncate(fd, (off_t)bytes) == 0) {
+    if (syscall(SYS_fallocate, fd, 0, 0L, (long)RING_HEADER_BYTES) == 0 && ftruncate(fd, (off_t)bytes) == 0) {
         ring = recorder_map_file(fd, bytes, true);
     }
     close(fd);
@@ -94,19 +93,6 @@ void recorder_produce_to_ring(struct recorder_thread *thread)
     thread->is_spilling = false;
 }
 
-void recorder_produce_to_spill(struct recorder_thread *thread)
-{
-    struct varve_producer *producer = &thread->producer;
-    struct ring_header *ring = thread->ring;
-
-    producer->records = ring_staging(ring);
-    producer->mask = RING_STAGING_RECORDS - 1;
-    producer->published = &ring->spill_head;
-    producer->head = ring->spill_head;
-    producer->limit = ring->spill_flushed + RING_STAGING_RECORDS;
-    thread->is_spilling = true;
-}
-
 void recorder_ring_retire(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
@@ -144,6 +130,38 @@ static bool populate(struct recorder_thread *thread, const struct recorder_proce
     }
 #endif
     return done;
+}
+
+static bool make_staging(struct recorder_thread *thread)
+{
+    const struct recorder_process *process = recorder_process_current();
+    struct recorder_signals saved;
+
+    if (process == NULL) {
+        return false;
+    }
+    recorder_signals_block(&saved);
+    thread->has_staging =
+        populate(thread, process, RING_HEADER_BYTES, RING_STAGING_RECORDS * sizeof(struct varve_record));
+    recorder_signals_restore(&saved);
+    return thread->has_staging;
+}
+
+bool recorder_produce_to_spill(struct recorder_thread *thread)
+{
+    struct varve_producer *producer = &thread->producer;
+    struct ring_header *ring = thread->ring;
+
+    if (!thread->has_staging && !make_staging(thread)) {
+        return false;
+    }
+    producer->records = ring_staging(ring);
+    producer->mask = RING_STAGING_RECORDS - 1;
+    producer->published = &ring->spill_head;
+    producer->head = ring->spill_head;
+    producer->limit = ring->spill_flushed + RING_STAGING_RECORDS;
+    thread->is_spilling = true;
+    return true;
 }
 
 bool recorder_ring_grow(struct recorder_thread *thread)

@@ -36,7 +36,7 @@
 
 #define RING_MAGIC UINT64_C(0x676e697245565256) /* "VRVEring" */
 #define RING_HEADER_BYTES 32768U
-#define RING_STAGING_RECORDS 2048U /* 128 KiB: one write(2) per so many spilled records */
+#define RING_STAGING_RECORDS 4096U /* 256 KiB: one write(2) per so many spilled records */
 #define RING_NESTED_SLOTS 448U     /* events of signal handlers that interrupt one and the same append */
 #define RING_CAPACITY_MIN 64U      /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
@@ -98,11 +98,20 @@ static inline struct varve_record *ring_records(struct ring_header *ring)
 
 /* ---- record_pack.c: spilled records, a fifth of their size ---- */
 
-/* A spill file is a sequence of such blocks, each of RING_STAGING_RECORDS records. */
+/* A spill file is a sequence of such blocks, each of RING_STAGING_RECORDS records. Blocks begin at whole
+ * pages: appending to a page that is partly written costs more than twice a fresh one. */
 struct record_block {
     uint32_t records;
-    uint32_t bytes; /* that follow */
+    uint32_t bytes; /* that follow; then padding */
 };
+
+#define RECORD_BLOCK_ALIGNMENT 4096U
+
+static inline uint64_t record_block_stride(const struct record_block *block)
+{
+    return (sizeof(*block) + block->bytes + RECORD_BLOCK_ALIGNMENT - 1) &
+           ~(uint64_t)(RECORD_BLOCK_ALIGNMENT - 1);
+}
 
 #define RECORD_PACKED_MAX 72U /* bytes of one record at worst; the packer may write 8 more */
 

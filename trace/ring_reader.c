@@ -169,7 +169,7 @@ static bool read_block(struct ring_reader *reader, uint64_t from)
             break;
         }
         reader->spill_position += block.records;
-        reader->spill_offset += sizeof(block) + block.bytes;
+        reader->spill_offset += record_block_stride(&block);
     }
     if (pread(reader->spill_fd, reader->packed, block.bytes, (off_t)(reader->spill_offset + sizeof(block))) !=
             (ssize_t)block.bytes ||

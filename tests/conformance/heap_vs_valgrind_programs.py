@@ -84,7 +84,7 @@ print(results)
 """
 PERL = """use strict; use warnings;
 my (%count, @lines);
-open(my $in, '<', 'words.txt') or die; 
+open(my $in, '<', 'words.txt') or die;
 while (my $line = <$in>) { push @lines, $line; $count{lc $_}++ for split ' ', $line; }
 my @top = (sort { $count{$b} <=> $count{$a} || $a cmp $b } keys %count)[0 .. 9];
 print "$_ $count{$_}\\n" for @top;

@@ -239,7 +239,7 @@ static inline void reading_close(struct reading *of)
     free(of->bytes);
 }
 
-/* ---- making stacks: loops around captures count in a volatile, so that a call in them stays one call ---- */
+/* ---- making stacks: loops around captures count in a volatile, so a call in them stays one call ---- */
 
 struct capture {
     uint32_t site;

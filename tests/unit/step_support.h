@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * A scenario under ptrace: the test steps the recording child instruction by instruction between two marks and
- * lets a signal come exactly where it wants, also SIGKILL. What a timer would hit once in a million times is
- * hit in every run.
+ * A scenario under ptrace: the test steps the recording child instruction by instruction between two marks
+ * and lets a signal come exactly where it wants, also SIGKILL. What a timer would hit once in a million times
+ * is hit in every run.
  */
 #ifndef VARVE_TESTS_STEP_SUPPORT_H
 #define VARVE_TESTS_STEP_SUPPORT_H
 
 #include "recorder_support.h"
 
-#include <errno.h>
+#include <sched.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 
@@ -20,7 +20,8 @@ typedef int (*step_choice)(void *context, uint64_t step);
 struct stepping {
     step_choice choose;
     void *context;
-    bool step_handlers; /* else a handler runs at full speed until it calls step_handler_done */
+    bool step_handlers;  /* else a handler runs at full speed until it calls step_handler_done */
+    bool was_in_handler; /* at the last stop */
     uint64_t steps, sent;
 };
 
@@ -62,8 +63,8 @@ static inline void step_handle(int number, void (*handler)(int))
     CHECK(sigaction(number, &action, NULL) == 0, "sigaction");
 }
 
-/* True in a handler for `number`: sent now, it would come again and again before the next instruction. Where the
- * recorder blocks all signals it may be sent: it comes when that ends. */
+/* True in a handler for `number`: sent now, it would come again and again before the next instruction. Where
+ * the recorder blocks all signals it may be sent: it comes when that ends. */
 static inline bool step_is_in_handler(pid_t child, int number)
 {
     uint64_t blocked = 0;
@@ -77,7 +78,14 @@ static inline void step_resume(struct stepping *stepping, pid_t child, int numbe
 {
     int send = number == SIGTRAP ? stepping->choose(stepping->context, stepping->steps) : 0;
 
-    send = send != 0 && send != SIGKILL && step_is_in_handler(child, send) ? 0 : send;
+    if (send != 0 && send != SIGKILL) {
+        bool is_in_handler = step_is_in_handler(child, send);
+
+        send = is_in_handler || stepping->was_in_handler
+                   ? 0
+                   : send; /* first the instruction that was interrupted */
+        stepping->was_in_handler = is_in_handler;
+    }
     stepping->steps += number == SIGTRAP ? 1 : 0;
     stepping->sent += send != 0 ? 1 : 0;
     if (send == SIGKILL) {
@@ -85,7 +93,8 @@ static inline void step_resume(struct stepping *stepping, pid_t child, int numbe
     } else if (number != SIGTRAP && number != SIGURG && number != SIGSTOP) {
         ptrace(PTRACE_CONT, child, NULL, (long)number); /* a crash, or the alarm */
     } else {
-        ptrace(send != 0 && !stepping->step_handlers ? PTRACE_CONT : PTRACE_SINGLESTEP, child, NULL, (long)send);
+        ptrace(send != 0 && !stepping->step_handlers ? PTRACE_CONT : PTRACE_SINGLESTEP, child, NULL,
+               (long)send);
     }
 }
 
@@ -110,11 +119,17 @@ static inline int step_child(struct stepping *stepping, pid_t child)
 }
 
 /* Run a scenario, stepping what lies between its marks. Returns the wait status; skips without ptrace. */
-static inline int step_scenario(struct session *session, scenario run, void *context, struct stepping *stepping)
+static inline int step_scenario(struct session *session, scenario run, void *context,
+                                struct stepping *stepping)
 {
+    cpu_set_t all, here;
     int wait_status;
     pid_t child;
 
+    sched_getaffinity(0, sizeof(all), &all); /* on one CPU a step takes a fraction of the time */
+    CPU_ZERO(&here);
+    CPU_SET((size_t)sched_getcpu(), &here);
+    sched_setaffinity(0, sizeof(here), &here);
     verdict_open();
     stepping->steps = stepping->sent = 0;
     fflush(NULL);
@@ -130,6 +145,7 @@ static inline int step_scenario(struct session *session, scenario run, void *con
         exit(0);
     }
     wait_status = step_child(stepping, child);
+    sched_setaffinity(0, sizeof(all), &all);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 77) {
         session_end(session);
         print_message("ptrace is not allowed here\n");
