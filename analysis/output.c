@@ -101,7 +101,7 @@ static void print_cell(const struct table *table, FILE *out, size_t column, cons
 
 void table_print(struct table *table, FILE *out, bool with_titles)
 {
-    assert(table->cell_count % table->column_count == 0);
+    assert(table->column_count > 0 && table->cell_count % table->column_count == 0);
     if (with_titles) {
         fputs(table->indent, out);
         for (size_t i = 0; i < table->column_count; i++) {

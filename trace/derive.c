@@ -353,7 +353,7 @@ static int heap_realloc(struct derive_step *step, struct varve_message *message)
 
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
 {
-    struct derive_step step;
+    struct derive_step step = {0};
     int code;
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:

@@ -13,9 +13,7 @@
 #include <string.h>
 
 /* malloc.h would declare these with attributes that differ between C libraries. */
-void *reallocarray(void *memory, size_t count, size_t size);
 void *memalign(size_t alignment, size_t size);
-void *valloc(size_t size);
 void *pvalloc(size_t size);
 
 static size_t product(size_t count, size_t size)

@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
-
 static size_t whole_pages(size_t bytes)
 {
     size_t page = hook_page_bytes();

@@ -238,6 +238,13 @@ static void put_late(struct recorder_process *process, const struct varve_record
     recorder_unlock(&process->late_lock);
 }
 
+static bool is_attached(void)
+{
+    struct varve_producer *producer = varve_producer_current;
+
+    return producer != &idle && thread_of(producer)->ring != NULL && recorder_process_current() != NULL;
+}
+
 /* First event of this thread or process image. */
 static void put_first(const struct varve_record *record)
 {
@@ -248,6 +255,13 @@ static void put_first(const struct varve_record *record)
 
     recorder_signals_block(&saved);
     process = recorder_process_attach();
+    if (process != NULL && is_attached()) { /* by a signal handler that came before we blocked them */
+        thread = thread_of(varve_producer_current);
+        timed.ticks = varve_clock_ticks();
+        put(thread, &timed);
+        recorder_signals_restore(&saved);
+        return;
+    }
     if (process != NULL && thread_has_ended) {
         put_late(process, record);
         recorder_signals_restore(&saved);
@@ -265,12 +279,16 @@ static void put_first(const struct varve_record *record)
     recorder_signals_restore(&saved);
 }
 
-/* A signal handler emits in the middle of an event of the same thread: put aside until that is complete. */
+/* A signal handler emits in the middle of an event of the same thread: put aside until that is complete.
+ * Signals are blocked, since handlers interrupt each other. */
 static void put_nested(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct ring_header *ring = thread->ring;
-    uint32_t count = ring->nested_count;
+    struct recorder_signals saved;
+    uint32_t count;
 
+    recorder_signals_block(&saved);
+    count = ring->nested_count;
     if (count == RING_NESTED_SLOTS) {
         thread->nested_lost_kinds[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
         thread->nested_lost++;
@@ -281,6 +299,7 @@ static void put_nested(struct recorder_thread *thread, const struct varve_record
         __atomic_store_n(&ring->nested_count, count + 1, __ATOMIC_RELEASE);
     }
     thread->producer.nested = 1;
+    recorder_signals_restore(&saved);
 }
 
 void varve_emit_nested(void)
@@ -338,7 +357,7 @@ void varve_emit_slow(const struct varve_record *record)
     if (recorder_session() == NULL) {
         return;
     }
-    if (producer == &idle || thread_of(producer)->ring == NULL || recorder_process_current() == NULL) {
+    if (!is_attached()) {
         if (session_is_open()) {
             put_first(record);
         }

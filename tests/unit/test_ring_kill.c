@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SIGKILL between any two instructions of an event: what varve_emit has returned from is in the ring (or its
- * spill, or the slots of nested events), once, whole and in order, and at most one event more was being written.
- * The ring is read as after a crash, from its file, when the process is gone.
+ * spill, or the slots of nested events), once, whole and in order, and at most one event more was being
+ * written. The ring is read as after a crash, from its file, when the process is gone.
  */
 #include "step_support.h"
 
@@ -114,7 +114,8 @@ static void check_ring(struct session *session, const struct settings *settings,
         found.handlers += ring->lost_by_kind[VARVE_KIND_HEAP_FREE];
     }
     if (found.program < acknowledged || found.program > acknowledged + 1 ||
-        found.handlers < verdict->figures[FIGURE_HANDLERS] || found.handlers > verdict->figures[FIGURE_BEGUN]) {
+        found.handlers < verdict->figures[FIGURE_HANDLERS] ||
+        found.handlers > verdict->figures[FIGURE_BEGUN]) {
         fail_msg("%s: %llu events of %llu (handlers: %llu of %llu)", what, (unsigned long long)found.program,
                  (unsigned long long)acknowledged, (unsigned long long)found.handlers,
                  (unsigned long long)verdict->figures[FIGURE_HANDLERS]);
@@ -182,7 +183,8 @@ static void test_killed_going_over_to_the_spill(void **state)
 static void test_killed_while_dropping(void **state)
 {
     (void)state;
-    run_case((struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
+    run_case(
+        (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
 }
 
 /* A handler's event put aside, and moved to the ring afterwards. */
@@ -195,7 +197,8 @@ static void test_killed_with_nested_events(void **state)
     run_case((struct settings){.name = "nested, ring full", .before = 62, .stepped = 1, .signal_at = 100});
 }
 
-/* In the middle of packing and writing a block of the spill file: hundreds of thousands of steps, a few of them. */
+/* In the middle of packing and writing a block of the spill file: hundreds of thousands of steps, a few of
+ * them. */
 static void test_killed_while_flushing(void **state)
 {
     struct settings settings = {.name = "flush", .before = 62 + RING_STAGING_RECORDS, .stepped = 1};
@@ -212,8 +215,8 @@ static void test_killed_while_flushing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_in_the_ring),        cmocka_unit_test(test_killed_going_over_to_the_spill),
-        cmocka_unit_test(test_killed_while_dropping),     cmocka_unit_test(test_killed_with_nested_events),
+        cmocka_unit_test(test_killed_in_the_ring),    cmocka_unit_test(test_killed_going_over_to_the_spill),
+        cmocka_unit_test(test_killed_while_dropping), cmocka_unit_test(test_killed_with_nested_events),
         cmocka_unit_test(test_killed_while_flushing),
     };
     return cmocka_run_group_tests_name("ring_kill", tests, NULL, NULL);
