@@ -95,8 +95,9 @@ struct ring_reader {
     bool is_in_flight; /* a record was being written at the last refresh */
     bool is_retired;   /* the producer said that nothing follows */
     bool saw_end;      /* the last refresh came after the process had ended */
-    uint32_t orphans_seen,
-        orphans_read;            /* records of signal handlers, put aside when their thread was killed */
+    /* records of signal handlers, put aside when their thread was killed */
+    uint32_t orphans_first, orphans_seen, orphans_read;
+    bool has_counted_orphans;
     int spill_fd;                /* -1: not open */
     uint64_t unreadable;         /* spilled records whose file is gone */
     struct varve_record *buffer; /* spill records [buffer_from, buffer_to) */

@@ -108,7 +108,6 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     if (event->ts_ns >= 0 && (uint64_t)event->ts_ns > collector->newest_ts_ns) {
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
-    reader->last_ticks = ring_reader_peek(reader, &collector->directory)->ticks;
     reader->last_ns = event->ts_ns;
     reader->is_held_back = false;
     ring_reader_pop(reader);

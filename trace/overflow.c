@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when a ring is full. The thread may hold any lock of the program, so nothing here waits
- * without bound. Ladder of `spill` (the default): spill into the thread's own file; if that fails, wait for
- * room up to a second; then drop and count, and write one `lost` event when there is room again. `block`
- * waits for the collector first, and spills when it is gone or too slow; `drop` drops at once.
+ * What happens when a ring is full. Signals are blocked (recorder.c). The thread may hold any lock of the
+ * program, so nothing here waits without bound. Ladder of `spill` (the default): spill into the thread's own
+ * file; if that fails, wait for room up to a second; then drop and count, and write one `lost` event when
+ * there is room again. `block` waits for the collector first, and spills when it is gone or too slow; `drop`
+ * drops at once.
  *
  * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on), and
  * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
@@ -91,11 +92,9 @@ static bool spill_flush(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
     uint64_t from = ring->spill_flushed;
-    struct recorder_signals saved;
     bool done;
 
     assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
-    recorder_signals_block(&saved); /* what handlers emit meanwhile would have to be put aside */
     if (thread->packed == NULL) {
         thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
     }
@@ -103,7 +102,6 @@ static bool spill_flush(struct recorder_thread *thread)
     if (done) {
         __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
     }
-    recorder_signals_restore(&saved);
     return done;
 }
 

@@ -2,8 +2,8 @@
 /*
  * The slow side of varve_emit: the first event of a thread or of a fork child, full rings, events of signal
  * handlers that interrupt another event, events after the thread's own end. The hard part is who may be
- * interrupted by what: everything here that is not a plain append runs with signals blocked, and an append
- * that is interrupted (`busy`) makes the handler put its record aside, into shared memory.
+ * interrupted by what: everything here runs with signals blocked; the append of varve_emit does not, and when
+ * it is interrupted (`busy`) the handler puts its record aside, into shared memory.
  */
 #include "trace/recorder_internal.h"
 
@@ -100,7 +100,7 @@ static void fork_prepare(void)
     struct varve_producer *producer = varve_producer_current;
 
     interrupted_ring = NULL;
-    if (producer != &idle && producer->emitted != NULL && producer->busy != 0) {
+    if (producer != &idle && thread_of(producer)->ring != NULL) {
         interrupted = *producer;
         interrupted_ring = thread_of(producer)->ring;
         interrupted_ring_bytes = thread_of(producer)->ring_bytes;
@@ -119,9 +119,11 @@ static void fork_child(void)
     if (interrupted_ring != NULL) {
         syscall(SYS_mmap, interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
-        *producer = interrupted;
-        producer->nested = 0;
-        producer->limit = 0; /* and then the slow path finds a process that is not attached */
+        if (interrupted.busy != 0) {
+            *producer = interrupted;
+            producer->nested = 0;
+            producer->limit = 0; /* and then the slow path finds a process that is not attached */
+        }
     }
 }
 
@@ -245,26 +247,15 @@ static bool is_attached(void)
     return producer != &idle && thread_of(producer)->ring != NULL && recorder_process_current() != NULL;
 }
 
-/* First event of this thread or process image. */
+/* First event of this thread or process image. Signals are blocked. */
 static void put_first(const struct varve_record *record)
 {
-    struct recorder_signals saved;
-    struct recorder_process *process;
+    struct recorder_process *process = recorder_process_attach();
     struct recorder_thread *thread = NULL;
     struct varve_record timed = *record;
 
-    recorder_signals_block(&saved);
-    process = recorder_process_attach();
-    if (process != NULL && is_attached()) { /* by a signal handler that came before we blocked them */
-        thread = thread_of(varve_producer_current);
-        timed.ticks = varve_clock_ticks();
-        put(thread, &timed);
-        recorder_signals_restore(&saved);
-        return;
-    }
     if (process != NULL && thread_has_ended) {
         put_late(process, record);
-        recorder_signals_restore(&saved);
         return;
     }
     if (process != NULL) {
@@ -276,7 +267,6 @@ static void put_first(const struct varve_record *record)
     } else {
         count_unattached(process, record);
     }
-    recorder_signals_restore(&saved);
 }
 
 /* A signal handler emits in the middle of an event of the same thread: put aside until that is complete.
@@ -284,11 +274,8 @@ static void put_first(const struct varve_record *record)
 static void put_nested(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct ring_header *ring = thread->ring;
-    struct recorder_signals saved;
-    uint32_t count;
+    uint32_t count = ring->nested_count;
 
-    recorder_signals_block(&saved);
-    count = ring->nested_count;
     if (count == RING_NESTED_SLOTS) {
         thread->nested_lost_kinds[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
         thread->nested_lost++;
@@ -299,23 +286,20 @@ static void put_nested(struct recorder_thread *thread, const struct varve_record
         __atomic_store_n(&ring->nested_count, count + 1, __ATOMIC_RELEASE);
     }
     thread->producer.nested = 1;
-    recorder_signals_restore(&saved);
 }
 
-void varve_emit_nested(void)
+/* What was put aside, into the ring. Signals are blocked. */
+static void file_nested(struct recorder_thread *thread)
 {
-    struct recorder_thread *thread = thread_of(varve_producer_current);
     struct ring_header *ring = thread->ring;
-    struct recorder_signals saved;
-    int saved_errno = errno;
 
-    recorder_signals_block(&saved);
-    thread->producer.busy = 1;
     thread->producer.nested = 0;
     for (uint32_t i = 0; i < ring->nested_count; i++) {
         put(thread, &ring->nested[i]);
+        __atomic_store_n(&ring->nested_filed, i + 1, __ATOMIC_RELEASE);
     }
     __atomic_store_n(&ring->nested_count, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->nested_filed, 0, __ATOMIC_RELEASE);
     for (uint32_t kind = 0; thread->nested_lost > 0 && kind < VARVE_KIND_LIMIT; kind++) {
         uint32_t lost = thread->nested_lost_kinds[kind];
         ring->lost_by_kind[kind] += lost;
@@ -325,49 +309,57 @@ void varve_emit_nested(void)
         __atomic_store_n(&ring->lost, ring->lost + lost, __ATOMIC_RELEASE);
     }
     thread->nested_lost = 0;
-    thread->producer.busy = 0;
+}
+
+void varve_emit_nested(void)
+{
+    struct recorder_signals saved;
+    int saved_errno = errno;
+
+    recorder_signals_block(&saved);
+    if (is_attached()) { /* not in the child of a handler that forked just now */
+        file_nested(thread_of(varve_producer_current));
+    }
     recorder_signals_restore(&saved);
     errno = saved_errno;
 }
 
-/* As in varve_emit, where the ring has no room or is not to be used now. */
-static void put_slowly(struct varve_producer *producer, const struct varve_record *record)
+/* The ring has no room, or is not to be used now, or a handler left something to do first. */
+static void put_slowly(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct varve_record timed = *record;
 
+    if (thread->producer.nested != 0) {
+        file_nested(thread);
+    }
     if (timed.ticks == 0) {
-        varve_emit_count(producer->emitted);
+        varve_emit_count(thread->producer.emitted);
         timed.ticks = varve_clock_ticks();
     }
-    producer->busy = 1;
-    __asm__ volatile("" ::: "memory");
-    overflow_put(thread_of(producer), &timed);
-    __asm__ volatile("" ::: "memory");
-    producer->busy = 0;
-    if (producer->nested != 0) {
-        varve_emit_nested();
-    }
+    overflow_put(thread, &timed);
 }
 
+/* All of it with signals blocked: a handler could emit, or fork, with the ring half changed. */
 void varve_emit_slow(const struct varve_record *record)
 {
-    struct varve_producer *producer = varve_producer_current;
+    struct recorder_signals saved;
     int saved_errno = errno;
 
     if (recorder_session() == NULL) {
         return;
     }
-    if (!is_attached()) {
-        if (session_is_open()) {
-            put_first(record);
+    recorder_signals_block(&saved);
+    if (is_attached()) {
+        struct recorder_thread *thread = thread_of(varve_producer_current);
+
+        if (thread->producer.busy != 0) {
+            put_nested(thread, record);
+        } else {
+            put_slowly(thread, record);
         }
-    } else if (producer->busy != 0) {
-        put_nested(thread_of(producer), record);
-    } else {
-        if (producer->nested != 0) {
-            varve_emit_nested(); /* we are a handler that came between an append and this very call by it */
-        }
-        put_slowly(producer, record);
+    } else if (session_is_open()) {
+        put_first(record);
     }
+    recorder_signals_restore(&saved);
     errno = saved_errno;
 }

@@ -135,15 +135,12 @@ static bool populate(struct recorder_thread *thread, const struct recorder_proce
 static bool make_staging(struct recorder_thread *thread)
 {
     const struct recorder_process *process = recorder_process_current();
-    struct recorder_signals saved;
 
     if (process == NULL) {
         return false;
     }
-    recorder_signals_block(&saved);
     thread->has_staging =
         populate(thread, process, RING_HEADER_BYTES, RING_STAGING_RECORDS * sizeof(struct varve_record));
-    recorder_signals_restore(&saved);
     return thread->has_staging;
 }
 
@@ -169,7 +166,6 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     struct recorder_process *process = recorder_process_current();
     uint64_t capacity = thread->capacity;
     uint64_t step = thread->populated < FIRST_STEP_RECORDS ? FIRST_STEP_RECORDS : thread->populated;
-    struct recorder_signals saved;
     uint64_t offset;
 
     if (thread->populated == capacity || thread->is_ring_short || process == NULL) {
@@ -178,13 +174,11 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
     step = step > capacity - thread->populated ? capacity - thread->populated : step;
     offset = (uint64_t)((char *)(ring_records(thread->ring) + thread->populated) - (char *)thread->ring);
-    recorder_signals_block(&saved); /* what handlers emit meanwhile would have to be put aside */
     if (populate(thread, process, offset, step * sizeof(struct varve_record))) {
         thread->populated += step;
     } else {
         thread->is_ring_short = true;
     }
-    recorder_signals_restore(&saved);
     return !thread->is_ring_short;
 }
 

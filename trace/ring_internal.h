@@ -15,8 +15,8 @@
  *   tail <= head <= tail + capacity          spill_tail <= spill_flushed <= spill_head (spill_tail may pass
  *                                            spill_flushed: staging records can be consumed too)
  *   spill_head - spill_flushed <= staging_capacity
- *   completed = head + spill_head + lost     emitted - completed is 0 or 1 (1: a record is being written)
- *   sum(lost_by_kind) = lost
+ *   completed = head + spill_head + lost     emitted - completed = records being written: 0 or 1, and one
+ * more for each signal handler that interrupted another before its append sum(lost_by_kind) = lost
  *
  * Who writes what:
  *   producer  the producer line, lost_by_kind, nested slots; records in [tail, head) are immutable
@@ -69,6 +69,7 @@ struct ring_header {
     uint64_t lost_bytes;           /* size fields of the dropped events, added up */
     uint32_t state;                /* enum ring_state */
     uint32_t nested_count;         /* records waiting in `nested` */
+    uint32_t nested_filed;         /* of these, filed in the ring or spill already */
 
     /* consumer line */
     _Alignas(64) uint64_t tail;

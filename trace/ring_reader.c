@@ -108,9 +108,11 @@ void ring_reader_refresh(struct ring_reader *reader)
     reader->is_in_flight = emitted > head + spill + lost;
     reader->is_retired = is_retired;
     reader->saw_end = reader->process->has_ended;
-    if (reader->saw_end) {
-        uint32_t orphans = __atomic_load_n(&ring->nested_count, __ATOMIC_ACQUIRE);
-        reader->orphans_seen = orphans <= RING_NESTED_SLOTS ? orphans : 0;
+    if (reader->saw_end && !reader->has_counted_orphans) {
+        uint32_t count = __atomic_load_n(&ring->nested_count, __ATOMIC_ACQUIRE);
+        uint32_t filed = __atomic_load_n(&ring->nested_filed, __ATOMIC_ACQUIRE);
+        reader->orphans_first = filed;
+        reader->orphans_seen = count <= RING_NESTED_SLOTS && filed < count ? count - filed : 0;
     }
 }
 
@@ -228,6 +230,23 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
     return NULL;
 }
 
+/* The thread may have been killed between filing a record and noting that: then it was the last one read. */
+static const struct varve_record *peek_orphan(struct ring_reader *reader)
+{
+    const struct varve_record *orphans = reader->ring->nested;
+
+    if (!reader->has_counted_orphans && reader->orphans_seen > 0) {
+        reader->has_counted_orphans = true;
+        if (orphans[reader->orphans_first].ticks == reader->last_ticks) {
+            reader->orphans_first++;
+            reader->orphans_seen--;
+        }
+    }
+    return reader->orphans_read < reader->orphans_seen
+               ? &orphans[reader->orphans_first + reader->orphans_read]
+               : NULL;
+}
+
 const struct varve_record *ring_reader_peek(struct ring_reader *reader,
                                             const struct session_directory *directory)
 {
@@ -237,14 +256,16 @@ const struct varve_record *ring_reader_peek(struct ring_reader *reader,
     if (reader->spill_read < reader->spill_seen) {
         return peek_spill(reader, directory);
     }
-    return reader->orphans_read < reader->orphans_seen ? &reader->ring->nested[reader->orphans_read] : NULL;
+    return peek_orphan(reader);
 }
 
 void ring_reader_pop(struct ring_reader *reader)
 {
     if (reader->read < reader->head_seen) {
+        reader->last_ticks = ring_records(reader->ring)[reader->read & (reader->ring->capacity - 1)].ticks;
         reader->read++;
     } else if (reader->spill_read < reader->spill_seen) {
+        reader->last_ticks = reader->buffer[reader->spill_read - reader->buffer_from].ticks;
         reader->spill_read++;
     } else {
         reader->orphans_read++;
@@ -280,7 +301,8 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         lost += ring->lost_by_kind[kind];
     }
-    if (producer_is_dead && (emitted < completed || emitted - completed > 1 || lost < ring->lost)) {
+    if (producer_is_dead &&
+        (emitted < completed || emitted - completed > RING_NESTED_SLOTS || lost < ring->lost)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: emitted is not completed plus lost",
                                  ring->ring_index);
     }

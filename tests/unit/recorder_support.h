@@ -36,6 +36,11 @@
 #ifndef IS_TSAN
 #define IS_TSAN 0
 #endif
+#ifdef __SANITIZE_ADDRESS__
+#define IS_ASAN 1
+#else
+#define IS_ASAN 0
+#endif
 
 struct session {
     char folder[64];
@@ -135,11 +140,16 @@ static inline void child_judge(int wait_status, const char *what)
     }
 }
 
-/* In the child: from here on this process records into the session. */
+/* In the child: from here on this process records into the session. A crash kills it, unlike the test. */
 static inline void recorder_begin(const struct session *session)
 {
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+    for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {
+        signal(crashes[i], SIG_DFL);
+    }
     setenv(SESSION_ENVIRONMENT, session->directory.path, 1);
-    CHECK(recorder_prepare(), "the recorder found no session in %s", session->directory.path);
+    CHECK(recorder_prepare(), "the recorder found no session in %.200s", session->directory.path);
 }
 
 typedef void (*scenario)(struct session *session, void *context);

@@ -6,7 +6,7 @@
  */
 #include "step_support.h"
 
-#define RUNS_PER_CASE 40U
+#define RUNS_PER_CASE (IS_ASAN ? 12U : 40U)
 
 enum figure {
     FIGURE_PROGRAM,  /* events of the program that varve_emit has returned from */
@@ -59,7 +59,7 @@ static int choose(void *context, uint64_t step)
 }
 
 struct found {
-    uint64_t program, handlers, told;
+    uint64_t program, handlers, told, nested;
 };
 
 static void find(struct found *found, const struct varve_record *record, const char *what)
@@ -78,6 +78,7 @@ static void find(struct found *found, const struct varve_record *record, const c
                      (unsigned long long)found->handlers);
         }
         found->handlers++;
+        found->nested += varve_record_flags(record) == VARVE_FLAG_NESTED ? 1 : 0;
         break;
     case VARVE_KIND_LOST:
         found->told += record->arg;
@@ -87,8 +88,8 @@ static void find(struct found *found, const struct varve_record *record, const c
     }
 }
 
-/* Without a producer: by its file, as the collector and `recover` do. */
-static void check_ring(struct session *session, const struct settings *settings, const char *what)
+/* Without a producer: by its file, as the collector and `recover` do. Returns the number of nested events. */
+static uint64_t check_ring(struct session *session, const struct settings *settings, const char *what)
 {
     uint64_t acknowledged = verdict->figures[FIGURE_PROGRAM];
     struct found found = {0};
@@ -96,6 +97,8 @@ static void check_ring(struct session *session, const struct settings *settings,
     struct varve_record record;
     struct consumer consumer;
     const struct ring_header *ring;
+    uint64_t
+        in_flight; /* 2: with a `lost` record in front, or of a handler that came before the clock was read */
 
     if (!consumer_try_open(&consumer, session, 1, 1)) {
         fail_msg("%s: no ring", what);
@@ -103,8 +106,9 @@ static void check_ring(struct session *session, const struct settings *settings,
     consumer.process.has_ended = true;
     ring = consumer.reader->ring;
     ring_reader_refresh(consumer.reader);
-    if (ring_check(ring, true, &message) != VARVE_OK) {
-        fail_msg("%s: %s", what, message.text);
+    in_flight = ring->emitted - ring->head - ring->spill_head - ring->lost;
+    if (ring_check(ring, false, &message) != VARVE_OK || in_flight > 2) {
+        fail_msg("%s: %llu events in flight %s", what, (unsigned long long)in_flight, message.text);
     }
     while (consumer_next(&consumer, session, &record)) {
         find(&found, &record, what);
@@ -122,13 +126,18 @@ static void check_ring(struct session *session, const struct settings *settings,
     }
     assert_int_equal(consumer.reader->unreadable, 0);
     consumer_close(&consumer);
+    return found.nested;
 }
 
-/* Returns the steps of a run that is not killed. */
-static uint64_t run_once(struct settings *settings)
+struct outcome {
+    uint64_t steps, nested;
+};
+
+static struct outcome run_once(struct settings *settings)
 {
     const struct session_control control = session_settings(settings->overflow, 64);
     struct stepping stepping = {.choose = choose, .context = settings, .step_handlers = true};
+    struct outcome outcome;
     struct session session;
     char what[96];
     int wait_status;
@@ -142,9 +151,10 @@ static uint64_t run_once(struct settings *settings)
     } else if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL) {
         fail_msg("%s: wait status %d", what, wait_status);
     }
-    check_ring(&session, settings, what);
+    outcome.nested = check_ring(&session, settings, what);
+    outcome.steps = stepping.steps;
     session_end(&session);
-    return stepping.steps;
+    return outcome;
 }
 
 /* Killed at moments spread over the whole case, another one in each pass. */
@@ -156,7 +166,7 @@ static void run_case(struct settings settings)
     if (IS_TSAN) {
         skip(); /* single steps through its run time take minutes */
     }
-    steps = run_once(&settings);
+    steps = run_once(&settings).steps;
     assert_true(steps > settings.stepped * 20);
     stride = steps / RUNS_PER_CASE + 1;
     for (uint64_t at = 1; at < steps; at += stride) {
@@ -187,14 +197,30 @@ static void test_killed_while_dropping(void **state)
         (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
 }
 
-/* A handler's event put aside, and moved to the ring afterwards. */
+/* A handler's event put aside, and moved to the ring afterwards. Where in an event that happens depends on
+ * the compiler: tried out. */
+static void run_nested_case(struct settings settings)
+{
+    struct outcome plain, signalled = {0, 0};
+
+    if (IS_TSAN) {
+        skip();
+    }
+    plain = run_once(&settings);
+    while (signalled.nested == 0) {
+        settings.signal_at += plain.steps / 37 + 1;
+        if (settings.signal_at >= plain.steps) {
+            fail_msg("%s: no moment for a nested event", settings.name);
+        }
+        signalled = run_once(&settings);
+    }
+    run_case(settings);
+}
+
 static void test_killed_with_nested_events(void **state)
 {
     (void)state;
-    for (uint64_t at = 60; at <= 120; at += 30) {
-        run_case((struct settings){.name = "nested", .before = 3, .stepped = 1, .signal_at = at});
-    }
-    run_case((struct settings){.name = "nested, ring full", .before = 62, .stepped = 1, .signal_at = 100});
+    run_nested_case((struct settings){.name = "nested", .before = 3, .stepped = 1});
 }
 
 /* In the middle of packing and writing a block of the spill file: hundreds of thousands of steps, a few of

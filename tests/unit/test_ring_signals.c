@@ -156,7 +156,8 @@ static uint64_t run_stepped(struct settings settings)
              (unsigned long long)stepping.steps, (unsigned long long)stepping.sent);
     child_judge(wait_status, what);
     assert_true(settings.once != 0 || stepping.sent > 5);
-    assert_int_equal(verdict->figures[0], stepping.sent);
+    /* while they are blocked, equal signals become one */
+    assert_true(verdict->figures[0] > 0 && verdict->figures[0] <= stepping.sent);
     session_end(&session);
     return stepping.steps;
 }
@@ -173,7 +174,7 @@ static void test_signal_at_each_instruction(void **state)
 static void test_signal_while_spilling(void **state)
 {
     (void)state;
-    run_stepped((struct settings){.before = 58, .stepped = 8, .gap = 5});
+    run_stepped((struct settings){.before = 58, .stepped = 8, .gap = 43});
     run_stepped((struct settings){.before = 61, .stepped = 1, .gap = 1});
     run_stepped((struct settings){.before = 100, .stepped = 20, .gap = 7});
     run_stepped((struct settings){.before = 62 + RING_STAGING_RECORDS - 8, .stepped = 12, .gap = 23});
