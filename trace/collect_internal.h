@@ -179,6 +179,8 @@ int store_each_ring_position(struct store *store,
 int store_each_clock_anchor(struct store *store,
                             int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
                             void *context, struct varve_message *message);
+/// The rows of threads of which nothing is stored: a collector that continues numbers those rings anew.
+int store_forget_unstored_threads(struct store *store, struct varve_message *message);
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site);
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,

@@ -63,7 +63,7 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
 }
 
 /* All staging slots to the end of the file, as one block. A write that was cut short is simply repeated. */
-static bool write_block(const struct recorder_thread *thread)
+static bool write_block(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
     char path[PATH_BYTES];
@@ -71,9 +71,14 @@ static bool write_block(const struct recorder_thread *thread)
     bool done = false;
     int fd;
 
-    block.bytes =
-        (uint32_t)record_pack(ring_staging(ring), RING_STAGING_RECORDS, thread->packed + sizeof(block));
-    memcpy(thread->packed, &block, sizeof(block));
+    if (thread->packed_position !=
+        ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
+        block.bytes =
+            (uint32_t)record_pack(ring_staging(ring), RING_STAGING_RECORDS, thread->packed + sizeof(block));
+        memcpy(thread->packed, &block, sizeof(block));
+        thread->packed_position = ring->spill_flushed + 1;
+    }
+    memcpy(&block, thread->packed, sizeof(block));
     recorder_format(path, sizeof(path), "%s/p%u.r%u.spill", recorder_directory(), ring->process_id,
                     ring->ring_index);
     fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

@@ -89,6 +89,9 @@ static int reload(struct collector *collector, struct replay *replay, struct var
         error = store_each_ring_position(collector->store, take_position, collector, message);
     }
     if (error == VARVE_OK) {
+        error = store_forget_unstored_threads(collector->store, message);
+    }
+    if (error == VARVE_OK) {
         error = collect_processes_discover(collector, &bound);
     }
     if (error == VARVE_OK) {

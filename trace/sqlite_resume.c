@@ -197,3 +197,13 @@ int store_meta_get_integer(struct store *store, const char *key, int64_t *value_
     sqlite3_finalize(statement);
     return code;
 }
+
+int store_forget_unstored_threads(struct store *store, struct varve_message *message)
+{
+    int code = writer_begin(store, message);
+    if (code == VARVE_OK) {
+        code = writer_execute(
+            store, "DELETE FROM thread WHERE id NOT IN (SELECT thread_id FROM ring_position)", message);
+    }
+    return code;
+}

@@ -260,7 +260,9 @@ static inline bool consumer_next(struct consumer *consumer, const struct session
 /* The ring of the calling thread. */
 static inline struct ring_header *own_ring(void)
 {
-    return ((struct recorder_thread *)varve_producer_current)->ring;
+    /* the idle producer, which threads begin with, is no recorder_thread */
+    return varve_producer_current->records != NULL ? ((struct recorder_thread *)varve_producer_current)->ring
+                                                   : NULL;
 }
 
 /* The equation that every ring keeps while its producer is at rest. */

@@ -27,6 +27,8 @@ struct stepping {
 
 /* Atomic: the stepped code runs now. Cleared in fork children, which nobody traces. */
 static uint32_t step_is_traced;
+/* The stepped code is over: a handler that forks now would leave a child that is about to stop itself. */
+static bool step_is_ending;
 
 static inline void step_mark(int number)
 {
@@ -44,6 +46,7 @@ static inline void step_begin(void)
 
 static inline void step_end(void)
 {
+    step_is_ending = true;
     step_mark(SIGSTOP);
     __atomic_store_n(&step_is_traced, 0, __ATOMIC_RELAXED);
 }

@@ -17,6 +17,7 @@ struct settings {
     uint64_t gap;  /* a signal after so many steps */
     uint64_t once; /* not 0: one signal only, at this step */
     uint64_t random;
+    uint64_t most; /* signals, where handlers are stepped as well: else they might never get ahead */
     bool nests;
 };
 
@@ -130,9 +131,10 @@ static int choose_by_gap(void *context, uint64_t step)
     if (!settings->nests) {
         return step % settings->gap == 0 ? SIGUSR1 : 0;
     }
-    if (random_next(&settings->random) % settings->gap != 0) {
+    if (settings->most == 0 || random_next(&settings->random) % settings->gap != 0) {
         return 0;
     }
+    settings->most--;
     return random_next(&settings->random) % 2 == 0 ? SIGUSR1 : SIGUSR2;
 }
 
@@ -149,6 +151,7 @@ static uint64_t run_stepped(struct settings settings)
     if (IS_TSAN) {
         skip(); /* it delivers signals at its own moments */
     }
+    settings.gap *= IS_ASAN ? 5 : 1; /* with more instructions between */
     session_begin(&session, &control);
     wait_status = step_scenario(&session, scenario_stepped, &settings, &stepping);
     snprintf(what, sizeof(what), "overflow %u, %llu before, gap %llu, %llu steps, %llu signals",
@@ -199,7 +202,7 @@ static void test_signal_while_blocking(void **state)
 static void test_signal_in_the_first_event(void **state)
 {
     (void)state;
-    for (uint64_t once = 1; once < 320; once += 5) {
+    for (uint64_t once = 1; once < 320; once += IS_ASAN ? 25 : 5) {
         run_stepped((struct settings){.before = 0, .stepped = 1, .once = once});
     }
 }
@@ -209,8 +212,12 @@ static void test_handlers_interrupt_each_other(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++) {
-        run_stepped((struct settings){
-            .before = 3, .stepped = 8, .gap = 20 + seed * 10, .random = seed * 77, .nests = true});
+        run_stepped((struct settings){.before = 3,
+                                      .stepped = 8,
+                                      .gap = 20 + seed * 10,
+                                      .random = seed * 77,
+                                      .most = 300,
+                                      .nests = true});
     }
 }
 
