@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define MISSING_EVERY_NS UINT64_C(100000000)
 #define ATTACH_PATIENCE_NS UINT64_C(1000000000)
 
 static void lower(uint64_t *bound, uint64_t value)
@@ -170,9 +171,15 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
 
         snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, id);
         control = map_control(path);
-        if (control == NULL &&
+        if (control == NULL && collector->process_seen_ns == 0) {
+            collector->process_limit = count; /* waited for together */
+        }
+        if (control == NULL && id > collector->process_given_up &&
             wait_for_file(collector, &collector->process_seen_ns, &collector->process_bound, bound)) {
             break;
+        }
+        if (control == NULL) {
+            collector->process_given_up = collector->process_limit;
         }
         error = grow_processes(collector, id);
         if (error == VARVE_OK) {
@@ -248,6 +255,44 @@ static int open_ring(struct collector *collector, struct traced_process *process
     return error == VARVE_ERROR_NO_MEMORY ? error : VARVE_OK;
 }
 
+static int remember_missing(struct traced_process *process, uint32_t index)
+{
+    uint32_t *grown = realloc(process->missing, (process->missing_count + 1) * sizeof(*grown));
+
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    process->missing = grown;
+    process->missing[process->missing_count++] = index;
+    return VARVE_OK;
+}
+
+/* Now and then, and once more when the process has ended. */
+static int look_for_missing(struct collector *collector, struct traced_process *process)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+    uint32_t kept = 0;
+    int error = VARVE_OK;
+
+    if (process->missing_count == 0 ||
+        (!process->has_ended && !collector->is_draining && now_ns < process->next_missing_ns)) {
+        return VARVE_OK;
+    }
+    process->next_missing_ns = now_ns + MISSING_EVERY_NS;
+    for (uint32_t i = 0; i < process->missing_count; i++) {
+        bool opened = false;
+
+        if (error == VARVE_OK) {
+            error = open_ring(collector, process, process->missing[i], &opened);
+        }
+        if (!opened) {
+            process->missing[kept++] = process->missing[i];
+        }
+    }
+    process->missing_count = kept;
+    return error;
+}
+
 static int discover_rings(struct collector *collector, struct traced_process *process, uint64_t *bound)
 {
     uint32_t count = __atomic_load_n(&process->control->ring_count, __ATOMIC_ACQUIRE);
@@ -264,11 +309,15 @@ static int discover_rings(struct collector *collector, struct traced_process *pr
             wait_for_file(collector, &process->attach_seen_ns, &process->attach_bound, bound)) {
             break;
         }
-        if (!opened) {
+        if (error == VARVE_OK && !opened) {
             process->attach_given_up = process->attach_limit;
+            error = remember_missing(process, process->rings_seen);
         }
         process->rings_seen++;
         process->attach_seen_ns = 0;
+    }
+    if (error == VARVE_OK) {
+        error = look_for_missing(collector, process);
     }
     if (error == VARVE_OK && !process->late_opened &&
         __atomic_load_n(&process->control->late_created, __ATOMIC_ACQUIRE) != 0) {
@@ -360,6 +409,9 @@ void collect_processes_close(struct collector *collector)
         }
         if (process != NULL && process->pidfd >= 0) {
             close(process->pidfd);
+        }
+        if (process != NULL) {
+            free(process->missing);
         }
         free(process);
     }

@@ -111,6 +111,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
     int error;
 
     *moved_out = 0;
+    collector->is_draining = drain;
     keep_house(collector, now_ns);
     advance_round_ticks(collector, now_ns);
     error = collect_processes_discover(collector, &bound);

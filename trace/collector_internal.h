@@ -92,6 +92,7 @@ struct ring_reader {
     int64_t last_ns;
     uint64_t key;      /* merge.c: when the next record is due */
     bool is_held_back; /* merge.c: its next record waited for another ring once */
+    uint64_t held_addr;
     bool is_in_flight; /* a record was being written at the last refresh */
     bool is_retired;   /* the producer said that nothing follows */
     bool saw_end;      /* the last refresh came after the process had ended */
@@ -136,7 +137,10 @@ struct traced_process {
     bool is_closed;   /* all its rings are retired, its row is final */
     uint32_t readers; /* open ones */
     int64_t start_ns, end_ns;
-    int wait_status;          /* -1 if not known */
+    int wait_status;   /* -1 if not known */
+    uint32_t *missing; /* ring numbers given up so far: a thread that was stopped may make its ring late */
+    uint32_t missing_count;
+    uint64_t next_missing_ns;
     uint32_t attach_limit;    /* ring numbers below were taken when the present wait began … */
     uint32_t attach_given_up; /* … and these are not waited for any more */
     uint64_t attach_seen_ns;  /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
@@ -169,6 +173,8 @@ struct collector {
     size_t reader_count, reader_capacity;
     struct ring_reader **heap; /* merge.c; capacity as readers */
     size_t heap_count;
+    uint32_t held_count;   /* readers held back */
+    bool must_rebuild;     /* one of them was released: the heap is out of order */
     uint32_t thread_count; /* rings ever opened */
     uint64_t seq;
     uint64_t watermark;   /* of the present round */
@@ -180,7 +186,8 @@ struct collector {
     size_t doomed_count, doomed_capacity;
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
-    uint64_t process_seen_ns; /* like traced_process.attach_seen_ns, for process numbers */
+    uint32_t process_limit, process_given_up; /* like attach_limit and attach_given_up */
+    uint64_t process_seen_ns;                 /* like traced_process.attach_seen_ns, for process numbers */
     uint64_t process_bound;
     uint64_t first_pending_ns; /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
     uint64_t next_check_ns, next_anchor_ns;
@@ -190,6 +197,7 @@ struct collector {
     } sum;
     uint64_t newest_ts_ns; /* of merged events */
     bool is_store_full;
+    bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
     bool quiet;
 };

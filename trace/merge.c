@@ -10,7 +10,8 @@
  *
  * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
  * ns the wrong way round, since the CPU may read the clock early. An allocation of an address that is still
- * live is therefore held back until the other rings have had HOLD_BACK_NS more; the free is found there.
+ * live is therefore held back until another ring has brought the free, or has had HOLD_BACK_NS more without
+ * it.
  */
 #include "trace/collector_internal.h"
 
@@ -91,6 +92,20 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->arg = record->arg;
 }
 
+/* The free that a held-back allocation waited for has come: it is the oldest record again. */
+static void release_held(struct collector *collector, const struct event *event)
+{
+    for (size_t i = 0; i < collector->heap_count; i++) {
+        struct ring_reader *reader = collector->heap[i];
+        if (reader->is_held_back && reader->held_addr == event->addr &&
+            reader->process->id == event->process_id) {
+            reader->is_held_back = false;
+            collector->held_count--;
+            collector->must_rebuild = true;
+        }
+    }
+}
+
 /* Derive and store one event. VARVE_ERROR_FULL by the store: the event was taken, the disk is full. */
 static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
                 struct varve_message *message)
@@ -109,7 +124,12 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
     reader->last_ns = event->ts_ns;
+    collector->held_count -= reader->is_held_back;
     reader->is_held_back = false;
+    if (collector->held_count > 0 &&
+        (event->kind == VARVE_KIND_HEAP_FREE || event->kind == VARVE_KIND_MUNMAP)) {
+        release_held(collector, event);
+    }
     ring_reader_pop(reader);
     return error;
 }
@@ -128,6 +148,8 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
         decode(collector, reader, record, &event);
         if (!reader->is_held_back && !is_alone && derive_is_premature(collector->derive, &event)) {
             reader->is_held_back = true;
+            reader->held_addr = event.addr;
+            collector->held_count++;
         } else {
             int error = take(collector, reader, &event, message);
             if (error != VARVE_OK) {
@@ -142,7 +164,8 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
             collector->heap[0] = collector->heap[--collector->heap_count];
             break;
         }
-    } while (reader->key <= until && store_pending(collector->store) < PENDING_MAX);
+    } while (reader->key <= until && !collector->must_rebuild &&
+             store_pending(collector->store) < PENDING_MAX);
     return VARVE_OK;
 }
 
@@ -161,7 +184,10 @@ int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_mes
             until = collector->heap[child]->key < until ? collector->heap[child]->key : until;
         }
         error = take_run(collector, until, hold_back, moved_out, message);
-        if (collector->heap_count > 0) {
+        if (collector->must_rebuild) {
+            collector->must_rebuild = false;
+            build(collector, hold_back);
+        } else if (collector->heap_count > 0) {
             sift_down(collector, 0);
         }
     }

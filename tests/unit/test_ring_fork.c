@@ -337,7 +337,7 @@ static void run_handler(struct settings settings)
     struct session session;
     int wait_status;
 
-    if (IS_TSAN) {
+    if (IS_TSAN || IS_ASAN) {
         skip();
     }
     session_begin(&session, &control);

@@ -148,7 +148,7 @@ static uint64_t run_stepped(struct settings settings)
     char what[96];
     int wait_status;
 
-    if (IS_TSAN) {
+    if (IS_TSAN || IS_ASAN) {
         skip(); /* it delivers signals at its own moments */
     }
     settings.gap *= IS_ASAN ? 5 : 1; /* with more instructions between */
