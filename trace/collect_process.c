@@ -202,7 +202,11 @@ static void continue_known(const struct collector *collector, struct ring_reader
         const struct store_ring_position *known = &collector->known[i];
         if (known->process_id == reader->process->id && known->ring == reader->index) {
             reader->thread_id = known->thread_id;
-            reader->read = known->tail;
+            uint64_t head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
+
+            /* beyond the head: records that handlers had put aside, taken after all others */
+            reader->read = known->tail < head ? known->tail : head;
+            reader->orphans_read = (uint32_t)(known->tail - reader->read);
             reader->spill_read = known->spill_tail;
             reader->stored = known->tail + known->spill_tail;
         }

@@ -86,8 +86,7 @@ static bool refresh_readers(struct collector *collector, uint64_t *bound)
         if (!has_unread(reader) && reader->is_in_flight && !reader->saw_end && reader->last_ticks < *bound) {
             *bound = reader->last_ticks;
         }
-        is_tight =
-            is_tight || reader->read + reader->spill_read - reader->stored > reader->ring->capacity / 2;
+        is_tight = is_tight || reader->read + reader->spill_read - reader->stored > reader->capacity / 2;
     }
     return is_tight;
 }
@@ -164,7 +163,7 @@ static size_t gather_positions(const struct collector *collector, struct store_r
             positions[count++] = (struct store_ring_position){.thread_id = reader->thread_id,
                                                               .process_id = reader->process->id,
                                                               .ring = reader->index,
-                                                              .tail = reader->read,
+                                                              .tail = reader->read + reader->orphans_read,
                                                               .spill_tail = reader->spill_read};
         }
     }

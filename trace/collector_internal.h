@@ -81,6 +81,7 @@ struct ring_reader {
     struct traced_process *process;
     struct ring_header *ring;
     uint64_t ring_bytes;
+    uint32_t capacity; /* as checked when it was opened: the header may be overwritten later */
     uint32_t index;
     uint32_t thread_id;
     int32_t tid;

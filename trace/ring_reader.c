@@ -70,6 +70,7 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
     reader->process = process;
     reader->ring = ring;
     reader->ring_bytes = bytes;
+    reader->capacity = ring->capacity;
     reader->index = index;
     reader->tid = (int32_t)ring->tid;
     reader->spill_fd = -1;
@@ -99,7 +100,7 @@ void ring_reader_refresh(struct ring_reader *reader)
     uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
     uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
 
-    if (head < reader->read || head - reader->read > ring->capacity || spill < reader->spill_read) {
+    if (head < reader->read || head - reader->read > reader->capacity || spill < reader->spill_read) {
         head = reader->read; /* damaged: nothing more can be believed */
         spill = reader->spill_read;
     }
@@ -251,7 +252,7 @@ const struct varve_record *ring_reader_peek(struct ring_reader *reader,
                                             const struct session_directory *directory)
 {
     if (reader->read < reader->head_seen) {
-        return &ring_records(reader->ring)[reader->read & (reader->ring->capacity - 1)];
+        return &ring_records(reader->ring)[reader->read & (reader->capacity - 1)];
     }
     if (reader->spill_read < reader->spill_seen) {
         return peek_spill(reader, directory);
@@ -262,7 +263,7 @@ const struct varve_record *ring_reader_peek(struct ring_reader *reader,
 void ring_reader_pop(struct ring_reader *reader)
 {
     if (reader->read < reader->head_seen) {
-        reader->last_ticks = ring_records(reader->ring)[reader->read & (reader->ring->capacity - 1)].ticks;
+        reader->last_ticks = ring_records(reader->ring)[reader->read & (reader->capacity - 1)].ticks;
         reader->read++;
     } else if (reader->spill_read < reader->spill_seen) {
         reader->last_ticks = reader->buffer[reader->spill_read - reader->buffer_from].ticks;

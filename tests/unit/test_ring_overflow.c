@@ -128,26 +128,18 @@ static void fill_ring_and_staging(uint64_t room)
 
 /* ---- spill ---- */
 
-static void fill_disk(struct session *session)
+static void fill_disk(void)
 {
-    (void)session;
     limit_file_size(4096);
 }
 
-static void move_folder_away(struct session *session)
+static void move_folder(const struct session *session, bool is_away)
 {
     char away[DIRECTORY_PATH_BYTES + 8];
 
     snprintf(away, sizeof(away), "%s.away", session->directory.path);
-    CHECK(rename(session->directory.path, away) == 0, "rename");
-}
-
-static void move_folder_back(struct session *session)
-{
-    char away[DIRECTORY_PATH_BYTES + 8];
-
-    snprintf(away, sizeof(away), "%s.away", session->directory.path);
-    CHECK(rename(away, session->directory.path) == 0, "rename");
+    CHECK(rename(is_away ? session->directory.path : away, is_away ? away : session->directory.path) == 0,
+          "rename");
 }
 
 static void scenario_spill_fails(struct session *session, void *context)
@@ -157,7 +149,11 @@ static void scenario_spill_fails(struct session *session, void *context)
 
     emit_checked(64); /* the last two go to the staging slots already */
     stream_open(session, &stream);
-    (is_folder_away ? move_folder_away : fill_disk)(session);
+    if (is_folder_away) {
+        move_folder(session, true);
+    } else {
+        fill_disk();
+    }
     emit_checked(RING_STAGING_RECORDS - 2);
     CHECK(own_ring()->lost == 0, "%llu lost before all is full", (unsigned long long)own_ring()->lost);
     check_time(emit_timed(1), 800 * MS, 5000 * MS, "the wait for the collector");
@@ -168,7 +164,7 @@ static void scenario_spill_fails(struct session *session, void *context)
     CHECK(own_ring()->lost == 601, "lost with an empty ring");
     stream_finish(session, &stream, 601);
     if (is_folder_away) {
-        move_folder_back(session);
+        move_folder(session, false);
     }
 }
 
@@ -190,14 +186,14 @@ static void scenario_patience_returns(struct session *session, void *context)
     (void)context;
     emit_checked(1);
     stream_open(session, &stream);
-    fill_disk(session);
+    fill_disk();
     emit_checked(64 - 3 + RING_STAGING_RECORDS + 1); /* waits, drops one */
     stream_take(session, &stream);
     limit_file_size(RLIM_INFINITY);
     emit_checked(64 + 3 * RING_STAGING_RECORDS); /* through the file */
     CHECK(own_ring()->spill_flushed > 0, "nothing went to the file");
     stream_take(session, &stream);
-    fill_disk(session);
+    fill_disk();
     while (own_ring()->spill_head - own_ring()->spill_flushed < RING_STAGING_RECORDS) {
         emit_checked(1);
     }
@@ -220,7 +216,7 @@ static void scenario_cut_block(struct session *session, void *context)
     (void)context;
     emit_checked(1);
     stream_open(session, &stream);
-    fill_disk(session);
+    fill_disk();
     fill_ring_and_staging(63);
     session->directory.control->heartbeat_ns = 1; /* nobody to wait for: the next event is dropped at once */
     emit_checked(1);
@@ -266,7 +262,7 @@ static void scenario_rescued(struct session *session, void *context)
     emit_checked(1);
     stream_open(session, &helper.stream);
     consumer_share(&helper.stream.consumer, own_ring());
-    fill_disk(session);
+    fill_disk();
     emit_checked(64 - 3 + RING_STAGING_RECORDS);
     CHECK(pthread_create(&thread, NULL, take_later, &helper) == 0, "no thread");
     check_time(emit_timed(1), 150 * MS, 900 * MS, "the wait");
@@ -292,7 +288,7 @@ static void scenario_block(struct session *session, void *context)
     stream_open(session, &stream);
     emit_checked(64 - 3);
     if (is_disk_full) {
-        fill_disk(session);
+        fill_disk();
     }
     check_time(emit_timed(1), 150 * MS, 2000 * MS, "the wait for the collector"); /* then it spills */
     check_time(emit_timed(RING_STAGING_RECORDS - 1), 0, 700 * MS, "spilling");
@@ -330,7 +326,7 @@ static void scenario_dead(struct session *session, void *context)
     (void)context;
     emit_checked(1);
     stream_open(session, &stream);
-    fill_disk(session);
+    fill_disk();
     check_time(emit_timed(64 + RING_STAGING_RECORDS + 300), 0, 900 * MS, "emitting for nobody");
     stream_take(session, &stream);
     stream_finish(session, &stream, own_ring()->lost);
