@@ -86,7 +86,7 @@ static bool refresh_readers(struct collector *collector, uint64_t *bound)
         if (!has_unread(reader) && reader->is_in_flight && !reader->saw_end && reader->last_ticks < *bound) {
             *bound = reader->last_ticks;
         }
-        is_tight = is_tight || reader->read + reader->spill_read - reader->stored > reader->capacity / 2;
+        is_tight = is_tight || reader->read + reader->spill_read - reader->stored > reader->capacity / 8;
     }
     return is_tight;
 }
@@ -231,6 +231,7 @@ static int store_sums(struct collector *collector)
         {"events_lost", "data_loss", collector->sum.lost},
         {"bytes_lost", "data_loss", collector->sum.lost_bytes},
         {"events_unattached", "data_loss", collector->sum.unattached},
+        {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
         {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
         {"processes_running", "data_loss", collector->processes_alive},

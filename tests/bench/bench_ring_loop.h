@@ -47,7 +47,6 @@ static inline __attribute__((always_inline)) void ring_loop_records(ring_loop_em
         uint64_t block = *position / 2 - (is_free ? 63 : 0);
         record.addr = UINT64_C(0x7f0000000000) + block % 4096 * 1024;
         record.size = is_free ? 0 : 16 + block * 40503 % 1009;
-        record.requested = record.size;
         record.dev_seq_kind_flags =
             varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
         record.cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
