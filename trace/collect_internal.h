@@ -73,9 +73,10 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 /// NO_MEMORY) nothing has changed: the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
-/// True if `event` allocates an address that is still live in its process: then the free that must have come
-/// before it is still to be read from another ring (the clocks of two CPUs were read within ns of each
-/// other), and the merge should let other rings go first for a moment.
+/// True if `event` allocates an address that is still live in its process, or frees one that is not: then the
+/// free, or the allocation, that must have come before it is still to be read from another ring (the clocks
+/// of two CPUs were read within ns of each other), and the merge should let other rings go first for a
+/// moment.
 bool derive_is_premature(const struct derive *derive, const struct event *event);
 
 /// A process image ended or was replaced: its live allocations stay recorded as leaks, its index entries go.
@@ -85,6 +86,8 @@ void derive_process_end(struct derive *derive, uint32_t process_id);
 
 /// Allocations seen so far.
 uint64_t derive_allocations(const struct derive *derive);
+/// Sizes of damaged records, larger than any block can be: these count as 0 bytes.
+uint64_t derive_sizes_refused(const struct derive *derive);
 
 /// Write allocation, callsite_stat, total_stat, sample into the store.
 int derive_finish(struct derive *derive, struct store *store, struct varve_message *message);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes and rings come and go. They announce themselves by counters in shared memory (session_internal.h)
- * and leave in many ways: exit, a signal, exec, a thread's end. Nothing is closed before all that it
- * published is committed. A number that was taken but has no file yet holds the watermark of the merge back,
- * for a second at most: its owner may have been killed in between.
+ * Processes come and go. They announce themselves by a counter in shared memory (session_internal.h) and
+ * leave in many ways: exit, a signal, exec. Nothing is closed before all that it published is committed. A
+ * number that was taken but has no file yet is waited for a second at most (collect_rings.c): its owner may
+ * have been killed in between. If it was only stopped, its file is still found later: its events are then
+ * late, but not lost. The collector calls this in every round.
  */
 #include "trace/collector_internal.h"
 
@@ -20,31 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MISSING_EVERY_NS UINT64_C(100000000)
-#define ATTACH_PATIENCE_NS UINT64_C(1000000000)
-
-static void lower(uint64_t *bound, uint64_t value)
-{
-    *bound = value < *bound ? value : *bound;
-}
-
-/* A number without a file: hold the merge at the time before it was taken. False: waited long enough. */
-static bool wait_for_file(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
-                          uint64_t *bound)
-{
-    uint64_t now_ns = collect_monotonic_ns();
-
-    if (*seen_ns == 0) {
-        *seen_ns = now_ns;
-        *seen_bound = collector->round_ticks;
-    }
-    if (collector->is_recovering || now_ns - *seen_ns > ATTACH_PATIENCE_NS) {
-        *seen_ns = 0;
-        return false;
-    }
-    lower(bound, *seen_bound);
-    return true;
-}
+#define MISSING_PROCESSES_EVERY_NS UINT64_C(1000000000)
 
 static struct process_control *map_control(const char *path)
 {
@@ -159,23 +136,71 @@ static int grow_processes(struct collector *collector, uint32_t count)
     return VARVE_OK;
 }
 
+static struct process_control *open_control(const struct collector *collector, uint32_t id)
+{
+    char path[DIRECTORY_PATH_BYTES + 32];
+
+    snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, id);
+    return map_control(path);
+}
+
+/* The page of a number that was given up. Images that came after it under its pid know nothing of it yet. */
+static int start_late_process(struct collector *collector, uint32_t id, struct process_control *control)
+{
+    int error = start_process(collector, id, control);
+
+    if (collector->processes[id - 1] == NULL) {
+        return error;
+    }
+    collector->processes_missing--;
+    collector->first_open = id - 1 < collector->first_open ? id - 1 : collector->first_open;
+    for (uint32_t i = id; i < collector->process_count; i++) {
+        struct traced_process *newer = collector->processes[i];
+        if (newer != NULL && !newer->is_closed && newer->pid == collector->processes[id - 1]->pid) {
+            replace_older(collector, newer);
+        }
+    }
+    return error;
+}
+
+/* Every second, and once more before the recording ends. */
+static int look_for_missing_processes(struct collector *collector)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+    int error = VARVE_OK;
+
+    if (collector->processes_missing == 0 ||
+        (!collector->is_draining && now_ns < collector->next_missing_ns)) {
+        return VARVE_OK;
+    }
+    collector->next_missing_ns = now_ns + MISSING_PROCESSES_EVERY_NS;
+    for (uint32_t id = 1; error == VARVE_OK && id <= collector->process_count; id++) {
+        struct process_control *control = NULL;
+
+        if (collector->processes[id - 1] == NULL) {
+            control = open_control(collector, id);
+        }
+        if (control != NULL) {
+            error = start_late_process(collector, id, control);
+        }
+    }
+    return error;
+}
+
 static int discover_processes(struct collector *collector, uint64_t *bound)
 {
     uint32_t count = __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE);
-    int error = VARVE_OK;
+    int error = look_for_missing_processes(collector);
 
     while (error == VARVE_OK && collector->process_count < count) {
         uint32_t id = collector->process_count + 1;
-        char path[DIRECTORY_PATH_BYTES + 32];
-        struct process_control *control;
+        struct process_control *control = open_control(collector, id);
 
-        snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, id);
-        control = map_control(path);
         if (control == NULL && collector->process_seen_ns == 0) {
             collector->process_limit = count; /* waited for together */
         }
         if (control == NULL && id > collector->process_given_up &&
-            wait_for_file(collector, &collector->process_seen_ns, &collector->process_bound, bound)) {
+            collect_file_wait(collector, &collector->process_seen_ns, &collector->process_bound, bound)) {
             break;
         }
         if (control == NULL) {
@@ -185,148 +210,13 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
         if (error == VARVE_OK) {
             collector->process_count = id;
             collector->process_seen_ns = 0;
+            collector->processes_missing += control == NULL;
             if (control != NULL) {
                 error = start_process(collector, id, control);
             }
         } else if (control != NULL) {
             munmap(control, PROCESS_CONTROL_BYTES);
         }
-    }
-    return error;
-}
-
-/* A ring of an interrupted recording goes on where the database ends, under the number it has there. */
-static void continue_known(const struct collector *collector, struct ring_reader *reader)
-{
-    for (size_t i = 0; i < collector->known_count; i++) {
-        const struct store_ring_position *known = &collector->known[i];
-        if (known->process_id == reader->process->id && known->ring == reader->index) {
-            reader->thread_id = known->thread_id;
-            uint64_t head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
-
-            /* beyond the head: records that handlers had put aside, taken after all others */
-            reader->read = known->tail < head ? known->tail : head;
-            reader->orphans_read = (uint32_t)(known->tail - reader->read);
-            reader->spill_read = known->spill_tail;
-            reader->stored = known->tail + known->spill_tail;
-        }
-    }
-}
-
-static int add_reader(struct collector *collector, struct ring_reader *reader)
-{
-    if (collector->reader_count == collector->reader_capacity) {
-        size_t capacity = collector->reader_capacity == 0 ? 64 : collector->reader_capacity * 2;
-        struct ring_reader **readers = realloc(collector->readers, capacity * sizeof(struct ring_reader *));
-        struct ring_reader **heap;
-
-        if (readers == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        collector->readers = readers;
-        heap = realloc(collector->heap, capacity * sizeof(struct ring_reader *));
-        if (heap == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        collector->heap = heap;
-        collector->reader_capacity = capacity;
-    }
-    continue_known(collector, reader);
-    if (reader->thread_id == 0) {
-        reader->thread_id = ++collector->thread_count;
-    }
-    ring_reader_refresh(reader);
-    reader->process->readers++;
-    collector->readers[collector->reader_count++] = reader;
-    return collect_thread_row(collector, reader, -1);
-}
-
-/* `*opened`: whether this ring number is dealt with. */
-static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index,
-                     bool *opened)
-{
-    struct ring_reader *reader;
-    int error = ring_reader_open(&reader, &collector->directory, process, index);
-
-    *opened = error == VARVE_OK;
-    if (error == VARVE_OK) {
-        error = add_reader(collector, reader);
-        if (error == VARVE_ERROR_NO_MEMORY) {
-            ring_reader_close(reader);
-        }
-        return error;
-    }
-    return error == VARVE_ERROR_NO_MEMORY ? error : VARVE_OK;
-}
-
-static int remember_missing(struct traced_process *process, uint32_t index)
-{
-    uint32_t *grown = realloc(process->missing, (process->missing_count + 1) * sizeof(*grown));
-
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    process->missing = grown;
-    process->missing[process->missing_count++] = index;
-    return VARVE_OK;
-}
-
-/* Now and then, and once more when the process has ended. */
-static int look_for_missing(struct collector *collector, struct traced_process *process)
-{
-    uint64_t now_ns = collect_monotonic_ns();
-    uint32_t kept = 0;
-    int error = VARVE_OK;
-
-    if (process->missing_count == 0 ||
-        (!process->has_ended && !collector->is_draining && now_ns < process->next_missing_ns)) {
-        return VARVE_OK;
-    }
-    process->next_missing_ns = now_ns + MISSING_EVERY_NS;
-    for (uint32_t i = 0; i < process->missing_count; i++) {
-        bool opened = false;
-
-        if (error == VARVE_OK) {
-            error = open_ring(collector, process, process->missing[i], &opened);
-        }
-        if (!opened) {
-            process->missing[kept++] = process->missing[i];
-        }
-    }
-    process->missing_count = kept;
-    return error;
-}
-
-static int discover_rings(struct collector *collector, struct traced_process *process, uint64_t *bound)
-{
-    uint32_t count = __atomic_load_n(&process->control->ring_count, __ATOMIC_ACQUIRE);
-    bool opened = true;
-    int error = VARVE_OK;
-
-    while (error == VARVE_OK && process->rings_seen < count) {
-        error = open_ring(collector, process, process->rings_seen, &opened);
-        if (!opened && process->attach_seen_ns == 0) {
-            process->attach_limit = count; /* waited for together */
-        }
-        if (error == VARVE_OK && !opened && !process->has_ended &&
-            process->rings_seen >= process->attach_given_up &&
-            wait_for_file(collector, &process->attach_seen_ns, &process->attach_bound, bound)) {
-            break;
-        }
-        if (error == VARVE_OK && !opened) {
-            process->attach_given_up = process->attach_limit;
-            error = remember_missing(process, process->rings_seen);
-        }
-        process->rings_seen++;
-        process->attach_seen_ns = 0;
-    }
-    if (error == VARVE_OK) {
-        error = look_for_missing(collector, process);
-    }
-    if (error == VARVE_OK && !process->late_opened &&
-        __atomic_load_n(&process->control->late_created, __ATOMIC_ACQUIRE) != 0) {
-        error = open_ring(collector, process, 0, &opened);
-        process->late_opened = true;
     }
     return error;
 }
@@ -338,7 +228,7 @@ int collect_processes_discover(struct collector *collector, uint64_t *bound)
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed) {
-            error = discover_rings(collector, process, bound);
+            error = collect_rings_discover(collector, process, bound);
             process->saw_end = process->has_ended;
         }
     }
@@ -395,7 +285,8 @@ void collect_process_reaped(struct collector *collector, int32_t pid, int wait_s
 {
     for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
         struct traced_process *process = collector->processes[i];
-        if (process != NULL && process->pid == pid && !process->is_replaced && process->wait_status == -1) {
+        if (process != NULL && !process->is_closed && process->pid == pid && !process->is_replaced &&
+            process->wait_status == -1) {
             process->wait_status = wait_status;
             mark_ended(collector, process);
             return;

@@ -190,7 +190,9 @@ struct collector {
     uint32_t process_limit, process_given_up; /* like attach_limit and attach_given_up */
     uint64_t process_seen_ns;                 /* like traced_process.attach_seen_ns, for process numbers */
     uint64_t process_bound;
-    uint64_t first_pending_ns; /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
+    uint32_t processes_missing; /* numbers given up so far whose control page may still come */
+    uint64_t next_missing_ns;   /* when to look for these again */
+    uint64_t first_pending_ns;  /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
     uint64_t next_check_ns, next_anchor_ns;
     struct {
         uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
@@ -221,6 +223,14 @@ int collector_publish(struct collector *collector, const char *database_path, st
 void collector_close(struct collector *collector);
 void collector_result(const struct collector *collector, struct varve_collect_result *result);
 uint64_t collect_monotonic_ns(void);
+
+/* ---- collect_rings.c: numbers that were taken, and their files ---- */
+
+/// A number without a file: hold the merge at the time before it was taken. False: waited long enough.
+bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
+                       uint64_t *bound);
+/// Open the rings of a process that have come since the last time.
+int collect_rings_discover(struct collector *collector, struct traced_process *process, uint64_t *bound);
 
 /* ---- collect_process.c, again ---- */
 

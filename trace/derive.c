@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* No block is larger than the address space, and what is live stays far from where the sums would wrap. */
+#define SIZE_LIMIT (UINT64_C(1) << 48)
+#define SUM_LIMIT (UINT64_C(1) << 62)
 #define NUMBER_LIMIT ((uint32_t)1 << 26) /* of threads and processes; more is a damaged ring */
 
 /* Grow an array of `*limit` elements so that `index` is in it; new elements are zero. */
@@ -202,7 +205,8 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
     struct derive_process *process = derive->processes[event->process_id];
     code = totals_reserve(&derive->domains[domain], process, domain, event->callsite);
     if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory for totals");
+        varve_message_set(message, code, "no memory for totals");
+        return code;
     }
     *step = (struct derive_step){
         .derive = derive,
@@ -217,10 +221,21 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
     return VARVE_OK;
 }
 
+void derive_size_check(const struct derive_step *step)
+{
+    struct event *event = step->event;
+    if (event->size > SIZE_LIMIT || step->totals.domain->all.live_bytes > SUM_LIMIT - event->size) {
+        event->size = 0;
+        event->requested = 0;
+        step->derive->sizes_refused++;
+    }
+}
+
 /* A new block of the heap; what the index still has at the address was freed without our hearing of it. */
 static void block_open(struct derive_step *step)
 {
     struct event *event = step->event;
+    derive_size_check(step);
     uint64_t before = live_put(&step->process->live, event->addr, step->derive->scratch.count + 1);
     if (before != 0) {
         derive_row_close(step, before);
@@ -380,4 +395,9 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
 uint64_t derive_allocations(const struct derive *derive)
 {
     return derive->scratch.count;
+}
+
+uint64_t derive_sizes_refused(const struct derive *derive)
+{
+    return derive->sizes_refused;
 }

@@ -246,6 +246,7 @@ struct derive {
     size_t process_limit;
     struct domain_totals domains[DOMAIN_LIMIT];
     uint64_t ended_points; /* sample points kept of processes that ended */
+    uint64_t sizes_refused;
 };
 
 /* One event on its way through derive*.c. */
@@ -262,6 +263,10 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
                          const struct scratch_row *like);
 /// The allocation ends at this event; returns its row.
 struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id);
+
+/// The event's size, about to be live, becomes 0 if it cannot be true: a damaged record must not make the
+/// sums wrap.
+void derive_size_check(const struct derive_step *step);
 
 /* ---- derive_mapping.c: mmap, munmap and mremap ---- */
 

@@ -53,8 +53,12 @@ int derive_mmap(struct derive_step *step, struct varve_message *message)
     }
     event->id = 0;
     step->thread->last_alloc_id = 0;
+    bool has_failed = (event->flags & VARVE_FLAG_FAILED) || event->addr == 0;
+    if (!has_failed) {
+        derive_size_check(step);
+    }
     uint64_t end = event->addr + event->size;
-    if ((event->flags & VARVE_FLAG_FAILED) || event->addr == 0 || end <= event->addr) {
+    if (has_failed || end <= event->addr) {
         totals_fail(&step->totals);
         return VARVE_OK;
     }
@@ -98,20 +102,27 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
 
 bool derive_is_premature(const struct derive *derive, const struct event *event)
 {
-    if (event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL ||
-        event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
+    static const struct derive_process unseen; /* nothing is live in it */
+    const struct derive_process *process = &unseen;
+    struct range range;
+    if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
         return false;
     }
-    const struct derive_process *process = derive->processes[event->process_id];
-    struct range range;
+    if (event->process_id < derive->process_limit && derive->processes[event->process_id] != NULL) {
+        process = derive->processes[event->process_id];
+    }
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:
     case VARVE_KIND_HEAP_REALLOC:
         return live_find(&process->live, event->addr) != 0;
+    case VARVE_KIND_HEAP_FREE: /* of a realloc, too */
+        return live_find(&process->live, event->addr) == 0;
     case VARVE_KIND_MMAP:
         /* MAP_FIXED may map over what is there, and the flags of an mremap are not recorded. */
         return event->cause == VARVE_CAUSE_MMAP && ((event->arg >> 32) & MAP_FIXED) == 0 &&
                ranges_first(&process->ranges, event->addr, event->addr + event->size, &range);
+    case VARVE_KIND_MUNMAP:
+        return !ranges_first(&process->ranges, event->addr, event->addr + event->size, &range);
     default:
         return false;
     }

@@ -9,9 +9,10 @@
  * one: at least 100 microseconds, in which any store that precedes the clock read has left its CPU.
  *
  * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
- * ns the wrong way round, since the CPU may read the clock early. An allocation of an address that is still
- * live is therefore held back until another ring has brought the free, or has had HOLD_BACK_NS more without
- * it.
+ * ns the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
+ * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
+ * are therefore held back until another ring has brought the record in between, or has had HOLD_BACK_NS more
+ * without it.
  */
 #include "trace/collector_internal.h"
 
@@ -92,7 +93,7 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->arg = record->arg;
 }
 
-/* The free that a held-back allocation waited for has come: it is the oldest record again. */
+/* What a held-back record waited for may have come: it is the oldest record again, and looked at again. */
 static void release_held(struct collector *collector, const struct event *event)
 {
     for (size_t i = 0; i < collector->heap_count; i++) {
@@ -126,8 +127,7 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     reader->last_ns = event->ts_ns;
     collector->held_count -= reader->is_held_back;
     reader->is_held_back = false;
-    if (collector->held_count > 0 &&
-        (event->kind == VARVE_KIND_HEAP_FREE || event->kind == VARVE_KIND_MUNMAP)) {
+    if (collector->held_count > 0) {
         release_held(collector, event);
     }
     ring_reader_pop(reader);
@@ -139,7 +139,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
                     struct varve_message *message)
 {
     struct ring_reader *reader = collector->heap[0];
-    bool is_alone = collector->reader_count == 1;
+    bool is_alone = reader->process->readers == 1; /* nothing that it could wait for */
     struct event event;
 
     do {

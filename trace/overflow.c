@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when a ring is full. Signals are blocked (recorder.c). The thread may hold any lock of the
- * program, so nothing here waits without bound. Ladder of `spill` (the default): spill into the thread's own
- * file; if that fails, wait for room up to a second; then drop and count, and write one `lost` event when
- * there is room again. `block` waits for the collector first, and spills when it is gone or too slow; `drop`
- * drops at once.
+ * What happens when a ring is full. Signals are blocked (recorder.c), but for naps. The thread may hold any
+ * lock of the program, so nothing here waits without bound. Ladder of `spill` (the default): spill into the
+ * thread's own file; if that fails, wait for room up to a second; then drop and count, and write one `lost`
+ * event when there is room again. `block` waits for the collector first, and spills when it is gone or too
+ * slow; `drop` drops at once.
  *
  * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on), and
  * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
@@ -185,7 +185,28 @@ static bool put_after_loss(struct recorder_thread *thread, const struct varve_re
     return put_once(thread, record, may_spill);
 }
 
-/* Wait for the collector, at most until `deadline_ns`. False: gave up. */
+/* A nap with the program's signals open, where the caller said how these are: a handler may be what the
+ * program waits for. Its own events are put aside meanwhile, as in the middle of any other event. False: the
+ * ring is not ours any more, since a handler forked and this is the child. */
+static bool nap_open(struct recorder_thread *thread)
+{
+    const struct recorder_signals *outer = thread->outer_signals;
+    struct recorder_signals saved;
+
+    if (outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
+        nap(); /* the rest of the slots is for handlers that interrupt the fast path */
+        return true;
+    }
+    thread->producer.busy = 1;
+    recorder_signals_restore(outer);
+    nap();
+    recorder_signals_block(&saved);
+    thread->producer.busy = 0;
+    return thread->ring != NULL && recorder_process_current() != NULL;
+}
+
+/* Wait for the collector, at most until `deadline_ns`. False: gave up. True also if there is nothing left to
+ * be done, in the child of a fork. */
 static bool put_waiting(struct recorder_thread *thread, const struct varve_record *record, bool may_spill,
                         uint64_t deadline_ns)
 {
@@ -193,8 +214,7 @@ static bool put_waiting(struct recorder_thread *thread, const struct varve_recor
     uint64_t now_ns = monotonic_ns();
 
     while (now_ns < deadline_ns && !collector_is_gone(session, now_ns)) {
-        nap();
-        if (put_after_loss(thread, record, may_spill)) {
+        if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
             return true;
         }
         now_ns = monotonic_ns();

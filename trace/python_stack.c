@@ -66,7 +66,7 @@ void python_stack_modules_changed(void)
 
 static bool interpreter_find(void)
 {
-    struct elf_object object;
+    struct elf_object object = {0};
     const char *(*version)(void) = NULL;
     if (!elf_symbol_object("Py_GetVersion", &object))
         return false;

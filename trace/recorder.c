@@ -325,7 +325,8 @@ void varve_emit_nested(void)
 }
 
 /* The ring has no room, or is not to be used now, or a handler left something to do first. */
-static void put_slowly(struct recorder_thread *thread, const struct varve_record *record)
+static void put_slowly(struct recorder_thread *thread, const struct varve_record *record,
+                       const struct recorder_signals *outer)
 {
     struct varve_record timed = *record;
 
@@ -336,7 +337,12 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
         varve_emit_count(thread->producer.emitted);
         timed.ticks = varve_clock_ticks();
     }
+    thread->outer_signals = outer;
     overflow_put(thread, &timed);
+    thread->outer_signals = NULL;
+    if (thread->producer.nested != 0 && is_attached()) { /* of handlers, while it waited for room */
+        file_nested(thread);
+    }
 }
 
 /* All of it with signals blocked: a handler could emit, or fork, with the ring half changed. */
@@ -355,7 +361,7 @@ void varve_emit_slow(const struct varve_record *record)
         if (thread->producer.busy != 0) {
             put_nested(thread, record);
         } else {
-            put_slowly(thread, record);
+            put_slowly(thread, record, &saved);
         }
     } else if (session_is_open()) {
         put_first(record);

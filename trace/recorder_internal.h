@@ -89,8 +89,9 @@ struct recorder_thread {
         patience_ns; /* CLOCK_MONOTONIC until which a failed spill is still waited for, 0 = not failing */
     uint32_t nested_lost; /* nested events for which no slot was free */
     uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
-    uint8_t *packed;          /* OVERFLOW_PACKED_BYTES, made by the first spill */
-    uint64_t packed_position; /* of its first record in the spill, plus 1; 0: empty */
+    uint8_t *packed;                              /* OVERFLOW_PACKED_BYTES, made by the first spill */
+    uint64_t packed_position;                     /* of its first record in the spill, plus 1; 0: empty */
+    const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
     bool is_spilling;
     bool has_staging;   /* the staging slots have memory */
     bool is_ring_short; /* no memory for more of the ring */

@@ -85,11 +85,11 @@ static inline unsigned put_varint(uint8_t *at, uint64_t value)
         return 1;
     }
     unsigned bytes = (70 - (unsigned)__builtin_clzll(value)) / 7;
-    for (unsigned i = bytes; i-- > 0;) {
-        at[i] = (uint8_t)value | 0x80;
+    at[bytes - 1] = (uint8_t)value & 0x7f;
+    for (unsigned i = bytes - 1; i-- > 0;) {
         value >>= 7;
+        at[i] = (uint8_t)value | 0x80;
     }
-    at[bytes - 1] &= 0x7f;
     return bytes;
 }
 
@@ -112,7 +112,7 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
         } else if ((uint64_t)value <= 1) {
             out[1 + i] = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
         } else {
-            uint64_t magnitude = (uint64_t)(value ^ (value >> 63)) | 1;
+            uint64_t magnitude = ((uint64_t)value ^ (0 - ((uint64_t)value >> 63))) | 1;
             unsigned type = type_of_bits[65 - (unsigned)__builtin_clzll(magnitude)];
             unsigned bytes = bytes_of_type[type];
             uint64_t big_endian = __builtin_bswap64((uint64_t)value << (64 - 8 * bytes));

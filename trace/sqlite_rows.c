@@ -271,7 +271,9 @@ static void hash_add_text(uint64_t hash[2], const char *text)
 
 static void symbol_hash(const struct store_symbol *symbol, uint64_t hash[2])
 {
-    const uint32_t numbers[] = {symbol->line, symbol->is_python, symbol->is_inlined};
+    const uint32_t line = symbol->line;
+    const uint8_t numbers[] = {(uint8_t)line,         (uint8_t)(line >> 8), (uint8_t)(line >> 16),
+                               (uint8_t)(line >> 24), symbol->is_python,    symbol->is_inlined};
     hash[0] = UINT64_C(0xcbf29ce484222325);
     hash[1] = UINT64_C(0x243f6a8885a308d3);
     hash_add_text(hash, symbol->function);

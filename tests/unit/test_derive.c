@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of derive, each for itself: the address index and the mapped ranges against naive copies, the
- * thinning of samples, the scratch file when the disk is full, and the single rules of derive_event that a
- * random stream (test_derive_model.c) would show less plainly.
+ * The single rules of derive_event that a random stream (test_derive_model.c) would show less plainly, the
+ * scratch file when the disk is full, and what damaged records are made into.
  */
 #include "trace/derive_internal.h"
 
@@ -20,170 +19,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static uint64_t random_state; /* seeded by each test */
-
-static uint64_t random_below(uint64_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (random_state >> 33) % limit;
-}
-
-/* ---- live index ---- */
-
-static void test_live_index_as_array(void **state)
-{
-    (void)state;
-    enum { ADDRESSES = 3000 };
-    static uint64_t ids[ADDRESSES];
-    struct live_index index = {0};
-    uint64_t count = 0;
-    random_state = 11;
-    memset(ids, 0, sizeof ids);
-    assert_int_equal(live_find(&index, 16), 0);
-    assert_int_equal(live_take(&index, 16), 0);
-    for (uint64_t step = 1; step < 60000; step++) {
-        /* Grows in the first third, shrinks in the last. */
-        uint64_t bias = step < 20000 ? 70 : step < 40000 ? 50 : 25;
-        uint64_t slot = random_below(ADDRESSES);
-        uint64_t addr = UINT64_C(0x7f0000000000) + 16 * slot;
-        assert_int_equal(live_find(&index, addr), ids[slot]);
-        if (random_below(100) < bias) {
-            assert_int_equal(live_reserve(&index), VARVE_OK);
-            assert_int_equal(live_put(&index, addr, step), ids[slot]);
-            count += ids[slot] == 0;
-            ids[slot] = step;
-        } else {
-            assert_int_equal(live_take(&index, addr), ids[slot]);
-            count -= ids[slot] != 0;
-            ids[slot] = 0;
-        }
-        assert_int_equal(index.count, count);
-        if (step % 64 == 0) {
-            assert_int_equal(live_check(&index), VARVE_OK);
-        }
-    }
-    for (uint64_t i = 0; i < ADDRESSES; i++) {
-        assert_int_equal(live_find(&index, UINT64_C(0x7f0000000000) + 16 * i), ids[i]);
-    }
-    live_clear(&index);
-    assert_int_equal(live_find(&index, 16), 0);
-}
-
-/* The promise of 64 bytes per live block, also while the table is doubled. */
-static void test_live_index_bytes(void **state)
-{
-    (void)state;
-    struct live_index index = {0};
-    uint64_t slots_before = 0;
-    for (uint64_t i = 1; i <= 200000; i++) {
-        assert_int_equal(live_reserve(&index), VARVE_OK);
-        uint64_t slots = UINT64_C(1) << index.bits;
-        if (slots != slots_before && i > 1000) {
-            assert_true((slots + slots_before) * sizeof(struct live_slot) <= 64 * i + 4096);
-        }
-        slots_before = slots;
-        live_put(&index, i * 32, i);
-    }
-    live_clear(&index);
-}
-
-/* ---- ranges ---- */
-
-/* One cell per page: the id of the range that covers it. */
-enum { PAGES = 4000 };
-
-static int expect_range(void *context, const struct range *range)
-{
-    const uint64_t *pages = context;
-    for (uint64_t page = range->start; page < range->end; page++) {
-        assert_int_equal(pages[page], range->id);
-    }
-    return 0;
-}
-
-static void test_ranges_as_pages(void **state)
-{
-    (void)state;
-    static uint64_t pages[PAGES];
-    struct ranges ranges = {0};
-    uint64_t covered = 0;
-    random_state = 5;
-    memset(pages, 0, sizeof pages);
-    for (uint64_t step = 1; step < 30000; step++) {
-        uint64_t start = random_below(PAGES - 8);
-        uint64_t end = start + 1 + random_below(4);
-        struct range range;
-        uint64_t first = 0;
-        for (uint64_t page = start; page < end && first == 0; page++) {
-            first = pages[page];
-        }
-        assert_int_equal(ranges_first(&ranges, start, end, &range), first != 0);
-        if (first != 0) {
-            assert_int_equal(range.id, first);
-            ranges_remove(&ranges, range.start);
-            memset(&pages[range.start], 0, (range.end - range.start) * sizeof pages[0]);
-            covered -= range.end - range.start;
-        } else if (step < 20000 || random_below(4) == 0) {
-            range = (struct range){.start = start, .end = end, .id = step};
-            assert_int_equal(ranges_reserve(&ranges, 1), VARVE_OK);
-            ranges_insert(&ranges, &range);
-            for (uint64_t page = start; page < end; page++) {
-                pages[page] = step;
-            }
-            covered += end - start;
-        }
-        assert_int_equal(ranges_check(&ranges), VARVE_OK);
-    }
-    assert_int_equal(ranges_each(&ranges, expect_range, pages), 0);
-    uint64_t cells = 0;
-    for (uint64_t i = 0; i < PAGES; i++) {
-        cells += pages[i] != 0;
-    }
-    assert_int_equal(cells, covered);
-    assert_true(ranges.leaf_count > 4);
-    ranges_clear(&ranges);
-}
-
-/* ---- samples ---- */
-
-static void test_series_thins_evenly(void **state)
-{
-    (void)state;
-    static const uint64_t lengths[] = {1, 2, 63, 64, 65, 200, 1000, 12345};
-    for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
-        struct series series = {.limit = 64, .stride = 1};
-        uint64_t maximum = 0;
-        random_state = lengths[k];
-        for (uint64_t seq = 1; seq <= lengths[k]; seq++) {
-            uint64_t allocated = random_below(1000000);
-            maximum = allocated > maximum ? allocated : maximum;
-            assert_int_equal(series_reserve(&series), VARVE_OK);
-            series_add(&series, seq, (int64_t)seq * 10, allocated, seq % 7);
-            assert_int_equal(series_check(&series), VARVE_OK);
-        }
-        assert_int_equal(series_reserve(&series), VARVE_OK);
-        series_end(&series, series.limit);
-        uint64_t seen = 0;
-        for (uint32_t i = 0; i < series.count; i++) {
-            seen = series.points[i].allocated_max > seen ? series.points[i].allocated_max : seen;
-            assert_int_equal(series.points[i].ts_ns, (int64_t)series.points[i].seq * 10);
-            assert_int_equal(series.points[i].live, series.points[i].seq % 7);
-            if (i + 1 < series.count) {
-                assert_int_equal(series.points[i].seq, (i + 1) * series.stride);
-            }
-        }
-        assert_int_equal(seen, maximum);
-        assert_int_equal(series.points[series.count - 1].seq, lengths[k]);
-        assert_true(lengths[k] <= 64 ? series.count == lengths[k] : series.count >= 32);
-        series_end(&series, 4);
-        assert_true(series.count <= 4);
-        assert_int_equal(series.points[series.count - 1].seq, lengths[k]);
-        free(series.points);
-    }
-}
-
-/* ---- derive_event ---- */
 
 struct fixture {
     char path[64];
@@ -212,14 +47,20 @@ static int fixture_end(void **state)
 }
 
 /* An event of process 1, thread 1; returns the code of derive_event. */
-static int take(struct fixture *fixture, struct event *event)
+static int take_unchecked(struct fixture *fixture, struct event *event)
 {
     struct varve_message message;
     event->seq = ++fixture->seq;
     event->ts_ns = (int64_t)fixture->seq * 100;
     event->process_id = event->process_id != 0 ? event->process_id : 1;
     event->thread_id = event->thread_id != 0 ? event->thread_id : 1;
-    int code = derive_event(fixture->derive, event, &message);
+    return derive_event(fixture->derive, event, &message);
+}
+
+static int take(struct fixture *fixture, struct event *event)
+{
+    struct varve_message message;
+    int code = take_unchecked(fixture, event);
     assert_int_equal(derive_check(fixture->derive, &message), VARVE_OK);
     return code;
 }
@@ -290,6 +131,73 @@ static void test_forked_child_frees_what_it_inherited(void **state)
     assert_int_equal(take(fixture, &child), VARVE_OK);
     assert_int_equal(child.cause, VARVE_CAUSE_INHERITED);
     assert_int_equal(fixture->derive->domains[DOMAIN_HEAP].all.live_allocations, 1);
+}
+
+/* Only what is there can be freed, and only what is not there can be allocated. */
+static void test_what_is_premature(void **state)
+{
+    struct fixture *fixture = *state;
+    struct event alloc = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
+    struct event release = heap(VARVE_KIND_HEAP_FREE, VARVE_CAUSE_REALLOC, 0x1000, 0);
+    struct event map = heap(VARVE_KIND_MMAP, VARVE_CAUSE_MMAP, 0x10000, 0x2000);
+    struct event unmap = heap(VARVE_KIND_MUNMAP, VARVE_CAUSE_MUNMAP, 0x11000, 0x4000);
+    struct event *const events[] = {&alloc, &release, &map, &unmap};
+    for (unsigned i = 0; i < 4; i++) {
+        events[i]->process_id = 1;
+    }
+    for (unsigned i = 0; i < 4; i += 2) {
+        assert_false(derive_is_premature(fixture->derive, events[i]));
+        assert_true(derive_is_premature(fixture->derive, events[i + 1]));
+        assert_int_equal(take(fixture, events[i]), VARVE_OK);
+        assert_true(derive_is_premature(fixture->derive, events[i]));
+        assert_false(derive_is_premature(fixture->derive, events[i + 1]));
+        assert_int_equal(take(fixture, events[i + 1]), VARVE_OK);
+        release.cause = VARVE_CAUSE_FREE;
+    }
+    release.addr = 0;
+    assert_false(derive_is_premature(fixture->derive, &release)); /* free(NULL) */
+    release.addr = 0x9000;
+    release.process_id = 77; /* its first event */
+    assert_true(derive_is_premature(fixture->derive, &release));
+    unmap.flags = VARVE_FLAG_FAILED;
+    unmap.addr = 0x90000;
+    assert_false(derive_is_premature(fixture->derive, &unmap));
+}
+
+/* Of damaged records: no sum may wrap, what can be true is believed, and a failed call may ask for anything.
+ */
+static void test_impossible_sizes(void **state)
+{
+    struct fixture *fixture = *state;
+    struct event honest = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
+    struct event failed = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0, UINT64_MAX);
+    struct varve_message message;
+    assert_int_equal(take(fixture, &honest), VARVE_OK);
+    for (uint64_t i = 1; i <= 50000; i++) {
+        /* as large as a pointer: many of these are too much together */
+        uint64_t size = i % 4 == 0 ? UINT64_MAX - i : UINT64_C(0x7fff00000000);
+        struct event alloc = heap(i % 3 == 0 ? VARVE_KIND_HEAP_REALLOC : VARVE_KIND_HEAP_ALLOC,
+                                  VARVE_CAUSE_MALLOC, 0x1000 + 16 * i, size);
+        assert_int_equal(take_unchecked(fixture, &alloc), VARVE_OK);
+        assert_int_equal(alloc.size, scratch_peek(&fixture->derive->scratch, alloc.id)->size);
+        assert_int_equal(alloc.size, i % 4 == 0 ? 0 : i < 20000 ? size : alloc.size);
+    }
+    const struct total *heap_total = &fixture->derive->domains[DOMAIN_HEAP].all;
+    assert_true(heap_total->live_bytes > (UINT64_C(1) << 61) && heap_total->live_bytes < INT64_MAX);
+    assert_true(derive_sizes_refused(fixture->derive) > 12500 + 1000);
+    assert_int_equal(derive_check(fixture->derive, &message), VARVE_OK);
+    for (uint64_t i = 0; i <= 50000; i++) {
+        struct event release = heap(VARVE_KIND_HEAP_FREE, VARVE_CAUSE_FREE, 0x1000 + 16 * i, 0);
+        assert_int_equal(take_unchecked(fixture, &release), VARVE_OK);
+    }
+    assert_int_equal(heap_total->live_bytes, 0);
+    failed.flags = VARVE_FLAG_FAILED;
+    assert_int_equal(take(fixture, &failed), VARVE_OK);
+    assert_true(failed.size == UINT64_MAX);
+    struct event map = heap(VARVE_KIND_MMAP, VARVE_CAUSE_MMAP, 0x10000, UINT64_MAX / 2);
+    assert_int_equal(take(fixture, &map), VARVE_OK);
+    assert_int_equal(map.id, 0);
+    assert_int_equal(derive_check(fixture->derive, &message), VARVE_OK);
 }
 
 /* mmap of 10 pages, munmap of 3 in the middle, MAP_FIXED over the rest. */
@@ -386,13 +294,11 @@ static void test_damaged_numbers_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_live_index_as_array),
-        cmocka_unit_test(test_live_index_bytes),
-        cmocka_unit_test(test_ranges_as_pages),
-        cmocka_unit_test(test_series_thins_evenly),
         WITH_FIXTURE(test_free_gets_what_it_refers_to),
         WITH_FIXTURE(test_realloc_keeps_its_block_apart),
         WITH_FIXTURE(test_forked_child_frees_what_it_inherited),
+        WITH_FIXTURE(test_what_is_premature),
+        WITH_FIXTURE(test_impossible_sizes),
         WITH_FIXTURE(test_mapping_is_cut),
         WITH_FIXTURE(test_cold_rows_are_completed),
         WITH_FIXTURE(test_full_disk_changes_nothing),

@@ -361,7 +361,7 @@ static void test_random_streams(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        struct run run;
+        struct run run = {0};
         random_state = seed * 7919;
         run_begin(&run);
         run_stream(&run);

@@ -147,7 +147,7 @@ static void test_exit_like(void **state)
                  {"kill -PIPE $$", 0, SIGPIPE},
                  {"kill -TERM $$", 0, SIGTERM}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct outcome outcome;
+        struct outcome outcome = {0};
         line_of_case = cases[i].line;
         isolate(body_line, &outcome);
         int expected =
@@ -187,7 +187,7 @@ static void body_environment_relative(void)
 static void test_environment(void **state)
 {
     (void)state;
-    struct outcome outcome;
+    struct outcome outcome = {0};
     char expected[8192];
     isolate(body_environment_clean, &outcome);
     snprintf(expected, sizeof expected, "%s|%s\n1\n", preload, folder);
@@ -242,7 +242,7 @@ static void read_signals(const char *output, uint64_t *blocked, uint64_t *ignore
 static void test_signals_inherited(void **state)
 {
     (void)state;
-    struct outcome outcome;
+    struct outcome outcome = {0};
     uint64_t blocked, ignored;
     isolate(body_signals_plain, &outcome);
     read_signals(outcome.output, &blocked, &ignored);
@@ -277,7 +277,7 @@ static void body_collector_signals(void)
 static void test_collector_signals(void **state)
 {
     (void)state;
-    struct outcome outcome;
+    struct outcome outcome = {0};
     isolate(body_collector_signals, &outcome);
     assert_string_equal(outcome.output, "");
     assert_int_equal(WEXITSTATUS(outcome.status), 3);
@@ -309,7 +309,7 @@ static void test_forwarding(void **state)
     (void)state;
     static const int numbers[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        struct outcome outcome;
+        struct outcome outcome = {0};
         forwarded = numbers[i];
         isolate(body_forward, &outcome);
         if (!WIFEXITED(outcome.status) || WEXITSTATUS(outcome.status) != 40) {
@@ -340,7 +340,7 @@ static void body_interrupts(void)
 static void test_interrupts_after_end(void **state)
 {
     (void)state;
-    struct outcome outcome;
+    struct outcome outcome = {0};
     isolate(body_interrupts, &outcome);
     assert_string_equal(outcome.output, "");
     assert_int_equal(WEXITSTATUS(outcome.status), 5);
@@ -367,7 +367,7 @@ static void body_daemon(void)
 static void test_daemon_reaped(void **state)
 {
     (void)state;
-    struct outcome outcome;
+    struct outcome outcome = {0};
     isolate(body_daemon, &outcome);
     assert_string_equal(outcome.output, "");
     assert_int_equal(WEXITSTATUS(outcome.status), 6);

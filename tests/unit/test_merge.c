@@ -2,8 +2,8 @@
 /*
  * Rings into one order. By time where the clocks agree; where two CPUs read them the wrong way round by a few
  * us, a block is still freed before its address is handed out again, and each ring keeps its own order. No
- * event is merged while an older one may still come: from a ring with an event in the middle, or from one
- * whose number was taken but whose file is not there yet (for a second at most).
+ * event is merged while an older one may still come from a ring with an event in the middle. Rings that are
+ * not there yet: test_merge_missing.c.
  */
 #include "collector_support.h"
 
@@ -29,8 +29,7 @@ struct story {
 
 static void tell_story(struct story *story, uint64_t begin)
 {
-    unsigned live[64] = {0};      /* step + 1 that allocated the address */
-    uint64_t allocated[64] = {0}; /* ticks of the address' last allocation */
+    unsigned live[64] = {0}; /* step + 1 that allocated the address */
     uint64_t newest[RINGS_MOST] = {0};
     uint64_t now = begin + 10 * story->jitter_ns;
 
@@ -47,15 +46,10 @@ static void tell_story(struct story *story, uint64_t begin)
         step->of_alloc = live[at] - 1;
         live[at] = step->is_alloc ? i + 1 : 0;
         step->ticks = now + jitter - story->jitter_ns;
-        if (step->ticks <= allocated[at]) {
-            step->ticks =
-                allocated[at] + 1; /* of a block, only the free may seem to come after the next allocation */
-        }
         if (step->ticks < newest[step->ring]) {
             step->ticks = newest[step->ring]; /* one thread's clock does not go back */
         }
         newest[step->ring] = step->ticks;
-        allocated[at] = step->is_alloc ? step->ticks : allocated[at];
     }
 }
 
@@ -219,6 +213,61 @@ static void test_pairs_with_wrong_clocks(void **state)
     }
 }
 
+/* Both clocks say the same, or the free seems to come first: its allocation is in the other ring, which is
+ * looked at first once and last once. A mapping likewise, and a realloc. */
+static void test_frees_wait_for_their_allocation(void **state)
+{
+    static const enum varve_kind kinds[][2] = {{VARVE_KIND_HEAP_ALLOC, VARVE_KIND_HEAP_FREE},
+                                               {VARVE_KIND_HEAP_REALLOC, VARVE_KIND_HEAP_FREE},
+                                               {VARVE_KIND_MMAP, VARVE_KIND_MUNMAP}};
+    struct lab *lab = lab_begin();
+    struct ring_header *rings[2];
+    uint64_t addr = 0x10000, count = 0;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    rings[0] = hand_ring(lab, 1, 64);
+    rings[1] = hand_ring(lab, 1, 64);
+    for (unsigned i = 0; i < 3 * 2 * 2; i++, addr += 0x1000, count++) {
+        uint64_t ticks = lab->begin + 1000000 * (uint64_t)i;
+        struct varve_record alloc = hand_record(kinds[i % 3][0], ticks + (i % 2 == 0 ? 0 : 300), addr, 0);
+        struct varve_record release = hand_record(kinds[i % 3][1], ticks, addr, 0);
+
+        alloc.size = release.size = 0x1000;
+        alloc.cause = kinds[i % 3][0] == VARVE_KIND_MMAP ? VARVE_CAUSE_MMAP : VARVE_CAUSE_MALLOC;
+        for (unsigned k = 0; k < 2; k++) {
+            hand_begin(rings[k]);
+            hand_commit(rings[k], k == i / 6 ? &alloc : &release);
+        }
+    }
+    lab_drain(lab);
+    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
+    lab_expect(lab, "SELECT count(*) FROM event WHERE id = 0", 0);
+    lab_expect(lab, "SELECT count(*) FROM allocation WHERE free_ns IS NOT NULL", (int64_t)count);
+    lab_end(lab);
+}
+
+/* A free of what nobody allocated waits for a moment, not forever, and nothing of its ring overtakes it. */
+static void test_free_of_nothing_goes_on(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring, *other;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 64);
+    other = hand_ring(lab, 1, 64);
+    hand_emit(ring, VARVE_KIND_HEAP_FREE, lab->begin + 1000, 0x1000, 0);
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + 1001, 0, 3);
+    hand_emit(other, VARVE_KIND_MARK_BEGIN, lab->begin + 2000, 0, 1);
+    hand_emit(other, VARVE_KIND_MARK_BEGIN, lab->begin + 40000, 0, 4);
+    assert_int_equal(lab_rounds(lab, 20000000), 4);
+    lab_drain(lab);
+    lab_expect(lab, "SELECT group_concat(arg, '') FROM (SELECT arg FROM event ORDER BY seq)", 134);
+    lab_expect(lab, "SELECT seq FROM event WHERE addr = 4096", 2);
+    lab_end(lab);
+}
+
 /* ---- by time ---- */
 
 static void test_order_is_by_time(void **state)
@@ -295,120 +344,17 @@ static void test_newest_events_wait_a_moment(void **state)
     lab_end(lab);
 }
 
-/* ---- numbers without a file ---- */
-
-/* Time until the one event that is there moves. */
-static uint64_t time_until_moved(struct lab *lab, uint64_t most_ns)
-{
-    uint64_t begin = collect_monotonic_ns();
-
-    while (lab_rounds(lab, 1000000) == 0) {
-        if (collect_monotonic_ns() - begin > most_ns) {
-            fail_msg("an event was held back for more than %llu ms", (unsigned long long)(most_ns / 1000000));
-        }
-    }
-    return collect_monotonic_ns() - begin;
-}
-
-/* It may be about to bring an event that is older than all that is seen; but its owner may be dead. */
-static void check_missing(struct lab *lab, struct ring_header *ring, const char *what)
-{
-    uint64_t took_ns;
-
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
-    took_ns = time_until_moved(lab, UINT64_C(3000000000));
-    if (took_ns < UINT64_C(500000000) || took_ns > UINT64_C(2000000000)) {
-        fail_msg("%s: waited %llu ms for it", what, (unsigned long long)(took_ns / 1000000));
-    }
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
-    took_ns = time_until_moved(lab, UINT64_C(500000000)); /* and not again */
-    lab_drain(lab);
-    lab_expect(lab, "SELECT count(*) FROM event", 2);
-    lab_end(lab);
-}
-
-static void test_missing_rings_hold_back_for_a_second(void **state)
-{
-    struct lab *lab = lab_begin();
-    struct ring_header *ring;
-
-    (void)state;
-    hand_process(lab, lab_living(lab));
-    lab->controls[0]->ring_count = 40; /* 1 … 38 were never made: a second for all of them together */
-    ring = hand_ring_file(lab, 1, 39, 64);
-    lab_rounds(lab, 2000000);
-    check_missing(lab, ring, "38 missing rings");
-}
-
-static void test_missing_processes_hold_back_for_a_second(void **state)
-{
-    struct lab *lab = lab_begin();
-    struct ring_header *ring;
-
-    (void)state;
-    hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
-    lab_rounds(lab, 2000000);
-    lab->collector->directory.control->process_count = 8; /* 2 … 8 are missing */
-    check_missing(lab, ring, "7 missing processes");
-}
-
-/* It came after all, before the second was over: nothing was merged past it. */
-static void test_ring_that_comes_late_is_in_order(void **state)
-{
-    struct lab *lab = lab_begin();
-    struct ring_header *ring, *late;
-    uint64_t taken_ticks;
-
-    (void)state;
-    hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
-    lab_rounds(lab, 2000000);
-    lab->controls[0]->ring_count++; /* the number is taken … */
-    taken_ticks = collect_monotonic_ns();
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, taken_ticks + 2000, 0, 2);
-    assert_int_equal(lab_rounds(lab, 100000000), 0);
-    late = hand_ring_file(lab, 1, 2, 64); /* … and here is its ring */
-    hand_emit(late, VARVE_KIND_MARK_BEGIN, taken_ticks + 1000, 0, 1);
-    assert_int_equal(lab_rounds(lab, 20000000), 2);
-    lab_drain(lab);
-    lab_expect(lab, "SELECT group_concat(arg, '') FROM (SELECT arg FROM event ORDER BY seq)", 12);
-    lab_end(lab);
-}
-
-/* A thread that was stopped for longer, between taking its number and making its ring: late, not lost. */
-static void test_ring_that_comes_very_late_is_stored(void **state)
-{
-    struct lab *lab = lab_begin();
-    struct ring_header *ring, *late;
-
-    (void)state;
-    hand_process(lab, lab_living(lab));
-    ring = hand_ring(lab, 1, 64);
-    lab->controls[0]->ring_count++;
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
-    time_until_moved(lab, UINT64_C(3000000000));
-    late = hand_ring_file(lab, 1, 2, 64);
-    hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
-    lab_rounds(lab, 20000000);
-    lab_drain(lab);
-    lab_expect(lab, "SELECT count(*) FROM event", 2);
-    lab_end(lab);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs_with_exact_clocks),
         cmocka_unit_test(test_pairs_with_close_clocks),
         cmocka_unit_test(test_pairs_with_wrong_clocks),
+        cmocka_unit_test(test_frees_wait_for_their_allocation),
+        cmocka_unit_test(test_free_of_nothing_goes_on),
         cmocka_unit_test(test_order_is_by_time),
         cmocka_unit_test(test_event_in_the_middle_holds_others_back),
         cmocka_unit_test(test_newest_events_wait_a_moment),
-        cmocka_unit_test(test_missing_rings_hold_back_for_a_second),
-        cmocka_unit_test(test_missing_processes_hold_back_for_a_second),
-        cmocka_unit_test(test_ring_that_comes_late_is_in_order),
-        cmocka_unit_test(test_ring_that_comes_very_late_is_stored),
     };
     return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static int run(const char *const *settings, const char *const *argv, char *out)
     close(ends[1]);
     size_t used = 0;
     ssize_t got;
-    char rest[256];
+    char rest[256] = {0};
     while ((got = read(ends[0], used < TEXT_BYTES - 1 ? out + used : rest,
                        used < TEXT_BYTES - 1 ? TEXT_BYTES - 1 - used : sizeof(rest))) > 0)
         used += used < TEXT_BYTES - 1 ? (size_t)got : 0;

@@ -84,9 +84,9 @@ static uint8_t *pack_exactly(const struct varve_record *records, size_t count, s
         fail_msg("%zu records took %zu bytes", count, bytes);
     }
     *bytes_out = bytes;
-    packed = realloc(packed, bytes > 0 ? bytes : 1);
-    assert_non_null(packed);
-    return packed;
+    uint8_t *exact = realloc(packed, bytes > 0 ? bytes : 1);
+    assert_non_null(exact);
+    return exact;
 }
 
 static void check_round_trip(const struct varve_record *records, size_t count, const char *what, int round)
@@ -213,10 +213,9 @@ static void test_wrong_lengths_are_refused(void **state)
     fill_awkward(records, 12);
     packed = pack_exactly(records, 12, &bytes);
     for (size_t cut = 0; cut < bytes; cut++) {
-        uint8_t *part = malloc(cut + 1);
+        uint8_t *part = malloc(cut > 0 ? cut : 1);
         assert_non_null(part);
         memcpy(part, packed, cut);
-        part = realloc(part, cut > 0 ? cut : 1);
         if (record_unpack(part, cut, unpacked, 12)) {
             fail_msg("cut to %zu of %zu bytes it was taken", cut, bytes);
         }
@@ -225,13 +224,13 @@ static void test_wrong_lengths_are_refused(void **state)
     assert_false(record_unpack(packed, bytes, unpacked, 11));
     assert_false(record_unpack(packed, bytes, unpacked, 13));
     assert_true(record_unpack(packed, bytes, unpacked, 12));
-    packed = realloc(packed, bytes + 1);
-    assert_non_null(packed);
-    packed[bytes] = 0;
-    assert_false(record_unpack(packed, bytes + 1, unpacked, 12));
-    assert_true(record_unpack(packed, 0, unpacked, 0));
-    assert_false(record_unpack(packed, 1, unpacked, 0));
-    free(packed);
+    uint8_t *longer = realloc(packed, bytes + 1);
+    assert_non_null(longer);
+    longer[bytes] = 0;
+    assert_false(record_unpack(longer, bytes + 1, unpacked, 12));
+    assert_true(record_unpack(longer, 0, unpacked, 0));
+    assert_false(record_unpack(longer, 1, unpacked, 0));
+    free(longer);
     free(unpacked);
 }
 

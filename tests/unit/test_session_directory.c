@@ -40,6 +40,7 @@ static int fixture_begin(void **state)
     }
     snprintf(fixture->folder, sizeof(fixture->folder), "%.40s/varve-unit-XXXXXX", base ? base : "/tmp");
     if (mkdtemp(fixture->folder) == NULL) {
+        free(fixture);
         return -1;
     }
     snprintf(fixture->database, sizeof(fixture->database), "%s/trace.db", fixture->folder);
@@ -95,9 +96,9 @@ static void touch(const char *folder, const char *name)
 
 static void expect_error(const struct fixture *fixture, int error, int expected, const char *word)
 {
-    if (error != expected || (word != NULL && strstr(fixture->message.text, word) == NULL)) {
+    if (error != expected || strstr(fixture->message.text, word) == NULL) {
         fail_msg("error %d (%s) instead of %d, with the word '%s'", error, fixture->message.text, expected,
-                 word != NULL ? word : "");
+                 word);
     }
 }
 
@@ -188,7 +189,7 @@ static void test_create_errors(void **state)
                  VARVE_ERROR_NOT_FOUND, path);
     snprintf(path, sizeof(path), "%s/locked", fixture->folder);
     assert_int_equal(mkdir(path, 0500), 0);
-    strcat(path, "/trace.db");
+    snprintf(path, sizeof(path), "%s/locked/trace.db", fixture->folder);
     if (geteuid() != 0) { /* root may write everywhere */
         expect_error(
             fixture,
@@ -251,6 +252,7 @@ static void test_second_recorder_is_refused(void **state)
 static void test_directory_of_a_dead_owner(void **state)
 {
     struct fixture *fixture = *state;
+    size_t length;
     int wait_status = 0;
     pid_t child = fork();
 
@@ -270,10 +272,11 @@ static void test_directory_of_a_dead_owner(void **state)
                                           &fixture->message),
                  VARVE_ERROR_BUSY, "varve recover"); /* its data are worth something */
     assert_true(exists(fixture->path, "owner"));
-    strcat(fixture->path, "//"); /* as a shell completes it */
+    length = strlen(fixture->path);
+    memcpy(fixture->path + length, "//", sizeof("//")); /* as a shell completes it */
     assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
                      VARVE_OK);
-    fixture->path[strlen(fixture->path) - 2] = '\0';
+    fixture->path[length] = '\0';
     assert_string_equal(fixture->directory.path, fixture->path);
     assert_int_equal(fixture->directory.control->process_count, 5);
     assert_int_equal(fixture->directory.control->trace_id, fixture->settings.trace_id);

@@ -34,8 +34,8 @@ struct fixture {
 static int fixture_begin(void **state)
 {
     struct fixture *fixture = calloc(1, sizeof *fixture);
-    strcpy(fixture->directory, "/tmp/test_store.XXXXXX");
-    if (mkdtemp(fixture->directory) == NULL) {
+    if (fixture == NULL || mkdtemp(strcpy(fixture->directory, "/tmp/test_store.XXXXXX")) == NULL) {
+        free(fixture);
         return -1;
     }
     snprintf(fixture->path, sizeof fixture->path, "%s/trace.db", fixture->directory);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Numbers of rings and processes that were taken, but whose file is not there yet: their owner may be about
+ * to bring an event older than all others, may be stopped, or dead. The merge waits a second at most, once
+ * for all that is missing; what comes later is stored all the same.
+ */
+#include "collector_support.h"
+
+/* Time until the one event that is there moves. */
+static uint64_t time_until_moved(struct lab *lab, uint64_t most_ns)
+{
+    uint64_t begin = collect_monotonic_ns();
+
+    while (lab_rounds(lab, 1000000) == 0) {
+        if (collect_monotonic_ns() - begin > most_ns) {
+            fail_msg("an event was held back for more than %llu ms", (unsigned long long)(most_ns / 1000000));
+        }
+    }
+    return collect_monotonic_ns() - begin;
+}
+
+/* It may be about to bring an event that is older than all that is seen; but its owner may be dead. */
+static void check_missing(struct lab *lab, struct ring_header *ring, const char *what)
+{
+    uint64_t took_ns;
+
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
+    took_ns = time_until_moved(lab, UINT64_C(3000000000));
+    if (took_ns < UINT64_C(500000000) || took_ns > UINT64_C(2000000000)) {
+        fail_msg("%s: waited %llu ms for it", what, (unsigned long long)(took_ns / 1000000));
+    }
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
+    (void)time_until_moved(lab, UINT64_C(500000000)); /* and not again */
+    lab_drain(lab);
+    lab_expect(lab, "SELECT count(*) FROM event", 2);
+    lab_end(lab);
+}
+
+static void test_missing_rings_hold_back_for_a_second(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    lab->controls[0]->ring_count = 40; /* 1 … 38 were never made: a second for all of them together */
+    ring = hand_ring_file(lab, 1, 39, 64);
+    lab_rounds(lab, 2000000);
+    check_missing(lab, ring, "38 missing rings");
+}
+
+static void test_missing_processes_hold_back_for_a_second(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 64);
+    lab_rounds(lab, 2000000);
+    lab->collector->directory.control->process_count = 8; /* 2 … 8 are missing */
+    check_missing(lab, ring, "7 missing processes");
+}
+
+/* It came after all, before the second was over: nothing was merged past it. */
+static void test_ring_that_comes_late_is_in_order(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring, *late;
+    uint64_t taken_ticks;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 64);
+    lab_rounds(lab, 2000000);
+    lab->controls[0]->ring_count++; /* the number is taken … */
+    taken_ticks = collect_monotonic_ns();
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, taken_ticks + 2000, 0, 2);
+    assert_int_equal(lab_rounds(lab, 100000000), 0);
+    late = hand_ring_file(lab, 1, 2, 64); /* … and here is its ring */
+    hand_emit(late, VARVE_KIND_MARK_BEGIN, taken_ticks + 1000, 0, 1);
+    assert_int_equal(lab_rounds(lab, 20000000), 2);
+    lab_drain(lab);
+    lab_expect(lab, "SELECT group_concat(arg, '') FROM (SELECT arg FROM event ORDER BY seq)", 12);
+    lab_end(lab);
+}
+
+/* A thread that was stopped for longer, between taking its number and making its ring: late, not lost. */
+static void test_ring_that_comes_very_late_is_stored(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring, *late;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 64);
+    lab->controls[0]->ring_count++;
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
+    time_until_moved(lab, UINT64_C(3000000000));
+    late = hand_ring_file(lab, 1, 2, 64);
+    hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
+    lab_rounds(lab, 20000000);
+    lab_drain(lab);
+    lab_expect(lab, "SELECT count(*) FROM event", 2);
+    lab_end(lab);
+}
+
+/* A process that was stopped between taking a process' number and making its page; the newer image of its pid
+ * is known by then. */
+static void check_late_process(bool is_last_look, bool is_replaced, bool is_first_over)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring, *late;
+    pid_t child = lab_living(lab), first = lab_living(lab);
+
+    hand_process(lab, first);
+    ring = hand_ring(lab, 1, 64);
+    lab->collector->directory.control->process_count = 2;
+    if (is_replaced) {
+        hand_process(lab, child)->start_ticks_proc = 7;
+    }
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
+    time_until_moved(lab, UINT64_C(3000000000));
+    lab_round(lab);
+    assert_int_equal(lab->collector->processes_missing, 1);
+    if (is_first_over) { /* no process is left open before the one that comes */
+        lab_kill(lab, first);
+        lab_rounds(lab, 10000000);
+        lab_drain(lab);
+        assert_int_equal(lab->collector->first_open, 2);
+    }
+    hand_control(lab, 2, child)->start_ticks_proc = 7;
+    late = hand_ring(lab, 2, 64);
+    hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
+    if (!is_last_look) {
+        time_until_moved(lab, UINT64_C(1500000000)); /* looked for every second */
+        assert_int_equal(lab->collector->processes_missing, 0);
+    }
+    lab_drain(lab);
+    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
+    lab_expect(lab, "SELECT sum(arg) FROM event", 3);
+    lab_expect(lab, "SELECT count(*) FROM process", is_replaced ? 3 : 2);
+    lab_expect(lab, "SELECT count(*) FROM process WHERE end_cause = 'exec'", is_replaced);
+    lab_end(lab);
+}
+
+static void test_process_that_comes_very_late_is_stored(void **state)
+{
+    (void)state;
+    check_late_process(false, false, false);
+    check_late_process(true, false, false);
+    check_late_process(false, true, false);
+    check_late_process(false, false, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_missing_rings_hold_back_for_a_second),
+        cmocka_unit_test(test_missing_processes_hold_back_for_a_second),
+        cmocka_unit_test(test_ring_that_comes_late_is_in_order),
+        cmocka_unit_test(test_ring_that_comes_very_late_is_stored),
+        cmocka_unit_test(test_process_that_comes_very_late_is_stored),
+    };
+    return cmocka_run_group_tests_name("merge_missing", tests, NULL, NULL);
+}
