@@ -285,6 +285,7 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
     uint64_t moved;
     int error;
 
+    collector->next_check_ns = 0; /* processes that ended since the last look are not left as running */
     do {
         error = collector_round(collector, true, &moved, message);
         if (progress != NULL) {
