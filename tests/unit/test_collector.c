@@ -151,7 +151,8 @@ static void test_space_is_handed_back_after_the_commit(void **state)
     ring = hand_ring(lab, 1, 1024);
     emit_marks(lab, ring, 1, 20);
     assert_int_equal(lab_rounds(lab, 2000000), 20);
-    assert_int_equal(ring->tail, 0);
+    /* on a slow machine the time for a commit may have come already */
+    assert_int_equal(ring->tail, 20 - store_pending(lab->collector->store));
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
     assert_int_equal(ring->tail, 20);
     emit_marks(lab, ring, 21, 900); /* more than half of the ring: its thread could soon be short of space */
