@@ -90,12 +90,17 @@ int command_fail(struct command_context *context, const char *format, ...)
 
 extern const struct command command_record;
 extern const struct command command_recover;
+extern const struct command command_import;
+extern const struct command command_export;
+extern const struct command command_replay;
 extern const struct command command_info;
 extern const struct command command_report;
 extern const struct command command_query;
 extern const struct command command_leaks;
 extern const struct command command_peak;
 extern const struct command command_timeline;
+extern const struct command command_segments;
+extern const struct command command_oom;
 extern const struct command command_doctor;
 extern const struct command command_help;
 

@@ -69,14 +69,15 @@ struct store;
 int derive_open(const char *scratch_path, struct derive **derive_out, struct varve_message *message);
 
 /// Take one event in order of seq; completes it: ids and sizes of frees, requested, causes `inherited` and
-/// `unknown_address`, size and callsite of what a free refers to. After an error (VARVE_ERROR_FULL,
+/// `unknown_address`, size and callsite of what a free refers to; of an allocator's event the row of its
+/// allocation or segment as id. After an error (VARVE_ERROR_FULL,
 /// NO_MEMORY) nothing has changed: the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
 /// True if `event` allocates an address that is still live in its process, or frees one that is not: then the
 /// free, or the allocation, that must have come before it is still to be read from another ring (the clocks
 /// of two CPUs were read within ns of each other), and the merge should let other rings go first for a
-/// moment.
+/// moment. Events of a caching allocator are numbered (dev_seq): true if numbers before this one are missing.
 bool derive_is_premature(const struct derive *derive, const struct event *event);
 
 /// A process image ended or was replaced: its live allocations stay recorded as leaks, its index entries go.
@@ -89,7 +90,7 @@ uint64_t derive_allocations(const struct derive *derive);
 /// Sizes of damaged records, larger than any block can be: these count as 0 bytes.
 uint64_t derive_sizes_refused(const struct derive *derive);
 
-/// Write allocation, callsite_stat, total_stat, sample into the store.
+/// Write allocation, callsite_stat, total_stat, sample, segment, oom, keyframe into the store.
 int derive_finish(struct derive *derive, struct store *store, struct varve_message *message);
 void derive_close(struct derive *derive);
 
@@ -158,6 +159,12 @@ int store_thread(struct store *store, const struct store_thread *row);   /* inse
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value);
 int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
+
+/* What the numbers in allocators' events mean. */
+int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes);
+int store_stream(struct store *store, unsigned device, unsigned number, uint64_t handle);
+int store_pool(struct store *store, unsigned device, unsigned number, uint64_t capture_id, uint64_t user_id,
+               bool is_small);
 
 struct store_symbol {
     const char *function, *file, *module; /* NULL if unknown */

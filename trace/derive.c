@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* No block is larger than the address space, and what is live stays far from where the sums would wrap. */
 #define SIZE_LIMIT (UINT64_C(1) << 48)
@@ -56,8 +57,14 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     if (derive == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     }
-    int code = scratch_open(&derive->scratch, scratch_path, message);
+    derive->blocks.fd = -1;
+    derive->keyframes = (struct derive_keyframes){.fd = -1, .next_seq = UINT64_MAX};
+    derive->path = strdup(scratch_path);
+    int code = derive->path != NULL
+                   ? scratch_open(&derive->scratch, scratch_path, message)
+                   : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     if (code != VARVE_OK) {
+        free(derive->path);
         free(derive);
         return code;
     }
@@ -69,12 +76,14 @@ static void process_free(struct derive_process *process)
 {
     live_clear(&process->live);
     ranges_clear(&process->ranges);
-    for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
-        if (process->totals[i] != NULL) {
-            free(process->totals[i]->series.points);
-            free(process->totals[i]);
+    for (unsigned slot = 0; slot < SLOT_LIMIT; slot++) {
+        struct total **total = process_total(process, slot);
+        if (total != NULL && *total != NULL) {
+            series_free(&(*total)->series);
+            free(*total);
         }
     }
+    derive_devices_free(process);
     free(process);
 }
 
@@ -91,10 +100,17 @@ void derive_close(struct derive *derive)
     for (size_t i = 0; i < derive->thread_limit; i++) {
         free(derive->threads[i].limbo);
     }
-    for (unsigned i = 0; i < DOMAIN_LIMIT; i++) {
+    for (unsigned i = 0; i < SLOT_LIMIT; i++) {
         totals_close_domain(&derive->domains[i]);
     }
     scratch_close(&derive->scratch);
+    scratch_close(&derive->blocks);
+    if (derive->keyframes.fd >= 0) {
+        close(derive->keyframes.fd);
+    }
+    free(derive->segments);
+    free(derive->ooms);
+    free(derive->path);
     free(derive->processes);
     free(derive->threads);
     free(derive);
@@ -123,12 +139,14 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
     struct derive_process *process = derive->processes[process_id];
     live_clear(&process->live);
     ranges_clear(&process->ranges);
-    for (unsigned i = 0; i < DOMAIN_LIMIT && !process->has_ended; i++) {
-        if (process->totals[i] != NULL) {
-            series_end(&process->totals[i]->series, ended_limit(derive));
-            derive->ended_points += process->totals[i]->series.count;
+    for (unsigned slot = 0; slot < SLOT_LIMIT && !process->has_ended; slot++) {
+        struct total **total = process_total(process, slot);
+        if (total != NULL && *total != NULL) {
+            series_end(&(*total)->series, ended_limit(derive));
+            derive->ended_points += (*total)->series.count;
         }
     }
+    derive_devices_end(derive, process);
     process->has_ended = true;
 }
 
@@ -144,8 +162,7 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
         .requested = like != NULL ? size : event->requested,
         .alloc_seq = event->seq,
         .source = source,
-        .domain =
-            event->kind == VARVE_KIND_MMAP || event->kind == VARVE_KIND_MUNMAP ? DOMAIN_MMAP : DOMAIN_HEAP,
+        .domain = step->domain,
         .alloc_ns = event->ts_ns,
         .callsite = like != NULL ? like->callsite : event->callsite,
         .thread_id = like != NULL ? like->thread_id : event->thread_id,
@@ -161,7 +178,7 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
     row->free_seq = step->event->seq;
     row->free_ns = step->event->ts_ns;
     /* An allocating event has reset that already: only a free makes an allocation temporary. */
-    row->temporary = step->thread->last_alloc_id == id;
+    row->temporary = *step->last_id == id;
     totals_close(&step->totals, row);
     return row;
 }
@@ -194,6 +211,7 @@ static int step_prepare(struct derive *derive, const struct event *event, struct
 static int step_begin(struct derive *derive, struct event *event, enum domain domain,
                       struct derive_step *step, struct varve_message *message)
 {
+    unsigned slot = domain == DOMAIN_BLOCK ? (unsigned)DOMAIN_BLOCK + event->device : (unsigned)domain;
     int code = VARVE_OK;
     if (event->thread_id >= derive->thread_limit || derive->threads[event->thread_id].process_id == 0 ||
         event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL) {
@@ -203,18 +221,29 @@ static int step_begin(struct derive *derive, struct event *event, enum domain do
         }
     }
     struct derive_process *process = derive->processes[event->process_id];
-    code = totals_reserve(&derive->domains[domain], process, domain, event->callsite);
+    if (domain == DOMAIN_BLOCK) {
+        code = derive_device_prepare(derive, process, event, message);
+        if (code != VARVE_OK) {
+            return code;
+        }
+    }
+    struct total **total = process_total(process, slot);
+    code = totals_reserve(&derive->domains[slot], total, slot, event->callsite);
     if (code != VARVE_OK) {
         varve_message_set(message, code, "no memory for totals");
         return code;
     }
+    struct derive_thread *thread = &derive->threads[event->thread_id];
     *step = (struct derive_step){
         .derive = derive,
         .event = event,
-        .thread = &derive->threads[event->thread_id],
+        .thread = thread,
         .process = process,
-        .totals = {.domain = &derive->domains[domain],
-                   .process = process->totals[domain],
+        .device = domain == DOMAIN_BLOCK ? process->devices[event->device] : NULL,
+        .domain = domain,
+        .last_id = domain == DOMAIN_BLOCK ? &thread->last_block_id : &thread->last_alloc_id,
+        .totals = {.domain = &derive->domains[slot],
+                   .process = *total,
                    .seq = event->seq,
                    .ts_ns = event->ts_ns},
     };
@@ -366,7 +395,7 @@ static int heap_realloc(struct derive_step *step, struct varve_message *message)
     return VARVE_OK;
 }
 
-int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
+static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
     struct derive_step step = {0};
     int code;
@@ -387,9 +416,25 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
         code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
         return code == VARVE_OK ? derive_munmap(&step, message) : code;
     default:
+        if (kind_is_allocator(event->kind)) {
+            code = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
+            return code == VARVE_OK ? derive_block(&step, message) : code;
+        }
         /* Other kinds carry their own ids and feed no table made here: they are stored as they are. */
         return VARVE_OK;
     }
+}
+
+int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
+{
+    int code = event_derive(derive, event, message);
+    if (code == VARVE_OK) {
+        derive->last_seq = event->seq;
+        if (event->seq >= derive->keyframes.next_seq) {
+            keyframes_step(derive, event->seq);
+        }
+    }
+    return code;
 }
 
 uint64_t derive_allocations(const struct derive *derive)

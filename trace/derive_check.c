@@ -60,7 +60,7 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
                                  "process %u: allocation %llu is in the address index, but its row differs",
                                  process_id, (unsigned long long)walk.bad_id);
     }
-    for (unsigned i = 0; i < DOMAIN_LIMIT && !process->has_ended; i++) {
+    for (unsigned i = 0; i < DOMAIN_BLOCK && !process->has_ended; i++) {
         const struct total none = {0};
         const struct total *total = process->totals[i] != NULL ? process->totals[i] : &none;
         if (walk.live_allocations[i] != total->live_allocations || walk.live_bytes[i] != total->live_bytes) {
@@ -70,7 +70,12 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
                 (unsigned long long)walk.live_allocations[i], (unsigned long long)total->live_allocations);
         }
     }
-    return VARVE_OK;
+    for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL && code == VARVE_OK; i++) {
+        if (process->devices[i] != NULL) {
+            code = derive_device_check(derive, process, i, message);
+        }
+    }
+    return code;
 }
 
 /* Whatever waits for the end of a realloc is closed. */
@@ -96,7 +101,7 @@ int derive_check(const struct derive *derive, struct varve_message *message)
             code = process_check(derive, (uint32_t)i, message);
         }
     }
-    for (unsigned i = 0; i < DOMAIN_LIMIT && code == VARVE_OK; i++) {
+    for (unsigned i = 0; i < SLOT_LIMIT && code == VARVE_OK; i++) {
         code = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);
     }
     return code;

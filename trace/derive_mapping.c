@@ -105,11 +105,14 @@ bool derive_is_premature(const struct derive *derive, const struct event *event)
     static const struct derive_process unseen; /* nothing is live in it */
     const struct derive_process *process = &unseen;
     struct range range;
-    if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
-        return false;
-    }
     if (event->process_id < derive->process_limit && derive->processes[event->process_id] != NULL) {
         process = derive->processes[event->process_id];
+    }
+    if (kind_is_allocator(event->kind)) {
+        return derive_block_is_premature(process, event);
+    }
+    if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
+        return false;
     }
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:

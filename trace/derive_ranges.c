@@ -81,6 +81,17 @@ bool ranges_first(const struct ranges *ranges, uint64_t start, uint64_t end, str
     return range_out->start < end;
 }
 
+struct range *ranges_at(const struct ranges *ranges, uint64_t addr)
+{
+    if (ranges->leaf_count == 0) {
+        return NULL;
+    }
+    struct range_leaf *leaf = ranges->leaves[leaf_find(ranges, addr)];
+    uint32_t position = position_find(leaf, addr);
+    bool is_there = position < leaf->count && leaf->ranges[position].start <= addr;
+    return is_there ? &leaf->ranges[position] : NULL;
+}
+
 static struct range_leaf *leaf_insert(struct ranges *ranges, size_t at)
 {
     assert(ranges->spare != NULL && ranges->leaf_count < ranges->leaf_capacity);

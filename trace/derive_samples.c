@@ -29,17 +29,51 @@ int series_reserve(struct series *series)
         return VARVE_ERROR_NO_MEMORY;
     }
     series->points = points;
+    if (series->has_extras) {
+        void *extras = realloc(series->extras, capacity * sizeof *series->extras);
+        if (extras == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        series->extras = extras;
+    }
     series->capacity = capacity;
     return VARVE_OK;
+}
+
+void series_free(struct series *series)
+{
+    free(series->points);
+    free(series->extras);
+    series->points = NULL;
+    series->extras = NULL;
+}
+
+/* Points `from` and `from + 1` become one, at `to`. */
+static void series_fuse(struct series *series, uint32_t to, uint32_t from)
+{
+    struct series_point kept = series->points[from + 1];
+    kept.allocated_max = max_of(series->points[from].allocated_max, kept.allocated_max);
+    series->points[to] = kept;
+    if (series->has_extras) {
+        series->extras[to] = series->extras[from + 1];
+    }
+}
+
+static void series_append(struct series *series)
+{
+    assert(series->count < series->capacity);
+    if (series->has_extras) {
+        series->extras[series->count] = series->pending_extra;
+    }
+    series->points[series->count++] = series->pending;
+    series->pending_events = 0;
 }
 
 static void series_halve(struct series *series)
 {
     assert(series->count % 2 == 0);
     for (uint32_t i = 0; i < series->count; i += 2) {
-        struct series_point kept = series->points[i + 1];
-        kept.allocated_max = max_of(series->points[i].allocated_max, kept.allocated_max);
-        series->points[i / 2] = kept;
+        series_fuse(series, i / 2, i);
     }
     series->count /= 2;
     series->stride *= 2;
@@ -53,9 +87,7 @@ static void series_push(struct series *series)
         series_halve(series);
         return;
     }
-    assert(series->count < series->capacity);
-    series->points[series->count++] = series->pending;
-    series->pending_events = 0;
+    series_append(series);
     series->pending.allocated_max = 0;
 }
 
@@ -80,17 +112,13 @@ void series_end(struct series *series, uint32_t limit)
             series_halve(series);
         }
         /* Only its last point may end a series off the stride; the space is that of series_reserve. */
-        assert(series->count < series->capacity);
-        series->points[series->count++] = series->pending;
-        series->pending_events = 0;
+        series_append(series);
     }
     while (series->count > limit) {
         /* An odd number of points: the first two become one, so that pairs end at the last point. */
         uint32_t odd = series->count % 2;
         for (uint32_t i = odd; i < series->count; i += 2) {
-            struct series_point kept = series->points[i + 1];
-            kept.allocated_max = max_of(series->points[i].allocated_max, kept.allocated_max);
-            series->points[odd + (i - odd) / 2] = kept;
+            series_fuse(series, odd + (i - odd) / 2, i);
         }
         series->count = odd + (series->count - odd) / 2;
     }

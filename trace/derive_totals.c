@@ -48,31 +48,29 @@ static int sites_reserve(struct domain_totals *domain, uint32_t callsite)
     return VARVE_OK;
 }
 
-static int total_reserve(struct total *total, uint32_t series_limit)
+static int total_reserve(struct total *total, uint32_t series_limit, bool has_extras)
 {
     if (total->series.limit == 0) {
-        total->series = (struct series){.limit = series_limit, .stride = 1};
+        total->series = (struct series){.limit = series_limit, .stride = 1, .has_extras = has_extras};
     }
     return series_reserve(&total->series);
 }
 
-int totals_reserve(struct domain_totals *domain, struct derive_process *process, enum domain number,
-                   uint32_t callsite)
+int totals_reserve(struct domain_totals *domain, struct total **process, unsigned slot, uint32_t callsite)
 {
-    struct total *total = process->totals[number];
-    if (total == NULL) {
-        total = calloc(1, sizeof *total);
-        if (total == NULL) {
+    bool has_extras = slot_domain(slot) == DOMAIN_BLOCK;
+    if (*process == NULL) {
+        *process = calloc(1, sizeof **process);
+        if (*process == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
-        process->totals[number] = total;
     }
     int code = sites_reserve(domain, callsite);
     if (code == VARVE_OK) {
-        code = total_reserve(&domain->all, SERIES_POINTS_ALL);
+        code = total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras);
     }
     if (code == VARVE_OK) {
-        code = total_reserve(total, SERIES_POINTS_PROCESS);
+        code = total_reserve(*process, SERIES_POINTS_PROCESS, has_extras);
     }
     return code;
 }
@@ -159,6 +157,7 @@ void totals_settle(const struct totals_step *step)
             total->peak_seq = step->seq;
             total->peak_ns = step->ts_ns;
         }
+        total->series.pending_extra = total->extra;
         series_add(&total->series, step->seq, step->ts_ns, total->live_bytes, total->live_allocations);
     }
 }
@@ -181,7 +180,7 @@ void totals_close_domain(struct domain_totals *domain)
     if (domain->sites != NULL) {
         munmap(domain->sites, domain->site_capacity * sizeof *domain->sites);
     }
-    free(domain->all.series.points);
+    series_free(&domain->all.series);
     *domain = (struct domain_totals){0};
 }
 
@@ -194,6 +193,9 @@ static void total_accumulate(struct total *sum, const struct total *total)
     sum->live_bytes += total->live_bytes;
     sum->temporary += total->temporary;
     sum->failed += total->failed;
+    sum->extra.active += total->extra.active;
+    sum->extra.reserved += total->extra.reserved;
+    sum->extra.requested += total->extra.requested;
 }
 
 /* Equal in all sums; the peaks are compared where they have the same meaning. */
@@ -212,17 +214,17 @@ static bool total_is_sound(const struct total *total)
 }
 
 int totals_check(const struct domain_totals *domain, struct derive_process *const *processes,
-                 size_t process_limit, unsigned number, struct varve_message *message)
+                 size_t process_limit, unsigned slot, struct varve_message *message)
 {
     struct total by_process = {0};
     for (size_t i = 0; i < process_limit; i++) {
-        const struct total *total = processes[i] != NULL ? processes[i]->totals[number] : NULL;
-        if (total == NULL) {
+        struct total *const *place = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+        if (place == NULL || *place == NULL) {
             continue;
         }
+        const struct total *total = *place;
         if (!total_is_sound(total)) {
-            return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of process %zu, domain %u", i,
-                                     number);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of process %zu, slot %u", i, slot);
         }
         total_accumulate(&by_process, total);
     }
@@ -244,13 +246,14 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
     }
     const struct total *all = &domain->all;
     if (all->series.limit > 0 && !total_is_sound(all)) {
-        return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of all processes, domain %u", number);
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of all processes, slot %u", slot);
     }
     if (!totals_equal(all, &by_process) || !totals_equal(all, &by_site) ||
-        by_site.peak_bytes != all->peak_bytes || by_site.peak_allocations != all->peak_allocations) {
+        by_process.extra.active != all->extra.active || by_process.extra.reserved != all->extra.reserved ||
+        by_process.extra.requested != all->extra.requested || by_site.peak_bytes != all->peak_bytes ||
+        by_site.peak_allocations != all->peak_allocations) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "domain %u: the sums over processes, call sites and everything differ",
-                                 number);
+                                 "slot %u: the sums over processes, call sites and everything differ", slot);
     }
     return VARVE_OK;
 }

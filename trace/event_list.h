@@ -27,7 +27,7 @@
     X( 9, SEGMENT_UNMAP,    segment_unmap,    allocator, "first address unmapped", "bytes unmapped", "", "segment id", "an expandable segment shrank") \
     X(10, RECORD_STREAM,    record_stream,    allocator, "block address", "rounded size", "", "stream that uses the block", "a block was marked as used by another stream") \
     X(11, OOM_RETRY,        oom_retry,        allocator, "", "bytes asked for", "bytes freed by this stage", "outcome: 1 if the request succeeded afterwards", "one stage of the out-of-memory chain; cause names the stage") \
-    X(12, OOM,              oom,              allocator, "", "bytes asked for", "bytes allocated", "bytes reserved", "the request failed after the whole chain") \
+    X(12, OOM,              oom,              allocator, "bytes of the largest free block, 0 if unknown", "bytes asked for", "bytes allocated", "bytes reserved", "the request failed after the whole chain") \
     X(13, EMPTY_CACHE,      empty_cache,      allocator, "", "bytes released", "", "segments released", "the program asked to release unused segments") \
     X(14, CONFIG,           config,           allocator, "", "", "", "option number", "a setting took effect") \
     X(15, MARK_BEGIN,       mark_begin,       allocator, "", "", "", "name id", "a named phase of the program began") \

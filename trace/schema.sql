@@ -38,10 +38,23 @@ CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INT
     alloc_ns INTEGER NOT NULL, free_ns INTEGER, callsite_id INTEGER, source INTEGER,
     process_id INTEGER NOT NULL, temporary INTEGER) STRICT;
 
+-- Numbers in the events of caching allocators. Where `pool` has no row: bit 0 tells the small pool, the bits above
+-- it number the private pools, 0 is the default pool.
+CREATE TABLE stream(device INTEGER NOT NULL, number INTEGER NOT NULL, handle INTEGER NOT NULL,
+    PRIMARY KEY(device, number)) STRICT, WITHOUT ROWID;
+CREATE TABLE pool(device INTEGER NOT NULL, number INTEGER NOT NULL, capture_id INTEGER NOT NULL, user_id INTEGER NOT NULL,
+    is_small INTEGER NOT NULL, PRIMARY KEY(device, number)) STRICT, WITHOUT ROWID;
+
+-- Memory that an allocator got from the device. Of an expandable segment: the lowest address, the most bytes mapped
+-- at a time. cause: why it was given back; number: the allocator's own, as in event.arg.
 CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, stream INTEGER, addr INTEGER, size INTEGER,
-    alloc_seq INTEGER, free_seq INTEGER, alloc_ns INTEGER, free_ns INTEGER, cause INTEGER) STRICT;
-CREATE TABLE block_op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, kind INTEGER, segment_id INTEGER,
-    addr INTEGER, size INTEGER, other_addr INTEGER, other_size INTEGER, cause INTEGER) STRICT;
+    alloc_seq INTEGER, free_seq INTEGER, alloc_ns INTEGER, free_ns INTEGER, cause INTEGER, process_id INTEGER,
+    number INTEGER, is_expandable INTEGER) STRICT;
+-- Segments and blocks of an allocator as they were after event seq: state at a later event = the last one before it and
+-- the events since. All allocators are written at the same events; none of an allocator: as it was at its last one;
+-- process_id 0: none has changed. What `data` holds is told by trace/layout_code.c.
+CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
+    PRIMARY KEY(seq, process_id, device)) STRICT;
 CREATE TABLE storage(id INTEGER PRIMARY KEY, base_id INTEGER, allocation_id INTEGER, device INTEGER, addr INTEGER,
     size INTEGER, create_seq INTEGER, destroy_seq INTEGER, create_ns INTEGER, destroy_ns INTEGER,
     callsite_id INTEGER) STRICT;
@@ -50,7 +63,8 @@ CREATE TABLE op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, id INTEGER, name TEXT, c
 CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
     begin_ns INTEGER, end_ns INTEGER) STRICT;
 CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, requested INTEGER, allocated INTEGER,
-    reserved INTEGER, largest_free INTEGER, stage INTEGER) STRICT;
+    reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
+    process_id INTEGER) STRICT;
 
 -- Call sites: a stack is interned once; a symbol is one resolved place in source code.
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
@@ -63,10 +77,10 @@ CREATE TABLE callsite_frame(callsite_id INTEGER NOT NULL, depth INTEGER NOT NULL
     PRIMARY KEY(callsite_id, depth)) STRICT, WITHOUT ROWID;
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
--- process_id 0 = all processes together.
+-- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).
 CREATE TABLE callsite_stat(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL, allocations INTEGER NOT NULL,
     frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
-    peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain
+    peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain, of each device
     temporary INTEGER NOT NULL, lifetime_ns INTEGER NOT NULL,       -- lifetimes of the freed ones, added up
     PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
 CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,

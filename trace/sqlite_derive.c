@@ -4,33 +4,37 @@
  * sample. There may be a hundred million allocations, so the scratch file is read once, in order, and dropped
  * from memory behind the reader; they take the road of events (sqlite_image.c), in several transactions:
  * until store_finish sets meta.complete, what is here is not final. The collector calls derive_finish once
- * the last event is in; after a full disk it may call it again.
+ * the last event is in; after a full disk it may call it again. What only caching allocators have is in
+ * sqlite_derive_block.c.
  */
 #include "trace/derive_internal.h"
-#include "trace/sqlite_internal.h"
+#include "trace/sqlite_derive_internal.h"
 
 /* Sorted by rowid already, so one commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 
-static bool allocation_add(struct store *store, const struct derive *derive, uint64_t id)
+/* `more` is the row of a block, NULL of all others. */
+static bool allocation_add(struct store *store, const struct derive *derive, uint64_t id,
+                           const struct scratch_block *more)
 {
     const struct scratch_row *row = scratch_peek(&derive->scratch, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
+    uint64_t completed_seq = more != NULL ? more->completed_seq : row->free_seq;
     const int64_t values[] = {
         0,
         row->domain,
         thread->pid,
         thread->tid,
-        0,
-        0,
-        0,
-        0,
+        more != NULL ? more->device : 0,
+        more != NULL ? more->pool : 0,
+        more != NULL ? more->stream : 0,
+        more != NULL ? (int64_t)more->segment_id : 0,
         (int64_t)row->addr,
         (int64_t)row->size,
         (int64_t)row->requested,
         (int64_t)row->alloc_seq,
         (int64_t)row->free_seq,
-        (int64_t)row->free_seq,
+        (int64_t)completed_seq,
         row->alloc_ns,
         row->free_ns,
         row->callsite,
@@ -38,19 +42,38 @@ static bool allocation_add(struct store *store, const struct derive *derive, uin
         thread->process_id,
         row->temporary,
     };
-    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are not the heap's; then what a free
-     * sets. */
-    uint32_t nulls = 1U | 15U << 4 | (row->free_seq != 0 ? 0 : 1U << 12 | 1U << 13 | 1U << 15);
+    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are those of blocks; then what a free
+     * sets: it is over when it was requested, even if the block is still pending. */
+    uint32_t nulls = 1U |
+                     (more == NULL            ? 15U << 4
+                      : more->segment_id == 0 ? 1U << 7
+                                              : 0) |
+                     (row->free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13);
     return image_add(store->image, IMAGE_ALLOCATION, id, values, nulls, sizeof values / sizeof values[0]);
+}
+
+/* The block row of allocation `id`, if it has one; they come in the same order. */
+static const struct scratch_block *block_follow(const struct derive *derive, uint64_t id, uint64_t *block)
+{
+    while (*block <= derive->blocks.count) {
+        const struct scratch_block *more =
+            scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
+        if (more->id >= id) {
+            return more->id == id ? more : NULL;
+        }
+        ++*block;
+    }
+    return NULL;
 }
 
 static int write_allocations(struct derive *derive, struct store *store, struct varve_message *message)
 {
     struct scratch *scratch = &derive->scratch;
+    uint64_t block = 1;
     int code = VARVE_OK;
     for (uint64_t id = 1; id <= scratch->count && code == VARVE_OK;) {
         for (uint64_t end = id + COMMIT_ROWS; id < end && id <= scratch->count; id++) {
-            if (!allocation_add(store, derive, id)) {
+            if (!allocation_add(store, derive, id, block_follow(derive, id, &block))) {
                 break;
             }
         }
@@ -63,56 +86,80 @@ static int write_allocations(struct derive *derive, struct store *store, struct 
             image_clear(store->image);
         }
         scratch_cool(scratch, id);
+        if (derive->blocks.count > 0) {
+            scratch_cool(&derive->blocks, block <= derive->blocks.count ? block : derive->blocks.count);
+        }
     }
     return code;
 }
 
-static int write_row(struct store *store, enum store_statement statement, const struct store_value *values,
+int derive_write_row(struct store *store, enum store_statement statement, const struct store_value *values,
                      unsigned count, struct varve_message *message)
 {
     int code = rows_write(store, statement, values, count);
     return code == VARVE_OK ? VARVE_OK : varve_message_set(message, code, "%s", store->failure.text);
 }
 
-static int write_sites(const struct derive *derive, struct store *store, enum domain number,
+/* One call site in all slots of the domain: of blocks, the sum over the devices, each at its own peak. */
+static int write_site(const struct derive *derive, struct store *store, enum domain domain, uint32_t callsite,
+                      struct varve_message *message)
+{
+    struct site_total sum = {0};
+    for (unsigned slot = domain; slot < SLOT_LIMIT && slot_domain(slot) == domain; slot++) {
+        const struct domain_totals *totals = &derive->domains[slot];
+        if (callsite < totals->site_limit) {
+            const struct site_total *site = &totals->sites[callsite];
+            uint64_t peak_allocations;
+            uint64_t peak_bytes;
+            totals_site_peak(totals, callsite, &peak_allocations, &peak_bytes);
+            sum.allocations += site->allocations;
+            sum.frees += site->frees;
+            sum.bytes += site->bytes;
+            sum.live_allocations += site->live_allocations;
+            sum.live_bytes += site->live_bytes;
+            sum.peak_allocations += peak_allocations;
+            sum.peak_bytes += peak_bytes;
+            sum.temporary += site->temporary;
+            sum.lifetime_ns += site->lifetime_ns;
+        }
+    }
+    if (sum.allocations == 0) {
+        return VARVE_OK;
+    }
+    const struct store_value values[] = {
+        VALUE_INTEGER(callsite),        VALUE_INTEGER(domain),
+        VALUE_INTEGER(sum.allocations), VALUE_INTEGER(sum.frees),
+        VALUE_INTEGER(sum.bytes),       VALUE_INTEGER(sum.live_allocations),
+        VALUE_INTEGER(sum.live_bytes),  VALUE_INTEGER(sum.peak_allocations),
+        VALUE_INTEGER(sum.peak_bytes),  VALUE_INTEGER(sum.temporary),
+        VALUE_INTEGER(sum.lifetime_ns),
+    };
+    return derive_write_row(store, STATEMENT_CALLSITE_STAT, values, sizeof values / sizeof values[0],
+                            message);
+}
+
+static int write_sites(const struct derive *derive, struct store *store, enum domain domain,
                        struct varve_message *message)
 {
-    const struct domain_totals *domain = &derive->domains[number];
+    size_t limit = 0;
     int code = VARVE_OK;
-    for (size_t i = 0; i < domain->site_limit && code == VARVE_OK; i++) {
-        const struct site_total *site = &domain->sites[i];
-        if (site->allocations == 0) {
-            continue;
-        }
-        uint64_t peak_allocations;
-        uint64_t peak_bytes;
-        totals_site_peak(domain, (uint32_t)i, &peak_allocations, &peak_bytes);
-        const struct store_value values[] = {
-            VALUE_INTEGER(i),
-            VALUE_INTEGER(number),
-            VALUE_INTEGER(site->allocations),
-            VALUE_INTEGER(site->frees),
-            VALUE_INTEGER(site->bytes),
-            VALUE_INTEGER(site->live_allocations),
-            VALUE_INTEGER(site->live_bytes),
-            VALUE_INTEGER(peak_allocations),
-            VALUE_INTEGER(peak_bytes),
-            VALUE_INTEGER(site->temporary),
-            VALUE_INTEGER(site->lifetime_ns),
-        };
-        code = write_row(store, STATEMENT_CALLSITE_STAT, values, sizeof values / sizeof values[0], message);
+    for (unsigned slot = domain; slot < SLOT_LIMIT && slot_domain(slot) == domain; slot++) {
+        limit = derive->domains[slot].site_limit > limit ? derive->domains[slot].site_limit : limit;
+    }
+    for (size_t i = 0; i < limit && code == VARVE_OK; i++) {
+        code = write_site(derive, store, domain, (uint32_t)i, message);
     }
     return code;
 }
 
-static int write_total(struct store *store, uint32_t process_id, enum domain number,
-                       const struct total *total, struct varve_message *message)
+static int write_total(struct store *store, uint32_t process_id, unsigned slot, const struct total *total,
+                       struct varve_message *message)
 {
     bool has_peak = total->peak_seq != 0;
     const struct store_value values[] = {
         VALUE_INTEGER(process_id),
-        VALUE_INTEGER(number),
-        VALUE_INTEGER(0),
+        VALUE_INTEGER(slot_domain(slot)),
+        VALUE_INTEGER(slot_device(slot)),
         VALUE_INTEGER(total->allocations),
         VALUE_INTEGER(total->frees),
         VALUE_INTEGER(total->bytes),
@@ -125,40 +172,50 @@ static int write_total(struct store *store, uint32_t process_id, enum domain num
         VALUE_INTEGER(total->temporary),
         VALUE_INTEGER(total->failed),
     };
-    return write_row(store, STATEMENT_TOTAL_STAT, values, sizeof values / sizeof values[0], message);
+    return derive_write_row(store, STATEMENT_TOTAL_STAT, values, sizeof values / sizeof values[0], message);
 }
 
-static int write_samples(struct store *store, uint32_t process_id, enum domain number,
-                         const struct series *series, struct varve_message *message)
+static int write_samples(struct store *store, uint32_t process_id, unsigned slot, const struct series *series,
+                         struct varve_message *message)
 {
     int code = VARVE_OK;
     for (uint32_t i = 0; i < series->count && code == VARVE_OK; i++) {
         const struct series_point *point = &series->points[i];
+        const struct series_extra *extra = series->has_extras ? &series->extras[i] : NULL;
         const struct store_value values[] = {
-            VALUE_INTEGER(process_id),           VALUE_INTEGER(number),       VALUE_INTEGER(0),
-            VALUE_INTEGER(point->seq),           VALUE_INTEGER(point->ts_ns), VALUE_INTEGER(point->allocated),
-            VALUE_INTEGER(point->allocated_max), VALUE_INTEGER(point->live),
+            VALUE_INTEGER(process_id),
+            VALUE_INTEGER(slot_domain(slot)),
+            VALUE_INTEGER(slot_device(slot)),
+            VALUE_INTEGER(point->seq),
+            VALUE_INTEGER(point->ts_ns),
+            VALUE_INTEGER(point->allocated),
+            VALUE_INTEGER(point->allocated_max),
+            extra != NULL ? VALUE_INTEGER(extra->active) : VALUE_NULL,
+            extra != NULL ? VALUE_INTEGER(extra->reserved) : VALUE_NULL,
+            extra != NULL ? VALUE_INTEGER(extra->requested) : VALUE_NULL,
+            VALUE_INTEGER(point->live),
         };
-        code = write_row(store, STATEMENT_SAMPLE, values, sizeof values / sizeof values[0], message);
+        code = derive_write_row(store, STATEMENT_SAMPLE, values, sizeof values / sizeof values[0], message);
     }
     return code;
 }
 
-/* One domain's totals of all processes (number 0) and of each; in order of the key, so that it only appends.
+/* Totals of one process, or of all processes (`process` NULL), in order of the key, so that it only appends.
  */
 static int write_totals(struct derive *derive, struct store *store, uint32_t process_id,
-                        struct total *const totals[DOMAIN_LIMIT], struct varve_message *message)
+                        const struct derive_process *process, struct varve_message *message)
 {
     int code = VARVE_OK;
-    for (unsigned number = 0; number < DOMAIN_LIMIT && code == VARVE_OK; number++) {
-        struct total *total = process_id == 0 ? &derive->domains[number].all : totals[number];
+    for (unsigned slot = 0; slot < SLOT_LIMIT && code == VARVE_OK; slot++) {
+        struct total **place = process != NULL ? process_total(process, slot) : NULL;
+        struct total *total = process == NULL ? &derive->domains[slot].all : place != NULL ? *place : NULL;
         if (total == NULL || total->series.limit == 0) {
             continue;
         }
         series_end(&total->series, total->series.limit);
-        code = write_total(store, process_id, number, total, message);
+        code = write_total(store, process_id, slot, total, message);
         if (code == VARVE_OK) {
-            code = write_samples(store, process_id, number, &total->series, message);
+            code = write_samples(store, process_id, slot, &total->series, message);
         }
     }
     return code;
@@ -175,7 +232,8 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
         /* Empty but for what an earlier attempt left. */
         code = writer_execute(store,
                               "DELETE FROM allocation; DELETE FROM callsite_stat; DELETE FROM total_stat;"
-                              "DELETE FROM sample;",
+                              "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom;"
+                              "DELETE FROM keyframe;",
                               message);
     }
     if (code == VARVE_OK) {
@@ -189,8 +247,11 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
     }
     for (size_t i = 1; i < derive->process_limit && code == VARVE_OK; i++) {
         if (derive->processes[i] != NULL) {
-            code = write_totals(derive, store, (uint32_t)i, derive->processes[i]->totals, message);
+            code = write_totals(derive, store, (uint32_t)i, derive->processes[i], message);
         }
+    }
+    if (code == VARVE_OK) {
+        code = derive_write_blocks(derive, store, message);
     }
     store->has_derived = code == VARVE_OK;
     return code;

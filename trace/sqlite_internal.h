@@ -72,6 +72,9 @@ enum store_statement {
     STATEMENT_STAT,
     STATEMENT_ANCHOR,
     STATEMENT_ORIGIN,
+    STATEMENT_DEVICE,
+    STATEMENT_STREAM,
+    STATEMENT_POOL,
     STATEMENT_POSITION,
     /* Those above are kept for a replay, those below are not. */
     STATEMENT_MODULE,
@@ -81,6 +84,9 @@ enum store_statement {
     STATEMENT_CALLSITE_STAT,
     STATEMENT_TOTAL_STAT,
     STATEMENT_SAMPLE,
+    STATEMENT_SEGMENT,
+    STATEMENT_OOM,
+    STATEMENT_KEYFRAME,
     STATEMENT_EVENTS, /* the batch */
     STATEMENT_ALLOCATIONS,
     STATEMENT_LIMIT,
@@ -88,6 +94,7 @@ enum store_statement {
 
 struct store_value {
     const char *text; /* NULL: an integer */
+    const void *blob; /* `integer` bytes; not in a row that may be replayed */
     int64_t integer;
     bool is_null;
 };

@@ -23,6 +23,10 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
     [STATEMENT_ORIGIN] =
         "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device(id, name, total_bytes) VALUES (?, ?, ?)",
+    [STATEMENT_STREAM] = "INSERT OR REPLACE INTO stream(device, number, handle) VALUES (?, ?, ?)",
+    [STATEMENT_POOL] =
+        "INSERT OR REPLACE INTO pool(device, number, capture_id, user_id, is_small) VALUES (?, ?, ?, ?, ?)",
     [STATEMENT_POSITION] =
         "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail)"
         " VALUES (?, ?, ?, ?, ?)",
@@ -40,7 +44,13 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
                                 " lifetime_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STATEMENT_SAMPLE] =
         "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
-        " live) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        " active, reserved, requested, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_SEGMENT] = "INSERT INTO segment(id, device, pool, stream, addr, size, alloc_seq, free_seq,"
+                          " alloc_ns, free_ns, cause, process_id, number, is_expandable)"
+                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_OOM] = "INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free,"
+                      " stage, process_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_KEYFRAME] = "INSERT INTO keyframe(seq, process_id, device, data) VALUES (?, ?, ?, ?)",
     [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
     [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
 };
@@ -64,6 +74,9 @@ static int row_execute(struct store *store, enum store_statement statement, cons
     for (unsigned i = 0; i < count; i++) {
         if (values[i].is_null) {
             sqlite3_bind_null(prepared, (int)i + 1);
+        } else if (values[i].blob != NULL) {
+            sqlite3_bind_blob64(prepared, (int)i + 1, values[i].blob, (sqlite3_uint64)values[i].integer,
+                                SQLITE_STATIC);
         } else if (values[i].text != NULL) {
             sqlite3_bind_text(prepared, (int)i + 1, values[i].text, -1, SQLITE_STATIC);
         } else {
@@ -227,6 +240,28 @@ int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t pr
     const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(process_id),
                                          VALUE_INTEGER(site)};
     return ROWS_WRITE(store, STATEMENT_ORIGIN, values);
+}
+
+int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)
+{
+    const struct store_value values[] = {VALUE_INTEGER(device), value_text(name),
+                                         value_not_negative(total_bytes > 0 ? (int64_t)total_bytes : -1)};
+    return ROWS_WRITE(store, STATEMENT_DEVICE, values);
+}
+
+int store_stream(struct store *store, unsigned device, unsigned number, uint64_t handle)
+{
+    const struct store_value values[] = {VALUE_INTEGER(device), VALUE_INTEGER(number), VALUE_INTEGER(handle)};
+    return ROWS_WRITE(store, STATEMENT_STREAM, values);
+}
+
+int store_pool(struct store *store, unsigned device, unsigned number, uint64_t capture_id, uint64_t user_id,
+               bool is_small)
+{
+    const struct store_value values[] = {VALUE_INTEGER(device), VALUE_INTEGER(number),
+                                         VALUE_INTEGER(capture_id), VALUE_INTEGER(user_id),
+                                         VALUE_INTEGER(is_small)};
+    return ROWS_WRITE(store, STATEMENT_POOL, values);
 }
 
 int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex)

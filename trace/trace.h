@@ -197,6 +197,98 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
 
+/* ---- Writing a trace database without a recording (varve_collect) ---- */
+
+/* One thread at a time. Texts are borrowed for the call, NULL is NULL. Errors stick: after the first one
+ * every call returns it (those that give a number: 0), and varve_writer_finish tells the reason. */
+struct varve_writer;
+
+struct varve_writer_process {
+    int32_t pid;                           /* at least 1 */
+    int32_t rank;                          /* < 0: none */
+    const char *executable, *command_line; /* may be NULL */
+};
+
+struct varve_writer_symbol {
+    const char *function, *file, *module; /* NULL if unknown */
+    uint32_t line;                        /* 0 if unknown */
+    bool is_python, is_inlined;
+};
+
+/// Nothing appears at `path` before varve_writer_finish succeeded. Errors: VARVE_ERROR_INVALID (it exists and
+/// may not be replaced), NOT_FOUND (no such folder), PERMISSION, FULL, IO, DATABASE.
+int varve_writer_open(const char *path, bool replace, struct varve_writer **writer_out,
+                      struct varve_message *message);
+
+int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value);
+int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value);
+/// The process of all events. Before the first one; without it the process has pid 1 and no name.
+int varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process);
+/// total_bytes 0: unknown.
+int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes);
+/// What a stream number of records means.
+int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned number, uint64_t handle);
+/// What a pool number of records means; ids {0, 0}: the default pool. Without it bit 0 says whether the pool
+/// is a small one, and bits 1 to 15 number the private pools, 0 the default one.
+int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned number, uint64_t capture_id,
+                      uint64_t user_id, bool is_small);
+/// A number for varve_writer_callsite; equal symbols have one.
+uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_writer_symbol *symbol);
+/// `symbols`: the frames, innermost first. Every call gives a new number, 1, 2, …, for varve_record.callsite.
+uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symbols, uint32_t depth);
+/// The next event, copied: its number is one more than that of the one before. `ticks` of the record is not
+/// looked at; ts_ns is since the trace began. Ids become rows: of `allocation` (ALLOC, FREE_REQUESTED,
+/// FREE_COMPLETED, RECORD_STREAM), of `segment` (SEGMENT_*, SPLIT, MERGE), found by address; where `arg` is a
+/// segment id, 0 means unknown.
+int varve_writer_event(struct varve_writer *writer, const struct varve_record *record, int64_t ts_ns);
+uint64_t varve_writer_events(const struct varve_writer *writer);
+/// Derived tables, indexes; then the file moves to its place. Ends the writer, after an error too; then
+/// nothing is left behind.
+int varve_writer_finish(struct varve_writer *writer, varve_collect_progress progress, void *context,
+                        struct varve_message *message);
+/// End without a database; nothing is left behind. NULL is allowed.
+void varve_writer_abandon(struct varve_writer *writer);
+
+/* ---- Layout: the segments and blocks of one device's allocator at a moment (varve_collect) ---- */
+
+enum varve_layout_state {
+    VARVE_LAYOUT_FREE = 0,
+    VARVE_LAYOUT_USED = 1,
+    VARVE_LAYOUT_PENDING = 2, /* given back, but other streams may still use it */
+};
+
+struct varve_layout_block {
+    uint64_t addr;
+    uint64_t extent;         /* bytes up to the next block, or to the end of what is mapped */
+    uint64_t size;           /* the same, unless the trace contradicts itself */
+    uint64_t requested;      /* of a free block what it was last asked for (stale, as PyTorch leaves it) */
+    uint64_t segment_id;     /* row of `segment`; 0: implied */
+    uint32_t segment_number; /* the allocator's own */
+    uint32_t segment;        /* tells segments of this layout apart */
+    uint16_t stream, pool;
+    enum varve_layout_state state;
+    bool is_expandable;
+    bool is_implied; /* no event told of its segment: the trace began later */
+};
+
+/* One thread at a time for each. */
+struct varve_layout;
+
+/// Empty. Owner: the caller, by varve_layout_free (NULL allowed). NULL: no memory.
+struct varve_layout *varve_layout_new(void);
+void varve_layout_free(struct varve_layout *layout);
+/// Become what a row of the table `keyframe` says. Errors: VARVE_ERROR_CORRUPT, NO_MEMORY; then it is only
+/// good to be freed or decoded into again.
+int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t count);
+/// Take an event of this device, as it is in the table `event` (ids are rows); kinds that change no block are
+/// ignored. VARVE_ERROR_NO_MEMORY.
+int varve_layout_apply(struct varve_layout *layout, const struct varve_record *record);
+/// The first block that ends after `from`; false if there is none. Going on: from = addr + extent.
+bool varve_layout_block(const struct varve_layout *layout, uint64_t from,
+                        struct varve_layout_block *block_out);
+/// The trace tells no splits and merges: sizes of blocks follow from requests alone.
+bool varve_layout_is_approximate(const struct varve_layout *layout);
+
 #ifdef __cplusplus
 }
 #endif

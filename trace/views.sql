@@ -18,7 +18,7 @@ CREATE VIEW leak AS
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
         c.text AS source, a.process_id, a.temporary
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
-    WHERE a.free_completed_seq IS NULL;
+    WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL;
 
 -- Frames of a call site, innermost (depth 0) first.
 CREATE VIEW frame AS
@@ -56,6 +56,12 @@ CREATE VIEW timeline AS
     SELECT s.process_id, p.pid, d.name AS domain, s.device, s.seq, s.ts_ns, s.allocated, s.allocated_max, s.active,
         s.reserved, s.requested, s.live
     FROM sample s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
+
+-- Splits (other: the remainder) and merges (other: the neighbour that was absorbed) of caching allocators.
+CREATE VIEW block_op AS
+    SELECT seq, ts_ns, device, kind, id AS segment_id, addr, size, CASE kind WHEN 4 THEN addr + size ELSE arg END AS other_addr,
+        requested AS other_size, cause
+    FROM event WHERE kind IN (4, 5);
 
 -- Share of the reserved bytes that no allocation used.
 CREATE VIEW fragmentation AS

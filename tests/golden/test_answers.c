@@ -49,24 +49,35 @@ static const struct {
     {"timeline.csv", {"timeline", "--points", "10", "--csv", "small.db"}},
     {"timeline.json", {"timeline", "--points", "3", "--domain", "mmap", "--json", "small.db"}},
     {"timeline_nothing.txt", {"timeline", "nothing.db"}},
+    {"segments.txt", {"segments", "blocks.db"}},
+    {"segments_at.txt", {"segments", "--at", "13", "--pid=500", "blocks.db"}},
+    {"segments_time.txt", {"segments", "--at", "8.5ms", "--no-map", "blocks.db"}},
+    {"segments_nothing.txt", {"segments", "--at=0", "blocks.db"}},
+    {"segments.json", {"segments", "--json", "blocks.db"}},
+    {"oom.txt", {"oom", "blocks.db"}},
+    {"oom.json", {"oom", "--json", "blocks.db"}},
+    {"oom_nothing.txt", {"oom", "--device", "1", "blocks.db"}},
     {"query.txt", {"query", "small.db", QUERY}},
     {"query.csv", {"query", "--csv", "small.db", QUERY}},
     {"query.json", {"query", "--json", "small.db", QUERY}},
     {"help.txt", {"help"}},
     {"help_report.txt", {"report", "--help"}},
     {"help_record.txt", {"help", "record"}},
+    {"help_segments.txt", {"help", "segments"}},
 };
 
 static int enter(void **state)
 {
     static const char *const nothing[] = {"nothing.sql", NULL};
     static const char *const small[] = {"small.sql", NULL};
+    static const char *const blocks[] = {"blocks.sql", NULL};
     static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
 
     *state = test_folder_enter();
     trace_database_make("nothing.db", nothing);
     trace_database_make("small.db", small);
     trace_database_make("lossy.db", lossy);
+    trace_database_make("blocks.db", blocks);
     return 0;
 }
 

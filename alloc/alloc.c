@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The allocator's life and its entry points: each takes the lock, checks its arguments and leaves the work to
+ * the files below. The lock is recursive, because callbacks that run in the middle of a request may free.
+ */
+#include "alloc/allocator_internal.h"
+#include "alloc/config_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUEST_LIMIT (UINT64_C(1) << 60)
+
+/* ---- the lock ---- */
+
+/* An address that no other living thread has. */
+static const void *self(void)
+{
+    static __thread char mark;
+
+    return &mark;
+}
+
+void alloc_lock(struct varve_alloc *alloc)
+{
+    const void *me = self();
+
+    /* only this thread can have stored its own mark, so a relaxed look is enough */
+    if (atomic_load_explicit(&alloc->owner, memory_order_relaxed) != me) {
+        pthread_mutex_lock(&alloc->mutex);
+        atomic_store_explicit(&alloc->owner, me, memory_order_relaxed);
+    }
+    alloc->depth++;
+}
+
+void alloc_unlock(struct varve_alloc *alloc)
+{
+    assert(alloc->depth > 0);
+    if (--alloc->depth == 0) {
+        atomic_store_explicit(&alloc->owner, NULL, memory_order_relaxed);
+        pthread_mutex_unlock(&alloc->mutex);
+    }
+}
+
+void varve_alloc_free_mutex_lock(struct varve_alloc *alloc)
+{
+    alloc_lock(alloc);
+}
+
+void varve_alloc_free_mutex_unlock(struct varve_alloc *alloc)
+{
+    alloc_unlock(alloc);
+}
+
+/* ---- open and close ---- */
+
+void varve_alloc_options_init(struct varve_alloc_options *options)
+{
+    *options = (struct varve_alloc_options){0};
+    varve_alloc_config_init(&options->config);
+}
+
+static int check_options(const struct varve_alloc_options *options, struct varve_message *message)
+{
+    if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "an allocator needs a device numbered 0 to 255");
+    }
+    if (policy_find(options->policy) == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                 "there is no policy '%s'; there are pytorch and "
+                                 "first-fit",
+                                 options->policy);
+    }
+    if (options->config.graph_capture_record_stream_reuse) {
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
+            "which no device here tells");
+    }
+    if (options->config.expandable_segments && options->device->ops->vmm_reserve == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "expandable_segments: device %s has no virtual memory",
+                                 options->device->ops->name);
+    }
+    return config_check(&options->config, message);
+}
+
+int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
+                     struct varve_message *message)
+{
+    uint64_t device_free = 0;
+    struct varve_alloc *alloc;
+    int error = check_options(options, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    alloc = calloc(1, sizeof(*alloc));
+    if (alloc == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
+    }
+    alloc->device = options->device;
+    error = alloc->device->ops->memory_info(alloc->device, &device_free, &alloc->device_total);
+    if (error != VARVE_OK || pthread_mutex_init(&alloc->mutex, NULL) != 0) {
+        free(alloc);
+        return varve_message_set(message, error != VARVE_OK ? error : VARVE_ERROR_NO_MEMORY,
+                                 "device %d does not tell how much memory it has", options->device->index);
+    }
+    alloc->policy = policy_find(options->policy);
+    alloc->recorder = options->recorder;
+    alloc->config = options->config;
+    alloc->can_expand = options->config.expandable_segments;
+    alloc->fraction = options->config.memory_fraction;
+    alloc->limit =
+        options->memory_limit != 0 ? options->memory_limit : settings_limit(alloc, alloc->fraction);
+    alloc->stats.max_split_size =
+        alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)alloc->config.max_split_size;
+    pool_init(alloc, &alloc->large, NULL, false);
+    pool_init(alloc, &alloc->small, NULL, true);
+    if (pool_stream(alloc, &alloc->large, 0) == NULL || pool_stream(alloc, &alloc->small, 0) == NULL) {
+        varve_alloc_close(alloc);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
+    }
+    settings_emit(alloc);
+    *alloc_out = alloc;
+    return VARVE_OK;
+}
+
+/* The segment that begins with `block` goes back, whatever is in use. */
+static void give_back(struct varve_alloc *alloc, const struct block *block)
+{
+    uint64_t bytes = 0;
+
+    if (block->prev != NULL || block->expandable != NULL) {
+        return;
+    }
+    for (const struct block *part = block; part != NULL; part = part->next) {
+        bytes += part->size;
+    }
+    alloc->device->ops->segment_free(alloc->device, block->addr, bytes);
+}
+
+void varve_alloc_close(struct varve_alloc *alloc)
+{
+    for (uint64_t i = 0; alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
+        if (alloc->map.slots[i].block != NULL) {
+            give_back(alloc, alloc->map.slots[i].block);
+        }
+    }
+    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
+        for (struct block *block = free_index_first(&pool->index); block != NULL;
+             block = free_index_following(&pool->index, block)) {
+            give_back(alloc, block);
+        }
+    }
+    expandable_close(alloc);
+    stream_use_close(alloc);
+    share_close(alloc);
+    while (alloc->private_pools != NULL) {
+        struct private_pool *pool = alloc->private_pools;
+        alloc->private_pools = pool->next;
+        pool_close(&pool->large);
+        pool_close(&pool->small);
+        free(pool);
+    }
+    pool_close(&alloc->large);
+    pool_close(&alloc->small);
+    block_map_close(&alloc->map);
+    block_slab_close(&alloc->slab);
+    pthread_mutex_destroy(&alloc->mutex);
+    free(alloc->streams);
+    free(alloc);
+}
+
+/* ---- allocating ---- */
+
+static void fail(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
+{
+    oom_account(alloc, request, oom);
+    emit(alloc, (struct emission){.kind = VARVE_KIND_OOM,
+                                  .home = request->home,
+                                  .addr = oom->largest_free,
+                                  .size = request->rounded,
+                                  .requested = oom->allocated,
+                                  .arg = oom->reserved,
+                                  .flags = VARVE_FLAG_FAILED});
+    alloc->stats.num_ooms++;
+}
+
+/* Observers run without the lock: they may allocate, free or end the program. */
+static __attribute__((noinline)) void notify(struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
+{
+    struct observer observers[CALLBACKS_MAX];
+    uint32_t count;
+
+    alloc_lock(alloc);
+    count = alloc->observer_count;
+    memcpy(observers, alloc->observers, sizeof(observers));
+    alloc_unlock(alloc);
+    for (uint32_t i = 0; i < count; i++) {
+        observers[i].call(observers[i].context, oom);
+    }
+}
+
+static __attribute__((noinline)) int refuse_size(uint64_t bytes, struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_INVALID,
+                             "a request of %" PRIu64 " bytes; less than 2^60 are possible", bytes);
+}
+
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                                      uint64_t *addr_out, struct varve_message *message)
+{
+    struct varve_alloc_oom oom;
+    struct request request;
+    struct block *block = NULL;
+    bool has_failed = false; /* all stages were tried: `oom` is filled */
+    int error = VARVE_OK;
+
+    *addr_out = 0;
+    if (bytes == 0) {
+        return VARVE_OK;
+    }
+    if (bytes >= REQUEST_LIMIT) {
+        return refuse_size(bytes, message);
+    }
+    alloc_lock(alloc);
+    if (alloc->capture_count == 0 && (alloc->pending_events > 0 || alloc->deferred != NULL)) {
+        error = stream_use_poll(alloc);
+    }
+    if (error == VARVE_OK) {
+        error = request_prepare(alloc, bytes, stream, &request);
+    }
+    if (__builtin_expect(error != VARVE_OK, 0)) {
+        varve_message_set(message, error, "freed blocks that other streams used, or a new stream: %s",
+                          varve_strerror(error));
+    } else {
+        request.message = message;
+        error = request_serve(alloc, &request, &block);
+        if (error == VARVE_OK) {
+            *addr_out = block->addr;
+        } else if (error == VARVE_ERROR_NO_MEMORY) {
+            fail(alloc, &request, &oom);
+            has_failed = true;
+        }
+    }
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    if (__builtin_expect(has_failed, 0)) {
+        notify(alloc, &oom);
+        oom_message(&oom, message);
+    }
+    return error;
+}
+
+int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
+                          struct varve_message *message)
+{
+    return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
+}
+
+int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
+{
+    int error;
+
+    if (addr == 0) {
+        return VARVE_OK;
+    }
+    alloc_lock(alloc);
+    error = block_delete(alloc, addr, message);
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return error;
+}
+
+static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
+{
+    struct block *block = block_map_find(&alloc->map, addr);
+
+    return block != NULL && block->is_allocated ? block : NULL;
+}
+
+int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
+                              struct varve_message *message)
+{
+    struct block *block;
+    int error = VARVE_OK;
+
+    alloc_lock(alloc);
+    block = block_in_use(alloc, addr);
+    if (block == NULL) {
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                  "address %#" PRIx64 " is not allocated by this allocator", addr);
+    } else if (index_stream_handle(block->home) != stream) {
+        error = stream_use_add(alloc, block, stream);
+        emit(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
+                                      .home = block->home,
+                                      .addr = addr,
+                                      .size = block->size,
+                                      .arg = stream,
+                                      .id = block->id});
+    }
+    alloc_unlock(alloc);
+    return error;
+}
+
+int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out,
+                                    uint64_t *bytes_out)
+{
+    const struct block *block;
+
+    alloc_lock(alloc);
+    block = block_in_use(alloc, addr);
+    if (block != NULL) {
+        const struct block *last = block;
+        while (block->prev != NULL && block->prev->is_mapped) {
+            block = block->prev;
+        }
+        while (last->next != NULL && last->next->is_mapped) {
+            last = last->next;
+        }
+        *base_out = block->addr;
+        *bytes_out = last->addr + last->size - block->addr;
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
+int varve_alloc_empty_cache(struct varve_alloc *alloc)
+{
+    struct release_sum sum;
+    int error;
+
+    alloc_lock(alloc);
+    error = release_cached(alloc, VARVE_CAUSE_EMPTY_CACHE, &sum);
+    emit(alloc, (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return error;
+}
+
+int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out)
+{
+    uint64_t total;
+    int error;
+
+    alloc_lock(alloc);
+    error = alloc->device->ops->memory_info(alloc->device, largest_out, &total);
+    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
+        for (uint32_t i = 0; i < pool->index.stream_count; i++) {
+            const struct block *block = free_index_last(pool->index.streams[i]);
+            if (block != NULL && block->size > *largest_out) {
+                *largest_out = block->size;
+            }
+        }
+    }
+    alloc_unlock(alloc);
+    return error;
+}

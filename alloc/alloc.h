@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one public header of alloc/: a caching allocator for device memory that decides as PyTorch's
+ * CUDACachingAllocator does (2.11; policy `pytorch`), or by another policy, and records every decision.
+ *
+ * One `struct varve_alloc` serves one device. Unless a comment says otherwise: functions may be called from
+ * any thread (one lock per allocator, recursive, so that callbacks may free); sizes are bytes, addresses
+ * integers (a device's memory need not be reachable from here); streams are the driver's handles as integers,
+ * 0 the default one; functions return 0 or a negative enum varve_error, with a reason in `message`
+ * (caller-owned, may be NULL). A cached allocation or free makes no system call and no call of malloc.
+ *
+ * Where an algorithm follows PyTorch, the source is c10/cuda/CUDACachingAllocator.cpp of version 2.11.
+ */
+#ifndef VARVE_ALLOC_H
+#define VARVE_ALLOC_H
+
+#include "alloc/device.h"
+#include "trace/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Configuration, in PyTorch's syntax ---- */
+
+#define VARVE_ALLOC_DIVISIONS 16
+#define VARVE_ALLOC_UNLIMITED UINT64_MAX
+
+/* PyTorch's option names; sizes in bytes here, in MiB in the string. */
+struct varve_alloc_config {
+    uint64_t max_split_size;                                  /* VARVE_ALLOC_UNLIMITED: none */
+    uint64_t max_non_split_rounding_size;                     /* at first large_segment_size */
+    uint64_t large_segment_size;                              /* 20 MiB */
+    uint64_t roundup_power2_divisions[VARVE_ALLOC_DIVISIONS]; /* 0: off; entry i: sizes from 2^(20+i) */
+    double garbage_collection_threshold;                      /* 0: off */
+    double memory_fraction; /* per_process_memory_fraction; >= 1: no limit */
+    bool expandable_segments;
+    bool release_lock_on_cudamalloc;
+    bool graph_capture_record_stream_reuse;
+    bool research_after_release; /* search the pool again after freed blocks came back (not in 2.11) */
+    char text[1024];             /* the string it was parsed from, "" for defaults */
+};
+
+void varve_alloc_config_init(struct varve_alloc_config *config);
+/// Parse "max_split_size_mb:64,expandable_segments:True,…" over the defaults. Errors: VARVE_ERROR_INVALID;
+/// the message names option, value, position and what would be right. `config` is unchanged after an error.
+int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config,
+                             struct varve_message *message);
+/// From PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF, else defaults.
+int varve_alloc_config_environment(struct varve_alloc_config *config, struct varve_message *message);
+
+/* ---- Opening ---- */
+
+/* Where records of decisions go. `record` is called with the allocator's lock held; ticks are 0. */
+struct varve_alloc_recorder {
+    void (*record)(void *context, const struct varve_record *record);
+    void *context;
+};
+
+/* Records into the ring of the calling thread (varve_emit). */
+extern const struct varve_alloc_recorder varve_alloc_recorder_ring;
+
+struct varve_alloc_options {
+    struct varve_device *device; /* borrowed; must outlive the allocator */
+    const char *policy;          /* NULL: "pytorch" */
+    struct varve_alloc_config config;
+    uint64_t memory_limit;                       /* bytes; 0: by config.memory_fraction */
+    const struct varve_alloc_recorder *recorder; /* borrowed; NULL: nothing is recorded */
+};
+
+struct varve_alloc;
+
+void varve_alloc_options_init(struct varve_alloc_options *options);
+/// Owner of the result: the caller, by varve_alloc_close. Errors: VARVE_ERROR_INVALID, NOT_FOUND (no such
+/// policy), NO_MEMORY, UNSUPPORTED (expandable segments on a device without virtual memory).
+int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
+                     struct varve_message *message);
+/// Gives all segments back to the device, used or not.
+void varve_alloc_close(struct varve_alloc *alloc);
+/// Names of the policies, NULL at the end.
+const char *const *varve_alloc_policies(void);
+
+/* ---- Allocating ---- */
+
+/// `bytes` on `stream`. 0 bytes give address 0. Errors: VARVE_ERROR_NO_MEMORY with the full accounting in
+/// `message`, VARVE_ERROR_INVALID (2^60 bytes or more), a fatal error of the device.
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                                      uint64_t *addr_out, struct varve_message *message);
+int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
+                          struct varve_message *message);
+/// Address 0 is ignored. Errors: VARVE_ERROR_NOT_FOUND for an address that is not allocated here (unknown,
+/// freed already, inside a block, another device's); nothing changes then.
+int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message);
+/// The block will be used by `stream` too: a later free waits for what that stream has been given by then.
+int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
+                              struct varve_message *message);
+/// First address and size of the device allocation that `addr` lies in (a block's first address).
+int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out,
+                                    uint64_t *bytes_out);
+/// Give unused segments of the default pool, and of private pools that may go, back to the device.
+int varve_alloc_empty_cache(struct varve_alloc *alloc);
+/// Largest block that could be handed out without a release of other memory. May try the device.
+int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out);
+/// Fraction (0…1] of the device's total memory; VARVE_ERROR_INVALID otherwise.
+int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
+double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
+int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
+/// Take the lock that every free takes, so that no memory is freed meanwhile; recursive.
+void varve_alloc_free_mutex_lock(struct varve_alloc *alloc);
+void varve_alloc_free_mutex_unlock(struct varve_alloc *alloc);
+
+/* ---- Private pools (graph capture, memory pools) ---- */
+
+struct varve_pool_id {
+    uint64_t capture, user; /* {0, 0}: the default pool */
+};
+
+/// Requests whose stream passes `filter` (NULL: all) come from the pool from now on, the newest first.
+/// Creates the pool, or takes one more reference. VARVE_ERROR_BUSY if the pool is being allocated to already.
+int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id pool,
+                                       bool (*filter)(void *context, uint64_t stream), void *context);
+int varve_alloc_end_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
+/// Drop one reference; without any, empty_cache may release the pool's segments.
+int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
+/// Pools that never split a block, and pools that serve a default request that would fail.
+int varve_alloc_set_no_split(struct varve_alloc *alloc, struct varve_pool_id pool);
+int varve_alloc_set_use_on_oom(struct varve_alloc *alloc, struct varve_pool_id pool);
+
+/* ---- Sharing ---- */
+
+struct varve_alloc_ipc {
+    struct varve_ipc_handle handle;
+    uint64_t offset; /* of the block in the shared allocation */
+};
+
+int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varve_alloc_ipc *ipc_out);
+/// The address here of memory that another process exported; one mapping per handle, counted.
+int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc *ipc, uint64_t *addr_out,
+                         struct varve_message *message);
+int varve_alloc_ipc_close(struct varve_alloc *alloc, uint64_t addr);
+/// Expandable segments become accessible to device `peer`, now and when they grow.
+int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer);
+
+/* ---- Observers ---- */
+
+/// Called on every miss of a pool, may free blocks of this allocator; returns true if it freed something.
+int varve_alloc_add_free_callback(struct varve_alloc *alloc, bool (*callback)(void *context), void *context);
+
+enum varve_alloc_stage { /* of the chain that a request goes through once its pool has nothing */
+                         VARVE_ALLOC_STAGE_CACHE,
+                         VARVE_ALLOC_STAGE_CALLBACKS,
+                         VARVE_ALLOC_STAGE_GC,
+                         VARVE_ALLOC_STAGE_NEW_SEGMENT,
+                         VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK,
+                         VARVE_ALLOC_STAGE_RELEASE_AVAILABLE,
+                         VARVE_ALLOC_STAGE_RELEASE_CACHED,
+};
+
+/* All that is known when a request fails. */
+struct varve_alloc_oom {
+    uint64_t requested, rounded, segment_bytes; /* of the request */
+    uint64_t stream;
+    uint64_t allocated, active, reserved, pending; /* bytes; pending: freed, but in use by other streams */
+    uint64_t private_free;                         /* free bytes in private pools */
+    uint64_t device_free, device_total, limit;     /* limit 0: none */
+    uint64_t largest_free;                         /* free block of the request's pool and stream */
+    uint64_t largest_free_any;                     /* of any pool and stream */
+    uint64_t largest_hole_addr;                    /* segment with the most free bytes */
+    uint64_t largest_hole_free, largest_hole_bytes;
+    uint64_t blocker_addr, blocker_bytes; /* the smallest used block that keeps that segment apart; 0: none */
+    enum varve_alloc_stage stage;         /* the last one tried */
+    const char *advice;                   /* option that would have served, static text, or NULL */
+};
+
+/// Called without the lock after a request has failed.
+int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
+                                 void (*observer)(void *context, const struct varve_alloc_oom *oom),
+                                 void *context);
+
+/* ---- Statistics ---- */
+
+struct varve_alloc_stat {
+    int64_t current, peak, allocated, freed;
+};
+
+enum varve_alloc_stat_pool {
+    VARVE_ALLOC_STAT_ALL,
+    VARVE_ALLOC_STAT_SMALL_POOL,
+    VARVE_ALLOC_STAT_LARGE_POOL,
+    VARVE_ALLOC_STAT_POOLS,
+};
+
+/* X(name): the array statistics of torch.cuda.memory_stats, in bytes where the name says so, else counts. */
+#define VARVE_ALLOC_STAT_LIST(X)                                                                \
+    X(allocation)                                                                               \
+    X(segment) X(active) X(inactive_split) X(allocated_bytes) X(reserved_bytes) X(active_bytes) \
+        X(inactive_split_bytes) X(requested_bytes)
+
+struct varve_alloc_stats {
+#define VARVE_ALLOC_STAT_FIELD(name) struct varve_alloc_stat name[VARVE_ALLOC_STAT_POOLS];
+    VARVE_ALLOC_STAT_LIST(VARVE_ALLOC_STAT_FIELD)
+#undef VARVE_ALLOC_STAT_FIELD
+    struct varve_alloc_stat oversize_allocations, oversize_segments;
+    int64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free;
+    int64_t max_split_size; /* -1: unlimited */
+};
+
+int varve_alloc_get_device_stats(struct varve_alloc *alloc, struct varve_alloc_stats *stats_out);
+void varve_alloc_reset_accumulated_stats(struct varve_alloc *alloc);
+void varve_alloc_reset_peak_stats(struct varve_alloc *alloc);
+/// Every figure under the flat key of torch.cuda.memory_stats ("allocation.all.current", "num_ooms", …),
+/// sorted by key as PyTorch does.
+void varve_alloc_stats_each(const struct varve_alloc_stats *stats,
+                            void (*take)(void *context, const char *key, int64_t value), void *context);
+int64_t varve_alloc_memory_allocated(struct varve_alloc *alloc);
+int64_t varve_alloc_memory_reserved(struct varve_alloc *alloc);
+int64_t varve_alloc_max_memory_allocated(struct varve_alloc *alloc);
+int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc);
+
+/* ---- Snapshots ---- */
+
+enum varve_block_state {
+    VARVE_BLOCK_INACTIVE,
+    VARVE_BLOCK_ACTIVE_ALLOCATED,
+    VARVE_BLOCK_ACTIVE_PENDING_FREE,
+};
+
+struct varve_block_info {
+    uint64_t addr, bytes;
+    uint64_t requested;     /* stale for inactive blocks, as PyTorch leaves it */
+    uint64_t allocation_id; /* 0 for inactive blocks */
+    enum varve_block_state state;
+};
+
+/* A device allocation, or one contiguous mapped range of an expandable segment. */
+struct varve_segment_info {
+    uint64_t addr, bytes;
+    uint64_t allocated_bytes, active_bytes, requested_bytes; /* the latter two of active blocks */
+    uint64_t stream;
+    struct varve_pool_id pool;
+    uint32_t segment_id;
+    bool is_small, is_expandable;
+    size_t first_block, block_count; /* in varve_alloc_snapshot.blocks */
+};
+
+struct varve_alloc_snapshot {
+    struct varve_segment_info *segments; /* by address */
+    struct varve_block_info *blocks;     /* of segment after segment, by address */
+    size_t segment_count, block_count;
+};
+
+/// Owner: the caller, by varve_alloc_snapshot_free.
+int varve_alloc_snapshot(struct varve_alloc *alloc, struct varve_alloc_snapshot *snapshot_out);
+void varve_alloc_snapshot_free(struct varve_alloc_snapshot *snapshot);
+
+/* ---- Looking ahead and inside: replay, tests ---- */
+
+/* What a request would meet, without changing anything. */
+struct varve_alloc_forecast {
+    uint64_t rounded, segment_bytes;
+    bool is_hit; /* a cached block would serve it */
+};
+
+int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                         struct varve_alloc_forecast *forecast_out);
+
+/* What a step of the chain would give back to the device now, in order. */
+struct varve_alloc_release {
+    uint64_t addr, bytes;
+};
+
+/// The segments that `stage` (GC, RELEASE_AVAILABLE or RELEASE_CACHED) would release for that request, with
+/// `done` already gone (those of stages before it); at most `limit` are written, the number is returned in
+/// `count_out`, and whether the stage would then report success in `success_out`. Expandable segments are
+/// listed as the ranges that would be unmapped.
+int varve_alloc_forecast_release(struct varve_alloc *alloc, enum varve_alloc_stage stage, uint64_t bytes,
+                                 uint64_t stream, const struct varve_alloc_release *done, size_t done_count,
+                                 struct varve_alloc_release *released, size_t limit, size_t *count_out,
+                                 bool *success_out);
+/// Free the blocks whose events have completed, as the next request would do first (nothing in a capture).
+int varve_alloc_process_events(struct varve_alloc *alloc);
+/// Begin with the segments and blocks of `snapshot` (addr, bytes, stream, pool, is_small, is_expandable;
+/// addr, bytes, requested, state of blocks, pending ones as allocated), on an allocator that has no memory
+/// yet. The device must give the snapshot's addresses, in its order. Errors: VARVE_ERROR_INVALID (blocks that
+/// do not tile their segment, other addresses), the device's; the allocator can only be closed then.
+int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
+                        struct varve_message *message);
+/// Walk every structure and sum; VARVE_ERROR_CORRUPT with the first thing that is wrong.
+int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message);
+/// Memory that the allocator itself has mapped for its descriptors, in bytes.
+uint64_t varve_alloc_overhead(struct varve_alloc *alloc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

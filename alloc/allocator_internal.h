@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * The allocator's own state and the functions that its files share: see the picture in alloc_internal.h.
+ * Everything here runs with the lock held. Section numbers in comments of this folder are the steps of
+ * PyTorch's c10/cuda/CUDACachingAllocator.cpp (2.11) by their function names.
+ */
+#ifndef VARVE_ALLOCATOR_INTERNAL_H
+#define VARVE_ALLOCATOR_INTERNAL_H
+
+#include "alloc/alloc_internal.h"
+#include "alloc/rounding_internal.h"
+#include "alloc/stats_internal.h"
+
+#include <stdatomic.h>
+
+/* Internal assertions, and the walkers after each step, by the build's level. */
+#ifndef VARVE_ASSERT
+#define VARVE_ASSERT 0
+#endif
+
+struct private_pool;
+
+/* Blocks of one kind (small or large) of the default pool or of a private one. */
+struct pool {
+    struct free_index index;
+    struct block *unmapped;     /* by (stream, address), linked by left and right */
+    uint64_t search_count;      /* of searches while garbage collection is on: the clock of ages */
+    struct private_pool *owner; /* NULL: the default pool */
+    uint16_t number;            /* as records carry it: 2 × pool + (1 if small) */
+    bool is_small;
+};
+
+struct private_pool {
+    struct private_pool *next; /* by id */
+    struct varve_pool_id id;
+    struct pool large, small;
+    int64_t segment_count; /* obtained minus released; expandable: allocations minus unmapped blocks */
+    uint32_t use_count;    /* 0: empty_cache may release it */
+    struct private_pool *next_freeable; /* in the order in which the counts reached 0 */
+    bool no_split;
+    bool use_on_oom;
+};
+
+struct capture {
+    struct private_pool *pool;
+    bool (*filter)(void *context, uint64_t stream);
+    void *context;
+};
+
+/* A free address range of the device under one name, for expandable segments. */
+struct expandable {
+    struct expandable *next;
+    uint64_t addr, bytes, unit;
+    uint64_t *handles; /* by unit; 0: not mapped. A mapping of our own */
+    uint32_t segment_id;
+};
+
+/* What other streams have yet to finish: per stream, in the order of the frees. */
+struct pending_event {
+    uint64_t event;
+    struct block *block;
+};
+
+struct event_queue {
+    uint64_t stream;
+    struct pending_event *items; /* ring, capacity a power of two */
+    uint32_t head, count, capacity;
+};
+
+struct alloc_policy;
+
+#define CAPTURES_MAX 16
+#define CALLBACKS_MAX 8
+
+struct observer {
+    void (*call)(void *context, const struct varve_alloc_oom *oom);
+    void *context;
+};
+
+struct varve_alloc {
+    pthread_mutex_t mutex;
+    _Atomic(const void *) owner; /* the thread that holds the mutex: an address that only it has */
+    uint32_t depth;
+
+    struct varve_device *device;
+    const struct alloc_policy *policy;
+    const struct varve_alloc_recorder *recorder;
+    struct varve_alloc_config config;
+    uint64_t limit;        /* bytes; 0: none */
+    uint64_t total;        /* bytes obtained from the device */
+    uint64_t device_total; /* bytes of the device */
+    double fraction;
+    bool can_expand; /* configured, and the device has virtual memory */
+
+    struct pool large, small;
+    struct private_pool *private_pools;
+    struct private_pool *freeable_pools;
+    uint16_t pool_numbers; /* given so far */
+    struct capture captures[CAPTURES_MAX];
+    uint32_t capture_count;
+
+    struct block_map map;
+    struct block_slab slab;
+    struct expandable *expandables;
+    uint64_t dev_seq;
+    uint64_t allocation_id;
+    uint32_t segment_id;
+    uint64_t *streams; /* handles by number */
+    uint32_t stream_count, stream_capacity;
+
+    /* stream_use.c */
+    struct event_queue *queues; /* by stream */
+    uint32_t queue_count, queue_capacity;
+    uint64_t pending_events;
+    struct block *deferred, *deferred_last; /* freed during a capture, linked by `right` */
+    struct stream_use *spare_uses;
+    uint64_t *spare_events;
+    uint32_t spare_event_count, spare_event_capacity;
+
+    struct varve_alloc_stats stats;
+
+    struct {
+        bool (*call)(void *context);
+        void *context;
+    } callbacks[CALLBACKS_MAX];
+    uint32_t callback_count;
+    struct observer observers[CALLBACKS_MAX];
+    uint32_t observer_count;
+    int peers[CALLBACKS_MAX];
+    uint32_t peer_count;
+    struct shared_mapping *shared; /* share.c */
+};
+
+/* Walkers after each step, in builds that ask for it. */
+#if VARVE_ASSERT >= 2
+#define ALLOC_CHECK_STEP(alloc) assert(varve_alloc_check((alloc), NULL) == VARVE_OK)
+#else
+#define ALLOC_CHECK_STEP(alloc) ((void)(alloc))
+#endif
+
+/* One request on its way. */
+struct request {
+    uint64_t bytes, rounded, segment_bytes;
+    struct pool *pool;
+    struct index_stream *home;
+    bool is_expandable; /* expandable segments serve it */
+    enum varve_cause source;
+    enum varve_alloc_stage stage;
+    struct varve_message *message; /* of a device's fatal error */
+};
+
+/* A way to decide. Functions only look: request.c and release.c act. */
+struct alloc_policy {
+    const char *name;
+    uint64_t (*block_size)(const struct varve_alloc *alloc, uint64_t bytes);
+    bool (*is_small)(const struct varve_alloc *alloc, uint64_t rounded);
+    uint64_t (*segment_size)(const struct varve_alloc *alloc, uint64_t rounded);
+    /* the free block that serves the request, NULL if none does */
+    struct block *(*search)(const struct varve_alloc *alloc, const struct request *request);
+    bool (*should_split)(const struct varve_alloc *alloc, const struct request *request,
+                         const struct block *block);
+    bool (*may_merge)(const struct varve_alloc *alloc, const struct block *block,
+                      const struct block *neighbour);
+    bool has_gc;                /* ages are counted, release_plan_gc runs */
+    bool has_release_available; /* release_plan_available runs */
+};
+
+extern const struct alloc_policy policy_pytorch;
+extern const struct alloc_policy policy_first_fit;
+extern const struct alloc_policy *const policy_table[]; /* NULL at the end */
+const struct alloc_policy *policy_find(const char *name);
+
+/* ---- blocks ---- */
+
+static inline bool block_is_split(const struct block *block)
+{
+    return block->prev != NULL || block->next != NULL;
+}
+
+static inline struct pool *block_pool(const struct block *block)
+{
+    return index_stream_pool(block->home);
+}
+
+static inline bool block_is_available(const struct block *block)
+{
+    return block != NULL && !block->is_allocated && block->event_count == 0 && block->uses == NULL;
+}
+
+/* ---- emit.c ---- */
+
+struct emission {
+    enum varve_kind kind;
+    enum varve_cause cause;
+    const struct index_stream *home; /* pool and stream; NULL: none */
+    uint64_t addr, size, requested, arg, id;
+    unsigned flags;
+};
+
+void emit_record(struct varve_alloc *alloc, const struct emission *emission);
+
+static inline __attribute__((always_inline)) void emit(struct varve_alloc *alloc, struct emission emission)
+{
+    if (__builtin_expect(alloc->recorder != NULL, 0)) {
+        emit_record(alloc, &emission);
+    }
+}
+
+/* ---- request.c ---- */
+
+int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request);
+/// Serve a prepared request; VARVE_ERROR_NO_MEMORY after the whole chain.
+int request_serve(struct varve_alloc *alloc, struct request *request, struct block **block_out);
+
+/* ---- free.c ---- */
+
+/// Put a free block into its pool; its age begins.
+void block_insert_free(struct block *block);
+/// The block is not in use any more: record, merge, insert.
+void block_free(struct varve_alloc *alloc, struct block *block);
+/// Absorb a neighbour (NULL allowed) if that may be; returns the bytes absorbed.
+uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour);
+int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message);
+
+/* ---- stream_use.c ---- */
+
+int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stream);
+/// A block with uses was freed: it waits for an event of each stream (or, in a capture, for its end).
+int stream_use_wait(struct varve_alloc *alloc, struct block *block);
+/// Free the blocks whose events have completed (process_events).
+int stream_use_poll(struct varve_alloc *alloc);
+/// Wait for all events, or those of one private pool's blocks (synchronize_and_free_events).
+int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool *only);
+void stream_use_close(struct varve_alloc *alloc);
+
+/* ---- segment.c ---- */
+
+/// alloc_block: a segment, or mapped memory, for the request. VARVE_ERROR_NO_MEMORY, or a fatal error.
+int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_retry,
+                   struct block **block_out);
+/// release_block: an unsplit free block that is no part of an expandable segment goes back.
+void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+
+/* ---- expandable.c ---- */
+
+int expandable_obtain(struct varve_alloc *alloc, struct request *request, struct block **block_out);
+/// unmap_block, and release_expandable_segment if nothing of it is left; returns the bytes unmapped.
+uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+/// Bytes that expandable_release would unmap, and where.
+uint64_t expandable_releasable(const struct block *block, uint64_t *addr_out);
+void expandable_close(struct varve_alloc *alloc);
+/// An empty expandable segment at a given address, all of it unmapped (restore.c).
+int expandable_reserve(struct varve_alloc *alloc, const struct request *request, struct block **block_out);
+int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes,
+                   struct varve_message *message);
+
+/* ---- release.c ---- */
+
+/* Blocks that a stage would release, in order, linked by planned_next. */
+struct release_plan {
+    struct block *first, *last;
+    size_t count;
+    uint64_t bytes;
+};
+
+void plan_add(struct release_plan *plan, struct block *block, uint64_t bytes);
+void plan_forget(struct release_plan *plan); /* nothing is released */
+/// What each stage would release, added to the plan; blocks that are in a plan already count as gone.
+void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan);
+bool plan_available(struct varve_alloc *alloc, const struct request *request, struct release_plan *plan);
+void plan_cached(struct varve_alloc *alloc, struct release_plan *plan);
+
+/// What a stage has given back: number and bytes.
+struct release_sum {
+    uint64_t segments, bytes;
+    bool has_succeeded; /* as the stage itself judges */
+};
+
+struct release_sum release_garbage(struct varve_alloc *alloc);
+struct release_sum release_available(struct varve_alloc *alloc, const struct request *request);
+int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum_out);
+/// Bytes of the garbage collector's threshold; 0: it does not run now.
+uint64_t release_garbage_target(const struct varve_alloc *alloc);
+
+/* ---- private_pool.c ---- */
+
+void pool_init(struct varve_alloc *alloc, struct pool *pool, struct private_pool *owner, bool is_small);
+void pool_close(struct pool *pool);
+struct private_pool *private_pool_find(const struct varve_alloc *alloc, struct varve_pool_id id);
+/// The pool of that name, made without a reference if it is new; NULL: no memory, or too many pools.
+struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_pool_id id);
+void private_pools_erase_empty(struct varve_alloc *alloc);
+/// The pool of that kind that a request of `stream` goes to.
+struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is_small);
+/// The place of a stream in a pool, numbered for the records; NULL: no memory.
+struct index_stream *pool_stream(struct varve_alloc *alloc, struct pool *pool, uint64_t stream);
+/// Keep the list of unmapped address space in order.
+void pool_unmapped_insert(struct pool *pool, struct block *block);
+void pool_unmapped_remove(struct pool *pool, struct block *block);
+/// Every pool: NULL gives the default large one; NULL at the end.
+struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool);
+
+/* ---- settings.c ---- */
+
+void settings_emit(struct varve_alloc *alloc);
+/// Bytes of a fraction of the device's memory; 0: no limit.
+uint64_t settings_limit(const struct varve_alloc *alloc, double fraction);
+
+/* ---- oom.c ---- */
+
+void oom_account(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom);
+int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message);
+
+/* ---- share.c ---- */
+
+void share_close(struct varve_alloc *alloc);
+
+/* ---- the lock ---- */
+
+void alloc_lock(struct varve_alloc *alloc);
+void alloc_unlock(struct varve_alloc *alloc);
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an allocator wants from a device, as a table of operations; part of alloc.h. Three devices fill it:
+ * `sim` (addresses only: scripted capacity, faults, bases, completions, a virtual clock), `host` (real memory
+ * of this machine within a byte limit, real threads) and `cuda`. The operations are those of the CUDA driver:
+ * cuMemAlloc/cuMemFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease,
+ * cuMemAddressFree, cuStreamSynchronize, cuEvent*, cuMemGetInfo, cuDeviceCanAccessPeer, cuIpc*.
+ *
+ * Every operation returns 0 or a negative enum varve_error. VARVE_ERROR_NO_MEMORY means that the device has
+ * not enough memory and that a smaller request, or a later one, may succeed; any other error is fatal to the
+ * request. Sizes are bytes, addresses integers of the device's address space, streams the driver's handles as
+ * integers (0: the default stream). Threads: an allocator calls with its lock held; a device that serves
+ * several allocators locks for itself.
+ */
+#ifndef VARVE_ALLOC_DEVICE_H
+#define VARVE_ALLOC_DEVICE_H
+
+#include "trace/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VARVE_IPC_HANDLE_BYTES 64
+
+struct varve_ipc_handle {
+    unsigned char bytes[VARVE_IPC_HANDLE_BYTES];
+};
+
+/* Which segment a reservation of addresses is for. A real device does not care; a scripted one does. */
+struct varve_device_place {
+    uint64_t stream;
+    uint64_t pool_id[2]; /* {0, 0}: the default pool */
+    bool is_small;
+};
+
+struct varve_device;
+
+struct varve_device_ops {
+    const char *name;
+
+    /* Memory at an address of the device's choice. `stream` is for accounting. */
+    int (*segment_alloc)(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
+    int (*segment_free)(struct varve_device *device, uint64_t addr, uint64_t bytes);
+
+    /* Virtual memory. NULL vmm_reserve: the device has none. */
+    int (*vmm_reserve)(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
+                       uint64_t *addr_out);
+    int (*vmm_create)(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
+    int (*vmm_map)(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
+    /* For device `peer`, an index; the device's own for itself. The range is made of whole mappings, as is
+     * that of vmm_unmap. A handle released with mappings is gone with the last of them. */
+    int (*vmm_set_access)(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
+    int (*vmm_unmap)(struct varve_device *device, uint64_t addr, uint64_t bytes);
+    int (*vmm_release)(struct varve_device *device, uint64_t handle, uint64_t bytes);
+    int (*vmm_address_free)(struct varve_device *device, uint64_t addr, uint64_t bytes);
+
+    /* Streams and events. event_query returns 1 if everything before the record has completed, 0 if not. */
+    int (*stream_synchronize)(struct varve_device *device, uint64_t stream);
+    int (*event_create)(struct varve_device *device, uint64_t *event_out);
+    int (*event_destroy)(struct varve_device *device, uint64_t event);
+    int (*event_record)(struct varve_device *device, uint64_t event, uint64_t stream);
+    int (*event_query)(struct varve_device *device, uint64_t event);
+    int (*event_synchronize)(struct varve_device *device, uint64_t event);
+
+    int (*memory_info)(struct varve_device *device, uint64_t *free_out, uint64_t *total_out);
+
+    /* Peers and other processes. NULL: the device has none. */
+    int (*peer_enable)(struct varve_device *device, int peer);
+    int (*ipc_export)(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
+    int (*ipc_open)(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
+    int (*ipc_close)(struct varve_device *device, uint64_t addr);
+
+    /* Everything the device holds goes; no allocator may use it any more. */
+    void (*close)(struct varve_device *device);
+};
+
+/* The head of every device's own structure. */
+struct varve_device {
+    const struct varve_device_ops *ops;
+    int index; /* as records carry it, 0…255 */
+};
+
+/* ---- sim: addresses only ---- */
+
+/* Operations that a script can make fail. */
+enum varve_device_call {
+    VARVE_DEVICE_SEGMENT_ALLOC,
+    VARVE_DEVICE_SEGMENT_FREE,
+    VARVE_DEVICE_VMM_RESERVE,
+    VARVE_DEVICE_VMM_CREATE,
+    VARVE_DEVICE_VMM_MAP,
+    VARVE_DEVICE_VMM_SET_ACCESS,
+    VARVE_DEVICE_VMM_UNMAP,
+    VARVE_DEVICE_VMM_RELEASE,
+    VARVE_DEVICE_EVENT_RECORD,
+    VARVE_DEVICE_EVENT_QUERY,
+    VARVE_DEVICE_CALL_LIMIT,
+};
+
+/* Where the next segment or reservation begins; returns 0 or an error, which the call then returns. Called
+ * with the device's lock held, after the capacity is known to do; it may ask the device, not allocate there.
+ */
+typedef int (*varve_sim_place)(void *context, uint64_t bytes, uint64_t stream,
+                               const struct varve_device_place *place, uint64_t *addr_out);
+
+struct varve_sim_options {
+    int index;
+    uint64_t capacity_bytes;  /* physical memory; 0: without limit */
+    uint64_t total_bytes;     /* what memory_info reports as total; 0: capacity_bytes, or 80 GiB */
+    uint64_t first_addr;      /* bases without a script count up from here; 0: 0x7f0000000000 */
+    uint64_t alignment;       /* of those bases; 0: 2 MiB */
+    bool has_latency;         /* calls advance the virtual clock by their measured costs */
+    bool events_are_scripted; /* events complete by varve_sim_event_complete only; else at once */
+    bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
+    varve_sim_place segment_place; /* NULL: count up. `place` is NULL there */
+    varve_sim_place reserve_place; /* NULL: count up */
+    void *place_context;
+};
+
+/// Owner of the result: the caller, by ops->close. Errors: VARVE_ERROR_INVALID, NO_MEMORY.
+int varve_sim_open(const struct varve_sim_options *options, struct varve_device **device_out,
+                   struct varve_message *message);
+/// Let the `nth` call (1: the next) of `call` from now on return `error`, and `count - 1` calls after it.
+/// At most 64 such rules wait at a time.
+int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uint64_t nth, uint64_t count,
+                   int error);
+/// Complete one recorded event; VARVE_ERROR_NOT_FOUND if it is not pending.
+int varve_sim_event_complete(struct varve_device *device, uint64_t event);
+/// Complete all that were recorded on `stream` before now.
+int varve_sim_stream_complete(struct varve_device *device, uint64_t stream);
+uint64_t varve_sim_clock_ns(const struct varve_device *device);
+void varve_sim_clock_advance(struct varve_device *device, uint64_t ns);
+/// Calls made so far, and bytes in use now.
+uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_call call);
+uint64_t varve_sim_used(const struct varve_device *device);
+/// Why the last call that failed did so, in one line; "" if none has failed.
+void varve_sim_reason(const struct varve_device *device, struct varve_message *message_out);
+/// Every address range, handle and event is accounted for; VARVE_ERROR_CORRUPT with the reason.
+int varve_sim_check(const struct varve_device *device, struct varve_message *message);
+
+/* ---- host: memory of this machine ---- */
+
+struct varve_host_options {
+    int index;
+    uint64_t limit_bytes; /* 0: a quarter of the machine's memory */
+};
+
+/// Segments and handles are parts of one memfd, mapped so that other processes can open segments; a fork
+/// child inherits none of it (VARVE_ERROR_UNSUPPORTED) and opens a device of its own. Streams run in order
+/// and at once, so an event is complete when it is recorded unless varve_host_stream_block holds its stream
+/// back.
+int varve_host_open(const struct varve_host_options *options, struct varve_device **device_out,
+                    struct varve_message *message);
+/// Events recorded on `stream` from now on stay incomplete until varve_host_stream_release.
+int varve_host_stream_block(struct varve_device *device, uint64_t stream);
+int varve_host_stream_release(struct varve_device *device, uint64_t stream);
+/// Why the last call that failed did so, in one line; "" if none has failed.
+void varve_host_reason(const struct varve_device *device, struct varve_message *message_out);
+/// As varve_sim_check.
+int varve_host_check(const struct varve_device *device, struct varve_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

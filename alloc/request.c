@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request: which pool, a free block of it, and the chain of stages when it has none (malloc,
+ * alloc_found_block). The order of the stages, and of what each of them counts and records, is the
+ * specification itself.
+ */
+#include "alloc/allocator_internal.h"
+
+int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+{
+    const struct alloc_policy *policy = alloc->policy;
+    uint64_t rounded = policy->block_size(alloc, bytes);
+    struct pool *pool = pool_of_request(alloc, stream, policy->is_small(alloc, rounded));
+    struct index_stream *home = pool_stream(alloc, pool, stream);
+
+    *request = (struct request){
+        .bytes = bytes,
+        .rounded = rounded,
+        .pool = pool,
+        .home = home,
+        .is_expandable = alloc->can_expand,
+        .source = VARVE_CAUSE_CACHE,
+    };
+    return home != NULL ? VARVE_OK : VARVE_ERROR_FULL;
+}
+
+static struct block *search(struct varve_alloc *alloc, struct request *request)
+{
+    struct block *block;
+
+    if (alloc->policy->has_gc && alloc->limit != 0 && alloc->config.garbage_collection_threshold > 0) {
+        request->pool->search_count++; /* also for a second search: the ages depend on it */
+    }
+    block = alloc->policy->search(alloc, request);
+    if (block != NULL) {
+        free_index_remove(&request->pool->index, block);
+    }
+    return block;
+}
+
+static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
+                       uint64_t bytes_freed, bool has_served)
+{
+    emit(alloc, (struct emission){.kind = VARVE_KIND_OOM_RETRY,
+                                  .cause = stage,
+                                  .home = request->home,
+                                  .size = request->segment_bytes,
+                                  .requested = bytes_freed,
+                                  .arg = has_served});
+}
+
+/* trigger_free_memory_callbacks: all of them, whatever the first one says. */
+static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request)
+{
+    int64_t before = alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].freed;
+    bool has_freed = false;
+    struct block *block = NULL;
+
+    if (alloc->callback_count == 0) {
+        return NULL;
+    }
+    request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
+    for (uint32_t i = 0; i < alloc->callback_count; i++) {
+        has_freed = alloc->callbacks[i].call(alloc->callbacks[i].context) || has_freed;
+    }
+    if (has_freed) {
+        block = search(alloc, request);
+        request->source = VARVE_CAUSE_AFTER_CALLBACKS;
+    }
+    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS,
+               (uint64_t)(alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].freed - before), block != NULL);
+    return block;
+}
+
+/* try_mempool_fallback: a pool that lends its free blocks to requests of the default one. */
+static struct block *search_lenders(struct varve_alloc *alloc, struct request *request)
+{
+    if (request->pool->owner != NULL) {
+        return NULL;
+    }
+    for (struct private_pool *lender = alloc->private_pools; lender != NULL; lender = lender->next) {
+        struct request lent = *request;
+        struct block *block;
+        if (!lender->use_on_oom) {
+            continue;
+        }
+        lent.pool = request->pool->is_small ? &lender->small : &lender->large;
+        lent.home = pool_stream(alloc, lent.pool, index_stream_handle(request->home));
+        lent.is_expandable = false;
+        lent.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
+        block = lent.home != NULL ? search(alloc, &lent) : NULL;
+        if (block != NULL) {
+            *request = lent;
+            request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
+            return block;
+        }
+    }
+    return NULL;
+}
+
+static int obtain_after_gc(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct release_sum sum = {0};
+    bool has_run = alloc->policy->has_gc && release_garbage_target(alloc) > 0;
+    int error;
+
+    if (has_run) {
+        request->stage = VARVE_ALLOC_STAGE_GC;
+        sum = release_garbage(alloc);
+    }
+    request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
+    request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
+    error = segment_obtain(alloc, request, false, block_out);
+    if (has_run) {
+        emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
+    }
+    return error;
+}
+
+static int obtain_after_available(struct varve_alloc *alloc, struct request *request,
+                                  struct block **block_out)
+{
+    struct release_sum sum;
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    if (!alloc->policy->has_release_available || alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED) {
+        return error;
+    }
+    request->stage = VARVE_ALLOC_STAGE_RELEASE_AVAILABLE;
+    sum = release_available(alloc, request);
+    if (sum.has_succeeded) {
+        request->source = VARVE_CAUSE_AFTER_RELEASE;
+        error = segment_obtain(alloc, request, false, block_out);
+    }
+    emit_stage(alloc, request, VARVE_CAUSE_RELEASE_AVAILABLE, sum.bytes, error == VARVE_OK);
+    return error;
+}
+
+static int obtain_after_all(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct release_sum sum;
+    int error;
+
+    request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
+    error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    request->source = VARVE_CAUSE_AFTER_RETRY;
+    if (alloc->config.research_after_release) {
+        *block_out = search(alloc, request);
+    }
+    error = *block_out != NULL ? VARVE_OK : segment_obtain(alloc, request, true, block_out);
+    emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
+    return error;
+}
+
+/* The stages after the pool has failed, up to the first success. */
+static int obtain(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    int error;
+
+    request->segment_bytes = alloc->policy->segment_size(alloc, request->rounded);
+    *block_out = search_after_callbacks(alloc, request);
+    if (*block_out != NULL) {
+        return VARVE_OK;
+    }
+    error = obtain_after_gc(alloc, request, block_out);
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        *block_out = search_lenders(alloc, request);
+        error = *block_out != NULL ? VARVE_OK : error;
+    }
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        error = obtain_after_available(alloc, request, block_out);
+    }
+    if (error == VARVE_ERROR_NO_MEMORY && alloc->capture_count == 0) {
+        error = obtain_after_all(alloc, request, block_out);
+    }
+    return error;
+}
+
+/* The front part is a new block, the old object becomes the remainder. */
+static struct block *split(struct varve_alloc *alloc, const struct request *request, struct block *block,
+                           bool was_split)
+{
+    struct block *front = block_slab_take(&alloc->slab);
+    struct block *remainder = block;
+    bool is_small = block_pool(block)->is_small;
+
+    front->addr = block->addr;
+    front->size = request->rounded;
+    front->home = block->home;
+    front->expandable = block->expandable;
+    front->segment_id = block->segment_id;
+    front->is_mapped = true;
+    front->prev = block->prev;
+    if (front->prev != NULL) {
+        front->prev->next = front;
+    }
+    front->next = remainder;
+    remainder->prev = front;
+    remainder->addr += request->rounded;
+    remainder->size -= request->rounded;
+    block_insert_free(remainder);
+    if (remainder->expandable == NULL) {
+        if (was_split) {
+            stat_change(alloc->stats.inactive_split_bytes, is_small, -(int64_t)front->size);
+        } else {
+            stat_change(alloc->stats.inactive_split_bytes, is_small, (int64_t)remainder->size);
+            stat_change(alloc->stats.inactive_split, is_small, 1);
+        }
+    }
+    emit(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
+                                  .home = front->home,
+                                  .addr = front->addr,
+                                  .size = front->size,
+                                  .requested = remainder->size,
+                                  .arg = front->segment_id});
+    return front;
+}
+
+/* alloc_found_block. The descriptors that it needs are reserved. */
+static struct block *hand_out(struct varve_alloc *alloc, const struct request *request, struct block *block)
+{
+    bool was_split = block_is_split(block);
+    bool is_small = block_pool(block)->is_small;
+    uint64_t found_size = block->size;
+
+    if (alloc->policy->should_split(alloc, request, block)) {
+        block = split(alloc, request, block, was_split);
+    } else if (was_split && block->expandable == NULL) {
+        stat_change(alloc->stats.inactive_split_bytes, is_small, -(int64_t)block->size);
+        stat_change(alloc->stats.inactive_split, is_small, -1);
+    }
+    block->is_allocated = true;
+    block->requested = request->bytes;
+    block->id = ++alloc->allocation_id;
+    emit(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
+                                  .cause = request->source,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .requested = block->requested,
+                                  .arg = block->segment_id | (found_size / 512) << 32,
+                                  .id = block->id});
+    block_map_put(&alloc->map, block);
+    stat_change(alloc->stats.allocation, is_small, 1);
+    stat_change(alloc->stats.allocated_bytes, is_small, (int64_t)block->size);
+    stat_change(alloc->stats.active, is_small, 1);
+    stat_change(alloc->stats.active_bytes, is_small, (int64_t)block->size);
+    stat_change(alloc->stats.requested_bytes, is_small, (int64_t)block->requested);
+    if (block->size >= alloc->config.max_split_size) {
+        stat_increase(&alloc->stats.oversize_allocations, 1);
+    }
+    return block;
+}
+
+int request_serve(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct block *block;
+    int error = VARVE_OK;
+
+    /* before anything is decided, so that nothing can fail half way: front part and leftovers of a map */
+    if (block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
+        return varve_message_set(request->message, VARVE_ERROR_FULL,
+                                 "no memory for the allocator's own descriptors");
+    }
+    block = search(alloc, request);
+    if (__builtin_expect(block == NULL, 0)) {
+        error = obtain(alloc, request, &block);
+    }
+    if (error == VARVE_OK) {
+        *block_out = hand_out(alloc, request, block);
+    }
+    return error;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory from the device and back: alloc_block and release_block. The limit is tested with the size of a
+ * whole segment even where an expandable one would map less, as PyTorch does.
+ */
+#include "alloc/allocator_internal.h"
+
+#include <inttypes.h>
+
+/* The device may be slow: with release_lock_on_cudamalloc others go on meanwhile. */
+static int device_alloc(struct varve_alloc *alloc, const struct request *request, uint64_t *addr_out)
+{
+    bool opens = alloc->config.release_lock_on_cudamalloc && alloc->depth == 1;
+    uint64_t stream = index_stream_handle(request->home);
+    int error;
+
+    if (opens) {
+        alloc_unlock(alloc);
+    }
+    error = alloc->device->ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    if (opens) {
+        alloc_lock(alloc);
+        /* they may have used up what was reserved before */
+        if (block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
+            if (error == VARVE_OK) {
+                alloc->device->ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
+            }
+            return VARVE_ERROR_FULL;
+        }
+    }
+    return error;
+}
+
+static void count_segment(struct varve_alloc *alloc, const struct request *request)
+{
+    bool is_small = request->pool->is_small;
+
+    if (request->pool->owner != NULL) {
+        request->pool->owner->segment_count++;
+    }
+    alloc->total += request->segment_bytes;
+    stat_change(alloc->stats.segment, is_small, 1);
+    stat_change(alloc->stats.reserved_bytes, is_small, (int64_t)request->segment_bytes);
+    if (request->segment_bytes >= alloc->config.max_split_size) {
+        stat_increase(&alloc->stats.oversize_segments, 1);
+    }
+    alloc->stats.num_device_alloc++;
+}
+
+int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_retry,
+                   struct block **block_out)
+{
+    struct block *block;
+    uint64_t addr = 0;
+    int error;
+
+    alloc->stats.num_alloc_retries += is_retry;
+    if (alloc->limit != 0 &&
+        (request->segment_bytes > alloc->limit || alloc->total > alloc->limit - request->segment_bytes)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    if (request->is_expandable) {
+        error = expandable_obtain(alloc, request, block_out);
+        if (error == VARVE_OK && request->pool->owner != NULL) {
+            request->pool->owner->segment_count++;
+        }
+        return error;
+    }
+    error = device_alloc(alloc, request, &addr);
+    if (error != VARVE_OK) {
+        return error == VARVE_ERROR_NO_MEMORY
+                   ? error
+                   : varve_message_set(request->message, error,
+                                       "the device failed to allocate %" PRIu64 " bytes: %s",
+                                       request->segment_bytes, varve_strerror(error));
+    }
+    block = block_slab_take(&alloc->slab);
+    block->addr = addr;
+    block->size = request->segment_bytes;
+    block->home = request->home;
+    block->is_mapped = true;
+    block->segment_id = ++alloc->segment_id;
+    count_segment(alloc, request);
+    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
+                                  .cause = request->source,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .requested = request->rounded,
+                                  .arg = block->segment_id});
+    *block_out = block;
+    return VARVE_OK;
+}
+
+void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
+{
+    struct pool *pool = block_pool(block);
+
+    assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
+    alloc->stats.num_device_free++;
+    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
+                                  .cause = cause,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .arg = block->segment_id});
+    alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    alloc->total -= block->size;
+    if (pool->owner != NULL) {
+        assert(pool->owner->segment_count > 0);
+        pool->owner->segment_count--;
+    }
+    stat_change(alloc->stats.segment, pool->is_small, -1);
+    stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)block->size);
+    if (block->size >= alloc->config.max_split_size) {
+        stat_decrease(&alloc->stats.oversize_segments, 1);
+    }
+    free_index_remove(&pool->index, block);
+    block_slab_give(&alloc->slab, block);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All figures of struct varve_alloc_stats under the flat keys of torch.cuda.memory_stats. The one thing to
+ * know is the order: PyTorch sorts by key, so "active.all" comes before "active_bytes.all" ('.' < '_') and
+ * scalars stand among the arrays. The table below is written in that order and its length is checked; the
+ * keys are literals, so a caller may keep them. Called by reports, replay and the pluggable allocator.
+ */
+#include "alloc/stats_internal.h"
+
+#include <stddef.h>
+
+/* Figures of PyTorch 2.11: 9 arrays of 3 pools with 4 each, 2 single statistics with 4, and 6 counters. */
+#define FIGURES (9 * 3 * 4 + 2 * 4 + 6)
+
+/* X for each member of a statistic, in the order of their keys. */
+#define STAT_MEMBERS(X, key, stat) \
+    X(key, stat, allocated) X(key, stat, current) X(key, stat, freed) X(key, stat, peak)
+
+#define FIGURE_OF_STAT(key, stat, member) \
+    {key "." #member, offsetof(struct varve_alloc_stats, stat) + offsetof(struct varve_alloc_stat, member)},
+#define STAT(name) STAT_MEMBERS(FIGURE_OF_STAT, #name, name)
+#define ARRAY(name)                                                                      \
+    STAT_MEMBERS(FIGURE_OF_STAT, #name ".all", name[VARVE_ALLOC_STAT_ALL])               \
+    STAT_MEMBERS(FIGURE_OF_STAT, #name ".large_pool", name[VARVE_ALLOC_STAT_LARGE_POOL]) \
+    STAT_MEMBERS(FIGURE_OF_STAT, #name ".small_pool", name[VARVE_ALLOC_STAT_SMALL_POOL])
+#define COUNT(name) {#name, offsetof(struct varve_alloc_stats, name)},
+
+struct figure {
+    const char *key;
+    size_t offset; /* in struct varve_alloc_stats, of an int64_t */
+};
+
+/* clang-format off */
+static const struct figure figures[] = {
+    ARRAY(active)
+    ARRAY(active_bytes)
+    ARRAY(allocated_bytes)
+    ARRAY(allocation)
+    ARRAY(inactive_split)
+    ARRAY(inactive_split_bytes)
+    COUNT(max_split_size)
+    COUNT(num_alloc_retries)
+    COUNT(num_device_alloc)
+    COUNT(num_device_free)
+    COUNT(num_ooms)
+    COUNT(num_sync_all_streams)
+    STAT(oversize_allocations)
+    STAT(oversize_segments)
+    ARRAY(requested_bytes)
+    ARRAY(reserved_bytes)
+    ARRAY(segment)
+};
+/* clang-format on */
+
+/* Every member of the structure is an int64_t and has a key. */
+_Static_assert(sizeof(figures) / sizeof(figures[0]) == FIGURES, "a key is missing");
+_Static_assert(sizeof(struct varve_alloc_stats) == FIGURES * sizeof(int64_t), "a figure has no key");
+
+static void reset_accumulated(struct varve_alloc_stat *stat)
+{
+    stat->allocated = 0;
+    stat->freed = 0;
+}
+
+static void reset_peak(struct varve_alloc_stat *stat)
+{
+    stat->peak = stat->current;
+}
+
+static void each_stat(struct varve_alloc_stats *stats, void (*act)(struct varve_alloc_stat *stat))
+{
+#define ACT_ON_ARRAY(name)                                    \
+    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) \
+        act(&stats->name[pool]);
+    VARVE_ALLOC_STAT_LIST(ACT_ON_ARRAY)
+#undef ACT_ON_ARRAY
+    act(&stats->oversize_allocations);
+    act(&stats->oversize_segments);
+}
+
+void varve_alloc_stats_each(const struct varve_alloc_stats *stats,
+                            void (*take)(void *context, const char *key, int64_t value), void *context)
+{
+    for (size_t i = 0; i < FIGURES; i++) {
+        const int64_t *value = (const int64_t *)((const char *)stats + figures[i].offset);
+
+        take(context, figures[i].key, *value);
+    }
+}
+
+void stats_reset_accumulated(struct varve_alloc_stats *stats)
+{
+    each_stat(stats, reset_accumulated);
+    stats->num_alloc_retries = 0;
+    stats->num_ooms = 0;
+    stats->num_sync_all_streams = 0;
+    stats->num_device_alloc = 0;
+    stats->num_device_free = 0;
+}
+
+void stats_reset_peak(struct varve_alloc_stats *stats)
+{
+    each_stat(stats, reset_peak);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * How figures move. For each statistic, between two resets:
+ *
+ *     current = current at the last reset + allocated - freed        peak >= current >= 0
+ *     all = small_pool + large_pool, but for peaks
+ *
+ * A cached allocation moves ten of them or more, its free as many, so the moves are inline. Called with the
+ * lock held.
+ */
+#ifndef VARVE_ALLOC_STATS_INTERNAL_H
+#define VARVE_ALLOC_STATS_INTERNAL_H
+
+#include "alloc/alloc.h"
+
+#include <assert.h>
+
+static inline void stat_increase(struct varve_alloc_stat *stat, int64_t amount)
+{
+    assert(amount >= 0);
+    stat->current += amount;
+    if (stat->peak < stat->current)
+        stat->peak = stat->current;
+    stat->allocated += amount;
+}
+
+static inline void stat_decrease(struct varve_alloc_stat *stat, int64_t amount)
+{
+    assert(amount >= 0 && stat->current >= amount);
+    stat->current -= amount;
+    stat->freed += amount;
+}
+
+static inline enum varve_alloc_stat_pool stat_pool_kind(bool is_small)
+{
+    return is_small ? VARVE_ALLOC_STAT_SMALL_POOL : VARVE_ALLOC_STAT_LARGE_POOL;
+}
+
+/* `all` and one kind of pool together; `stats` is an array field of struct varve_alloc_stats. */
+static inline void stat_pool_increase(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
+                                      int64_t amount)
+{
+    stat_increase(&stats[VARVE_ALLOC_STAT_ALL], amount);
+    stat_increase(&stats[stat_pool_kind(is_small)], amount);
+}
+
+static inline void stat_pool_decrease(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
+                                      int64_t amount)
+{
+    stat_decrease(&stats[VARVE_ALLOC_STAT_ALL], amount);
+    stat_decrease(&stats[stat_pool_kind(is_small)], amount);
+}
+
+/* A net change is one increase or one decrease; of 0 it is neither. */
+static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
+                               int64_t net)
+{
+    if (net > 0)
+        stat_pool_increase(stats, is_small, net);
+    else if (net < 0)
+        stat_pool_decrease(stats, is_small, -net);
+}
+
+/* ---- stats.c ---- */
+
+/// allocated and freed of every statistic, and the counters, begin again at 0; the setting max_split_size
+/// stays.
+void stats_reset_accumulated(struct varve_alloc_stats *stats);
+/// Every peak becomes what is current.
+void stats_reset_peak(struct varve_alloc_stats *stats);
+
+#endif

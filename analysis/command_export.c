@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve export`: a trace for other tools. The file is written beside its place and moved there when it is
+ * whole, so that a failure leaves nothing half-written.
+ */
+#include "analysis/export_internal.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum format {
+    FORMAT_PYTORCH,
+};
+
+static const char *const format_names[] = {"pytorch", NULL};
+
+struct export_values {
+    int format;
+    const char *output;
+    bool force;
+    bool quiet;
+};
+
+static const struct option_spec options[] = {
+    {.name = "to",
+     .kind = OPTION_CHOICE,
+     .argument = "FORMAT",
+     .choices = format_names,
+     .help = "what to write: pytorch, a snapshot pickle that torch.cuda.memory's viewers read",
+     .offset = offsetof(struct export_values, format)},
+    {.name = "output",
+     .letter = 'o',
+     .kind = OPTION_TEXT,
+     .argument = "FILE",
+     .help = "where to write it",
+     .offset = offsetof(struct export_values, output)},
+    {.name = "force",
+     .letter = 'f',
+     .kind = OPTION_FLAG,
+     .help = "replace FILE if it exists",
+     .offset = offsetof(struct export_values, force)},
+    {.name = "quiet",
+     .letter = 'q',
+     .kind = OPTION_FLAG,
+     .help = "show no progress",
+     .offset = offsetof(struct export_values, quiet)},
+    {.name = NULL},
+};
+
+static int write_file(struct command_context *context, const struct history *history, const char *path)
+{
+    char partial[4096];
+    FILE *out;
+    bool is_whole;
+
+    if ((size_t)snprintf(partial, sizeof(partial), "%s.partial", path) >= sizeof(partial)) {
+        return command_fail(context, "%s: the name is too long", path);
+    }
+    out = fopen(partial, "wbx");
+    if (out == NULL) {
+        return command_fail(context, "%s: cannot write: %s", partial, strerror(errno));
+    }
+    export_pytorch(history, out);
+    is_whole = !ferror(out);
+    is_whole = fclose(out) == 0 && is_whole;
+    if (!is_whole || rename(partial, path) != 0) {
+        int reason = errno;
+        unlink(partial);
+        return command_fail(context, "%s: cannot write: %s", path, strerror(reason));
+    }
+    return 0;
+}
+
+static int run(struct command_context *context, const void *values, const struct operands *operands)
+{
+    const struct export_values *chosen = values;
+    struct varve_message message = {""};
+    struct progress progress;
+    struct history *history = NULL;
+    int status;
+
+    if (chosen->output == NULL) {
+        return command_fail(context, "say where to write: -o FILE");
+    }
+    if (!chosen->force && access(chosen->output, F_OK) == 0) {
+        return command_fail(context, "%s: exists already; name another file, or --force", chosen->output);
+    }
+    progress_begin(&progress, context, chosen->quiet);
+    status = history_read(operands->items[0], &history, &progress, &message);
+    progress_end(&progress);
+    if (status != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    status = write_file(context, history, chosen->output);
+    history_free(history);
+    return status;
+}
+
+static const struct export_values defaults = {.format = FORMAT_PYTORCH};
+
+const struct command command_export = {
+    .name = "export",
+    .arguments = "TRACE",
+    .summary = "write a trace for other tools",
+    .purpose =
+        "Writes the history of the caching allocators in TRACE, a database or a PyTorch snapshot, as a file\n"
+        "of another tool. `--to pytorch` gives a pickle (protocol 4) like that of\n"
+        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and its relatives.\n",
+    .examples = "  varve export run.db --to pytorch -o run.pickle\n",
+    .options = options,
+    .defaults = &defaults,
+    .values_bytes = sizeof(struct export_values),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a request, or empty_cache, would give back to the device in the allocator's present state, without
+ * changing it: the lists that a burst of releases in the history is compared with. The stages of the chain
+ * are forecast by the allocator itself; the one thing it cannot forecast is what would be releasable once
+ * blocks that wait for other streams were free, which is worked out here on a snapshot. Called by
+ * replay_burst.c.
+ */
+#include "analysis/replay_internal.h"
+
+#include <stdlib.h>
+
+/* Append what `stage` would release after the releases that the plan holds already. */
+static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage,
+                     uint64_t bytes, uint64_t stream, bool *success_out)
+{
+    size_t count = 0;
+    int result;
+
+    for (;;) {
+        size_t room = plan->capacity - plan->count;
+
+        result = varve_alloc_forecast_release(replay->alloc, stage, bytes, stream, plan->items, plan->count,
+                                              plan->items == NULL ? NULL : plan->items + plan->count, room,
+                                              &count, success_out);
+        if (result != VARVE_OK || count <= room) {
+            break;
+        }
+        plan->capacity = 2 * (plan->count + count);
+        plan->items = memory_resize(plan->items, plan->capacity * sizeof(*plan->items));
+    }
+    plan->count += result == VARVE_OK ? count : 0;
+    return result;
+}
+
+static uint64_t bytes_of(const struct replay_releases *plan)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < plan->count; i++) {
+        bytes += plan->items[i].bytes;
+    }
+    return bytes;
+}
+
+static int predict(struct replay *replay, const struct replay_request *request,
+                   struct replay_prediction *prediction)
+{
+    uint64_t stream = replay->history->streams[request->stream];
+    uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(replay->alloc);
+    struct replay_releases *plan = &replay->predicted;
+    struct varve_alloc_forecast forecast;
+    bool success = false;
+    int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
+
+    plan->count = 0;
+    *prediction = (struct replay_prediction){.is_hit = forecast.is_hit, .is_certain = replay->limit > 0};
+    if (result != VARVE_OK || forecast.is_hit) {
+        return result;
+    }
+    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_GC, request->bytes, stream, &success);
+    prediction->gc_count = plan->count;
+    prediction->available_count = plan->count;
+    prediction->all_count = plan->count;
+    prediction->exceeds_capacity =
+        replay->options->capacity > 0 &&
+        reserved - bytes_of(plan) + forecast.segment_bytes > replay->options->capacity;
+    if (result != VARVE_OK ||
+        (replay->limit > 0 && reserved - bytes_of(plan) + forecast.segment_bytes <= replay->limit)) {
+        return result;
+    }
+    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_RELEASE_AVAILABLE, request->bytes, stream, &success);
+    prediction->available_count = plan->count;
+    prediction->all_count = plan->count;
+    if (result != VARVE_OK || (replay->limit > 0 && success &&
+                               reserved - bytes_of(plan) + forecast.segment_bytes <= replay->limit)) {
+        return result;
+    }
+    prediction->reaches_all = replay->limit > 0;
+    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_RELEASE_CACHED, request->bytes, stream, &success);
+    prediction->all_count = plan->count;
+    return result;
+}
+
+int replay_predict(struct replay *replay, const struct replay_request *request,
+                   struct replay_prediction *prediction_out)
+{
+    int result = replay_pool_enter(replay, request->pool);
+    int left;
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    result = predict(replay, request, prediction_out);
+    left = replay_pool_leave(replay, request->pool);
+    return result == VARVE_OK ? left : result;
+}
+
+int replay_predict_empty_cache(struct replay *replay)
+{
+    bool success;
+
+    replay->cached.count = 0;
+    return add_stage(replay, &replay->cached, VARVE_ALLOC_STAGE_RELEASE_CACHED, 0, 0, &success);
+}
+
+size_t replay_releases_equal(const struct replay *replay, size_t index, size_t end,
+                             const struct replay_releases *plan, size_t count)
+{
+    const struct history_event *events = replay->trace->events;
+    size_t equal = 0;
+
+    for (; equal < count && index < end; equal++) {
+        if (events[index].addr != plan->items[equal].addr || events[index].size != plan->items[equal].bytes) {
+            break;
+        }
+        index = replay_decision(replay->trace, index + 1);
+    }
+    return equal;
+}
+
+/* PyTorch's order of release in the default pool: large before small, then (stream, size, address). */
+static int compare_segments(const void *left, const void *right)
+{
+    const struct varve_segment_info *a = left;
+    const struct varve_segment_info *b = right;
+
+    if (a->is_small != b->is_small) {
+        return a->is_small ? 1 : -1;
+    }
+    if (a->stream != b->stream) {
+        return a->stream < b->stream ? -1 : 1;
+    }
+    if (a->bytes != b->bytes) {
+        return a->bytes < b->bytes ? -1 : 1;
+    }
+    return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+/* Segments of the default pool that are free once `held` and all pending blocks are, to the front. */
+static size_t keep_released(struct varve_alloc_snapshot *snapshot, uint64_t held, size_t *pending_out)
+{
+    size_t kept = 0;
+    size_t pending = 0;
+
+    for (size_t i = 0; i < snapshot->segment_count; i++) {
+        const struct varve_segment_info *segment = &snapshot->segments[i];
+        bool is_used = segment->is_expandable || segment->pool.capture != 0 || segment->pool.user != 0;
+
+        for (size_t j = 0; j < segment->block_count; j++) {
+            const struct varve_block_info *block = &snapshot->blocks[segment->first_block + j];
+            bool is_held = block->state == VARVE_BLOCK_ACTIVE_ALLOCATED && block->addr == held;
+
+            pending += is_held || block->state == VARVE_BLOCK_ACTIVE_PENDING_FREE ? 1 : 0;
+            is_used |= block->state == VARVE_BLOCK_ACTIVE_ALLOCATED && !is_held;
+        }
+        if (!is_used) {
+            snapshot->segments[kept++] = *segment;
+        }
+    }
+    *pending_out = pending;
+    return kept;
+}
+
+int replay_is_all_after_completion(struct replay *replay, const struct replay_run *run, uint64_t held,
+                                   bool *answer_out)
+{
+    struct replay_releases *plan = &replay->cached;
+    struct varve_alloc_snapshot snapshot;
+    size_t pending;
+    size_t kept;
+    int result = varve_alloc_snapshot(replay->alloc, &snapshot);
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    kept = keep_released(&snapshot, held, &pending);
+    if (kept > 0) {
+        qsort(snapshot.segments, kept, sizeof(*snapshot.segments), compare_segments);
+    }
+    if (kept > plan->capacity) {
+        plan->capacity = kept;
+        plan->items = memory_resize(plan->items, plan->capacity * sizeof(*plan->items));
+    }
+    for (size_t i = 0; i < kept; i++) {
+        plan->items[i] = (struct varve_alloc_release){snapshot.segments[i].addr, snapshot.segments[i].bytes};
+    }
+    plan->count = kept;
+    *answer_out = pending == run->completed && kept == run->released &&
+                  replay_releases_equal(replay, run->released_begin, run->released_end, plan, kept) == kept;
+    varve_alloc_snapshot_free(&snapshot);
+    return VARVE_OK;
+}

@@ -1,0 +1,50 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Caching allocators, made by hand: device 0 with an ordinary segment that is cut, merged and has a pending block, a
+-- small one that goes, an expandable one with a gap, and a request that fails after two stages; device 1 of another
+-- process begins late, so that its blocks lie in segments that no event told of. Only events, and what the two
+-- commands read: no keyframes.
+
+INSERT INTO meta VALUES ('command', 'python3 train.py'), ('complete', 1);
+INSERT INTO process(id, pid, executable, start_ns, end_ns) VALUES (1, 500, 'python3', 0, 30000000), (2, 501, 'python3', 0, 30000000);
+INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 0, 500, 500), (2, 2, 0, 501, 501), (3, 1, 0, 500, 510);
+INSERT INTO stream VALUES (0, 0, 0), (0, 1, 94000000000000);
+INSERT INTO pool VALUES (0, 4, 0, 7, 0);
+
+CREATE TEMP TABLE script(seq INTEGER PRIMARY KEY, thread_id, device, kind, stream, pool, id, addr, size, requested, arg, cause);
+INSERT INTO script VALUES
+    (1, 1, 0, 6, 0, 0, 1, 1073741824, 20971520, 20971520, 1, 0),
+    (2, 1, 0, 4, 0, 0, 1, 1073741824, 8388608, 12582912, 1, 0),
+    (3, 1, 0, 1, 0, 0, 1, 1073741824, 8388608, 8388000, 1, 2),
+    (4, 1, 0, 4, 0, 0, 1, 1082130432, 4194304, 8388608, 1, 0),
+    (5, 1, 0, 1, 0, 0, 2, 1082130432, 4194304, 4194304, 1, 1),
+    (6, 1, 0, 6, 1, 1, 2, 1140850688, 2097152, 2097152, 2, 0),
+    (7, 1, 0, 4, 1, 1, 2, 1140850688, 1024, 2096128, 2, 0),
+    (8, 1, 0, 1, 1, 1, 3, 1140850688, 1024, 600, 2, 2),
+    (9, 1, 0, 10, 0, 0, 2, 1082130432, 4194304, NULL, 1, 0),
+    (10, 1, 0, 2, 0, 0, 2, 1082130432, 4194304, 4194304, 1, 0),
+    (11, 1, 0, 2, 1, 1, 3, 1140850688, 1024, 600, 2, 0),
+    (12, 1, 0, 3, 1, 1, 3, 1140850688, 1024, 600, 2, 0),
+    (13, 1, 0, 5, 1, 1, 2, 1140850688, 2097152, 2096128, 1140851712, 15),
+    (14, 1, 0, 7, 1, 1, 2, 1140850688, 2097152, NULL, 2, 7),
+    (15, 3, 0, 8, 0, 4, 3, 2147483648, 62914560, NULL, 3, 0),
+    (16, 3, 0, 4, 0, 4, 3, 2147483648, 20971520, 41943040, 3, 0),
+    (17, 3, 0, 1, 0, 4, 4, 2147483648, 20971520, 20971520, 3, 2),
+    (18, 3, 0, 4, 0, 4, 3, 2168455168, 20971520, 20971520, 3, 0),
+    (19, 3, 0, 1, 0, 4, 5, 2168455168, 20971520, 20971520, 3, 1),
+    (20, 3, 0, 1, 0, 4, 6, 2189426688, 20971520, 20971520, 3, 1),
+    (21, 3, 0, 2, 0, 4, 5, 2168455168, 20971520, 20971520, 3, 0),
+    (22, 3, 0, 3, 0, 4, 5, 2168455168, 20971520, 20971520, 3, 0),
+    (23, 3, 0, 9, 0, 4, 3, 2168455168, 20971520, NULL, 3, 7),
+    (24, 2, 1, 1, 0, 0, 7, 3221225472, 1048576, 1048576, 0, 29),
+    (25, 2, 1, 1, 0, 0, 8, 3223322624, 512, 512, 0, 1),
+    (26, 1, 0, 11, 0, 0, NULL, NULL, 107374182400, 0, 0, 12),
+    (27, 2, 1, 2, 0, 0, 8, 3223322624, 512, 512, 0, 0),
+    (28, 1, 0, 11, 0, 0, NULL, NULL, 107374182400, 0, 0, 13),
+    (29, 1, 0, 12, 0, 0, NULL, 8388608, 107374182400, 50331648, 62914560, 0);
+INSERT INTO event(seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size, requested, arg, cause, callsite_id,
+    thread_id, flags)
+    SELECT seq, seq * 1000000, t.pid, t.tid, device, 0, kind, stream, pool, script.id, addr, size, requested, arg, cause, 0,
+        thread_id, 0 FROM script JOIN thread t ON t.id = thread_id;
+DROP TABLE script;
+INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free, stage, process_id)
+    SELECT seq, ts_ns, device, size, requested, arg, addr, 13, 1 FROM event WHERE kind = 12;

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Statistics: the keys and their order, that each key shows the figure of its name, how figures move, and
+ * what the two resets leave. The moves are compared with a model that keeps every single change.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "alloc/stats_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEYS 122
+#define MOVES 3000
+
+struct taken {
+    size_t count;
+    const char *keys[KEYS + 1];
+    int64_t values[KEYS + 1];
+};
+
+static void take(void *context, const char *key, int64_t value)
+{
+    struct taken *taken = context;
+
+    assert_true(taken->count < KEYS);
+    taken->keys[taken->count] = key;
+    taken->values[taken->count++] = value;
+}
+
+static struct taken take_all(const struct varve_alloc_stats *stats)
+{
+    struct taken taken = {0};
+
+    varve_alloc_stats_each(stats, take, &taken);
+    return taken;
+}
+
+static void assert_value(const struct taken *taken, const char *key, int64_t value)
+{
+    for (size_t i = 0; i < taken->count; i++) {
+        if (strcmp(taken->keys[i], key) == 0) {
+            if (taken->values[i] != value)
+                fail_msg("%s is %jd, not %jd", key, (intmax_t)taken->values[i], (intmax_t)value);
+            return;
+        }
+    }
+    fail_msg("no key %s", key);
+}
+
+static void assert_stat(const struct taken *taken, const char *prefix, const struct varve_alloc_stat *stat)
+{
+    char key[80];
+
+    snprintf(key, sizeof(key), "%s.current", prefix), assert_value(taken, key, stat->current);
+    snprintf(key, sizeof(key), "%s.peak", prefix), assert_value(taken, key, stat->peak);
+    snprintf(key, sizeof(key), "%s.allocated", prefix), assert_value(taken, key, stat->allocated);
+    snprintf(key, sizeof(key), "%s.freed", prefix), assert_value(taken, key, stat->freed);
+}
+
+/* ---- Keys ---- */
+
+/* A structure in which every figure is another number. */
+static void fill(struct varve_alloc_stats *stats)
+{
+    int64_t numbers[sizeof(*stats) / sizeof(int64_t)];
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        numbers[i] = (int64_t)(1000 + i);
+    memcpy(stats, numbers, sizeof(*stats));
+}
+
+static void test_keys_are_sorted(void **state)
+{
+    struct varve_alloc_stats stats;
+    struct taken taken;
+
+    (void)state;
+    fill(&stats);
+    taken = take_all(&stats);
+    assert_int_equal(taken.count, KEYS);
+    assert_string_equal(taken.keys[0], "active.all.allocated");
+    assert_string_equal(taken.keys[KEYS - 1], "segment.small_pool.peak");
+    for (size_t i = 1; i < KEYS; i++) {
+        if (strcmp(taken.keys[i - 1], taken.keys[i]) >= 0)
+            fail_msg("%s comes before %s", taken.keys[i - 1], taken.keys[i]);
+    }
+}
+
+static void test_each_key_shows_its_figure(void **state)
+{
+    struct varve_alloc_stats stats;
+    struct taken taken;
+
+    (void)state;
+    fill(&stats);
+    taken = take_all(&stats);
+#define CHECK_ARRAY(name)                                                               \
+    assert_stat(&taken, #name ".all", &stats.name[VARVE_ALLOC_STAT_ALL]);               \
+    assert_stat(&taken, #name ".small_pool", &stats.name[VARVE_ALLOC_STAT_SMALL_POOL]); \
+    assert_stat(&taken, #name ".large_pool", &stats.name[VARVE_ALLOC_STAT_LARGE_POOL]);
+    VARVE_ALLOC_STAT_LIST(CHECK_ARRAY)
+#undef CHECK_ARRAY
+    assert_stat(&taken, "oversize_allocations", &stats.oversize_allocations);
+    assert_stat(&taken, "oversize_segments", &stats.oversize_segments);
+    assert_value(&taken, "num_alloc_retries", stats.num_alloc_retries);
+    assert_value(&taken, "num_ooms", stats.num_ooms);
+    assert_value(&taken, "num_sync_all_streams", stats.num_sync_all_streams);
+    assert_value(&taken, "num_device_alloc", stats.num_device_alloc);
+    assert_value(&taken, "num_device_free", stats.num_device_free);
+    assert_value(&taken, "max_split_size", stats.max_split_size);
+}
+
+/* ---- Moves ---- */
+
+static int64_t sum_of(const int64_t *changes, size_t first, size_t end, int sign)
+{
+    int64_t sum = 0;
+
+    for (size_t i = first; i < end; i++) {
+        if (sign == 0 || (sign > 0) == (changes[i] > 0))
+            sum += changes[i];
+    }
+    return sum;
+}
+
+static int64_t peak_of(const int64_t *changes, size_t first, size_t end)
+{
+    int64_t peak = sum_of(changes, 0, first, 0);
+
+    for (size_t i = first; i <= end; i++) {
+        int64_t current = sum_of(changes, 0, i, 0);
+
+        if (peak < current)
+            peak = current;
+    }
+    return peak;
+}
+
+static void test_moves_add_up(void **state)
+{
+    static int64_t changes[VARVE_ALLOC_STAT_POOLS][MOVES];
+    struct varve_alloc_stats stats;
+    size_t accumulated_from = 0, peak_from = 0;
+
+    (void)state;
+    srand(5);
+    memset(&stats, 0, sizeof(stats));
+    memset(changes, 0, sizeof(changes));
+    for (size_t i = 0; i < MOVES; i++) {
+        bool is_small = rand() % 2;
+        struct varve_alloc_stat *stat = &stats.active_bytes[stat_pool_kind(is_small)];
+        int64_t change = rand() % 3 ? rand() % 5000 : -(rand() % (stat->current + 1));
+
+        changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
+        if (rand() % 2)
+            stat_change(stats.active_bytes, is_small, change);
+        else if (change >= 0)
+            stat_pool_increase(stats.active_bytes, is_small, change);
+        else
+            stat_pool_decrease(stats.active_bytes, is_small, -change);
+        if (i == MOVES / 3) {
+            stats_reset_accumulated(&stats);
+            accumulated_from = i + 1;
+        }
+        if (i == MOVES / 2) {
+            stats_reset_peak(&stats);
+            peak_from = i + 1;
+        }
+        for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS && i % 100 == 0; pool++) {
+            stat = &stats.active_bytes[pool];
+            assert_int_equal(stat->current, sum_of(changes[pool], 0, i + 1, 0));
+            assert_int_equal(stat->allocated, sum_of(changes[pool], accumulated_from, i + 1, 1));
+            assert_int_equal(stat->freed, -sum_of(changes[pool], accumulated_from, i + 1, -1));
+            assert_int_equal(stat->peak, peak_of(changes[pool], peak_from, i + 1));
+        }
+    }
+}
+
+static void test_no_net_change_moves_nothing(void **state)
+{
+    struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], before[VARVE_ALLOC_STAT_POOLS];
+
+    (void)state;
+    memset(stats, 0, sizeof(stats));
+    stat_change(stats, true, 7);
+    memcpy(before, stats, sizeof(stats));
+    stat_change(stats, true, 0);
+    assert_memory_equal(stats, before, sizeof(stats));
+    assert_int_equal(stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated, 0);
+}
+
+/* ---- Resets ---- */
+
+static void test_reset_accumulated(void **state)
+{
+    struct varve_alloc_stats stats, before;
+    struct taken old, new;
+
+    (void)state;
+    fill(&stats);
+    before = stats;
+    stats_reset_accumulated(&stats);
+    old = take_all(&before);
+    new = take_all(&stats);
+    for (size_t i = 0; i < KEYS; i++) {
+        const char *end = strrchr(new.keys[i], '.');
+        bool is_zeroed = end ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0
+                             : strncmp(new.keys[i], "num_", 4) == 0;
+
+        if (new.values[i] != (is_zeroed ? 0 : old.values[i]))
+            fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
+    }
+}
+
+static void test_reset_peak(void **state)
+{
+    struct varve_alloc_stats stats, before;
+    struct taken old, new;
+
+    (void)state;
+    fill(&stats);
+    before = stats;
+    stats_reset_peak(&stats);
+    old = take_all(&before);
+    new = take_all(&stats);
+    for (size_t i = 0; i < KEYS; i++) {
+        const char *end = strrchr(new.keys[i], '.');
+
+        /* "….peak" follows "….freed", which follows "….current". */
+        if (new.values[i] != (end && strcmp(end, ".peak") == 0 ? old.values[i - 2] : old.values[i]))
+            fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys_are_sorted),   cmocka_unit_test(test_each_key_shows_its_figure),
+        cmocka_unit_test(test_moves_add_up),      cmocka_unit_test(test_no_net_change_moves_nothing),
+        cmocka_unit_test(test_reset_accumulated), cmocka_unit_test(test_reset_peak),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
