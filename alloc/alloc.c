@@ -12,37 +12,6 @@
 
 #define REQUEST_LIMIT (UINT64_C(1) << 60)
 
-/* ---- the lock ---- */
-
-/* An address that no other living thread has. */
-static const void *self(void)
-{
-    static __thread char mark;
-
-    return &mark;
-}
-
-void alloc_lock(struct varve_alloc *alloc)
-{
-    const void *me = self();
-
-    /* only this thread can have stored its own mark, so a relaxed look is enough */
-    if (atomic_load_explicit(&alloc->owner, memory_order_relaxed) != me) {
-        pthread_mutex_lock(&alloc->mutex);
-        atomic_store_explicit(&alloc->owner, me, memory_order_relaxed);
-    }
-    alloc->depth++;
-}
-
-void alloc_unlock(struct varve_alloc *alloc)
-{
-    assert(alloc->depth > 0);
-    if (--alloc->depth == 0) {
-        atomic_store_explicit(&alloc->owner, NULL, memory_order_relaxed);
-        pthread_mutex_unlock(&alloc->mutex);
-    }
-}
-
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc)
 {
     alloc_lock(alloc);
@@ -103,10 +72,10 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     }
     alloc->device = options->device;
     error = alloc->device->ops->memory_info(alloc->device, &device_free, &alloc->device_total);
-    if (error != VARVE_OK || pthread_mutex_init(&alloc->mutex, NULL) != 0) {
+    if (error != VARVE_OK) {
         free(alloc);
-        return varve_message_set(message, error != VARVE_OK ? error : VARVE_ERROR_NO_MEMORY,
-                                 "device %d does not tell how much memory it has", options->device->index);
+        return varve_message_set(message, error, "device %d does not tell how much memory it has",
+                                 options->device->index);
     }
     alloc->policy = policy_find(options->policy);
     alloc->recorder = options->recorder;
@@ -169,7 +138,6 @@ void varve_alloc_close(struct varve_alloc *alloc)
     pool_close(&alloc->small);
     block_map_close(&alloc->map);
     block_slab_close(&alloc->slab);
-    pthread_mutex_destroy(&alloc->mutex);
     free(alloc->streams);
     free(alloc);
 }

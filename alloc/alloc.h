@@ -191,10 +191,12 @@ enum varve_alloc_stat_pool {
 };
 
 /* X(name): the array statistics of torch.cuda.memory_stats, in bytes where the name says so, else counts. */
-#define VARVE_ALLOC_STAT_LIST(X)                                                                \
-    X(allocation)                                                                               \
-    X(segment) X(active) X(inactive_split) X(allocated_bytes) X(reserved_bytes) X(active_bytes) \
-        X(inactive_split_bytes) X(requested_bytes)
+#define VARVE_ALLOC_STAT_LIST(X) \
+    X(allocation)                \
+    X(segment)                   \
+    X(active)                    \
+    X(inactive_split)            \
+    X(allocated_bytes) X(reserved_bytes) X(active_bytes) X(inactive_split_bytes) X(requested_bytes)
 
 struct varve_alloc_stats {
 #define VARVE_ALLOC_STAT_FIELD(name) struct varve_alloc_stat name[VARVE_ALLOC_STAT_POOLS];

@@ -21,7 +21,6 @@
 #include "alloc/alloc.h"
 
 #include <assert.h>
-#include <pthread.h>
 
 struct pool;
 struct expandable;
@@ -142,6 +141,10 @@ struct pool *index_stream_pool(const struct index_stream *home);
 
 void free_index_insert(struct free_index *index, struct block *block); /* at block->home; sets is_free */
 void free_index_remove(struct free_index *index, struct block *block); /* clears is_free */
+/// A free block begins at another address or has another size.
+void free_index_move(struct free_index *index, struct block *block, uint64_t addr, uint64_t size);
+/// `block`, of the same stream, comes into the index and `old` goes.
+void free_index_replace(struct free_index *index, struct block *old, struct block *block);
 /// First block of that stream with (size, addr) >= the given ones; NULL if there is none. Any size is
 /// allowed.
 struct block *free_index_lower_bound(const struct index_stream *home, uint64_t size, uint64_t addr);

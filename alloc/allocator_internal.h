@@ -9,10 +9,9 @@
 #define VARVE_ALLOCATOR_INTERNAL_H
 
 #include "alloc/alloc_internal.h"
+#include "alloc/lock_internal.h"
 #include "alloc/rounding_internal.h"
 #include "alloc/stats_internal.h"
-
-#include <stdatomic.h>
 
 /* Internal assertions, and the walkers after each step, by the build's level. */
 #ifndef VARVE_ASSERT
@@ -79,9 +78,7 @@ struct observer {
 };
 
 struct varve_alloc {
-    pthread_mutex_t mutex;
-    _Atomic(const void *) owner; /* the thread that holds the mutex: an address that only it has */
-    uint32_t depth;
+    struct alloc_lock lock;
 
     struct varve_device *device;
     const struct alloc_policy *policy;
@@ -166,6 +163,20 @@ struct alloc_policy {
     bool has_release_available; /* release_plan_available runs */
 };
 
+/* policy_pytorch.c, by name: the usual policy is called directly, so that the compiler may inline it */
+uint64_t pytorch_block_size(const struct varve_alloc *alloc, uint64_t bytes);
+bool pytorch_is_small(const struct varve_alloc *alloc, uint64_t rounded);
+uint64_t pytorch_segment_size(const struct varve_alloc *alloc, uint64_t rounded);
+struct block *pytorch_search(const struct varve_alloc *alloc, const struct request *request);
+bool pytorch_should_split(const struct varve_alloc *alloc, const struct request *request,
+                          const struct block *block);
+bool pytorch_may_merge(const struct varve_alloc *alloc, const struct block *block,
+                       const struct block *neighbour);
+
+#define POLICY_CALL(alloc, function, ...)                                          \
+    ((alloc)->policy == &policy_pytorch ? pytorch_##function((alloc), __VA_ARGS__) \
+                                        : (alloc)->policy->function((alloc), __VA_ARGS__))
+
 extern const struct alloc_policy policy_pytorch;
 extern const struct alloc_policy policy_first_fit;
 extern const struct alloc_policy *const policy_table[]; /* NULL at the end */
@@ -217,6 +228,8 @@ int request_serve(struct varve_alloc *alloc, struct request *request, struct blo
 
 /// Put a free block into its pool; its age begins.
 void block_insert_free(struct block *block);
+/// The first `bytes` of a block are cut off; the rest is free, and in the index afterwards.
+void block_shrink_free(struct block *block, uint64_t bytes);
 /// The block is not in use any more: record, merge, insert.
 void block_free(struct varve_alloc *alloc, struct block *block);
 /// Absorb a neighbour (NULL allowed) if that may be; returns the bytes absorbed.
@@ -318,7 +331,14 @@ void share_close(struct varve_alloc *alloc);
 
 /* ---- the lock ---- */
 
-void alloc_lock(struct varve_alloc *alloc);
-void alloc_unlock(struct varve_alloc *alloc);
+static inline void alloc_lock(struct varve_alloc *alloc)
+{
+    lock_take(&alloc->lock);
+}
+
+static inline void alloc_unlock(struct varve_alloc *alloc)
+{
+    lock_drop(&alloc->lock);
+}
 
 #endif

@@ -7,7 +7,7 @@
 int varve_alloc_get_device_stats(struct varve_alloc *alloc, struct varve_alloc_stats *stats_out)
 {
     alloc_lock(alloc);
-    *stats_out = alloc->stats;
+    stats_read(&alloc->stats, stats_out);
     alloc_unlock(alloc);
     return VARVE_OK;
 }

@@ -8,6 +8,20 @@
 
 #include <inttypes.h>
 
+void block_shrink_free(struct block *block, uint64_t bytes)
+{
+    struct pool *pool = block_pool(block);
+
+    if (block->is_free) {
+        block->gc_base = pool->search_count;
+        free_index_move(&pool->index, block, block->addr + bytes, block->size - bytes);
+    } else {
+        block->addr += bytes;
+        block->size -= bytes;
+        block_insert_free(block);
+    }
+}
+
 void block_insert_free(struct block *block)
 {
     struct pool *pool = block_pool(block);
@@ -16,18 +30,22 @@ void block_insert_free(struct block *block)
     free_index_insert(&pool->index, block);
 }
 
-uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour)
+static bool may_absorb(const struct varve_alloc *alloc, const struct block *block,
+                       const struct block *neighbour)
+{
+    return block_is_available(neighbour) && neighbour->is_mapped == block->is_mapped &&
+           POLICY_CALL(alloc, may_merge, block, neighbour);
+}
+
+/* With `takes_place` the block comes into the index where the neighbour was. */
+static uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour,
+                       bool takes_place)
 {
     struct pool *pool = block_pool(block);
-    bool is_previous = neighbour != NULL && block->prev == neighbour;
-    uint64_t absorbed, absorbed_addr;
+    bool is_previous = block->prev == neighbour;
+    uint64_t absorbed = neighbour->size;
+    uint64_t absorbed_addr = neighbour->addr;
 
-    if (!block_is_available(neighbour) || neighbour->is_mapped != block->is_mapped ||
-        !alloc->policy->may_merge(alloc, block, neighbour)) {
-        return 0;
-    }
-    absorbed = neighbour->size;
-    absorbed_addr = neighbour->addr;
     if (is_previous) {
         block->addr = neighbour->addr;
         block->prev = neighbour->prev;
@@ -41,7 +59,9 @@ uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct bloc
         }
     }
     block->size += absorbed;
-    if (neighbour->is_free) {
+    if (takes_place) {
+        free_index_replace(&pool->index, neighbour, block);
+    } else if (neighbour->is_free) {
         free_index_remove(&pool->index, neighbour);
     } else if (!neighbour->is_mapped) {
         pool_unmapped_remove(pool, neighbour);
@@ -57,6 +77,11 @@ uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct bloc
                                       .arg = absorbed_addr});
     }
     return absorbed;
+}
+
+uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour)
+{
+    return may_absorb(alloc, block, neighbour) ? absorb(alloc, block, neighbour, false) : 0;
 }
 
 /* The net change of inactive_split is applied once, as one increase or one decrease (free_block). */
@@ -85,8 +110,9 @@ static void count_inactive(struct varve_alloc *alloc, const struct block *block,
 void block_free(struct varve_alloc *alloc, struct block *block)
 {
     uint64_t own = block->size;
-    uint64_t before, after;
+    uint64_t before = 0, after = 0;
     bool is_small = block_pool(block)->is_small;
+    bool has_next;
 
     assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
     emit(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
@@ -98,9 +124,17 @@ void block_free(struct varve_alloc *alloc, struct block *block)
                                   .id = block->id});
     block_map_remove(&alloc->map, block);
     block->id = 0;
-    before = block->prev != NULL ? block_merge(alloc, block, block->prev) : 0;
-    after = block->next != NULL ? block_merge(alloc, block, block->next) : 0;
-    block_insert_free(block);
+    has_next = may_absorb(alloc, block, block->next);
+    block->gc_base = block_pool(block)->search_count;
+    if (may_absorb(alloc, block, block->prev)) {
+        before = absorb(alloc, block, block->prev, !has_next);
+    }
+    if (has_next) {
+        after = absorb(alloc, block, block->next, true);
+    }
+    if (!block->is_free) {
+        free_index_insert(&block_pool(block)->index, block);
+    }
     count_inactive(alloc, block, before, after);
     stat_change(alloc->stats.active, is_small, -1);
     stat_change(alloc->stats.active_bytes, is_small, -(int64_t)own);

@@ -288,6 +288,46 @@ void free_index_remove(struct free_index *index, struct block *block)
     index->blocks--;
 }
 
+/* A block alone in its bin: what splits and merges change most of the time is the rest of a large segment,
+ * which stays alone in its wide bin. */
+static bool is_alone(const struct index_stream *home, const struct block *block, unsigned bin)
+{
+    return home->bins[bin] == block && block->left == NULL && block->right == NULL;
+}
+
+void free_index_move(struct free_index *index, struct block *block, uint64_t addr, uint64_t size)
+{
+    unsigned bin = index_bin_of(block->size);
+    assert(block->is_free && block->home->index == index);
+    if (bin == index_bin_of(size) && is_alone(block->home, block, bin)) {
+        block->addr = addr;
+        block->size = size;
+        block->balance = index_priority_of(addr);
+        return;
+    }
+    free_index_remove(index, block);
+    block->addr = addr;
+    block->size = size;
+    free_index_insert(index, block);
+}
+
+void free_index_replace(struct free_index *index, struct block *old, struct block *block)
+{
+    struct index_stream *home = old->home;
+    unsigned bin = index_bin_of(old->size);
+    assert(old->is_free && !block->is_free && home == block->home && home->index == index);
+    if (bin == index_bin_of(block->size) && is_alone(home, old, bin)) {
+        home->bins[bin] = block;
+        block->up = block->left = block->right = NULL;
+        block->balance = index_priority_of(block->addr);
+        old->is_free = false;
+        block->is_free = true;
+        return;
+    }
+    free_index_remove(index, old);
+    free_index_insert(index, block);
+}
+
 struct block *free_index_lower_bound(const struct index_stream *home, uint64_t size, uint64_t addr)
 {
     if (size >= FREE_INDEX_SIZE_LIMIT) {

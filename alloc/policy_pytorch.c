@@ -6,18 +6,18 @@
  */
 #include "alloc/allocator_internal.h"
 
-static uint64_t block_size(const struct varve_alloc *alloc, uint64_t bytes)
+uint64_t pytorch_block_size(const struct varve_alloc *alloc, uint64_t bytes)
 {
     return rounding_block_size(&alloc->config, bytes);
 }
 
-static bool is_small(const struct varve_alloc *alloc, uint64_t rounded)
+bool pytorch_is_small(const struct varve_alloc *alloc, uint64_t rounded)
 {
     (void)alloc;
     return rounded <= ROUNDING_SMALL_SIZE;
 }
 
-static uint64_t segment_size(const struct varve_alloc *alloc, uint64_t rounded)
+uint64_t pytorch_segment_size(const struct varve_alloc *alloc, uint64_t rounded)
 {
     return rounding_segment_size(&alloc->config, rounded);
 }
@@ -51,7 +51,7 @@ static struct block *skip_expandable(struct block *block)
     return block;
 }
 
-static struct block *search(const struct varve_alloc *alloc, const struct request *request)
+struct block *pytorch_search(const struct varve_alloc *alloc, const struct request *request)
 {
     const struct varve_alloc_config *config = &alloc->config;
     uint64_t size = request->rounded;
@@ -69,8 +69,8 @@ static struct block *search(const struct varve_alloc *alloc, const struct reques
     return block;
 }
 
-static bool should_split(const struct varve_alloc *alloc, const struct request *request,
-                         const struct block *block)
+bool pytorch_should_split(const struct varve_alloc *alloc, const struct request *request,
+                          const struct block *block)
 {
     const struct pool *pool = block_pool(block);
     uint64_t remaining = block->size - request->rounded;
@@ -84,8 +84,8 @@ static bool should_split(const struct varve_alloc *alloc, const struct request *
     return request->rounded < alloc->config.max_split_size && remaining > ROUNDING_SMALL_SIZE;
 }
 
-static bool may_merge(const struct varve_alloc *alloc, const struct block *block,
-                      const struct block *neighbour)
+bool pytorch_may_merge(const struct varve_alloc *alloc, const struct block *block,
+                       const struct block *neighbour)
 {
     (void)alloc;
     (void)block;
@@ -95,12 +95,12 @@ static bool may_merge(const struct varve_alloc *alloc, const struct block *block
 
 const struct alloc_policy policy_pytorch = {
     .name = "pytorch",
-    .block_size = block_size,
-    .is_small = is_small,
-    .segment_size = segment_size,
-    .search = search,
-    .should_split = should_split,
-    .may_merge = may_merge,
+    .block_size = pytorch_block_size,
+    .is_small = pytorch_is_small,
+    .segment_size = pytorch_segment_size,
+    .search = pytorch_search,
+    .should_split = pytorch_should_split,
+    .may_merge = pytorch_may_merge,
     .has_gc = true,
     .has_release_available = true,
 };

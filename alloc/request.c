@@ -8,9 +8,8 @@
 
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
-    const struct alloc_policy *policy = alloc->policy;
-    uint64_t rounded = policy->block_size(alloc, bytes);
-    struct pool *pool = pool_of_request(alloc, stream, policy->is_small(alloc, rounded));
+    uint64_t rounded = POLICY_CALL(alloc, block_size, bytes);
+    struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(alloc, is_small, rounded));
     struct index_stream *home = pool_stream(alloc, pool, stream);
 
     *request = (struct request){
@@ -24,18 +23,13 @@ int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, 
     return home != NULL ? VARVE_OK : VARVE_ERROR_FULL;
 }
 
+/* What is found stays in the index until it is handed out. */
 static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
-    struct block *block;
-
     if (alloc->policy->has_gc && alloc->limit != 0 && alloc->config.garbage_collection_threshold > 0) {
         request->pool->search_count++; /* also for a second search: the ages depend on it */
     }
-    block = alloc->policy->search(alloc, request);
-    if (block != NULL) {
-        free_index_remove(&request->pool->index, block);
-    }
-    return block;
+    return POLICY_CALL(alloc, search, request);
 }
 
 static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
@@ -52,7 +46,8 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 /* trigger_free_memory_callbacks: all of them, whatever the first one says. */
 static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request)
 {
-    int64_t before = alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].freed;
+    int64_t before = alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].current;
+    int64_t after;
     bool has_freed = false;
     struct block *block = NULL;
 
@@ -67,8 +62,9 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
         block = search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
-    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS,
-               (uint64_t)(alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].freed - before), block != NULL);
+    after = alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].current;
+    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0),
+               block != NULL);
     return block;
 }
 
@@ -199,9 +195,7 @@ static struct block *split(struct varve_alloc *alloc, const struct request *requ
     }
     front->next = remainder;
     remainder->prev = front;
-    remainder->addr += request->rounded;
-    remainder->size -= request->rounded;
-    block_insert_free(remainder);
+    block_shrink_free(remainder, request->rounded);
     if (remainder->expandable == NULL) {
         if (was_split) {
             stat_change(alloc->stats.inactive_split_bytes, is_small, -(int64_t)front->size);
@@ -226,9 +220,12 @@ static struct block *hand_out(struct varve_alloc *alloc, const struct request *r
     bool is_small = block_pool(block)->is_small;
     uint64_t found_size = block->size;
 
-    if (alloc->policy->should_split(alloc, request, block)) {
+    if (POLICY_CALL(alloc, should_split, request, block)) {
         block = split(alloc, request, block, was_split);
-    } else if (was_split && block->expandable == NULL) {
+    } else if (block->is_free) {
+        free_index_remove(&request->pool->index, block);
+    }
+    if (was_split && block->size == found_size && block->expandable == NULL) {
         stat_change(alloc->stats.inactive_split_bytes, is_small, -(int64_t)block->size);
         stat_change(alloc->stats.inactive_split, is_small, -1);
     }

@@ -10,7 +10,7 @@
 /* The device may be slow: with release_lock_on_cudamalloc others go on meanwhile. */
 static int device_alloc(struct varve_alloc *alloc, const struct request *request, uint64_t *addr_out)
 {
-    bool opens = alloc->config.release_lock_on_cudamalloc && alloc->depth == 1;
+    bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
     uint64_t stream = index_stream_handle(request->home);
     int error;
 

@@ -59,7 +59,7 @@ _Static_assert(sizeof(struct varve_alloc_stats) == FIGURES * sizeof(int64_t), "a
 static void reset_accumulated(struct varve_alloc_stat *stat)
 {
     stat->allocated = 0;
-    stat->freed = 0;
+    stat->freed = stat->current; /* see stats_internal.h */
 }
 
 static void reset_peak(struct varve_alloc_stat *stat)
@@ -86,6 +86,29 @@ void varve_alloc_stats_each(const struct varve_alloc_stats *stats,
 
         take(context, figures[i].key, *value);
     }
+}
+
+static void complete(struct varve_alloc_stat *stat)
+{
+    stat->freed = stat->freed + stat->allocated - stat->current;
+}
+
+static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
+{
+    struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
+
+    all->allocated =
+        stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
+    all->freed = stats[VARVE_ALLOC_STAT_SMALL_POOL].freed + stats[VARVE_ALLOC_STAT_LARGE_POOL].freed;
+}
+
+void stats_read(const struct varve_alloc_stats *moved, struct varve_alloc_stats *stats_out)
+{
+    *stats_out = *moved;
+    each_stat(stats_out, complete);
+#define COMPLETE_ALL(name) complete_all(stats_out->name);
+    VARVE_ALLOC_STAT_LIST(COMPLETE_ALL)
+#undef COMPLETE_ALL
 }
 
 void stats_reset_accumulated(struct varve_alloc_stats *stats)

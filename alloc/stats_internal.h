@@ -6,7 +6,9 @@
  *     current = current at the last reset + allocated - freed        peak >= current >= 0
  *     all = small_pool + large_pool, but for peaks
  *
- * A cached allocation moves ten of them or more, its free as many, so the moves are inline. Called with the
+ * A cached allocation moves five of them, its free as many, so the moves are inline and leave out what
+ * follows from the rest: between moves `freed` holds what was current at the last reset of the accumulated
+ * figures, and `all` has no `allocated`. stats_read gives the figures as callers know them. Called with the
  * lock held.
  */
 #ifndef VARVE_ALLOC_STATS_INTERNAL_H
@@ -29,7 +31,6 @@ static inline void stat_decrease(struct varve_alloc_stat *stat, int64_t amount)
 {
     assert(amount >= 0 && stat->current >= amount);
     stat->current -= amount;
-    stat->freed += amount;
 }
 
 static inline enum varve_alloc_stat_pool stat_pool_kind(bool is_small)
@@ -41,14 +42,18 @@ static inline enum varve_alloc_stat_pool stat_pool_kind(bool is_small)
 static inline void stat_pool_increase(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
                                       int64_t amount)
 {
-    stat_increase(&stats[VARVE_ALLOC_STAT_ALL], amount);
+    struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
+
+    all->current += amount;
+    if (all->peak < all->current)
+        all->peak = all->current;
     stat_increase(&stats[stat_pool_kind(is_small)], amount);
 }
 
 static inline void stat_pool_decrease(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
                                       int64_t amount)
 {
-    stat_decrease(&stats[VARVE_ALLOC_STAT_ALL], amount);
+    stats[VARVE_ALLOC_STAT_ALL].current -= amount;
     stat_decrease(&stats[stat_pool_kind(is_small)], amount);
 }
 
@@ -64,6 +69,8 @@ static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_PO
 
 /* ---- stats.c ---- */
 
+/// The figures in full.
+void stats_read(const struct varve_alloc_stats *moved, struct varve_alloc_stats *stats_out);
 /// allocated and freed of every statistic, and the counters, begin again at 0; the setting max_split_size
 /// stays.
 void stats_reset_accumulated(struct varve_alloc_stats *stats);

@@ -109,7 +109,8 @@ const struct command command_export = {
         "Writes the history of the caching allocators in TRACE, a database or a PyTorch snapshot, as a file\n"
         "of another tool. `--to pytorch` gives a pickle (protocol 4) like that of\n"
         "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and its relatives.\n",
-    .examples = "  varve export run.db --to pytorch -o run.pickle\n",
+    .examples = "  varve export run.db --to pytorch -o run.pickle\n"
+                "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(struct export_values),

@@ -96,38 +96,43 @@ static int empty_cache(struct replay *replay, const struct replay_run *run, size
     return result;
 }
 
-/* The request releases everything, and the completions come with its wait, not before its search. `held`: a
- * block still in use that is to be one of them, 0: none. */
+/* The request releases everything, and the completions come with its wait, not before its search.
+ * `held_addr`: a block still in use that is to be one of them; 0: none. */
 static int is_late(struct replay *replay, const struct replay_run *run, const struct replay_request *request,
-                   uint64_t held, bool *answer_out)
+                   uint64_t held_addr, bool *answer_out)
 {
+    const struct history_event *events = replay->trace->events;
+    struct replay_held held = {.addr = held_addr, .stream = replay->history->streams[request->stream]};
     struct replay_prediction prediction;
+    struct replay_completion completion;
     int result;
 
     *answer_out = false;
-    if (run->completed == 0 || request->pool != 0 ||
-        replay->trace->events[run->next].action == HISTORY_ALLOC ||
-        (run->released == 0 && replay->trace->events[run->next].action != HISTORY_OOM)) {
+    if (run->completed == 0 || request->pool != 0 || events[run->next].action == HISTORY_ALLOC ||
+        (run->released == 0 && events[run->next].action != HISTORY_OOM)) {
         return VARVE_OK; /* after the wait there is a new segment or none at all */
     }
     result = replay_predict(replay, request, &prediction);
-    if (result != VARVE_OK || prediction.is_hit || prediction.available_count > 0) {
+    if (result != VARVE_OK || prediction.is_hit || prediction.available_count > 0 ||
+        (prediction.is_certain ? !prediction.reaches_all : events[request->event].action != HISTORY_OOM)) {
         return result;
     }
-    if (prediction.is_certain ? !prediction.reaches_all
-                              : replay->trace->events[request->event].action != HISTORY_OOM) {
-        return VARVE_OK;
-    }
-    return replay_is_all_after_completion(replay, run, held, answer_out);
+    held.is_small = prediction.is_small;
+    result = replay_after_completion(replay, run, &held, &completion);
+    /* a free that looks immediate is that, unless the request would have found the block */
+    *answer_out = result == VARVE_OK && completion.is_all &&
+                  (held_addr == 0 || events[run->next].action == HISTORY_OOM ||
+                   completion.largest_left >= prediction.rounded);
+    return result;
 }
 
-int replay_is_held_until_oom(struct replay *replay, size_t completion, bool *answer_out)
+int replay_is_held(struct replay *replay, size_t completion, bool *answer_out)
 {
     struct replay_run run = run_at(replay, completion);
     struct replay_request request;
 
     *answer_out = false;
-    if (run.released > 0 || !replay_request_at(replay, run.next, &request)) {
+    if (!replay_request_at(replay, run.next, &request)) {
         return VARVE_OK;
     }
     return is_late(replay, &run, &request, replay->trace->events[completion].addr, answer_out);

@@ -124,6 +124,14 @@ int replay_malloc(struct replay *replay, const struct replay_request *request)
     return VARVE_OK;
 }
 
+/* What comes behind a completion within a request. */
+static const bool may_follow_a_wait[HISTORY_ACTION_LIMIT] = {
+    [HISTORY_FREE_COMPLETED] = true,
+    [HISTORY_SEGMENT_FREE] = true,
+    [HISTORY_SEGMENT_UNMAP] = true,
+    [HISTORY_OOM] = true,
+};
+
 /* The stream that holds a freed block back, 0 if none does, and the event behind the free. */
 static int holding_stream(struct replay *replay, uint64_t *stream_out, size_t *end_out)
 {
@@ -140,9 +148,8 @@ static int holding_stream(struct replay *replay, uint64_t *stream_out, size_t *e
         return VARVE_OK;
     }
     *end_out = replay_decision(trace, completion + 1);
-    if (*end_out < trace->event_count && (trace->events[*end_out].action == HISTORY_OOM ||
-                                          trace->events[*end_out].action == HISTORY_FREE_COMPLETED)) {
-        result = replay_is_held_until_oom(replay, completion, &is_held);
+    if (*end_out < trace->event_count && may_follow_a_wait[trace->events[*end_out].action]) {
+        result = replay_is_held(replay, completion, &is_held);
     }
     if (is_held) {
         *stream_out = replay_completion_stream(completion);

@@ -210,7 +210,8 @@ struct replay {
     struct varve_device *device;
     struct varve_alloc *alloc;
     struct varve_alloc_recorder recorder;
-    uint64_t limit;        /* of reserved bytes; 0: none */
+    uint64_t limit; /* of reserved bytes; 0: none */
+    uint64_t large_segment_size;
     size_t cursor;         /* the event that comes next; event_count at the end */
     size_t deferred_next;  /* of scan.deferred */
     uint16_t stream, pool; /* of the running request: new numbers in records are theirs */
@@ -267,8 +268,8 @@ uint64_t replay_completion_stream(size_t completion);
 /* ---- replay_burst.c ---- */
 
 /// Whether the free that event `completion` completes, right behind its request, was held back all the same:
-/// a request that fails came between, which would else have found the block.
-int replay_is_held_until_oom(struct replay *replay, size_t completion, bool *answer_out);
+/// a request came between that failed, or got a new segment, where it would else have found the block.
+int replay_is_held(struct replay *replay, size_t completion, bool *answer_out);
 /// From the cursor: completions, releases, and the request behind them.
 int replay_burst(struct replay *replay);
 
@@ -285,6 +286,8 @@ struct replay_run {
 /* What the allocator would do with a request; replay.predicted holds what it would release meanwhile. */
 struct replay_prediction {
     bool is_hit;
+    bool is_small;
+    uint64_t rounded;
     bool is_certain;       /* the limit tells how far the chain goes; else the device's fullness does */
     bool reaches_all;      /* the limit makes the request release everything */
     bool exceeds_capacity; /* the device cannot have room even after gc */
@@ -299,10 +302,25 @@ int replay_predict_empty_cache(struct replay *replay);
 /// How many of the first `count` releases of `plan` are the events from `index` on, one by one.
 size_t replay_releases_equal(const struct replay *replay, size_t index, size_t end,
                              const struct replay_releases *plan, size_t count);
-/// Whether a run is the wait of release_cached_blocks and what it releases: all pending blocks (and `held`, a
-/// block in use; 0: none) complete, and then all free segments go; only for segments of the default pool.
-int replay_is_all_after_completion(struct replay *replay, const struct replay_run *run, uint64_t held,
-                                   bool *answer_out);
+/* ---- replay_completion.c: a wait for all streams, foreseen ---- */
+
+/* A block in use that is to complete together with the pending ones, and where a request looks. */
+struct replay_held {
+    uint64_t addr; /* 0: none */
+    uint64_t stream;
+    bool is_small;
+};
+
+struct replay_completion {
+    bool is_all;           /* the run is that completion and what release_cached_blocks would release then */
+    size_t pending;        /* blocks that would complete */
+    uint64_t largest_left; /* bytes free together, of that stream and class, in segments that stay */
+};
+
+/// What there would be if all pending blocks and `held` completed now, and all free segments of the default
+/// pool were released.
+int replay_after_completion(struct replay *replay, const struct replay_run *run,
+                            const struct replay_held *held, struct replay_completion *completion_out);
 
 /* ---- replay_whatif.c ---- */
 

@@ -8,7 +8,7 @@
  */
 #include "analysis/replay_internal.h"
 
-#include <stdlib.h>
+#define SMALL_MAX (UINT64_C(1) << 20) /* requests of the small pool */
 
 /* Append what `stage` would release after the releases that the plan holds already. */
 static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage,
@@ -54,9 +54,17 @@ static int predict(struct replay *replay, const struct replay_request *request,
     int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
 
     plan->count = 0;
-    *prediction = (struct replay_prediction){.is_hit = forecast.is_hit, .is_certain = replay->limit > 0};
-    if (result != VARVE_OK || forecast.is_hit) {
+    if (result != VARVE_OK) {
         return result;
+    }
+    *prediction = (struct replay_prediction){
+        .is_hit = forecast.is_hit,
+        .is_certain = replay->limit > 0,
+        .rounded = forecast.rounded,
+        .is_small = forecast.rounded <= SMALL_MAX,
+    };
+    if (forecast.is_hit) {
+        return VARVE_OK;
     }
     result = add_stage(replay, plan, VARVE_ALLOC_STAGE_GC, request->bytes, stream, &success);
     prediction->gc_count = plan->count;
@@ -117,77 +125,4 @@ size_t replay_releases_equal(const struct replay *replay, size_t index, size_t e
         index = replay_decision(replay->trace, index + 1);
     }
     return equal;
-}
-
-/* PyTorch's order of release in the default pool: large before small, then (stream, size, address). */
-static int compare_segments(const void *left, const void *right)
-{
-    const struct varve_segment_info *a = left;
-    const struct varve_segment_info *b = right;
-
-    if (a->is_small != b->is_small) {
-        return a->is_small ? 1 : -1;
-    }
-    if (a->stream != b->stream) {
-        return a->stream < b->stream ? -1 : 1;
-    }
-    if (a->bytes != b->bytes) {
-        return a->bytes < b->bytes ? -1 : 1;
-    }
-    return a->addr < b->addr ? -1 : a->addr > b->addr;
-}
-
-/* Segments of the default pool that are free once `held` and all pending blocks are, to the front. */
-static size_t keep_released(struct varve_alloc_snapshot *snapshot, uint64_t held, size_t *pending_out)
-{
-    size_t kept = 0;
-    size_t pending = 0;
-
-    for (size_t i = 0; i < snapshot->segment_count; i++) {
-        const struct varve_segment_info *segment = &snapshot->segments[i];
-        bool is_used = segment->is_expandable || segment->pool.capture != 0 || segment->pool.user != 0;
-
-        for (size_t j = 0; j < segment->block_count; j++) {
-            const struct varve_block_info *block = &snapshot->blocks[segment->first_block + j];
-            bool is_held = block->state == VARVE_BLOCK_ACTIVE_ALLOCATED && block->addr == held;
-
-            pending += is_held || block->state == VARVE_BLOCK_ACTIVE_PENDING_FREE ? 1 : 0;
-            is_used |= block->state == VARVE_BLOCK_ACTIVE_ALLOCATED && !is_held;
-        }
-        if (!is_used) {
-            snapshot->segments[kept++] = *segment;
-        }
-    }
-    *pending_out = pending;
-    return kept;
-}
-
-int replay_is_all_after_completion(struct replay *replay, const struct replay_run *run, uint64_t held,
-                                   bool *answer_out)
-{
-    struct replay_releases *plan = &replay->cached;
-    struct varve_alloc_snapshot snapshot;
-    size_t pending;
-    size_t kept;
-    int result = varve_alloc_snapshot(replay->alloc, &snapshot);
-
-    if (result != VARVE_OK) {
-        return result;
-    }
-    kept = keep_released(&snapshot, held, &pending);
-    if (kept > 0) {
-        qsort(snapshot.segments, kept, sizeof(*snapshot.segments), compare_segments);
-    }
-    if (kept > plan->capacity) {
-        plan->capacity = kept;
-        plan->items = memory_resize(plan->items, plan->capacity * sizeof(*plan->items));
-    }
-    for (size_t i = 0; i < kept; i++) {
-        plan->items[i] = (struct varve_alloc_release){snapshot.segments[i].addr, snapshot.segments[i].bytes};
-    }
-    plan->count = kept;
-    *answer_out = pending == run->completed && kept == run->released &&
-                  replay_releases_equal(replay, run->released_begin, run->released_end, plan, kept) == kept;
-    varve_alloc_snapshot_free(&snapshot);
-    return VARVE_OK;
 }

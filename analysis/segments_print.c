@@ -89,7 +89,7 @@ struct implied {
 
 static void print_titles(FILE *out)
 {
-    fprintf(out, "  %-16s %10s %-9s %6s %10s %10s %10s %12s %7s\n", "address", "size", "pool", "stream",
+    fprintf(out, "  %-14s %10s %-9s %6s %10s %10s %10s %12s %7s\n", "address", "size", "pool", "stream",
             "used", "pending", "free", "largest free", "blocks");
 }
 
@@ -106,7 +106,7 @@ static void print_item(FILE *out, const struct meaning *meaning, int64_t device,
     } else {
         snprintf(name, sizeof(name), "%s %u", kind, item->first.pool / 2U);
     }
-    fprintf(out, "  %#-16" PRIx64 " %10s %-9s %6u %10s %10s %10s %12s %7s%s\n", item->addr,
+    fprintf(out, "  %#-14" PRIx64 " %10s %-9s %6u %10s %10s %10s %12s %7s%s\n", item->addr,
             format_bytes((int64_t)item->mapped).text, name, (unsigned)item->first.stream,
             format_bytes((int64_t)item->allocated).text,
             format_bytes((int64_t)(item->active - item->allocated)).text, format_bytes((int64_t)unused).text,
@@ -153,10 +153,10 @@ static void print_part(FILE *out, const struct meaning *meaning, const struct se
         segments += !item.first.is_implied;
         sum.largest_free = item.largest_free > sum.largest_free ? item.largest_free : sum.largest_free;
     }
-    fprintf(out,
-            "\ndevice %" PRId64 ", process %" PRId64 ": %s in %s %s; used %s, pending %s, largest free %s\n",
-            part->device, part->pid, format_bytes((int64_t)sum.mapped).text, format_count(segments).text,
-            segments == 1 ? "segment" : "segments", format_bytes((int64_t)sum.allocated).text,
+    fprintf(out, "\ndevice %" PRId64 ", process %" PRId64 ": %s in %s %s\n", part->device, part->pid,
+            format_bytes((int64_t)sum.mapped).text, format_count(segments).text,
+            segments == 1 ? "segment" : "segments");
+    fprintf(out, "  used %s, pending %s, largest free block %s\n", format_bytes((int64_t)sum.allocated).text,
             format_bytes((int64_t)(sum.active - sum.allocated)).text,
             format_bytes((int64_t)sum.largest_free).text);
     if (segments > 0) {

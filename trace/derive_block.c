@@ -170,6 +170,7 @@ static void segment_follow(const struct derive_step *step, const struct layout_c
         change->segment != 0 ? &step->device->layout->segments[change->segment - 1] : NULL;
     event->id = change->segment_id;
     if (change->is_new_segment) {
+        assert(segment != NULL);
         derive->segments[derive->segment_count++] = (struct derive_segment){
             .addr = event->addr,
             .alloc_seq = event->seq,

@@ -202,9 +202,11 @@ static void block_free(struct varve_layout *layout, const struct event *event, s
     change->row = block->row;
     change->segment = block->segment;
     change->was_pending = block->state == VARVE_LAYOUT_PENDING;
-    layout_block_set(layout, change->block,
-                     event->kind == VARVE_KIND_FREE_REQUESTED ? VARVE_LAYOUT_PENDING : VARVE_LAYOUT_FREE,
-                     block->size, block->requested);
+    if (event->kind == VARVE_KIND_FREE_REQUESTED) {
+        layout_block_set(layout, change->block, VARVE_LAYOUT_PENDING, block->size, block->requested);
+    } else {
+        layout_block_set(layout, change->block, VARVE_LAYOUT_FREE, range.end - range.start, block->requested);
+    }
     if (event->kind == VARVE_KIND_FREE_COMPLETED) {
         change->block = 0;
         block_release(layout, &range, change->segment);
@@ -314,7 +316,8 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
 void layout_apply(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     bool is_free = event->kind == VARVE_KIND_FREE_REQUESTED || event->kind == VARVE_KIND_FREE_COMPLETED;
-    if (event->addr == 0 || (event->size == 0 && !is_free) || (event->flags & VARVE_FLAG_FAILED)) {
+    bool is_empty = !is_free && span_end(event) <= event->addr;
+    if (event->addr == 0 || is_empty || (event->flags & VARVE_FLAG_FAILED)) {
         return;
     }
     switch (event->kind) {

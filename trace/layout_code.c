@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A layout as bytes: the keyframes of a database, from which any later moment is a few thousand events away.
- * About 8 bytes per block: numbers of variable length (7 bits per byte, low first), addresses as distances
- * from the end of the block before. Also what trace.h offers of layouts. A database may come from anybody, so
- * decoding believes nothing: what does not fit together is VARVE_ERROR_CORRUPT.
+ * About 5 bytes per block: numbers of variable length (7 bits per byte, low first), only what differs from
+ * the usual. Also what trace.h offers of layouts. A database may come from anybody, so decoding believes
+ * nothing: what does not fit together is VARVE_ERROR_CORRUPT.
  *
  *   version, flags, segments, { id, addr, number, stream, pool, flags },
- *   blocks, { gap, extent, state | new segment << 2 | other size << 3, [segment], [size], requested },
+ *   blocks, { flags, extent, extent - requested, [gap to the block before], [segment], [size] },
  *   unmapped ranges, { gap, extent, 1 + requested }
+ *
+ * An extent is in units of 512 bytes unless a flag says otherwise; a difference has its sign in the lowest
+ * bit.
  */
 #include "trace/layout_internal.h"
 
@@ -20,8 +23,12 @@
 #define FLAG_CUT 2U
 #define FLAG_EXPANDABLE 1U
 #define FLAG_IMPLIED 2U
-#define FLAG_SEGMENT 4U
-#define FLAG_SIZE 8U
+#define FLAG_STATE 3U
+#define FLAG_SEGMENT 4U /* not that of the block before */
+#define FLAG_SIZE 8U    /* not the extent */
+#define FLAG_GAP 16U
+#define FLAG_BYTES 32U /* the extent */
+#define UNIT 512U
 
 /* ---- encoding ---- */
 
@@ -42,22 +49,39 @@ static void put(struct encoder *encoder, uint64_t value)
     encoder->bytes[encoder->used++] = (uint8_t)value;
 }
 
+/* A number that may be negative. */
+static uint64_t fold(uint64_t value)
+{
+    return value << 1 ^ (0 - (value >> 63));
+}
+
+static uint64_t unfold(uint64_t value)
+{
+    return value >> 1 ^ (0 - (value & 1));
+}
+
 static int put_block(void *context, const struct range *range)
 {
     struct encoder *encoder = context;
     const struct layout_block *block = &encoder->layout->blocks[range->id - 1];
     uint64_t extent = range->end - range->start;
-    bool is_other = block->segment != encoder->segment;
-    put(encoder, range->start - encoder->end);
-    put(encoder, extent);
-    put(encoder, block->state | (is_other ? FLAG_SEGMENT : 0) | (block->size != extent ? FLAG_SIZE : 0));
-    if (is_other) {
+    unsigned flags = block->state;
+    flags |= block->segment != encoder->segment ? FLAG_SEGMENT : 0;
+    flags |= block->size != extent ? FLAG_SIZE : 0;
+    flags |= range->start != encoder->end ? FLAG_GAP : 0;
+    flags |= extent % UNIT != 0 ? FLAG_BYTES : 0;
+    put(encoder, flags);
+    put(encoder, flags & FLAG_BYTES ? extent : extent / UNIT);
+    put(encoder, fold(extent - block->requested));
+    if (flags & FLAG_GAP) {
+        put(encoder, range->start - encoder->end);
+    }
+    if (flags & FLAG_SEGMENT) {
         put(encoder, block->segment);
     }
-    if (block->size != extent) {
+    if (flags & FLAG_SIZE) {
         put(encoder, block->size);
     }
-    put(encoder, block->requested);
     encoder->end = range->end;
     encoder->segment = block->segment;
     return 0;
@@ -131,11 +155,11 @@ static uint64_t get(struct decoder *decoder)
     return 0;
 }
 
-/* The next range behind *end, which moves to its end. */
-static struct range get_range(struct decoder *decoder, uint64_t *end)
+/* A range `gap` behind *end, which moves to its end. */
+static struct range range_make(struct decoder *decoder, uint64_t *end, uint64_t gap, uint64_t extent)
 {
-    struct range range = {.start = *end + get(decoder)};
-    range.end = range.start + get(decoder);
+    struct range range = {.start = *end + gap};
+    range.end = range.start + extent;
     if (range.start < *end || range.end <= range.start) {
         decoder->is_bad = true;
     }
@@ -169,17 +193,18 @@ static int get_blocks(struct varve_layout *layout, struct decoder *decoder)
     uint64_t end = 0;
     struct layout_block block = {0};
     for (uint64_t i = 0; i < count && !decoder->is_bad; i++) {
-        struct range range = get_range(decoder, &end);
         uint64_t flags = get(decoder);
-        block.state = flags & 3U;
+        uint64_t extent = get(decoder) * (flags & FLAG_BYTES ? 1 : UNIT);
+        block.requested = extent - unfold(get(decoder));
+        const struct range range = range_make(decoder, &end, flags & FLAG_GAP ? get(decoder) : 0, extent);
+        block.state = flags & FLAG_STATE;
         if (flags & FLAG_SEGMENT) {
             block.segment = (uint32_t)get(decoder);
         }
-        block.size = flags & FLAG_SIZE ? get(decoder) : range.end - range.start;
-        block.requested = get(decoder);
+        block.size = flags & FLAG_SIZE ? get(decoder) : extent;
         if (decoder->is_bad || block.segment == 0 || block.segment > layout->segment_limit ||
             block.state > VARVE_LAYOUT_PENDING ||
-            (block.state == VARVE_LAYOUT_FREE && block.size != range.end - range.start)) {
+            (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
             return VARVE_ERROR_CORRUPT;
         }
         if (layout_reserve(layout) != VARVE_OK) {
@@ -195,7 +220,8 @@ static int get_unmapped(struct varve_layout *layout, struct decoder *decoder)
     uint64_t count = get(decoder);
     uint64_t end = 0;
     for (uint64_t i = 0; i < count && !decoder->is_bad; i++) {
-        struct range range = get_range(decoder, &end);
+        uint64_t gap = get(decoder);
+        struct range range = range_make(decoder, &end, gap, get(decoder));
         range.id = get(decoder);
         if (decoder->is_bad || range.id == 0) {
             return VARVE_ERROR_CORRUPT;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
 /*
  * What the hand-made tests of the allocator share: a rig is a sim device, an allocator on it, and all records
  * of its decisions. Records are compared as text, one line each with what matters about its kind, so that a
@@ -157,8 +158,8 @@ static inline void refused_on(struct rig *rig, uint64_t bytes, uint64_t stream, 
     uint64_t addr = 1;
 
     rig->message.text[0] = '\0';
-    assert_int_equal(
-        varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &addr, &rig->message), error);
+    assert_int_equal(varve_alloc_raw_alloc_with_stream(rig->alloc, bytes, stream, &addr, &rig->message),
+                     error);
     assert_int_equal(addr, 0);
     assert_string_not_equal(rig->message.text, "");
     rig_check(rig);
@@ -293,7 +294,8 @@ static inline const struct varve_record *nth_record(const struct rig *rig, enum 
 
 /* ---- snapshots as text ---- */
 
-/* Everything that a snapshot tells but the numbers of segments and allocations. Owner: the caller, by free. */
+/* Everything that a snapshot tells but the numbers of segments and allocations. Owner: the caller, by free.
+ */
 static inline char *layout_of(struct rig *rig)
 {
     static const char states[] = "-ap";

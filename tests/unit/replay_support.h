@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
 /*
  * For tests of a replay: a scene is a program's life with a real allocator on a simulated device, recorded as
  * PyTorch would have recorded it, that is without splits, merges, causes and real streams. What the program
@@ -36,24 +37,39 @@ struct scene {
     int64_t time_us;
 };
 
+/* The action of PyTorch that a kind of record is, or HISTORY_ACTION_LIMIT. */
+static inline enum history_action scene_action(unsigned kind)
+{
+    switch (kind) {
+    case VARVE_KIND_ALLOC:
+        return HISTORY_ALLOC;
+    case VARVE_KIND_FREE_REQUESTED:
+        return HISTORY_FREE_REQUESTED;
+    case VARVE_KIND_FREE_COMPLETED:
+        return HISTORY_FREE_COMPLETED;
+    case VARVE_KIND_SEGMENT_ALLOC:
+        return HISTORY_SEGMENT_ALLOC;
+    case VARVE_KIND_SEGMENT_FREE:
+        return HISTORY_SEGMENT_FREE;
+    case VARVE_KIND_SEGMENT_MAP:
+        return HISTORY_SEGMENT_MAP;
+    case VARVE_KIND_SEGMENT_UNMAP:
+        return HISTORY_SEGMENT_UNMAP;
+    case VARVE_KIND_OOM:
+        return HISTORY_OOM;
+    default:
+        return HISTORY_ACTION_LIMIT;
+    }
+}
+
 static inline void scene_record(void *context, const struct varve_record *record)
 {
-    static const uint8_t actions[VARVE_KIND_LIMIT] = {
-        [VARVE_KIND_ALLOC] = HISTORY_ALLOC + 1,
-        [VARVE_KIND_FREE_REQUESTED] = HISTORY_FREE_REQUESTED + 1,
-        [VARVE_KIND_FREE_COMPLETED] = HISTORY_FREE_COMPLETED + 1,
-        [VARVE_KIND_SEGMENT_ALLOC] = HISTORY_SEGMENT_ALLOC + 1,
-        [VARVE_KIND_SEGMENT_FREE] = HISTORY_SEGMENT_FREE + 1,
-        [VARVE_KIND_SEGMENT_MAP] = HISTORY_SEGMENT_MAP + 1,
-        [VARVE_KIND_SEGMENT_UNMAP] = HISTORY_SEGMENT_UNMAP + 1,
-        [VARVE_KIND_OOM] = HISTORY_OOM + 1,
-    };
-    struct scene *scene = context;
-    unsigned action = actions[varve_record_kind(record)];
+    struct scene *scene = (struct scene *)context;
+    enum history_action action = scene_action(varve_record_kind(record));
     unsigned number = varve_record_stream(record);
     struct history_event *event;
 
-    if (action == 0) {
+    if (action == HISTORY_ACTION_LIMIT) {
         return;
     }
     assert_true(number < SCENE_STREAMS);
@@ -61,7 +77,7 @@ static inline void scene_record(void *context, const struct varve_record *record
         scene->handles[number] = scene->stream;
     }
     event = history_add_event(&scene->history->devices[0]);
-    event->action = (uint8_t)(action - 1U);
+    event->action = (uint8_t)action;
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->time_us = 1000 + ++scene->time_us;

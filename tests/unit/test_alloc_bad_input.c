@@ -51,10 +51,10 @@ static uint64_t prepare(struct rig *rig, uint64_t first_addr, const char *config
     const struct varve_pool_id pool = {0, 7};
     uint64_t a, b, c;
 
-    rig_open(rig, &(struct rig_options){.sim = {.events_are_scripted = true,
-                                                .capacity_bytes = 1000 * MIB,
-                                                .first_addr = first_addr},
-                                        .config = config});
+    rig_open(rig,
+             &(struct rig_options){
+                 .sim = {.events_are_scripted = true, .capacity_bytes = 1000 * MIB, .first_addr = first_addr},
+                 .config = config});
     a = take(rig, 3 * MIB);
     b = take(rig, 3 * MIB);
     c = take_on(rig, 600, 2);
@@ -287,16 +287,11 @@ int main(void)
 {
 #define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG_TEST(test_addresses),
-        RIG_TEST(test_addresses_in_expandable_segments),
-        RIG_TEST(test_double_free),
-        RIG_TEST(test_address_null),
-        RIG_TEST(test_no_sharing),
-        RIG_TEST(test_sizes),
-        RIG_TEST(test_largest_size),
-        RIG_TEST(test_fractions),
-        RIG_TEST(test_opening),
-        RIG_TEST(test_close_with_blocks_in_use),
+        RIG_TEST(test_addresses),    RIG_TEST(test_addresses_in_expandable_segments),
+        RIG_TEST(test_double_free),  RIG_TEST(test_address_null),
+        RIG_TEST(test_no_sharing),   RIG_TEST(test_sizes),
+        RIG_TEST(test_largest_size), RIG_TEST(test_fractions),
+        RIG_TEST(test_opening),      RIG_TEST(test_close_with_blocks_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,9 +209,8 @@ static void chain_prepare(struct rig *rig, struct giver *giver)
 {
     uint64_t a, b, c;
 
-    rig_open(rig, &(struct rig_options){
-                      .limit = 100 * MIB,
-                      .config = "max_split_size_mb:20,garbage_collection_threshold:0.8"});
+    rig_open(rig, &(struct rig_options){.limit = 100 * MIB,
+                                        .config = "max_split_size_mb:20,garbage_collection_threshold:0.8"});
     take(rig, 40 * MIB);
     a = take(rig, 22 * MIB);
     c = take(rig, 512);
@@ -310,9 +309,8 @@ static void pending_prepare(struct rig *rig, bool has_research)
 {
     uint64_t a;
 
-    rig_open(rig, &(struct rig_options){.limit = 20 * MIB,
-                                        .sim.events_are_scripted = true,
-                                        .has_research = has_research});
+    rig_open(rig, &(struct rig_options){
+                      .limit = 20 * MIB, .sim.events_are_scripted = true, .has_research = has_research});
     a = take(rig, 9 * MIB);
     take(rig, 9 * MIB);
     use_on(rig, a, 7);

@@ -8,9 +8,8 @@
 
 static void expandable_open(struct rig *rig, uint64_t limit)
 {
-    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 200 * MIB,
-                                        .config = "expandable_segments:True",
-                                        .limit = limit});
+    rig_open(rig, &(struct rig_options){
+                      .sim.capacity_bytes = 200 * MIB, .config = "expandable_segments:True", .limit = limit});
 }
 
 static void test_first_growth(void **state)
@@ -353,10 +352,10 @@ static void test_private_pool(void **state)
     const struct varve_pool_id pool = {3, 4};
     uint64_t next = UINT64_C(1) << 40, a;
 
-    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 200 * MIB,
-                                                .reserve_place = place_spy,
-                                                .place_context = &next},
-                                        .config = "expandable_segments:True"});
+    rig_open(rig,
+             &(struct rig_options){
+                 .sim = {.capacity_bytes = 200 * MIB, .reserve_place = place_spy, .place_context = &next},
+                 .config = "expandable_segments:True"});
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
     a = take_on(rig, 512, 9);
     assert_int_equal(a, UINT64_C(1) << 40);

@@ -183,6 +183,12 @@ static void test_waste_is_bounded(void **state)
     assert_int_not_equal(take(rig, 30 * MIB), a); /* size + 20 MiB: refused */
     assert_int_equal(take(rig, 30 * MIB + 512), a);
     expect_segment(rig, a, "a50M");
+    give(rig, a);
+    a = take(rig, 40 * MIB); /* 50 MiB serve this one too: hide them */
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 3)->size, 50 * MIB);
+    a = take(rig, 40 * MIB);
+    give(rig, a);
+    assert_int_not_equal(take(rig, 20 * MIB), a); /* exactly max_split_size: the rule holds for it */
     rig_close(rig);
 }
 
@@ -191,8 +197,7 @@ static void test_waste_follows_its_option(void **state)
     struct rig *rig = *state;
     uint64_t a;
 
-    rig_open(rig, &(struct rig_options){
-                      .config = "max_split_size_mb:20,max_non_split_rounding_mb:30"});
+    rig_open(rig, &(struct rig_options){.config = "max_split_size_mb:20,max_non_split_rounding_mb:30"});
     a = take(rig, 60 * MIB);
     give(rig, a);
     assert_int_not_equal(take(rig, 30 * MIB), a);
@@ -258,7 +263,8 @@ static void test_merge_of_both_sides(void **state)
     rig_close(rig);
 }
 
-/* The freed block survives a merge, the remainder of a split is the old block: their sizes of the past tell. */
+/* The freed block survives a merge, the remainder of a split is the old block: their sizes of the past tell.
+ */
 static void test_requested_of_free_blocks(void **state)
 {
     struct rig *rig = *state;
@@ -319,22 +325,14 @@ int main(void)
 {
 #define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG_TEST(test_sizes_of_segments),
-        RIG_TEST(test_split_of_large_blocks),
-        RIG_TEST(test_split_of_small_blocks),
-        RIG_TEST(test_split_looks_at_the_request),
-        RIG_TEST(test_oversize_is_not_split),
-        RIG_TEST(test_best_fit_then_lowest_address),
-        RIG_TEST(test_streams_do_not_share),
-        RIG_TEST(test_pools_do_not_share),
-        RIG_TEST(test_oversize_block_is_kept),
-        RIG_TEST(test_waste_is_bounded),
-        RIG_TEST(test_waste_follows_its_option),
-        RIG_TEST(test_merge_in_all_orders),
-        RIG_TEST(test_merge_of_both_sides),
-        RIG_TEST(test_requested_of_free_blocks),
-        RIG_TEST(test_first_fit_by_address),
-        RIG_TEST(test_first_fit_retries_too),
+        RIG_TEST(test_sizes_of_segments),        RIG_TEST(test_split_of_large_blocks),
+        RIG_TEST(test_split_of_small_blocks),    RIG_TEST(test_split_looks_at_the_request),
+        RIG_TEST(test_oversize_is_not_split),    RIG_TEST(test_best_fit_then_lowest_address),
+        RIG_TEST(test_streams_do_not_share),     RIG_TEST(test_pools_do_not_share),
+        RIG_TEST(test_oversize_block_is_kept),   RIG_TEST(test_waste_is_bounded),
+        RIG_TEST(test_waste_follows_its_option), RIG_TEST(test_merge_in_all_orders),
+        RIG_TEST(test_merge_of_both_sides),      RIG_TEST(test_requested_of_free_blocks),
+        RIG_TEST(test_first_fit_by_address),     RIG_TEST(test_first_fit_retries_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,7 @@
 /* The limit is 200 MiB and the collector begins above 100. */
 static void gc_open(struct rig *rig)
 {
-    rig_open(rig, &(struct rig_options){.limit = 200 * MIB,
-                                        .config = "garbage_collection_threshold:0.5"});
+    rig_open(rig, &(struct rig_options){.limit = 200 * MIB, .config = "garbage_collection_threshold:0.5"});
 }
 
 /* One search of the large pool, one more year of age for what is free in it. The block stays. */

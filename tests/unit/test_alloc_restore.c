@@ -68,8 +68,8 @@ static void live(struct rig *rig, const char *config)
     const struct varve_pool_id pool = {2, 9};
     uint64_t addr[48];
 
-    rig_open(rig, &(struct rig_options){
-                      .sim = {.capacity_bytes = 2000 * MIB, .events_are_scripted = true}, .config = config});
+    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 2000 * MIB, .events_are_scripted = true},
+                                        .config = config});
     for (uint64_t i = 0; i < 48; i++) {
         static const uint64_t sizes[] = {700, 3 * MIB, 300 * KIB, 12 * MIB, 25 * MIB, 9 * MIB};
         if (i == 24) {
@@ -229,17 +229,15 @@ struct spoilt {
 
 static struct spoilt sound(void)
 {
-    struct spoilt spoilt = {.segment = {.addr = UINT64_C(0x7f0000000000),
-                                        .bytes = 2 * MIB,
-                                        .is_small = true,
-                                        .block_count = 4}};
+    struct spoilt spoilt = {
+        .segment = {.addr = UINT64_C(0x7f0000000000), .bytes = 2 * MIB, .is_small = true, .block_count = 4}};
 
     for (unsigned i = 0; i < 4; i++) {
-        spoilt.blocks[i] = (struct varve_block_info){
-            .addr = spoilt.segment.addr + i * 512 * KIB,
-            .bytes = 512 * KIB,
-            .requested = 500 * KIB,
-            .state = i % 2 == 0 ? VARVE_BLOCK_ACTIVE_ALLOCATED : VARVE_BLOCK_INACTIVE};
+        spoilt.blocks[i] = (struct varve_block_info){.addr = spoilt.segment.addr + i * 512 * KIB,
+                                                     .bytes = 512 * KIB,
+                                                     .requested = 500 * KIB,
+                                                     .state = i % 2 == 0 ? VARVE_BLOCK_ACTIVE_ALLOCATED
+                                                                         : VARVE_BLOCK_INACTIVE};
     }
     return spoilt;
 }
@@ -271,13 +269,13 @@ static void test_sound_state_is_accepted(void **state)
     assert_int_equal(restore_spoilt(*state, &spoilt, 0), VARVE_OK);
 }
 
-#define ASSERT_REFUSED(change)                                                       \
-    do {                                                                             \
-        struct spoilt spoilt = sound();                                              \
-        change;                                                                      \
-        if (restore_spoilt(*state, &spoilt, 0) != VARVE_ERROR_INVALID) {             \
-            fail_msg("accepted: " #change);                                          \
-        }                                                                            \
+#define ASSERT_REFUSED(change)                                           \
+    do {                                                                 \
+        struct spoilt spoilt = sound();                                  \
+        change;                                                          \
+        if (restore_spoilt(*state, &spoilt, 0) != VARVE_ERROR_INVALID) { \
+            fail_msg("accepted: " #change);                              \
+        }                                                                \
     } while (0)
 
 static void test_blocks_that_do_not_tile(void **state)
@@ -296,8 +294,8 @@ static void test_blocks_that_do_not_tile(void **state)
 
 static void test_odd_sizes(void **state)
 {
-    ASSERT_REFUSED((spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100,
-                    spoilt.blocks[1].addr -= 100));
+    ASSERT_REFUSED(
+        (spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100, spoilt.blocks[1].addr -= 100));
 }
 
 static void test_counts_that_lie(void **state)
@@ -310,10 +308,29 @@ static void test_counts_that_lie(void **state)
     ASSERT_REFUSED((spoilt.segment.first_block = SIZE_MAX - 3, spoilt.segment.block_count = 4));
 }
 
-/* They would have been merged. */
+/* They become one block. */
 static void test_free_neighbours(void **state)
 {
-    ASSERT_REFUSED(spoilt.blocks[2].state = VARVE_BLOCK_INACTIVE);
+    struct rig *rig = *state;
+    struct spoilt spoilt = sound();
+    struct script script = {.snapshot = {&spoilt.segment, spoilt.blocks, 1, 4}};
+    size_t inactive = 0;
+    struct varve_alloc_snapshot got;
+
+    spoilt.blocks[2].state = VARVE_BLOCK_INACTIVE;
+    open_fresh(rig, &script, NULL);
+    assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_OK);
+    assert_int_equal(varve_alloc_check(rig->alloc, &rig->message), VARVE_OK);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &got), VARVE_OK);
+    for (size_t i = 0; i < got.block_count; i++) {
+        inactive += got.blocks[i].state == VARVE_BLOCK_INACTIVE;
+        assert_false(i > 0 && got.blocks[i].state == VARVE_BLOCK_INACTIVE &&
+                     got.blocks[i - 1].state == VARVE_BLOCK_INACTIVE);
+    }
+    assert_true(inactive > 0 && got.block_count < 4);
+    assert_int_equal(got.segments[0].bytes, spoilt.segment.bytes);
+    varve_alloc_snapshot_free(&got);
+    rig_close(rig);
 }
 
 static void test_expandable_range_of_an_odd_size(void **state)

@@ -113,7 +113,8 @@ static void take(struct worker *worker, unsigned slot)
     static const uint64_t sizes[] = {512, 3000, 40 * KIB, 600 * KIB, 1200 * KIB, 3 * MIB};
     uint64_t bytes = 8 + random_below(worker, sizes[random_below(worker, 6)]);
     uint64_t stream = random_below(worker, STREAMS + 1);
-    int error = varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, stream, &worker->live[slot].addr, NULL);
+    int error =
+        varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, stream, &worker->live[slot].addr, NULL);
 
     if (error != VARVE_OK) {
         worker->failed++;
@@ -215,9 +216,9 @@ static void run_threads(const char *config)
 
     memset(workers, 0, sizeof(workers));
     varve_alloc_options_init(&options);
-    assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 600 * MIB}, &holder.device,
-                                     &message),
-                     VARVE_OK);
+    assert_int_equal(
+        varve_host_open(&(struct varve_host_options){.limit_bytes = 600 * MIB}, &holder.device, &message),
+        VARVE_OK);
     options.device = holder.device;
     assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);

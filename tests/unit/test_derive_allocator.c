@@ -99,12 +99,50 @@ static void test_contradictions(void **state)
     lab_event(&lab, VARVE_KIND_ALLOC, 0x60000, UINT64_C(1) << 60);
     lab_event(&lab, VARVE_KIND_ALLOC, 0, 512);
     lab_event(&lab, VARVE_KIND_SEGMENT_ALLOC, UINT64_MAX - 100, UINT64_C(1) << 40);
+    lab_event(&lab, VARVE_KIND_SEGMENT_ALLOC, UINT64_MAX, 512);
+    lab_event(&lab, VARVE_KIND_SEGMENT_MAP, UINT64_MAX, 512);
+    lab_event(&lab, VARVE_KIND_ALLOC, UINT64_MAX, 512);
     lab_event(&lab, VARVE_KIND_SPLIT, UINT64_MAX - 100, UINT64_MAX);
     lab_event(&lab, VARVE_KIND_MERGE, UINT64_MAX, UINT64_MAX);
     lab_event(&lab, VARVE_KIND_SEGMENT_UNMAP, UINT64_MAX - 100, UINT64_MAX);
-    assert_int_equal(lab_total(&lab)->failed, 2);
+    assert_int_equal(lab_total(&lab)->failed, 3);
     assert_int_equal(derive_sizes_refused(lab.derive), 1);
     lab_close(&lab);
+}
+
+/* Events that never fit together: whatever they say, the sums agree and nothing is out of bounds. */
+static void test_noise(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct lab lab;
+        uint64_t random = seed * 104729;
+        lab_open(&lab);
+        for (int i = 0; i < 2000; i++) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+            struct varve_message message;
+            struct event event = {.seq = ++lab.seq,
+                                  .process_id = 1,
+                                  .thread_id = 1,
+                                  .kind = (uint8_t)(VARVE_KIND_ALLOC + (random >> 33) % 10),
+                                  .cause =
+                                      (uint8_t)(random >> 36 & 1 ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT),
+                                  .device = 3,
+                                  .addr = 0x1000 + 0x100 * ((random >> 40) % 24),
+                                  .size = 0x80 * ((random >> 45) % 12),
+                                  .requested = 0x80 * ((random >> 49) % 12),
+                                  .arg = (random >> 53) % 3};
+            if (event.kind == VARVE_KIND_MERGE) {
+                event.arg = 0x1000 + 0x100 * ((random >> 53) % 24);
+            }
+            assert_int_equal(derive_event(lab.derive, &event, &message), VARVE_OK);
+            if (derive_check(lab.derive, &message) != VARVE_OK) {
+                fail_msg("seed %d, event %d, kind %u: %s", (int)seed, i, event.kind, message.text);
+            }
+        }
+        assert_true(lab_total(&lab)->allocations > 100);
+        lab_close(&lab);
+    }
 }
 
 static void test_oom(void **state)
@@ -173,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_noise),
         cmocka_unit_test(test_oom),
         cmocka_unit_test(test_order),
     };

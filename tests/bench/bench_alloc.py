@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A cached allocation and its free: alone, with every decision recorded, with more and more blocks, and in programs.
+
+`bench_alloc` runs the pairs on the sim device; this script runs it alone and under `varve record`, in turns, and
+prints the figures beside their budgets. Recorded pairs come in bursts of 5,000, one each 100 ms, which the collector
+can keep up with (`spilled_share` 0): the line measures the allocator and the ring, not the spill. Beside each: the C
+library's malloc and free of equal sizes, and what PyTorch's own allocator takes for such a pair on the host of an H200
+(without and with its history).
+
+VARVE_BENCH_TRACES names a folder of PyTorch snapshots (*.pickle, *.pickle.xz, ...); the allocations and frees of each
+are run again and again, without the program in between. They are no part of the sources: without the variable they
+are skipped.
+"""
+
+import glob
+import os
+
+import bench_common as bench
+
+ROUNDS = bench.number("VARVE_BENCH_ALLOC_ROUNDS", 5)
+BATCHES = bench.number("VARVE_BENCH_ALLOC_BATCHES", 20_000)
+BURSTS = bench.number("VARVE_BENCH_ALLOC_BURSTS", 30)  # of 50 batches, one each 100 ms
+MOST = bench.number("VARVE_BENCH_ALLOC_MOST", 1_000_000)
+PASSES = bench.number("VARVE_BENCH_ALLOC_PASSES", 30)
+TRACES = os.environ.get("VARVE_BENCH_TRACES")
+PLAIN_NS, RECORDED_NS, TAIL_RATIO = 60, 100, 4
+TRACE_NS, TRACE_RECORDED_NS = 60, 110
+PYTORCH_NS, PYTORCH_RECORDED_NS = 308, 480
+KINDS = {
+    "small": "4 KiB, a block of just that size",
+    "split": "4 KiB, cut off and merged again",
+    "large": "3 MiB, cut off and merged again",
+    "mix": "sizes of programs, 1,000 live blocks",
+}
+
+
+def plain(*arguments, batches=BATCHES):
+    return bench.run_json([bench.program("bench_alloc", "bench"), *arguments, str(batches)])
+
+
+def under_record(folder, records_of, *arguments):
+    """A program's figures, and that nothing of it was lost; `records_of` tells how many records it made at least."""
+    database = os.path.join(folder, "alloc.db")
+    # The program brings its own recorder: without the preload library there is one, not two.
+    figures = bench.run_json([*bench.record_command(database, "--stacks", "none"), "env", "-u", "LD_PRELOAD",
+                              *arguments])
+    figures.update(bench.conservation(database, records_of(figures)))
+    os.remove(database)
+    return figures
+
+
+def recorded(folder, kind):
+    """A pair is three records at least."""
+    return under_record(folder, lambda figures: 3 * figures["pairs"], bench.program("bench_alloc", "bench"), kind,
+                        "ring", str(50 * BURSTS))
+
+
+def median(runs, key):
+    values = sorted(run[key] for run in runs)
+    return values[len(values) // 2]
+
+
+def figures_of(name, text, runs, target, peers):
+    ns = median(runs, "ns")
+    tail = median(runs, "ns_p99")
+    bench.figure("alloc", f"{name}, {text}", ns, "ns", target, ns_least=min(run["ns_min"] for run in runs),
+                 budget_ratio=round(ns / target, 3), **peers)
+    bench.figure("alloc", f"{name}, {text}: 99 % of the batches over the median", tail / ns, "ratio", TAIL_RATIO,
+                 ns_p99=tail)
+
+
+def measure_pairs(folder):
+    for kind, text in KINDS.items():
+        alone, with_ring, malloc = [], [], []
+        for _ in range(ROUNDS):
+            alone.append(plain(kind, "none"))
+            with_ring.append(recorded(folder, kind))
+            if kind in ("small", "mix"):
+                malloc.append(plain("malloc" if kind == "small" else "malloc_mix", "none"))
+        peers = {"malloc_ns": median(malloc, "ns")} if malloc else {}
+        figures_of("pair", text, alone, PLAIN_NS, {"pytorch_ns": PYTORCH_NS, **peers})
+        figures_of("pair, recorded", text, with_ring, RECORDED_NS,
+                   {"pytorch_ns": PYTORCH_RECORDED_NS, **bench.overflow_figures(with_ring),
+                    "lost": sum(run["lost"] for run in with_ring)})
+
+
+def measure_growth():
+    """The cost may grow as the logarithm of the number of blocks, from 10 live and as many free ones on."""
+    first = None
+    count, digits = 10, 1
+    while count <= MOST:
+        runs = [plain("growth", str(count), batches=max(BATCHES // 4, 1)) for _ in range(min(ROUNDS, 3))]
+        ns = median(runs, "ns")
+        first = first or ns
+        bench.figure("alloc", f"pair, 128 sizes, {count} live and {count} free blocks", ns, "ns",
+                     round(first * digits, 3), ns_least=min(run["ns_min"] for run in runs), growth=round(ns / first, 3))
+        step = 100 if count < 100_000 else 10
+        count, digits = count * step, digits + (2 if step == 100 else 1)
+
+
+def measure_failure():
+    """Its accounting looks at every block, with the lock held."""
+    count = min(MOST, 100_000)
+    run = plain("oom", str(count), batches=1)
+    bench.figure("alloc", f"a request that fails, {count} free pieces in one segment", run["ns"] / 1e6, "ms")
+
+
+def measure_trace(folder, path):
+    name = os.path.basename(path).split(".")[0]
+    program = bench.program("bench_alloc_trace", "bench")
+    alone, with_ring = [], []
+    for _ in range(min(ROUNDS, 3)):
+        alone.append(bench.run_json([program, path, "none", str(PASSES)]))
+        # An operation is one record at least; a recorded pass takes 100 ms for 10,000 operations.
+        with_ring.append(under_record(folder, lambda figures: figures["passes"] * figures["operations"], program,
+                                      path, "ring", "2"))
+    for text, runs, target, others in (("operation", alone, TRACE_NS, {}),
+                                       ("operation, recorded", with_ring, TRACE_RECORDED_NS,
+                                        bench.overflow_figures(with_ring))):
+        bench.figure("alloc", f"{text}, {name}", median(runs, "ns"), "ns", target, operations=runs[0]["operations"],
+                     ns_least=min(run["ns_min"] for run in runs), ns_batch=median(runs, "ns_batch"),
+                     ns_p99=median(runs, "ns_p99"), **others)
+
+
+def measure_traces(folder):
+    paths = sorted(glob.glob(os.path.join(TRACES, "*.pickle*"))) if TRACES else []
+    if not paths:
+        bench.skip("alloc", "no operations of real programs: VARVE_BENCH_TRACES names no folder of snapshots")
+    for path in paths:
+        measure_trace(folder, path)
+
+
+def measure(folder):
+    measure_pairs(folder)
+    measure_traces(folder)
+    measure_growth()
+    measure_failure()
+
+
+if __name__ == "__main__":
+    bench.main(measure)

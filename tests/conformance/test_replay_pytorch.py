@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded histories of PyTorch's allocator, replayed: decision for decision, block for block, figure for figure.
+
+For every recording in tests/conformance/pytorch:
+  verify   every address, size, release and its order, every statistic equal those of PyTorch
+  store    the replay as a database has each event of the recording, and the segments that it ends with
+  export   written as a snapshot again it loads in Python's pickle and equals the recording
+  spoil    a recording with one changed decision is refused, by the number of that event
+"""
+
+import json
+import lzma
+import os
+import pathlib
+import pickle
+import subprocess
+import tempfile
+import unittest
+
+VARVE = os.environ.get("VARVE", "build/varve")
+RECORDINGS = sorted((pathlib.Path(__file__).parent / "pytorch").glob("*.pickle.xz"))
+
+# Empty caches that had nothing to release leave no event, so a replay can't know of them.
+UNKNOWABLE = {"num_sync_all_streams"}
+
+
+def expected_of(recording):
+    path = recording.with_name(recording.name.replace(".pickle.xz", ".expected.json"))
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def options_of(expected):
+    options = []
+    if expected:
+        options += ["--capacity", str(expected["total_memory"])]
+        if expected["alloc_conf"]:
+            options += ["--conf", expected["alloc_conf"]]
+        if expected["memory_limit"]:
+            options += ["--memory-limit", str(expected["memory_limit"])]
+    return options
+
+
+def varve(*arguments):
+    return subprocess.run([VARVE, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=300, check=False)
+
+
+def segments_of(snapshot):
+    return {segment["address"]: [*(segment[key] for key in ("total_size", "stream", "segment_type", "is_expandable",
+                                                            "allocated_size", "active_size", "requested_size")),
+                                 tuple(segment["segment_pool_id"]),
+                                 [(block["address"], block["size"], block["requested_size"], block["state"])
+                                  for block in segment["blocks"]]]
+            for segment in snapshot["segments"]}
+
+
+def traces_of(snapshot):
+    """Without the marks that snapshots leave, and without what an out-of-memory event tells of the device."""
+    return [[(event["action"], event.get("addr"), event["size"], event["stream"]) for event in trace
+             if event["action"] != "snapshot"] for trace in snapshot["device_traces"]]
+
+
+class Replay(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def each(self):
+        self.assertGreaterEqual(len(RECORDINGS), 9)
+        for recording in RECORDINGS:
+            with self.subTest(recording.name):
+                yield recording, expected_of(recording)
+
+    def test_verify(self):
+        for recording, expected in self.each():
+            result = varve("replay", recording, "--verify", "--json", *options_of(expected))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            answer = json.loads(result.stdout)
+            self.assertEqual((answer["mismatches"], answer["first_mismatch"], answer["segments_equal"]), (0, None, True))
+            if expected:
+                self.assertEqual(answer["events"], expected["events"])
+                wanted = {key: value for key, value in expected["memory_stats"].items() if key not in UNKNOWABLE}
+                self.assertEqual({key: answer["stats"][key] for key in wanted}, wanted)
+
+    def test_store_and_export(self):
+        for recording, expected in self.each():
+            database, copy = self.path("replay.db"), self.path("copy.pickle")
+            result = varve("replay", recording, "--verify", "-o", database, *options_of(expected))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with lzma.open(recording) as file:
+                snapshot = pickle.load(file)
+            self.check_counts(database, snapshot)
+            self.check_segments(database, snapshot)
+            result = varve("export", database, "--to", "pytorch", "-o", copy)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(copy, "rb") as file:
+                exported = pickle.load(file)
+            self.assertEqual(segments_of(exported), segments_of(snapshot))
+            self.assertEqual(traces_of(exported), traces_of(snapshot))
+            os.remove(database)
+            os.remove(copy)
+
+    def check_counts(self, database, snapshot):
+        """Every event is there, and as many splits as the blocks ask for: each adds one, each merge takes one away."""
+        rows = varve("query", "--json", database, "SELECT kind, count(*) AS n FROM events GROUP BY kind")
+        counts = {row["kind"]: row["n"] for row in json.loads(rows.stdout)}
+        events = [event["action"] for trace in snapshot["device_traces"] for event in trace]
+        for action in set(events) - {"snapshot"}:
+            self.assertEqual(counts.get(action), events.count(action), action)
+        if "segment_map" not in counts:
+            blocks = sum(len(segment["blocks"]) for segment in snapshot["segments"])
+            self.assertEqual(counts.get("segment_alloc", 0) - counts.get("segment_free", 0) + counts.get("split", 0)
+                             - counts.get("merge", 0), blocks)
+
+    def check_segments(self, database, snapshot):
+        result = varve("segments", "--json", database)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        ours = {segment["address"]: [(block["address"], block["size"], block["state"]) for block in segment["blocks"]]
+                for segment in json.loads(result.stdout)["segments"]}
+        theirs = {segment["address"]: [(block["address"], block["size"], block["state"])
+                                       for block in segment["blocks"]] for segment in snapshot["segments"]}
+        self.assertEqual(ours, theirs)
+
+    def test_import_and_export(self):
+        for recording, _ in self.each():
+            database, copy = self.path("import.db"), self.path("copy.pickle")
+            self.assertEqual(varve("import", recording, "-o", database).returncode, 0)
+            self.assertEqual(varve("export", database, "--to", "pytorch", "-o", copy).returncode, 0)
+            with lzma.open(recording) as file, open(copy, "rb") as other:
+                snapshot, exported = pickle.load(file), pickle.load(other)
+            self.assertEqual(traces_of(exported), traces_of(snapshot))
+            self.assertEqual(segments_of(exported), segments_of(snapshot))
+            os.remove(database)
+            os.remove(copy)
+
+    def test_spoil(self):
+        recording = next(path for path in RECORDINGS if path.name.startswith("multistream"))
+        with lzma.open(recording) as file:
+            snapshot = pickle.load(file)
+        trace = snapshot["device_traces"][0]
+        at = next(i for i, event in enumerate(trace) if i > 1000 and event["action"] == "alloc")
+        trace[at]["addr"] += 512
+        with open(self.path("spoilt.pickle"), "wb") as file:
+            pickle.dump(snapshot, file)
+        result = varve("replay", self.path("spoilt.pickle"), "--verify", "--json", *options_of(expected_of(recording)))
+        self.assertNotEqual(result.returncode, 0)
+        answer = json.loads(result.stdout)
+        self.assertGreaterEqual(answer["mismatches"], 1)
+        self.assertIn(answer["first_mismatch"]["event"], (at, at + 1))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
