@@ -8,9 +8,8 @@ can keep up with (`spilled_share` 0): the line measures the allocator and the ri
 library's malloc and free of equal sizes, and what PyTorch's own allocator takes for such a pair on the host of an H200
 (without and with its history).
 
-VARVE_BENCH_TRACES names a folder of PyTorch snapshots (*.pickle, *.pickle.xz, ...); the allocations and frees of each
-are run again and again, without the program in between. They are no part of the sources: without the variable they
-are skipped.
+Real programs: the allocations and frees of each recording in tests/conformance/pytorch, or in the folder that
+VARVE_BENCH_TRACES names, are run again and again, without the program in between.
 """
 
 import glob
@@ -23,7 +22,8 @@ BATCHES = bench.number("VARVE_BENCH_ALLOC_BATCHES", 20_000)
 BURSTS = bench.number("VARVE_BENCH_ALLOC_BURSTS", 30)  # of 50 batches, one each 100 ms
 MOST = bench.number("VARVE_BENCH_ALLOC_MOST", 1_000_000)
 PASSES = bench.number("VARVE_BENCH_ALLOC_PASSES", 30)
-TRACES = os.environ.get("VARVE_BENCH_TRACES")
+TRACES = os.environ.get("VARVE_BENCH_TRACES",
+                        os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "conformance", "pytorch"))
 PLAIN_NS, RECORDED_NS, TAIL_RATIO = 60, 100, 4
 TRACE_NS, TRACE_RECORDED_NS = 60, 110
 PYTORCH_NS, PYTORCH_RECORDED_NS = 308, 480

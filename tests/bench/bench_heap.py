@@ -94,7 +94,9 @@ def measure_case(folder, name, arguments, options, target, rounds, has_heaptrack
     if peers:
         bench.compare("heap", f"pair, {name}", wall(ours), wall(peers), "ns",
                       "heaptrack --raw" if arguments[0] == "varied" else "heaptrack", target, own_ns=own_ns,
-                      cpu_ratio=median_ratio(cpu(peers), cpu(ours)))
+                      cpu_ratio=median_ratio(cpu(peers), cpu(ours)), added_ratio=median_ratio(
+                          [peer - alone for peer, alone in zip(wall(peers), wall(plain))],
+                          [mine - alone for mine, alone in zip(wall(ours), wall(plain))]))
 
 
 def measure_off(kind):

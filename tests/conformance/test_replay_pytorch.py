@@ -5,6 +5,7 @@
 For every recording in tests/conformance/pytorch:
   verify   every address, size, release and its order, every statistic equal those of PyTorch
   store    the replay as a database has each event of the recording, and the segments that it ends with
+  at       blocks at any event are those that a plain reading of the events before it gives
   export   written as a snapshot again it loads in Python's pickle and equals the recording
   spoil    a recording with one changed decision is refused, by the number of that event
 """
@@ -14,6 +15,7 @@ import lzma
 import os
 import pathlib
 import pickle
+import random
 import subprocess
 import tempfile
 import unittest
@@ -61,6 +63,43 @@ def traces_of(snapshot):
              if event["action"] != "snapshot"] for trace in snapshot["device_traces"]]
 
 
+def blocks_after(events, last):
+    """Address → [size, state], by the meaning of each event alone."""
+    blocks = {}
+    for event in events:
+        if event["seq"] > last:
+            break
+        addr, size = event["addr"], event["size"]
+        match event["kind"]:
+            case "segment_alloc" | "segment_map":
+                blocks[addr] = [size, "inactive"]
+            case "segment_free":
+                del blocks[addr]
+            case "segment_unmap":
+                begin = max(base for base in blocks if base <= addr)
+                end = begin + blocks.pop(begin)[0]
+                if begin < addr:
+                    blocks[begin] = [addr - begin, "inactive"]
+                if addr + size < end:
+                    blocks[addr + size] = [end - addr - size, "inactive"]
+            case "split":
+                blocks[addr] = [size, "inactive"]
+                blocks[addr + size] = [event["requested"], "inactive"]
+            case "merge":
+                if event["cause"] == "next":
+                    del blocks[event["arg"]]
+                else:
+                    del blocks[event["arg"] + event["requested"]]
+                blocks[addr] = [size, "inactive"]
+            case "alloc":
+                blocks[addr] = [size, "active_allocated"]
+            case "free_requested":
+                blocks[addr][1] = "active_pending_free"
+            case "free_completed":
+                blocks[addr][1] = "inactive"
+    return {addr: tuple(block) for addr, block in blocks.items()}
+
+
 class Replay(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -95,6 +134,7 @@ class Replay(unittest.TestCase):
                 snapshot = pickle.load(file)
             self.check_counts(database, snapshot)
             self.check_segments(database, snapshot)
+            self.check_segments_at(database)
             result = varve("export", database, "--to", "pytorch", "-o", copy)
             self.assertEqual(result.returncode, 0, result.stderr)
             with open(copy, "rb") as file:
@@ -124,6 +164,18 @@ class Replay(unittest.TestCase):
         theirs = {segment["address"]: [(block["address"], block["size"], block["state"])
                                        for block in segment["blocks"]] for segment in snapshot["segments"]}
         self.assertEqual(ours, theirs)
+
+    def check_segments_at(self, database):
+        rows = varve("query", "--json", database,
+                     "SELECT seq, kind, addr, size, requested, arg, cause FROM events ORDER BY seq")
+        events = json.loads(rows.stdout)
+        chosen = random.Random(11)
+        for seq in sorted(chosen.randrange(1, events[-1]["seq"] + 1) for _ in range(8)):
+            result = varve("segments", "--json", "--at", seq, database)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            ours = {block["address"]: (block["size"], block["state"])
+                    for segment in json.loads(result.stdout)["segments"] for block in segment["blocks"]}
+            self.assertEqual(ours, blocks_after(events, seq), f"after event {seq}")
 
     def test_import_and_export(self):
         for recording, _ in self.each():
