@@ -143,7 +143,7 @@ static void prepare(struct bench *bench, const char *kind)
 /* Blocks of 512 bytes to 64 KiB, of which every second is free: none can be merged. */
 static void prepare_growth(struct bench *bench, uint64_t count)
 {
-    uint64_t *addr = malloc(2 * count * sizeof(*addr));
+    uint64_t *addr = calloc(2 * count, sizeof(*addr));
 
     if (addr == NULL) {
         fail("no memory");

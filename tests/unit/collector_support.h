@@ -330,17 +330,18 @@ static inline uint64_t lab_round(struct lab *lab)
     return moved;
 }
 
-/* Rounds for so long; returns the events moved. */
+/* Rounds for so long, and enough of them on a slow machine; returns the events moved. */
 static inline uint64_t lab_rounds(struct lab *lab, uint64_t ns)
 {
     const struct timespec nap = {0, 200000};
     uint64_t end = collect_monotonic_ns() + ns;
     uint64_t moved = 0;
+    unsigned rounds = 0;
 
     do {
         nanosleep(&nap, NULL);
         moved += lab_round(lab);
-    } while (collect_monotonic_ns() < end);
+    } while (collect_monotonic_ns() < end || ++rounds < 8);
     return moved;
 }
 

@@ -89,7 +89,7 @@ static void expect_blocks(const char *text, const struct moment *moment)
                  "{\"address\":%llu,\"size\":%llu,\"requested_size\":%llu,\"state\":\"%s\"}",
                  (unsigned long long)block->addr, (unsigned long long)block->size,
                  (unsigned long long)block->requested, states[block->state]);
-        at = strstr(at, line);
+        at = at != NULL ? strstr(at, line) : NULL;
         if (at == NULL) {
             fail_msg("after event %llu: no %s", (unsigned long long)moment->seq, line);
         }
