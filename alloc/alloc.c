@@ -37,10 +37,11 @@ static int check_options(const struct varve_alloc_options *options, struct varve
                                  "an allocator needs a device numbered 0 to 255");
     }
     if (policy_find(options->policy) == NULL) {
+#define POLICY_TEXT(code, text) " " text
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 "there is no policy '%s'; there are pytorch and "
-                                 "first-fit",
+                                 "there is no policy '%s'; there are:" POLICY_LIST(POLICY_TEXT),
                                  options->policy);
+#undef POLICY_TEXT
     }
     if (options->config.graph_capture_record_stream_reuse) {
         return varve_message_set(
@@ -263,12 +264,16 @@ int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t
                                   "address %#" PRIx64 " is not allocated by this allocator", addr);
     } else if (index_stream_handle(block->home) != stream) {
         error = stream_use_add(alloc, block, stream);
-        emit(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
-                                      .home = block->home,
-                                      .addr = addr,
-                                      .size = block->size,
-                                      .arg = stream,
-                                      .id = block->id});
+        if (error == VARVE_OK) {
+            emit(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
+                                          .home = block->home,
+                                          .addr = addr,
+                                          .size = block->size,
+                                          .arg = stream,
+                                          .id = block->id});
+        } else {
+            varve_message_set(message, error, "no memory to note that a block is used by another stream");
+        }
     }
     alloc_unlock(alloc);
     return error;
@@ -296,27 +301,42 @@ int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, ui
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
 }
 
-int varve_alloc_empty_cache(struct varve_alloc *alloc)
+int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
-    struct release_sum sum;
-    int error;
+    struct release_sum sum = {0};
+    struct private_pool *pool;
+    int error = VARVE_ERROR_NOT_FOUND;
 
     alloc_lock(alloc);
-    error = release_cached(alloc, VARVE_CAUSE_EMPTY_CACHE, &sum);
-    emit(alloc, (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
+    if (id.capture == 0 && id.user == 0) {
+        error = release_cached(alloc, VARVE_CAUSE_EMPTY_CACHE, &sum);
+    } else if ((pool = private_pool_find(alloc, id)) != NULL) {
+        error = release_pool(alloc, pool, &sum);
+    }
+    if (error != VARVE_ERROR_NOT_FOUND) {
+        emit(alloc,
+             (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
+    }
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
     return error;
 }
 
+int varve_alloc_empty_cache(struct varve_alloc *alloc)
+{
+    return varve_alloc_empty_pool(alloc, (struct varve_pool_id){0, 0});
+}
+
 int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out)
 {
-    uint64_t total;
+    uint64_t total = 0;
     int error;
 
+    *largest_out = 0;
     alloc_lock(alloc);
     error = alloc->device->ops->memory_info(alloc->device, largest_out, &total);
-    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
+    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
+         pool = pool_each(alloc, pool)) {
         for (uint32_t i = 0; i < pool->index.stream_count; i++) {
             const struct block *block = free_index_last(pool->index.streams[i]);
             if (block != NULL && block->size > *largest_out) {

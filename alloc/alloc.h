@@ -51,7 +51,8 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* ---- Opening ---- */
 
-/* Where records of decisions go. `record` is called with the allocator's lock held; ticks are 0. */
+/* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
+ * decision: it must not call the allocator. Ticks are 0. */
 struct varve_alloc_recorder {
     void (*record)(void *context, const struct varve_record *record);
     void *context;
@@ -89,7 +90,8 @@ int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes,
 int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
                           struct varve_message *message);
 /// Address 0 is ignored. Errors: VARVE_ERROR_NOT_FOUND for an address that is not allocated here (unknown,
-/// freed already, inside a block, another device's); nothing changes then.
+/// freed already, inside a block, another device's); nothing changes then. Any other error is the device's,
+/// which failed to record an event: the block is freed, and the event is tried again by later requests.
 int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message);
 /// The block will be used by `stream` too: a later free waits for what that stream has been given by then.
 int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
@@ -99,13 +101,16 @@ int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, ui
                                     uint64_t *bytes_out);
 /// Give unused segments of the default pool, and of private pools that may go, back to the device.
 int varve_alloc_empty_cache(struct varve_alloc *alloc);
-/// Largest block that could be handed out without a release of other memory. May try the device.
+/// What the device has free, or the largest free block of any pool and stream if that is more: the guess of
+/// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not tell.
 int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out);
-/// Fraction (0…1] of the device's total memory; VARVE_ERROR_INVALID otherwise.
+/// Fraction (0…1] of the device's total memory; VARVE_ERROR_INVALID otherwise. What is reserved beyond a new
+/// limit stays; requests that need more memory fail until it has gone.
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
 int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
-/// Take the lock that every free takes, so that no memory is freed meanwhile; recursive.
+/// Take the lock that every free takes, so that no memory is freed meanwhile; recursive. A fork while another
+/// thread holds it leaves it held in the child for good, like any lock.
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc);
 void varve_alloc_free_mutex_unlock(struct varve_alloc *alloc);
 
@@ -117,11 +122,15 @@ struct varve_pool_id {
 
 /// Requests whose stream passes `filter` (NULL: all) come from the pool from now on, the newest first.
 /// Creates the pool, or takes one more reference. VARVE_ERROR_BUSY if the pool is being allocated to already.
+/// `filter` runs with the lock held, for each request; it must not call the allocator.
 int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id pool,
                                        bool (*filter)(void *context, uint64_t stream), void *context);
 int varve_alloc_end_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
 /// Drop one reference; without any, empty_cache may release the pool's segments.
 int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
+/// As varve_alloc_empty_cache, of one private pool: waits for events of its blocks only. A pool that still
+/// has a reference keeps everything. VARVE_ERROR_BUSY while anything is allocated to a private pool.
+int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
 /// Pools that never split a block, and pools that serve a default request that would fail.
 int varve_alloc_set_no_split(struct varve_alloc *alloc, struct varve_pool_id pool);
 int varve_alloc_set_use_on_oom(struct varve_alloc *alloc, struct varve_pool_id pool);
@@ -143,7 +152,8 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer);
 
 /* ---- Observers ---- */
 
-/// Called on every miss of a pool, may free blocks of this allocator; returns true if it freed something.
+/// Called on every miss of a pool, with the lock held; returns true if it freed something. It may call
+/// everything but varve_alloc_close; a request of its own that misses calls it again. VARVE_ERROR_FULL.
 int varve_alloc_add_free_callback(struct varve_alloc *alloc, bool (*callback)(void *context), void *context);
 
 enum varve_alloc_stage { /* of the chain that a request goes through once its pool has nothing */
@@ -172,7 +182,8 @@ struct varve_alloc_oom {
     const char *advice;                   /* option that would have served, static text, or NULL */
 };
 
-/// Called without the lock after a request has failed.
+/// Called after a request has failed, with the lock open (unless the request was a callback's): it may
+/// allocate and free. The request stays failed. VARVE_ERROR_FULL.
 int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
                                  void (*observer)(void *context, const struct varve_alloc_oom *oom),
                                  void *context);

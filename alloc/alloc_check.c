@@ -12,7 +12,11 @@ struct sums {
     int64_t allocation[2], allocated[2], active_count[2], active[2], requested[2];
     int64_t free[2], inactive_count[2], inactive[2], segments[2], segment_bytes[2], mapped[2];
     uint64_t in_use, unmapped_blocks, descriptors;
-    uint64_t waiting; /* events */
+    uint64_t waiting;          /* events */
+    uint64_t deferred;         /* freed blocks with uses that have no event yet */
+    uint64_t private_segments; /* ordinary ones of private pools */
+    int64_t oversize_allocations, oversize_segments;
+    uint64_t oversize; /* from this size on */
 };
 
 static int wrong(struct varve_message *message, const char *what, uint64_t value, uint64_t expected)
@@ -44,7 +48,13 @@ static int check_neighbours(const struct block *block, struct varve_message *mes
 static void add_segment(const struct block *block, struct sums *sums, bool is_small)
 {
     if (block->prev == NULL && block->expandable == NULL) {
+        uint64_t bytes = 0;
+        for (const struct block *part = block; part != NULL; part = part->next) {
+            bytes += part->size;
+        }
         sums->segments[is_small]++;
+        sums->oversize_segments += bytes >= sums->oversize;
+        sums->private_segments += block_pool(block)->owner != NULL;
     }
     if (block->is_mapped) {
         sums->mapped[is_small] += (int64_t)block->size;
@@ -62,6 +72,8 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
     }
     sums->in_use++;
     sums->waiting += block->event_count;
+    sums->deferred += !block->is_allocated && block->uses != NULL;
+    sums->oversize_allocations += block->is_allocated && block->size >= sums->oversize;
     sums->allocation[is_small] += block->is_allocated;
     sums->allocated[is_small] += block->is_allocated ? (int64_t)block->size : 0;
     sums->active_count[is_small]++;
@@ -69,6 +81,13 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
     sums->requested[is_small] += (int64_t)block->requested;
     add_segment(block, sums, is_small);
     return check_neighbours(block, message);
+}
+
+/* Of unmapped space: by stream, then address. */
+static bool is_in_order(const struct block *block, const struct block *next)
+{
+    return block->home == next->home ? block->addr < next->addr
+                                     : index_stream_handle(block->home) < index_stream_handle(next->home);
 }
 
 static int check_pool(const struct pool *pool, struct sums *sums, struct varve_message *message)
@@ -92,7 +111,8 @@ static int check_pool(const struct pool *pool, struct sums *sums, struct varve_m
     for (const struct block *block = pool->unmapped; error == VARVE_OK && block != NULL;
          block = block->right) {
         if (block->is_mapped || block->is_free || block->is_allocated || block->expandable == NULL ||
-            block_pool(block) != pool || (block->right != NULL && block->right->left != block)) {
+            block_pool(block) != pool || block->expandable->pool != pool ||
+            (block->right != NULL && (block->right->left != block || !is_in_order(block, block->right)))) {
             return wrong(message, "unmapped space has a wrong state, address", block->addr, block->addr);
         }
         sums->descriptors++;
@@ -142,6 +162,14 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = check_stat(rows[i].stats, rows[i].sums, rows[i].name, message);
     }
+    if (error == VARVE_OK && stats->oversize_allocations.current != sums->oversize_allocations) {
+        error = wrong(message, "oversize_allocations", (uint64_t)stats->oversize_allocations.current,
+                      (uint64_t)sums->oversize_allocations);
+    }
+    if (error == VARVE_OK && stats->oversize_segments.current != sums->oversize_segments) {
+        error = wrong(message, "oversize_segments", (uint64_t)stats->oversize_segments.current,
+                      (uint64_t)sums->oversize_segments);
+    }
     if (error == VARVE_OK && alloc->total != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
         error = wrong(message, "total", alloc->total,
                       (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
@@ -155,9 +183,66 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
     return error;
 }
 
+/* Every event that is queued waits for a block that was freed, every freed block with uses is in the list. */
+static int check_waiting(const struct varve_alloc *alloc, const struct sums *sums,
+                         struct varve_message *message)
+{
+    uint64_t queued = 0, deferred = 0;
+
+    for (uint32_t i = 0; i < alloc->queue_count; i++) {
+        const struct event_queue *queue = &alloc->queues[i];
+        for (uint32_t k = 0; k < queue->count; k++) {
+            const struct block *block = queue->items[(queue->head + k) & (queue->capacity - 1)].block;
+            if (block->is_allocated || block->event_count == 0 ||
+                block_map_find(&alloc->map, block->addr) != block) {
+                return wrong(message, "an event waits for a wrong block, address", block->addr, block->addr);
+            }
+        }
+        queued += queue->count;
+        if (i > 0 && alloc->queues[i - 1].stream >= queue->stream) {
+            return wrong(message, "queues are out of order", queue->stream, alloc->queues[i - 1].stream);
+        }
+    }
+    for (const struct block *block = alloc->deferred; block != NULL; block = block->right) {
+        deferred++;
+        if (block->is_allocated || block->uses == NULL || block_map_find(&alloc->map, block->addr) != block ||
+            deferred > sums->deferred) {
+            return wrong(message, "the deferred list has a wrong block, address", block->addr, block->addr);
+        }
+    }
+    if (queued != alloc->pending_events || sums->waiting != queued) {
+        return wrong(message, "pending events", alloc->pending_events, queued);
+    }
+    return deferred == sums->deferred ? VARVE_OK
+                                      : wrong(message, "deferred blocks", deferred, sums->deferred);
+}
+
+/* Pools without references are listed, the others are not; their segments are counted. */
+static int check_private_pools(const struct varve_alloc *alloc, const struct sums *sums,
+                               struct varve_message *message)
+{
+    uint64_t segments = 0, freeable = 0, listed = 0;
+
+    for (const struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
+        segments += pool->segment_count;
+        freeable += pool->use_count == 0;
+    }
+    for (const struct private_pool *pool = alloc->freeable_pools; pool != NULL && listed <= freeable;
+         pool = pool->next_freeable) {
+        listed++;
+        if (pool->use_count > 0) {
+            return wrong(message, "references of a pool that may go", pool->use_count, 0);
+        }
+    }
+    if (segments != sums->private_segments) {
+        return wrong(message, "segments of private pools", segments, sums->private_segments);
+    }
+    return listed == freeable ? VARVE_OK : wrong(message, "pools that may go", listed, freeable);
+}
+
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
-    struct sums sums = {0};
+    struct sums sums = {.oversize = alloc->config.max_split_size};
     int error;
 
     alloc_lock(alloc);
@@ -178,9 +263,8 @@ int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
     if (error == VARVE_OK && sums.descriptors != alloc->slab.in_use) {
         error = wrong(message, "descriptors in use", alloc->slab.in_use, sums.descriptors);
     }
-    if (error == VARVE_OK && sums.waiting != alloc->pending_events) {
-        error = wrong(message, "pending events", alloc->pending_events, sums.waiting);
-    }
+    error = error == VARVE_OK ? check_waiting(alloc, &sums, message) : error;
+    error = error == VARVE_OK ? check_private_pools(alloc, &sums, message) : error;
     if (error == VARVE_OK) {
         error = check_sums(alloc, &sums, message);
     }

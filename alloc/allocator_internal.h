@@ -34,8 +34,9 @@ struct private_pool {
     struct private_pool *next; /* by id */
     struct varve_pool_id id;
     struct pool large, small;
-    int64_t segment_count; /* obtained minus released; expandable: allocations minus unmapped blocks */
-    uint32_t use_count;    /* 0: empty_cache may release it */
+    uint64_t segment_count;             /* ordinary segments; expandable ones name their pool themselves */
+    uint32_t use_count;                 /* 0: empty_cache may release it */
+    uint32_t request_count;             /* requests on their way to it, that others may interrupt */
     struct private_pool *next_freeable; /* in the order in which the counts reached 0 */
     bool no_split;
     bool use_on_oom;
@@ -50,6 +51,7 @@ struct capture {
 /* A free address range of the device under one name, for expandable segments. */
 struct expandable {
     struct expandable *next;
+    const struct pool *pool;
     uint64_t addr, bytes, unit;
     uint64_t *handles; /* by unit; 0: not mapped. A mapping of our own */
     uint32_t segment_id;
@@ -93,7 +95,7 @@ struct varve_alloc {
     struct pool large, small;
     struct private_pool *private_pools;
     struct private_pool *freeable_pools;
-    uint16_t pool_numbers; /* given so far */
+    uint16_t pool_numbers; /* given so far; the last ones are for all pools beyond the field's width */
     struct capture captures[CAPTURES_MAX];
     uint32_t capture_count;
 
@@ -177,9 +179,12 @@ bool pytorch_may_merge(const struct varve_alloc *alloc, const struct block *bloc
     ((alloc)->policy == &policy_pytorch ? pytorch_##function((alloc), __VA_ARGS__) \
                                         : (alloc)->policy->function((alloc), __VA_ARGS__))
 
-extern const struct alloc_policy policy_pytorch;
-extern const struct alloc_policy policy_first_fit;
-extern const struct alloc_policy *const policy_table[]; /* NULL at the end */
+/* X(code, name): all policies, the usual one first. */
+#define POLICY_LIST(X) X(pytorch, "pytorch") X(first_fit, "first-fit")
+
+#define POLICY_DECLARE(code, text) extern const struct alloc_policy policy_##code;
+POLICY_LIST(POLICY_DECLARE)
+#undef POLICY_DECLARE
 const struct alloc_policy *policy_find(const char *name);
 
 /* ---- blocks ---- */
@@ -220,6 +225,8 @@ static inline __attribute__((always_inline)) void emit(struct varve_alloc *alloc
 
 /* ---- request.c ---- */
 
+/// Descriptors for one request; VARVE_ERROR_FULL.
+int request_reserve(struct varve_alloc *alloc);
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request);
 /// Serve a prepared request; VARVE_ERROR_NO_MEMORY after the whole chain.
 int request_serve(struct varve_alloc *alloc, struct request *request, struct block **block_out);
@@ -293,6 +300,8 @@ struct release_sum {
 struct release_sum release_garbage(struct varve_alloc *alloc);
 struct release_sum release_available(struct varve_alloc *alloc, const struct request *request);
 int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct release_sum *sum_out);
+/// The same of one private pool, if it has no reference; VARVE_ERROR_BUSY while a capture is underway.
+int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out);
 /// Bytes of the garbage collector's threshold; 0: it does not run now.
 uint64_t release_garbage_target(const struct varve_alloc *alloc);
 
@@ -317,7 +326,7 @@ struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool);
 /* ---- settings.c ---- */
 
 void settings_emit(struct varve_alloc *alloc);
-/// Bytes of a fraction of the device's memory; 0: no limit.
+/// Bytes of a fraction of the device's memory, at least 1; 0: no limit.
 uint64_t settings_limit(const struct varve_alloc *alloc, double fraction);
 
 /* ---- oom.c ---- */

@@ -407,7 +407,7 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *text = getenv(variables[i]);
-        struct varve_message reason;
+        struct varve_message reason = {""};
         int error;
 
         /* A variable that is set counts, even to nothing. */

@@ -9,8 +9,9 @@
  * Every operation returns 0 or a negative enum varve_error. VARVE_ERROR_NO_MEMORY means that the device has
  * not enough memory and that a smaller request, or a later one, may succeed; any other error is fatal to the
  * request. Sizes are bytes, addresses integers of the device's address space, streams the driver's handles as
- * integers (0: the default stream). Threads: an allocator calls with its lock held; a device that serves
- * several allocators locks for itself.
+ * integers (0: the default stream). Threads: an allocator calls with its lock held, but for segment_alloc
+ * under release_lock_on_cudamalloc; so a device that serves several allocators, or one with that option,
+ * locks for itself. No operation may call the allocator back while the lock is held.
  */
 #ifndef VARVE_ALLOC_DEVICE_H
 #define VARVE_ALLOC_DEVICE_H

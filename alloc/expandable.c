@@ -111,6 +111,9 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     uint64_t units = (wanted + unit - 1) / unit;
     int error;
 
+    if (block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     if (pool->owner != NULL) {
         place.pool_id[0] = pool->owner->id.capture;
         place.pool_id[1] = pool->owner->id.user;
@@ -122,12 +125,13 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
         return VARVE_ERROR_NO_MEMORY;
     }
     segment->handles = (uint64_t *)(segment + 1);
+    segment->pool = pool;
     segment->unit = unit;
     segment->bytes = units * unit;
     error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &place, &segment->addr);
-    if (error != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
+    if (error != VARVE_OK) {
         munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
-        return error != VARVE_OK ? error : VARVE_ERROR_NO_MEMORY;
+        return error;
     }
     segment->segment_id = ++alloc->segment_id;
     segment->next = alloc->expandables;
@@ -154,7 +158,8 @@ static bool has_space(const struct block *block, uint64_t bytes)
     return found >= bytes;
 }
 
-/* The lowest place where the request fits, counting free memory right before and after unmapped space. */
+/* The lowest place where the request fits, counting free memory right before and after unmapped space. As in
+ * PyTorch, a request that no segment can hold reserves one more at each attempt, which later ones may use. */
 static int find_place(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
 {
     for (struct block *block = request->pool->unmapped; block != NULL; block = block->right) {
@@ -320,7 +325,10 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
     uint64_t addr;
     uint64_t bytes = expandable_releasable(block, &addr);
 
-    if (bytes > 0 && block_slab_reserve(&alloc->slab, 2) == VARVE_OK) {
+    if (bytes > 0 && block_slab_reserve(&alloc->slab, 2) != VARVE_OK) {
+        return 0; /* it stays as it is */
+    }
+    if (bytes > 0) {
         device_unmap(alloc, segment, index_stream_handle(block->home), (addr - segment->addr) / segment->unit,
                      bytes / segment->unit);
         free_index_remove(&pool->index, block);
@@ -338,9 +346,6 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         pool_unmapped_insert(pool, block);
         alloc->total -= bytes;
         stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)bytes);
-        if (pool->owner != NULL) {
-            pool->owner->segment_count--;
-        }
         alloc->stats.num_device_free++;
         emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_UNMAP,
                                       .cause = cause,

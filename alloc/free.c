@@ -43,9 +43,11 @@ static uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct bl
 {
     struct pool *pool = block_pool(block);
     bool is_previous = block->prev == neighbour;
-    uint64_t absorbed = neighbour->size;
-    uint64_t absorbed_addr = neighbour->addr;
+    uint64_t absorbed, absorbed_addr;
 
+    assert(neighbour != NULL);
+    absorbed = neighbour->size;
+    absorbed_addr = neighbour->addr;
     if (is_previous) {
         block->addr = neighbour->addr;
         block->prev = neighbour->prev;

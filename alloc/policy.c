@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policies by name. A new one is a file policy_NAME.c and one line here.
+ * The policies by name. A new one is a file policy_NAME.c and one entry of POLICY_LIST in
+ * allocator_internal.h. Called when an allocator opens, and by commands that list what there is.
  */
 #include "alloc/allocator_internal.h"
 
 #include <string.h>
 
-const struct alloc_policy *const policy_table[] = {&policy_pytorch, &policy_first_fit, NULL};
+#define POLICY_ADDRESS(code, text) &policy_##code,
+#define POLICY_NAME(code, text) text,
+
+static const struct alloc_policy *const policy_table[] = {POLICY_LIST(POLICY_ADDRESS) NULL};
 
 const struct alloc_policy *policy_find(const char *name)
 {
@@ -20,7 +24,7 @@ const struct alloc_policy *policy_find(const char *name)
 
 const char *const *varve_alloc_policies(void)
 {
-    static const char *const names[] = {"pytorch", "first-fit", NULL};
+    static const char *const names[] = {POLICY_LIST(POLICY_NAME) NULL};
 
     return names;
 }

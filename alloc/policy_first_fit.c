@@ -43,8 +43,10 @@ static struct block *search(const struct varve_alloc *alloc, const struct reques
 static bool should_split(const struct varve_alloc *alloc, const struct request *request,
                          const struct block *block)
 {
+    const struct private_pool *owner = block_pool(block)->owner;
+
     (void)alloc;
-    return block->size - request->rounded >= ROUNDING_MIN_BLOCK;
+    return (owner == NULL || !owner->no_split) && block->size - request->rounded >= ROUNDING_MIN_BLOCK;
 }
 
 static bool may_merge(const struct varve_alloc *alloc, const struct block *block,

@@ -10,12 +10,13 @@
 #include <sys/mman.h>
 
 #define STREAM_NUMBER_MAX 65535U
+#define POOL_NUMBER_MAX 65535U
 
 void pool_init(struct varve_alloc *alloc, struct pool *pool, struct private_pool *owner, bool is_small)
 {
     *pool = (struct pool){.owner = owner, .is_small = is_small};
     pool->number = (uint16_t)(2 * (alloc->pool_numbers / 2) + is_small);
-    alloc->pool_numbers++;
+    alloc->pool_numbers += alloc->pool_numbers < POOL_NUMBER_MAX;
 }
 
 void pool_close(struct pool *pool)
@@ -43,7 +44,7 @@ struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_p
     struct private_pool **link = &alloc->private_pools;
     struct private_pool *pool = private_pool_find(alloc, id);
 
-    if (pool != NULL || alloc->pool_numbers >= UINT16_MAX - 1) {
+    if (pool != NULL) {
         return pool;
     }
     pool = calloc(1, sizeof(*pool));
@@ -84,10 +85,15 @@ static void freeable_append(struct varve_alloc *alloc, struct private_pool *pool
     *link = pool;
 }
 
-/* segment_count alone can't tell with expandable segments, where it counts unlike things. */
-static bool is_in_use(const struct pool *pool)
+/* An expandable segment is there as long as any of its blocks, in use, free or unmapped. */
+static bool has_segments(const struct varve_alloc *alloc, const struct private_pool *pool)
 {
-    return pool->index.blocks > 0 || pool->unmapped != NULL;
+    for (const struct expandable *segment = alloc->expandables; segment != NULL; segment = segment->next) {
+        if (segment->pool == &pool->large || segment->pool == &pool->small) {
+            return true;
+        }
+    }
+    return pool->segment_count > 0;
 }
 
 static bool is_captured(const struct varve_alloc *alloc, const struct private_pool *pool)
@@ -107,8 +113,8 @@ void private_pools_erase_empty(struct varve_alloc *alloc)
     while (*link != NULL) {
         struct private_pool *pool = *link;
         /* the properties of a pool outlive its blocks */
-        if (pool->use_count > 0 || pool->no_split || pool->use_on_oom || pool->segment_count != 0 ||
-            is_in_use(&pool->large) || is_in_use(&pool->small) || is_captured(alloc, pool)) {
+        if (pool->use_count > 0 || pool->request_count > 0 || pool->no_split || pool->use_on_oom ||
+            has_segments(alloc, pool) || is_captured(alloc, pool)) {
             link = &pool->next;
             continue;
         }

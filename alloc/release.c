@@ -94,6 +94,13 @@ static struct block *next_unplanned(struct block *block)
     return block;
 }
 
+/* Oversize blocks are never split by requests of the same settings; a restored state may have such pieces,
+ * and requests of expandable segments cut ordinary ones. A part of a segment can't be given back. */
+static bool is_whole(const struct block *block)
+{
+    return block->expandable == NULL && !block_is_split(block);
+}
+
 /* The smallest oversize block that would do, or else enough of the others, the largest first. */
 bool plan_available(struct varve_alloc *alloc, const struct request *request, struct release_plan *plan)
 {
@@ -106,7 +113,7 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
         return false;
     }
     block = next_unplanned(free_index_lower_bound(request->home, key, 0));
-    if (block != NULL && block->expandable == NULL) {
+    if (block != NULL && is_whole(block)) {
         plan_add(plan, block, block->size);
         return true;
     }
@@ -116,7 +123,7 @@ bool plan_available(struct varve_alloc *alloc, const struct request *request, st
     }
     while (block != NULL && plan->bytes - begin_bytes < key && block->size >= least) {
         struct block *smaller = previous_unplanned(block);
-        if (block->expandable == NULL) {
+        if (is_whole(block)) {
             plan_add(plan, block, block->size);
         }
         block = smaller;
@@ -131,7 +138,7 @@ static void plan_pool(struct pool *pool, struct release_plan *plan)
 
     for (struct block *block = free_index_first(&pool->index); block != NULL;
          block = free_index_following(&pool->index, block)) {
-        if (!block->is_planned && block->expandable == NULL && !block_is_split(block)) {
+        if (!block->is_planned && is_whole(block)) {
             plan_add(plan, block, block->size);
         }
     }
@@ -212,6 +219,30 @@ int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct rel
     }
     plan_cached(alloc, &plan);
     *sum_out = carry_out(alloc, &plan, cause);
+    sum_out->has_succeeded = true;
+    private_pools_erase_empty(alloc);
+    return VARVE_OK;
+}
+
+int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out)
+{
+    struct release_plan plan = {0};
+    int error;
+
+    *sum_out = (struct release_sum){0};
+    if (pool->use_count > 0) {
+        return VARVE_OK;
+    }
+    if (alloc->capture_count > 0) {
+        return VARVE_ERROR_BUSY; /* events can't be waited for */
+    }
+    error = stream_use_synchronize(alloc, pool);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    plan_pool(&pool->small, &plan);
+    plan_pool(&pool->large, &plan);
+    *sum_out = carry_out(alloc, &plan, VARVE_CAUSE_EMPTY_CACHE);
     sum_out->has_succeeded = true;
     private_pools_erase_empty(alloc);
     return VARVE_OK;

@@ -23,7 +23,16 @@ int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, 
     return home != NULL ? VARVE_OK : VARVE_ERROR_FULL;
 }
 
-/* What is found stays in the index until it is handed out. */
+/* Before anything is decided, so that nothing can fail half way: front part and leftovers of a map. To be
+ * done again wherever others may have used up what was reserved. */
+int request_reserve(struct varve_alloc *alloc)
+{
+    return block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK
+               ? VARVE_ERROR_FULL
+               : VARVE_OK;
+}
+
+/* What is found stays in the index until it is handed out: nobody else may act in between. */
 static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
     if (alloc->policy->has_gc && alloc->limit != 0 && alloc->config.garbage_collection_threshold > 0) {
@@ -83,7 +92,7 @@ static struct block *search_lenders(struct varve_alloc *alloc, struct request *r
         lent.pool = request->pool->is_small ? &lender->small : &lender->large;
         lent.home = pool_stream(alloc, lent.pool, index_stream_handle(request->home));
         lent.is_expandable = false;
-        lent.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
+        request->stage = lent.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
         block = lent.home != NULL ? search(alloc, &lent) : NULL;
         if (block != NULL) {
             *request = lent;
@@ -140,7 +149,11 @@ static int obtain_after_all(struct varve_alloc *alloc, struct request *request, 
     request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
     error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
     if (error != VARVE_OK) {
-        return error;
+        return error == VARVE_ERROR_NO_MEMORY
+                   ? error
+                   : varve_message_set(request->message, error,
+                                       "the device failed to wait for freed blocks: %s",
+                                       varve_strerror(error));
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
@@ -152,12 +165,16 @@ static int obtain_after_all(struct varve_alloc *alloc, struct request *request, 
 }
 
 /* The stages after the pool has failed, up to the first success. */
-static int obtain(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int obtain_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error;
 
     request->segment_bytes = alloc->policy->segment_size(alloc, request->rounded);
     *block_out = search_after_callbacks(alloc, request);
+    error = alloc->callback_count > 0 ? request_reserve(alloc) : VARVE_OK;
+    if (error != VARVE_OK) {
+        return varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
+    }
     if (*block_out != NULL) {
         return VARVE_OK;
     }
@@ -172,6 +189,22 @@ static int obtain(struct varve_alloc *alloc, struct request *request, struct blo
     if (error == VARVE_ERROR_NO_MEMORY && alloc->capture_count == 0) {
         error = obtain_after_all(alloc, request, block_out);
     }
+    return error;
+}
+
+/* Callbacks, and others while the lock is open, may drop the last reference to the pool and empty the cache:
+ * a pool that a request is on its way to stays. */
+static int obtain(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct private_pool *owner = request->pool->owner; /* lenders change request->pool */
+    int error;
+
+    if (owner == NULL) {
+        return obtain_in_stages(alloc, request, block_out);
+    }
+    owner->request_count++;
+    error = obtain_in_stages(alloc, request, block_out);
+    owner->request_count--;
     return error;
 }
 
@@ -257,8 +290,7 @@ int request_serve(struct varve_alloc *alloc, struct request *request, struct blo
     struct block *block;
     int error = VARVE_OK;
 
-    /* before anything is decided, so that nothing can fail half way: front part and leftovers of a map */
-    if (block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
+    if (request_reserve(alloc) != VARVE_OK) {
         return varve_message_set(request->message, VARVE_ERROR_FULL,
                                  "no memory for the allocator's own descriptors");
     }

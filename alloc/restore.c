@@ -9,6 +9,8 @@
 
 #include <inttypes.h>
 
+#define TOTAL_LIMIT (UINT64_C(1) << 62) /* sums of a hostile state must not overflow */
+
 static int refuse(struct varve_message *message, const char *what, uint64_t addr)
 {
     return varve_message_set(message, VARVE_ERROR_INVALID, "cannot begin with this state: %s at %#" PRIx64,
@@ -20,6 +22,9 @@ static int check_blocks(const struct varve_alloc_snapshot *snapshot, const struc
 {
     uint64_t addr = segment->addr;
 
+    if (segment->bytes > ROUNDING_REQUEST_LIMIT || segment->addr > UINT64_MAX - segment->bytes) {
+        return refuse(message, "a segment of an impossible size", segment->addr);
+    }
     if (segment->bytes == 0 || segment->block_count == 0 || segment->first_block > snapshot->block_count ||
         segment->block_count > snapshot->block_count - segment->first_block) {
         return refuse(message, "a segment without blocks", segment->addr);
@@ -28,6 +33,9 @@ static int check_blocks(const struct varve_alloc_snapshot *snapshot, const struc
         const struct varve_block_info *block = &snapshot->blocks[segment->first_block + i];
         if (block->addr != addr || block->bytes == 0 || block->bytes % ROUNDING_MIN_BLOCK != 0) {
             return refuse(message, "blocks do not tile their segment", block->addr);
+        }
+        if (block->state != VARVE_BLOCK_INACTIVE && block->requested > block->bytes) {
+            return refuse(message, "a block smaller than its request", block->addr);
         }
         addr += block->bytes;
     }
@@ -123,19 +131,24 @@ static int obtain(struct varve_alloc *alloc, struct request *request,
             free_index_remove(&request->pool->index, *block_out);
         }
     } else {
-        alloc->limit = 0; /* the state was reached in spite of the limit */
-        error = block_slab_reserve(&alloc->slab, 4);
-        error = error == VARVE_OK ? segment_obtain(alloc, request, false, block_out) : error;
+        alloc_lock(alloc); /* twice, so that it stays closed whatever the configuration says */
+        alloc->limit = 0;  /* the state was reached in spite of the limit */
+        error = segment_obtain(alloc, request, false, block_out);
         alloc->limit = limit;
+        alloc_unlock(alloc);
     }
+    assert(error != VARVE_OK || *block_out != NULL);
     if (error == VARVE_OK && (*block_out)->addr != segment->addr) {
+        if (!segment->is_expandable) {
+            block_insert_free(*block_out); /* found, and given back, when the allocator closes */
+        }
         error = refuse(request->message, "the device gave another address than that of the segment",
                        segment->addr);
     }
     return error;
 }
 
-/* Cut the block, which is the rest of the segment, after its first `info->bytes`. */
+/* Cut the block, which is the rest of the segment, after its first `bytes`. */
 static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
 {
     struct block *front;
@@ -207,9 +220,6 @@ static void settle_free(struct varve_alloc *alloc, struct block *block)
 static int settle(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
                   const struct varve_segment_info *segment, struct block *rest, struct varve_message *message)
 {
-    if (block_slab_reserve(&alloc->slab, segment->block_count) != VARVE_OK) {
-        return VARVE_ERROR_FULL;
-    }
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *info = &snapshot->blocks[segment->first_block + i];
         uint64_t bytes = info->bytes;
@@ -224,6 +234,7 @@ static int settle(struct varve_alloc *alloc, const struct varve_alloc_snapshot *
         if (info->state == VARVE_BLOCK_INACTIVE) {
             settle_free(alloc, block);
         } else if (block_map_reserve(&alloc->map) != VARVE_OK) {
+            settle_free(alloc, block); /* so that the segment can be found, whatever its other parts are */
             return VARVE_ERROR_FULL;
         } else if (block_map_find(&alloc->map, block->addr) != NULL) {
             return refuse(message, "a second block", block->addr);
@@ -248,6 +259,15 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
         struct block *block = NULL;
         struct request request;
         error = check_blocks(snapshot, segment, message);
+        if (error == VARVE_OK && alloc->total > TOTAL_LIMIT - segment->bytes) {
+            error = refuse(message, "more memory than a device can have", segment->addr);
+        } else if (error == VARVE_OK && segment->is_expandable && alloc->device->ops->vmm_reserve == NULL) {
+            error =
+                refuse(message, "an expandable segment, on a device without virtual memory,", segment->addr);
+        }
+        if (error == VARVE_OK && block_slab_reserve(&alloc->slab, segment->block_count + 4) != VARVE_OK) {
+            error = VARVE_ERROR_FULL; /* before the device is asked, so that nothing is half done */
+        }
         if (error == VARVE_OK) {
             error = request_of(alloc, segment, message, &request);
         }

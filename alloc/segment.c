@@ -20,8 +20,7 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     error = alloc->device->ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
     if (opens) {
         alloc_lock(alloc);
-        /* they may have used up what was reserved before */
-        if (block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK) {
+        if (request_reserve(alloc) != VARVE_OK) {
             if (error == VARVE_OK) {
                 alloc->device->ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
             }
@@ -60,11 +59,7 @@ int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_r
         return VARVE_ERROR_NO_MEMORY;
     }
     if (request->is_expandable) {
-        error = expandable_obtain(alloc, request, block_out);
-        if (error == VARVE_OK && request->pool->owner != NULL) {
-            request->pool->owner->segment_count++;
-        }
-        return error;
+        return expandable_obtain(alloc, request, block_out);
     }
     error = device_alloc(alloc, request, &addr);
     if (error != VARVE_OK) {

@@ -29,7 +29,9 @@ void settings_emit(struct varve_alloc *alloc)
 
 uint64_t settings_limit(const struct varve_alloc *alloc, double fraction)
 {
-    return fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
+    uint64_t bytes = fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
+
+    return fraction < 1 && bytes == 0 ? 1 : bytes; /* 1 byte serves nobody either, and is no sign for none */
 }
 
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)

@@ -26,17 +26,15 @@ struct shared_open {
 int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varve_alloc_ipc *ipc_out)
 {
     uint64_t base = 0, bytes = 0;
-    const struct block *block;
-    int error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
+    int error;
 
-    if (error != VARVE_OK) {
-        return error;
+    alloc_lock(alloc); /* over both steps: the block must not go meanwhile */
+    error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
+    if (error == VARVE_OK &&
+        (block_map_find(&alloc->map, addr)->expandable != NULL || alloc->device->ops->ipc_export == NULL)) {
+        error = VARVE_ERROR_UNSUPPORTED;
     }
-    alloc_lock(alloc);
-    block = block_map_find(&alloc->map, addr);
-    if (block == NULL || block->expandable != NULL || alloc->device->ops->ipc_export == NULL) {
-        error = block == NULL ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_UNSUPPORTED;
-    } else {
+    if (error == VARVE_OK) {
         error = alloc->device->ops->ipc_export(alloc->device, base, &ipc_out->handle);
         ipc_out->offset = addr - base;
     }
@@ -185,13 +183,13 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
         return VARVE_ERROR_UNSUPPORTED;
     }
     alloc_lock(alloc);
-    error = alloc->peer_count < CALLBACKS_MAX ? ops->peer_enable(alloc->device, peer) : VARVE_ERROR_FULL;
-    for (uint32_t i = 0; error == VARVE_OK && i < alloc->peer_count; i++) {
+    for (uint32_t i = 0; i < alloc->peer_count; i++) {
         if (alloc->peers[i] == peer) {
             alloc_unlock(alloc);
             return VARVE_OK;
         }
     }
+    error = alloc->peer_count < CALLBACKS_MAX ? ops->peer_enable(alloc->device, peer) : VARVE_ERROR_FULL;
     for (const struct expandable *segment = alloc->expandables; error == VARVE_OK && segment != NULL;
          segment = segment->next) {
         for (uint64_t i = 0; error == VARVE_OK && i < segment->bytes / segment->unit; i++) {

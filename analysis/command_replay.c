@@ -75,6 +75,7 @@ static void print_json(FILE *out, const struct replay_result *result, bool follo
         json_bool(object, "segments_equal", result->segments_equal);
         json_text(object, "segments_difference", result->difference[0] != '\0' ? result->difference : NULL);
         json_bool(object, "starts_late", result->starts_late);
+        json_integer(object, "first_event", (int64_t)result->first_event);
     } else {
         json_integer(object, "peak_reserved", result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
         json_integer(object, "peak_allocated", result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak);
@@ -110,7 +111,14 @@ static void print_text(FILE *out, const struct replay_result *result, bool follo
     fprintf(out, "%s out-of-memory errors, %s retries\n", format_count(stats->num_ooms).text,
             format_count(stats->num_alloc_retries).text);
     if (result->starts_late) {
-        fprintf(out, "the trace began late: the state before it was worked out from its end\n");
+        fprintf(out,
+                "the trace began late: the state before it was worked out from its end; what free blocks "
+                "were last requested for, and for how long they had been free, is not known\n");
+    }
+    if (result->first_event > 0) {
+        fprintf(out,
+                "the first %zu events end a request that began before the trace: they were not compared\n",
+                result->first_event);
     }
 }
 
@@ -126,6 +134,10 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
     if (!first->is_set) {
         return command_fail(context, "%s: every decision as recorded, but the end differs: %s", path,
                             result->difference);
+    }
+    if (result->advice != NULL) {
+        return command_fail(context, "%s: event %zu%s: expected %s; got %s (%s)", path, first->event, device,
+                            first->expected, first->got, result->advice);
     }
     return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device,
                         first->expected, first->got,
@@ -188,6 +200,7 @@ static int replay_history(struct command_context *context, const struct values *
         .capacity = (uint64_t)values->capacity,
         .follow = values->verify || (values->policy == NULL && values->conf == NULL &&
                                      values->memory_limit == 0 && values->capacity == 0),
+        .hints = replay_hints_new(history->device_count),
         .progress = progress,
     };
     struct replay_result result = {.segments_equal = true};
@@ -202,6 +215,7 @@ static int replay_history(struct command_context *context, const struct values *
     if (error == VARVE_OK && values->output != NULL && (!replay.follow || result.mismatches == 0)) {
         error = write_database(values, path, history, &replay, &result, &message);
     }
+    replay_hints_free(replay.hints, history->device_count);
     progress_end(progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s: %s", path, message.text);

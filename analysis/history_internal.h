@@ -38,8 +38,10 @@ struct history_event {
     uint32_t stack;  /* number in history.stacks, 0: none */
     uint16_t stream; /* index into history.streams */
     uint8_t action;  /* enum history_action */
-    uint8_t reserved;
+    uint8_t pool;    /* as newer versions tell it: number in history.pool_ids + 1; 0: not told */
 };
+
+#define HISTORY_POOLS_MAX 255 /* that events name */
 
 enum history_state {
     HISTORY_INACTIVE,
@@ -107,6 +109,8 @@ struct history {
     size_t frame_count, frame_capacity;
     struct history_stack *stacks; /* number 0 is the empty stack */
     size_t stack_count, stack_capacity;
+    uint64_t pool_ids[HISTORY_POOLS_MAX][2];
+    size_t pool_count;
     struct history_settings settings;
     struct history_tables *tables;
 };

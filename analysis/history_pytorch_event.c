@@ -6,6 +6,8 @@
  */
 #include "analysis/history_pytorch_internal.h"
 
+#include <string.h>
+
 _Static_assert((int)WORD_ALLOC == HISTORY_ALLOC && (int)WORD_OOM == HISTORY_OOM &&
                    (int)WORD_OOM + 1 == HISTORY_ACTION_LIMIT,
                "actions and their words are in one order");
@@ -40,6 +42,35 @@ static int take_action(struct pytorch *reader, struct pickle_value key, struct p
     return parts->is_skipped ? VARVE_OK : field_fail_type(reader, key, value, "an action that is known");
 }
 
+/* Versions from about 2.12 on name the pool. */
+static int take_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
+{
+    struct history *history = reader->history;
+    uint64_t id[2];
+    size_t number = 0;
+    int error;
+
+    if (value.type == PICKLE_NONE) {
+        return VARVE_OK;
+    }
+    error = field_pool(reader, key, value, id);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    while (number < history->pool_count &&
+           (history->pool_ids[number][0] != id[0] || history->pool_ids[number][1] != id[1])) {
+        number++;
+    }
+    if (number == HISTORY_POOLS_MAX) {
+        return field_fail(reader, value.offset, "more than %d different pools", HISTORY_POOLS_MAX);
+    }
+    if (number == history->pool_count) {
+        memcpy(history->pool_ids[history->pool_count++], id, sizeof(id));
+    }
+    *out = (uint8_t)(number + 1);
+    return VARVE_OK;
+}
+
 static int take_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
                       struct event_parts *parts)
 {
@@ -61,6 +92,8 @@ static int take_field(struct pytorch *reader, struct pickle_value key, struct pi
         return field_integer(reader, key, value, &parts->event.time_us);
     case WORD_FRAMES:
         return frames_take(reader, key, value, &parts->event.stack);
+    case WORD_POOL_ID:
+        return take_pool(reader, key, value, &parts->event.pool);
     default:
         return VARVE_OK;
     }

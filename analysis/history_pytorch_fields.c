@@ -133,3 +133,17 @@ int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_va
     *object_out = pickle_object(&reader->pickle, value);
     return VARVE_OK;
 }
+
+int field_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2])
+{
+    struct pickle_object *pair;
+    int error = field_list(reader, key, value, &pair);
+
+    if (error == VARVE_OK && pair->count != 2) {
+        error = field_fail_type(reader, key, value, "a pair of integers");
+    }
+    for (uint32_t i = 0; error == VARVE_OK && i < 2; i++) {
+        error = field_size(reader, key, pair->items[i], &out[i]);
+    }
+    return error;
+}

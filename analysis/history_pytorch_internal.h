@@ -56,6 +56,7 @@ extern "C" {
     X(REQUESTED_SIZE, "requested_size")                 \
     X(SEGMENT_TYPE, "segment_type")                     \
     X(SEGMENT_POOL_ID, "segment_pool_id")               \
+    X(POOL_ID, "pool_id")                               \
     X(IS_EXPANDABLE, "is_expandable")                   \
     X(BLOCKS, "blocks")                                 \
     X(STATE, "state")                                   \
@@ -139,6 +140,8 @@ int field_address(struct pytorch *reader, struct pickle_value key, struct pickle
 int field_size(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
 int field_integer(struct pytorch *reader, struct pickle_value key, struct pickle_value value, int64_t *out);
 int field_bool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, bool *out);
+/// A pair of numbers, a list or a tuple.
+int field_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2]);
 int field_stream(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint16_t *out);
 /// The dict that the value is: an item of a list of `what`.
 int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_object **object_out);

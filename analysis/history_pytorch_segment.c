@@ -197,21 +197,6 @@ static int take_segment_type(struct pytorch *reader, struct pickle_value key, st
                : field_fail_type(reader, key, value, "'small' or 'large'");
 }
 
-static int take_pool_id(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
-                        uint64_t pool_id[2])
-{
-    struct pickle_object *pair;
-    int error = field_list(reader, key, value, &pair);
-
-    if (error == VARVE_OK && pair->count != 2) {
-        error = field_fail_type(reader, key, value, "a pair of integers");
-    }
-    for (uint32_t i = 0; error == VARVE_OK && i < 2; i++) {
-        error = field_size(reader, key, pair->items[i], &pool_id[i]);
-    }
-    return error;
-}
-
 static int take_segment_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
                               struct segment_parts *parts)
 {
@@ -240,7 +225,7 @@ static int take_segment_field(struct pytorch *reader, struct pickle_value key, s
     case WORD_SEGMENT_TYPE:
         return take_segment_type(reader, key, value, &segment->is_small);
     case WORD_SEGMENT_POOL_ID:
-        return take_pool_id(reader, key, value, segment->pool_id);
+        return field_pool(reader, key, value, segment->pool_id);
     case WORD_IS_EXPANDABLE:
         return field_bool(reader, key, value, &segment->is_expandable);
     case WORD_FRAMES:

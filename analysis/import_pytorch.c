@@ -217,6 +217,8 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
         }
     }
     if (error == VARVE_OK) {
+        /* All at once: a call site between events would wait for them. */
+        replay_sink_callsites(import.sink);
         write_events(&import, progress);
         write_end(&import, result);
     }

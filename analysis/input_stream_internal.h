@@ -16,14 +16,18 @@ extern "C" {
 #define INPUT_STREAM_WINDOW_BYTES (256 * 1024)
 
 struct input_source;
+struct input_ahead;
 
 /* The reader moves `next` up to `end` as it likes; all else is input_stream.c's. */
 struct input_stream {
     const unsigned char *next, *end;
-    unsigned char *window;  /* INPUT_STREAM_WINDOW_BYTES */
-    uint64_t window_offset; /* of window[0] */
-    bool is_at_end;         /* nothing follows `end` */
-    struct input_source *source;
+    unsigned char *window;       /* INPUT_STREAM_WINDOW_BYTES */
+    uint64_t window_offset;      /* of window[0] */
+    bool is_at_end;              /* nothing follows `end` */
+    bool is_alone;               /* no thread can be made */
+    uint64_t done;               /* bytes of the file read for what is in the window */
+    struct input_source *source; /* the thread's while there is one */
+    struct input_ahead *ahead;   /* NULL: the reader's thread does it itself */
 };
 
 /// Errors, with path and reason: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT (a directory, an empty file), IO.

@@ -11,7 +11,6 @@
 #include <time.h>
 
 #define GIB (UINT64_C(1) << 30)
-#define CAPACITY_DEFAULT (80 * GIB)
 #define PLACE_FIRST UINT64_C(0x7f0000000000)
 
 static double now_seconds(void)
@@ -68,115 +67,14 @@ int replay_settings(const struct history *history, const char *conf, struct hist
     return VARVE_OK;
 }
 
-int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
-                             struct varve_message *message)
-{
-    struct replay_scan scan = {0};
-    int result = replay_scan(trace, &scan, message);
-
-    *bytes_out = scan.reserved_start > 0 ? (uint64_t)scan.reserved_start : 0;
-    replay_scan_free(&scan);
-    return result;
-}
-
-/* An allocator that is asked how it rounds, and never allocates. */
-struct rounding {
-    struct varve_device *device;
-    struct varve_alloc *alloc;
-};
-
-static int rounding_open(struct rounding *rounding, const struct varve_alloc_config *config,
-                         struct varve_message *message)
-{
-    struct varve_sim_options sim = {0};
-    struct varve_alloc_options options;
-    int result = varve_sim_open(&sim, &rounding->device, message);
-
-    rounding->alloc = NULL;
-    if (result != VARVE_OK) {
-        rounding->device = NULL;
-        return result;
-    }
-    varve_alloc_options_init(&options);
-    options.device = rounding->device;
-    options.config = *config;
-    return varve_alloc_open(&options, &rounding->alloc, message);
-}
-
-static void rounding_close(struct rounding *rounding)
-{
-    if (rounding->alloc != NULL) {
-        varve_alloc_close(rounding->alloc);
-    }
-    if (rounding->device != NULL) {
-        rounding->device->ops->close(rounding->device);
-    }
-}
-
-int replay_start_of(const struct history *history, const struct history_device *trace,
-                    struct varve_alloc_snapshot *start_out, struct varve_message *message)
-{
-    struct varve_alloc_config config;
-    struct rounding rounding;
-    int result = replay_config(history, NULL, &config, message);
-
-    *start_out = (struct varve_alloc_snapshot){0};
-    if (result == VARVE_OK) {
-        result = rounding_open(&rounding, &config, message);
-        if (result == VARVE_OK) {
-            result = replay_start(history, trace, rounding.alloc, start_out, message);
-        }
-        rounding_close(&rounding);
-    }
-    return result;
-}
-
-static bool names_pools(const struct history_device *trace)
-{
-    for (size_t i = 0; i < trace->segment_count; i++) {
-        if (trace->segments[i].pool_id[0] != 0 || trace->segments[i].pool_id[1] != 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What the history leaves out: its start, and private pools. */
-static int prepare(struct replay *replay, struct varve_message *message)
-{
-    const struct replay_options *options = replay->options;
-    struct varve_alloc_config config;
-    struct rounding rounding;
-    bool derives_pools = options->derives_pools || names_pools(replay->trace);
-    int result = replay_scan(replay->trace, &replay->scan, message);
-
-    if (result != VARVE_OK || (replay->scan.reserved_start <= 0 && !derives_pools)) {
-        return result;
-    }
-    result = replay_config(replay->history, options->follow ? options->conf : NULL, &config, message);
-    if (result != VARVE_OK) {
-        return result;
-    }
-    result = rounding_open(&rounding, &config, message);
-    if (result == VARVE_OK && replay->scan.reserved_start > 0) {
-        result = replay_start(replay->history, replay->trace, rounding.alloc, &replay->start, message);
-    }
-    if (result == VARVE_OK && derives_pools) {
-        result = replay_pools_derive(replay->history, replay->trace, &replay->start, rounding.alloc,
-                                     &replay->pools, message);
-    }
-    rounding_close(&rounding);
-    return result;
-}
-
-static int open_device(struct replay *replay, uint64_t total, struct varve_message *message)
+static int open_device(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
     bool is_placed = options->follow || replay->start.segment_count > 0;
     struct varve_sim_options sim = {
         .index = (int)replay->index,
         .capacity_bytes = options->follow ? 0 : options->capacity,
-        .total_bytes = total,
+        .total_bytes = replay->total,
         .events_are_scripted = true,
         .segment_place = is_placed ? replay_place_segment : NULL,
         .reserve_place = is_placed ? replay_place_reservation : NULL,
@@ -188,7 +86,7 @@ static int open_device(struct replay *replay, uint64_t total, struct varve_messa
         uint64_t end = replay->start.segments[i].addr + replay->start.segments[i].bytes;
 
         /* leave what an expandable segment may grow to */
-        end += replay->start.segments[i].is_expandable ? 2 * total : 0;
+        end += replay->start.segments[i].is_expandable ? 2 * replay->total : 0;
         replay->next_addr = end > replay->next_addr ? (end + GIB) / GIB * GIB : replay->next_addr;
     }
     return varve_sim_open(&sim, &replay->device, message);
@@ -197,18 +95,13 @@ static int open_device(struct replay *replay, uint64_t total, struct varve_messa
 static int open_allocator(struct replay *replay, struct varve_message *message)
 {
     const struct replay_options *options = replay->options;
-    uint64_t total = options->capacity;
     struct varve_alloc_options alloc;
     int result;
 
-    if (total == 0) {
-        total = replay->scan.reserved_peak > CAPACITY_DEFAULT ? (replay->scan.reserved_peak + GIB) / GIB * GIB
-                                                              : CAPACITY_DEFAULT;
-    }
     varve_alloc_options_init(&alloc);
     result = replay_config(replay->history, options->conf, &alloc.config, message);
     if (result == VARVE_OK) {
-        result = open_device(replay, total, message);
+        result = open_device(replay, message);
     }
     if (result != VARVE_OK) {
         return result;
@@ -219,7 +112,7 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     replay->large_segment_size = alloc.config.large_segment_size;
     replay->limit = options->memory_limit;
     if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
-        replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)total);
+        replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->total);
     }
     replay->recorder = (struct varve_alloc_recorder){.record = replay_take, .context = replay};
     alloc.device = replay->device;
@@ -267,11 +160,11 @@ static int play(struct replay *replay, struct replay_result *result, struct varv
         error = varve_alloc_get_device_stats(replay->alloc, &stats);
     }
     if (error == VARVE_OK) {
-        add_stats(&result->stats, &stats);
+        result->stats = stats;
         error = varve_alloc_snapshot(replay->alloc, &snapshot);
     }
     if (error == VARVE_OK) {
-        result->segments += snapshot.segment_count;
+        result->segments = snapshot.segment_count;
         varve_alloc_snapshot_free(&snapshot);
         if (replay->options->sink != NULL) {
             replay_sink_end(replay);
@@ -280,28 +173,8 @@ static int play(struct replay *replay, struct replay_result *result, struct varv
     return error;
 }
 
-static int run_device(struct replay *replay, struct replay_result *result, struct varve_message *message)
+static void close_replay(struct replay *replay)
 {
-    int error = prepare(replay, message);
-
-    replay_compare_open(replay);
-    if (error == VARVE_OK) {
-        error = open_allocator(replay, message);
-    }
-    if (error == VARVE_OK) {
-        error = play(replay, result, message);
-    }
-    result->events += replay->trace->event_count;
-    result->allocations += replay->allocations;
-    result->starts_late |= replay->start.segment_count > 0;
-    if (replay->mismatch.is_set) {
-        result->mismatches++;
-        result->segments_equal = false;
-        if (!result->first.is_set) {
-            result->first = replay->mismatch;
-            result->first.device = replay->index;
-        }
-    }
     if (replay->alloc != NULL) {
         varve_alloc_close(replay->alloc);
     }
@@ -310,12 +183,135 @@ static int run_device(struct replay *replay, struct replay_result *result, struc
     }
     replay_compare_close(replay);
     replay_pools_free(&replay->pools);
+    replay_places_free(&replay->places);
     replay_scan_free(&replay->scan);
     free(replay->start.segments);
     free(replay->start.blocks);
     free(replay->predicted.items);
     free(replay->cached.items);
+}
+
+/* One attempt; `result` gets this device's figures only. */
+static int attempt(struct replay *replay, struct replay_result *result, struct varve_message *message)
+{
+    int error;
+
+    replay->shortened = replay->history->devices[replay->index];
+    replay->shortened.events += replay->hints->first;
+    replay->shortened.event_count -= replay->hints->first;
+    replay->trace = &replay->shortened;
+    error = replay_prepare(replay, message);
+    replay_compare_open(replay);
+    if (error == VARVE_OK) {
+        error = open_allocator(replay, message);
+    }
+    if (error == VARVE_OK) {
+        error = play(replay, result, message);
+    }
+    result->events = replay->history->devices[replay->index].event_count;
+    result->allocations = replay->allocations;
+    result->starts_late = replay->scan.reserved_start > 0;
+    result->first_event = replay->hints->first;
+    result->guessed_pools = replay->pools.segment_count > 0;
+    if (replay->mismatch.is_set) {
+        result->mismatches = 1;
+        result->segments_equal = false;
+        result->first = replay->mismatch;
+        result->first.event += replay->hints->first;
+        result->first.device = replay->index;
+    }
     return error;
+}
+
+/* What no snapshot holds, and a mismatch may come from. */
+static const char *advice_of(const struct history *history, const struct replay_options *options,
+                             const struct replay_result *result)
+{
+    struct varve_alloc_config config;
+
+    if (replay_config(history, options->conf, &config, NULL) != VARVE_OK) {
+        return NULL;
+    }
+    if (config.garbage_collection_threshold > 0 && options->memory_limit == 0 &&
+        config.memory_fraction >= 1) {
+        return "garbage_collection_threshold acts on a memory limit, which no snapshot holds: give "
+               "--memory-limit BYTES, the process's memory fraction times the device's total memory";
+    }
+    if (config.garbage_collection_threshold > 0 && result->starts_late) {
+        return "the trace began late, and garbage collection goes by how long blocks had been free before: "
+               "that is in no trace";
+    }
+    if (result->guessed_pools) {
+        return "the events do not name their private pools, which were worked out from what is there at the "
+               "end and from the order of events; these may not be all that it takes";
+    }
+    return NULL;
+}
+
+/* A history that contradicts itself is no history; the event at fault is worth more than where it showed. */
+static int explain(const struct history *history, const struct replay_options *options, unsigned index,
+                   int error, struct replay_result *result, struct varve_message *message)
+{
+    struct varve_message reason;
+
+    if ((error != VARVE_ERROR_FORMAT && (error != VARVE_OK || result->mismatches == 0)) || !options->follow) {
+        return error;
+    }
+    if (replay_contradiction(&history->devices[index], result->starts_late, &reason)) {
+        *message = reason;
+        return VARVE_ERROR_FORMAT;
+    }
+    result->advice = advice_of(history, options, result);
+    return error;
+}
+
+static int run_device(const struct history *history, const struct replay_options *options, unsigned index,
+                      struct replay_result *result, struct varve_message *message)
+{
+    struct replay_hints *hints = &options->hints[index];
+    bool is_first = true;
+    bool again = true;
+    int error = VARVE_OK;
+
+    while (again) {
+        struct replay replay = {.history = history, .options = options, .index = index, .hints = hints};
+        struct replay_result latest = {.segments_equal = true};
+        struct varve_message reason = {""};
+        int outcome = attempt(&replay, &latest, &reason);
+
+        again = outcome == VARVE_OK && options->follow && options->sink == NULL &&
+                replay_hints_learn(&replay, hints);
+        close_replay(&replay);
+        /* if no attempt succeeds, the first one has the difference that counts */
+        if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {
+            *result = latest;
+            *message = reason;
+            error = outcome;
+        }
+        is_first = false;
+    }
+    return explain(history, options, index, error, result, message);
+}
+
+static void add_device(struct replay_result *sum, const struct replay_result *device)
+{
+    sum->events += device->events;
+    sum->allocations += device->allocations;
+    sum->mismatches += device->mismatches;
+    sum->segments += device->segments;
+    sum->ooms += device->ooms;
+    sum->skipped += device->skipped;
+    sum->starts_late |= device->starts_late;
+    sum->segments_equal &= device->segments_equal;
+    sum->first_event = sum->first_event == 0 ? device->first_event : sum->first_event;
+    if (!sum->first.is_set) {
+        sum->first = device->first;
+        sum->advice = device->advice;
+    }
+    if (sum->difference[0] == '\0') {
+        memcpy(sum->difference, device->difference, sizeof(sum->difference));
+    }
+    add_stats(&sum->stats, &device->stats);
 }
 
 static int run_devices(const struct history *history, const struct replay_options *options,
@@ -325,11 +321,11 @@ static int run_devices(const struct history *history, const struct replay_option
 
     *result = (struct replay_result){.segments_equal = true};
     for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
-        struct replay replay = {
-            .history = history, .trace = &history->devices[i], .options = options, .index = (unsigned)i};
+        struct replay_result device;
         struct varve_message reason = {""};
 
-        error = run_device(&replay, result, &reason);
+        error = run_device(history, options, (unsigned)i, &device, &reason);
+        add_device(result, &device);
         if (error != VARVE_OK) {
             const char *text = reason.text[0] != '\0' ? reason.text : varve_strerror(error);
 
@@ -343,24 +339,41 @@ static int run_devices(const struct history *history, const struct replay_option
     return error;
 }
 
+/* Pools that all ended before the history did leave no other trace than that it does not come out. */
+static bool run_with_pools(const struct history *history, const struct replay_options *options,
+                           struct replay_result *result)
+{
+    struct replay_options again = *options;
+    struct replay_result second;
+    struct varve_message ignored;
+
+    again.derives_pools = true;
+    replay_hints_clear(options->hints, history->device_count);
+    if (run_devices(history, &again, &second, &ignored) != VARVE_OK || second.mismatches > 0) {
+        return false;
+    }
+    *result = second;
+    result->derived_pools = true;
+    return true;
+}
+
 int replay_run(const struct history *history, const struct replay_options *options,
                struct replay_result *result, struct varve_message *message)
 {
     double begin = now_seconds();
-    int error = run_devices(history, options, result, message);
+    struct replay_options hinted = *options;
+    int error;
 
-    /* pools that all ended before the history did leave no other trace than this */
+    if (hinted.hints == NULL) {
+        hinted.hints = replay_hints_new(history->device_count);
+    }
+    error = run_devices(history, &hinted, result, message);
     if (error == VARVE_OK && result->mismatches > 0 && options->follow && !options->derives_pools &&
         history->stream_count > 1) {
-        struct replay_options again = *options;
-        struct replay_result second;
-        struct varve_message ignored;
-
-        again.derives_pools = true;
-        if (run_devices(history, &again, &second, &ignored) == VARVE_OK && second.mismatches == 0) {
-            *result = second;
-            result->derived_pools = true;
-        }
+        run_with_pools(history, &hinted, result);
+    }
+    if (options->hints == NULL) {
+        replay_hints_free(hinted.hints, history->device_count);
     }
     result->seconds = now_seconds() - begin;
     return error;

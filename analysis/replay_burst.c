@@ -96,6 +96,23 @@ static int empty_cache(struct replay *replay, const struct replay_run *run, size
     return result;
 }
 
+/* What can be served behind a wait: a new segment, nothing at all, or (expandable) what became free at the
+ * only place that is looked at. */
+static bool can_follow_wait(const struct replay *replay, const struct replay_run *run)
+{
+    const struct history_event *next = &replay->trace->events[run->next];
+
+    switch (next->action) {
+    case HISTORY_ALLOC:
+        return replay->scan.has_maps;
+    case HISTORY_OOM:
+    case HISTORY_SEGMENT_MAP:
+        return true;
+    default:
+        return run->released > 0;
+    }
+}
+
 /* The request releases everything, and the completions come with its wait, not before its search.
  * `held_addr`: a block still in use that is to be one of them; 0: none. */
 static int is_late(struct replay *replay, const struct replay_run *run, const struct replay_request *request,
@@ -105,12 +122,12 @@ static int is_late(struct replay *replay, const struct replay_run *run, const st
     struct replay_held held = {.addr = held_addr, .stream = replay->history->streams[request->stream]};
     struct replay_prediction prediction;
     struct replay_completion completion;
+    bool likely;
     int result;
 
     *answer_out = false;
-    if (run->completed == 0 || request->pool != 0 || events[run->next].action == HISTORY_ALLOC ||
-        (run->released == 0 && events[run->next].action != HISTORY_OOM)) {
-        return VARVE_OK; /* after the wait there is a new segment or none at all */
+    if (run->completed == 0 || request->pool != 0 || !can_follow_wait(replay, run)) {
+        return VARVE_OK;
     }
     result = replay_predict(replay, request, &prediction);
     if (result != VARVE_OK || prediction.is_hit || prediction.available_count > 0 ||
@@ -119,11 +136,19 @@ static int is_late(struct replay *replay, const struct replay_run *run, const st
     }
     held.is_small = prediction.is_small;
     result = replay_after_completion(replay, run, &held, &completion);
-    /* a free that looks immediate is that, unless the request would have found the block */
-    *answer_out = result == VARVE_OK && completion.is_all &&
-                  (held_addr == 0 || events[run->next].action == HISTORY_OOM ||
-                   completion.largest_left >= prediction.rounded);
-    return result;
+    if (result != VARVE_OK || !completion.is_all) {
+        return result;
+    }
+    if (events[run->next].action == HISTORY_ALLOC ||
+        (events[run->next].action == HISTORY_SEGMENT_MAP && run->released == 0)) {
+        likely = false;
+    } else {
+        /* a free that looks immediate is that, unless the request would have found the block */
+        likely = held_addr == 0 || events[run->next].action == HISTORY_OOM ||
+                 completion.largest_left >= prediction.rounded;
+    }
+    *answer_out = replay_choose(replay, run->completed_begin, request->event, likely);
+    return VARVE_OK;
 }
 
 int replay_is_held(struct replay *replay, size_t completion, bool *answer_out)
@@ -196,6 +221,7 @@ static int attribute(struct replay *replay, const struct replay_run *run,
                      const struct replay_request *request)
 {
     struct replay_prediction prediction;
+    size_t equal;
     bool is_all;
     bool owns;
     int result = replay_predict_empty_cache(replay);
@@ -215,6 +241,11 @@ static int attribute(struct replay *replay, const struct replay_run *run,
     }
     if (is_all) {
         return empty_cache(replay, run, replay->cached.count);
+    }
+    equal = replay_releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
+                                  replay->cached.count);
+    if (equal < replay->cached.count) {
+        replay->landed = (struct replay_landing){.addr = replay->cached.items[equal].addr};
     }
     replay_differs(replay,
                    "neither the request nor empty_cache would release this: %zu segments are released here, "

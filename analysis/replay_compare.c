@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#define GRAIN 512 /* of sizes in records */
 #define PLACE_ALIGNMENT (UINT64_C(2) << 20)
 
 static const uint8_t action_of_kind[VARVE_KIND_LIMIT] = {
@@ -160,6 +161,12 @@ void replay_take(void *context, const struct varve_record *record)
         return;
     }
     action = action_of_kind[kind] - 1U;
+    if (action == HISTORY_ALLOC) {
+        replay->landed =
+            (struct replay_landing){record->addr, (record->arg >> 32) * GRAIN, record->requested};
+    } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
+        replay->landed = (struct replay_landing){.addr = record->addr};
+    }
     stream = stream_of(replay, varve_record_stream(record), record->addr);
     if (replay->is_starting || !replay->options->follow) {
         return;
@@ -223,23 +230,22 @@ int replay_place_segment(void *context, uint64_t bytes, uint64_t stream,
     return VARVE_ERROR_CORRUPT;
 }
 
-/* The lowest of the start's ranges in that place, if it has any. */
-static bool find_start_range(const struct replay *replay, const struct varve_device_place *place,
+/* The next of the start's reservations in that place, if it has any. */
+static bool find_start_place(struct replay *replay, const struct varve_device_place *wanted,
                              uint64_t *addr_out)
 {
-    bool is_found = false;
+    for (size_t i = 0; i < replay->places.count; i++) {
+        struct replay_place *place = &replay->places.items[i];
 
-    for (size_t i = 0; i < replay->start.segment_count; i++) {
-        const struct varve_segment_info *segment = &replay->start.segments[i];
-
-        if (segment->is_expandable && segment->stream == place->stream &&
-            segment->is_small == place->is_small && segment->pool.capture == place->pool_id[0] &&
-            segment->pool.user == place->pool_id[1] && (!is_found || segment->addr < *addr_out)) {
-            *addr_out = segment->addr;
-            is_found = true;
+        if (place->is_start && !place->is_taken && place->is_small == wanted->is_small &&
+            replay->history->streams[place->stream] == wanted->stream &&
+            place->pool.capture == wanted->pool_id[0] && place->pool.user == wanted->pool_id[1]) {
+            place->is_taken = true;
+            *addr_out = place->base;
+            return true;
         }
     }
-    return is_found;
+    return false;
 }
 
 int replay_place_reservation(void *context, uint64_t bytes, uint64_t stream,
@@ -249,7 +255,7 @@ int replay_place_reservation(void *context, uint64_t bytes, uint64_t stream,
     const struct history_event *event = &replay->trace->events[replay->cursor];
 
     if (replay->is_starting) {
-        return find_start_range(replay, place, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
+        return find_start_place(replay, place, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
     }
     if (!replay->options->follow) {
         *addr_out = count_up(replay, bytes);

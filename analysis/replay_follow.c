@@ -130,6 +130,7 @@ static const bool may_follow_a_wait[HISTORY_ACTION_LIMIT] = {
     [HISTORY_SEGMENT_FREE] = true,
     [HISTORY_SEGMENT_UNMAP] = true,
     [HISTORY_OOM] = true,
+
 };
 
 /* The stream that holds a freed block back, 0 if none does, and the event behind the free. */
@@ -180,21 +181,35 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     return VARVE_OK;
 }
 
-/* Blocks that were waiting for other streams when the history began. */
+/* Blocks that were waiting for other streams when the history began; some still do at its end. */
 static int make_pending(struct replay *replay, struct varve_message *message)
 {
+    const struct varve_alloc_snapshot *start = &replay->start;
+    struct replay_map completions = {0}; /* address → event */
     int result = VARVE_OK;
 
-    for (size_t i = 0; i < replay->scan.early_count && result == VARVE_OK; i++) {
+    for (size_t i = 0; i < replay->scan.early_count; i++) {
         size_t completion = replay->scan.early[i];
-        uint64_t addr = replay->trace->events[completion].addr;
 
+        replay_map_put(&completions, replay->trace->events[completion].addr, completion);
+    }
+    for (size_t i = 0; i < start->block_count && result == VARVE_OK; i++) {
+        const uint64_t *completion;
+
+        if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
+            continue;
+        }
+        completion = replay_map_find(&completions, start->blocks[i].addr);
         result =
-            varve_alloc_record_stream(replay->alloc, addr, replay_completion_stream(completion), message);
+            varve_alloc_record_stream(replay->alloc, start->blocks[i].addr,
+                                      completion != NULL ? replay_completion_stream(*completion)
+                                                         : PSEUDO_NEVER + replay->scan.deferred_count + i,
+                                      message);
         if (result == VARVE_OK) {
-            result = varve_alloc_raw_delete(replay->alloc, addr, message);
+            result = varve_alloc_raw_delete(replay->alloc, start->blocks[i].addr, message);
         }
     }
+    replay_map_free(&completions);
     return result;
 }
 

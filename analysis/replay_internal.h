@@ -15,116 +15,36 @@
 #ifndef VARVE_ANALYSIS_REPLAY_INTERNAL_H
 #define VARVE_ANALYSIS_REPLAY_INTERNAL_H
 
-#include "alloc/alloc.h"
-#include "analysis/history_internal.h"
+#include "analysis/replay_passes_internal.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define REPLAY_NONE SIZE_MAX
+/* ---- replay_attempt.c: answers to what a device's history leaves open ---- */
 
-/* ---- replay_map.c: 64-bit key → 64-bit value; open addressing. UINT64_MAX is no key. ---- */
+struct replay;
 
-struct replay_map {
-    uint64_t *slots; /* key and value, key and value, … */
-    size_t count, capacity;
+struct replay_hints {
+    size_t first;              /* event to begin with: those before belong to a request that began earlier */
+    struct replay_map sizes;   /* of blocks of the start, by address */
+    struct replay_map choices; /* 1: the completion (event) came with a wait for all streams */
+    struct replay_map pools;   /* of segments: 1: not the default one; 2: one of its own */
+    unsigned attempts;
 };
 
-uint64_t *replay_map_find(const struct replay_map *map, uint64_t key); /* NULL: not there */
-void replay_map_put(struct replay_map *map, uint64_t key, uint64_t value);
-/// Remove a key; false if it is not there.
-bool replay_map_take(struct replay_map *map, uint64_t key, uint64_t *value_out);
-void replay_map_free(struct replay_map *map);
-
-/* ---- replay_scan.c: one pass over the events, before anything is replayed ---- */
-
-/* A free that other streams held back: events number `request` and `completion` (REPLAY_NONE: never). */
-struct replay_deferred {
-    size_t request, completion;
-};
-
-struct replay_scan {
-    struct replay_deferred *deferred; /* by request */
-    size_t deferred_count, deferred_capacity;
-    size_t *early; /* completions of frees that were requested before the history began */
-    size_t early_count, early_capacity;
-    size_t allocations; /* events of that kind */
-    uint64_t reserved_peak;
-    int64_t reserved_start; /* bytes in segments before the first event; 0: it began with nothing */
-    bool has_maps;
-};
-
-/// Errors: VARVE_ERROR_FORMAT, with the event that cannot be; the caller frees `scan` in any case.
-int replay_scan(const struct history_device *trace, struct replay_scan *scan, struct varve_message *message);
-void replay_scan_free(struct replay_scan *scan);
-/// Number of the first event at or after `index` that is a decision (not a snapshot).
-size_t replay_decision(const struct history_device *trace, size_t index);
-/// The free requested by event `index` was completed at once.
-bool replay_is_immediate(const struct history_device *trace, size_t index);
-
-/* ---- replay_start.c: a history that began late, rolled back to its beginning ---- */
-
-/// Segments and blocks before the first event, from those at the end. `rounding` tells how requests are
-/// rounded. Blocks of early completions are pending. Errors: VARVE_ERROR_FORMAT.
-int replay_start(const struct history *history, const struct history_device *trace,
-                 struct varve_alloc *rounding, struct varve_alloc_snapshot *start_out,
-                 struct varve_message *message);
-
-/* ---- replay_pool_proofs.c: which segments cannot be in one pool ---- */
-
-/* A segment from the event that made it to the one that gave it back. */
-struct replay_pool_segment {
-    uint64_t addr, bytes;
-    size_t first_use, last_use; /* events of its first and last alloc; REPLAY_NONE: never used */
-    uint16_t stream;
-    bool is_small, is_gone;
-};
-
-struct replay_pool_proofs {
-    struct replay_pool_segment *segments; /* those of the start first, then in order of their events */
-    size_t count, capacity;
-    uint64_t *differ; /* bit b of row a: not in one pool */
-    size_t row_words;
-    uint32_t *of_event; /* of alloc, segment_alloc and segment_free: number + 1; else 0 */
-};
-
-/// Replay blocks without any policy: an alloc that passes over a free block that it should have taken shows
-/// that the block was in another pool. Errors: VARVE_ERROR_FORMAT, UNSUPPORTED.
-int replay_pool_prove(const struct history_device *trace, const struct varve_alloc_snapshot *start,
-                      const struct history *history, struct varve_alloc *rounding,
-                      struct replay_pool_proofs *proofs, struct varve_message *message);
-void replay_pool_proofs_free(struct replay_pool_proofs *proofs);
-
-static inline bool replay_pool_differ(const struct replay_pool_proofs *proofs, size_t a, size_t b)
-{
-    return (proofs->differ[a * proofs->row_words + b / 64] >> (b % 64) & 1) != 0;
-}
-
-/* ---- replay_pools.c: which private pool each event belongs to ---- */
-
-struct replay_pool {
-    struct varve_pool_id id;
-    bool is_made; /* the allocator has it */
-    bool is_freeable;
-};
-
-struct replay_pools {
-    uint16_t *of_event; /* index into `pools` of allocs and segment events; NULL: the default pool for all */
-    struct replay_pool *pools; /* 0: the default pool */
-    size_t count;
-};
-
-/// Sets the pools of the start's segments, too. Errors: VARVE_ERROR_FORMAT (the events contradict each
-/// other), UNSUPPORTED (expandable segments, or more segments than can be told apart).
-int replay_pools_derive(const struct history *history, const struct history_device *trace,
-                        struct varve_alloc_snapshot *start, struct varve_alloc *rounding,
-                        struct replay_pools *pools, struct varve_message *message);
-void replay_pools_free(struct replay_pools *pools);
+struct replay_hints *replay_hints_new(size_t device_count);
+void replay_hints_clear(struct replay_hints *hints, size_t device_count);
+void replay_hints_free(struct replay_hints *hints, size_t device_count);
+/// Give the start's blocks the sizes that were found out.
+void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start);
+/// Whether `completion`, in front of event `request`, came with a wait: what is known, else what is likely.
+bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely);
+/// After a mismatch: another answer that may be right; false if there is none.
+bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints);
 
 /* ---- replay_sink.c: the records of a replay, into a database ---- */
 
-struct replay;
 struct replay_sink;
 struct varve_writer;
 
@@ -147,13 +67,14 @@ void replay_sink_end(struct replay *replay);
 
 /* What is to be replayed, and how. */
 struct replay_options {
-    const char *policy;       /* NULL: "pytorch" */
-    const char *conf;         /* NULL: the history's own settings */
-    uint64_t memory_limit;    /* 0: by the fraction in `conf`, or none */
-    uint64_t capacity;        /* of the device; 0: large enough */
-    bool follow;              /* the history's addresses and decisions are to come out again */
-    bool derives_pools;       /* private pools, though no segment at the end tells of one */
-    struct replay_sink *sink; /* NULL: none */
+    const char *policy;         /* NULL: "pytorch" */
+    const char *conf;           /* NULL: the history's own settings */
+    uint64_t memory_limit;      /* 0: by the fraction in `conf`, or none */
+    uint64_t capacity;          /* of the device; 0: large enough */
+    bool follow;                /* the history's addresses and decisions are to come out again */
+    bool derives_pools;         /* private pools, though no segment at the end tells of one */
+    struct replay_sink *sink;   /* NULL: none */
+    struct replay_hints *hints; /* by device; filled, and needed again by a replay with a sink; NULL: none */
     struct progress *progress;
 };
 
@@ -177,6 +98,9 @@ struct replay_result {
     double seconds;
     bool starts_late;
     bool derived_pools; /* … and that made the difference */
+    bool guessed_pools; /* private pools that the events do not name were worked out */
+    const char *advice; /* what may be the reason of a mismatch; static text or NULL */
+    size_t first_event; /* replayed of device 0; those before end a request that began before the history */
 };
 
 /// The settings that `conf` says, or (NULL) those that the history was recorded with. VARVE_ERROR_INVALID.
@@ -185,10 +109,11 @@ int replay_config(const struct history *history, const char *conf, struct varve_
 /// The same as a snapshot tells it.
 int replay_settings(const struct history *history, const char *conf, struct history_settings *settings,
                     struct varve_message *message);
-/// Bytes in segments before the first event.
+/// (replay_prepare.c) Bytes in segments before the first event.
 int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
                              struct varve_message *message);
-/// replay_start with the history's own settings; the caller frees segments and blocks with free.
+/// (replay_prepare.c) replay_start with the history's own settings; the caller frees segments and blocks with
+/// free.
 int replay_start_of(const struct history *history, const struct history_device *trace,
                     struct varve_alloc_snapshot *start_out, struct varve_message *message);
 /// Replay all devices of a history. A mismatch is no error. Errors: VARVE_ERROR_INVALID (options), FORMAT
@@ -201,6 +126,17 @@ int replay_run(const struct history *history, const struct replay_options *optio
 struct replay_releases {
     struct varve_alloc_release *items;
     size_t count, capacity;
+};
+
+/* The last alloc of the allocator, in a free block of `found` bytes, or its last release. */
+struct replay_landing {
+    uint64_t addr, found, requested; /* found 0: it was a release */
+};
+
+/* The last answer that could have been another one. */
+struct replay_choice {
+    bool is_open, answer;
+    size_t completion, request; /* events */
 };
 
 struct replay {
@@ -221,6 +157,12 @@ struct replay {
     uint64_t allocations;
     struct replay_scan scan;
     struct replay_pools pools;
+    struct replay_places places; /* only if the start or private pools need them */
+    struct replay_hints *hints;
+    struct replay_choice choice;
+    struct replay_landing landed;
+    struct history_device shortened;          /* the trace without its first events */
+    uint64_t total;                           /* bytes of the device */
     struct varve_alloc_snapshot start;        /* without segments if the history begins with nothing */
     size_t start_placed;                      /* segments of it that have their place */
     uint64_t next_addr;                       /* of a segment that the history does not place */
@@ -228,6 +170,16 @@ struct replay {
     struct replay_releases predicted, cached; /* plans of replay_predict.c */
     struct replay_mismatch mismatch;
 };
+
+/* ---- replay_prepare.c ---- */
+
+/// Fill in scan, start, places, pools and total. Errors: VARVE_ERROR_FORMAT, UNSUPPORTED, INVALID.
+int replay_prepare(struct replay *replay, struct varve_message *message);
+
+/* ---- replay_contradiction.c ---- */
+
+/// Is there an event that cannot come after those before it? Then which, and why not, in `message`.
+bool replay_contradiction(const struct history_device *trace, bool is_late, struct varve_message *message);
 
 /* ---- replay_compare.c ---- */
 

@@ -34,6 +34,7 @@ struct shelf {
 
 struct structure {
     const struct history_device *trace;
+    const struct replay_places *places;
     struct replay_pool_proofs *proofs;
     struct varve_alloc *rounding;
     uint64_t max_split;
@@ -127,12 +128,6 @@ static void unshelve(struct structure *structure, uint32_t number)
     memmove(&shelf->pieces[place], &shelf->pieces[place + 1], (shelf->count - place) * sizeof(uint32_t));
 }
 
-static void set_different(struct replay_pool_proofs *proofs, size_t a, size_t b)
-{
-    proofs->differ[a * proofs->row_words + b / 64] |= UINT64_C(1) << (b % 64);
-    proofs->differ[b * proofs->row_words + a / 64] |= UINT64_C(1) << (a % 64);
-}
-
 /* What the choice of `chosen` for `rounded` bytes says about the other free pieces. */
 static void prove(struct structure *structure, uint32_t chosen, uint64_t rounded, bool is_new)
 {
@@ -146,7 +141,7 @@ static void prove(struct structure *structure, uint32_t chosen, uint64_t rounded
         bool is_fitting = rounded >= structure->max_split || other->bytes < structure->max_split;
 
         if (other->segment != piece->segment && is_fitting) {
-            set_different(structure->proofs, other->segment, piece->segment);
+            replay_pool_set_different(structure->proofs, other->segment, piece->segment);
         }
     }
 }
@@ -158,6 +153,31 @@ static bool is_cut(const struct structure *structure, const struct piece *piece,
     return structure->proofs->segments[piece->segment].is_small
                ? rest >= 512
                : rest > SMALL_MAX && rounded < structure->max_split;
+}
+
+static void note_use(struct structure *structure, uint32_t number, size_t index)
+{
+    struct replay_pool_segment *segment = &structure->proofs->segments[number];
+
+    segment->first_use = segment->first_use == REPLAY_NONE ? index : segment->first_use;
+    segment->last_use = index;
+    structure->proofs->of_event[index] = number + 1;
+}
+
+/* Events within an expandable segment; its pieces prove nothing. */
+static bool play_place(struct structure *structure, size_t index)
+{
+    uint32_t place = structure->places->of_event[index];
+
+    if (place == 0) {
+        return false;
+    }
+    if (structure->trace->events[index].action == HISTORY_ALLOC) {
+        note_use(structure, structure->proofs->first_place + place - 1, index);
+    } else {
+        structure->proofs->of_event[index] = structure->proofs->first_place + place;
+    }
+    return true;
 }
 
 static bool play_alloc(struct structure *structure, size_t index)
@@ -195,9 +215,7 @@ static bool play_alloc(struct structure *structure, size_t index)
         shelve(structure, rest);
     }
     structure->pieces[number].is_used = true;
-    segment->first_use = segment->first_use == REPLAY_NONE ? index : segment->first_use;
-    segment->last_use = index;
-    structure->proofs->of_event[index] = structure->pieces[number].segment + 1;
+    note_use(structure, structure->pieces[number].segment, index);
     return true;
 }
 
@@ -220,7 +238,10 @@ static bool play_free(struct structure *structure, const struct history_event *e
     uint32_t number;
     uint32_t neighbour;
 
-    if (found == NULL || !structure->pieces[*found].is_used) {
+    if (found == NULL) {
+        return structure->places->count > 0;
+    }
+    if (!structure->pieces[*found].is_used) {
         return false;
     }
     number = (uint32_t)*found;
@@ -240,22 +261,6 @@ static bool play_free(struct structure *structure, const struct history_event *e
     return true;
 }
 
-static uint32_t add_segment(struct structure *structure, uint64_t addr, uint64_t bytes, uint16_t stream,
-                            bool is_small)
-{
-    struct replay_pool_proofs *proofs = structure->proofs;
-
-    proofs->segments[proofs->count] = (struct replay_pool_segment){
-        .addr = addr,
-        .bytes = bytes,
-        .stream = stream,
-        .is_small = is_small,
-        .first_use = REPLAY_NONE,
-        .last_use = REPLAY_NONE,
-    };
-    return (uint32_t)proofs->count++;
-}
-
 static bool play_segment_alloc(struct structure *structure, size_t index)
 {
     const struct history_event *event = &structure->trace->events[index];
@@ -264,7 +269,8 @@ static bool play_segment_alloc(struct structure *structure, size_t index)
     if (replay_map_find(&structure->at, event->addr) != NULL) {
         return false;
     }
-    segment = add_segment(structure, event->addr, event->size, event->stream, event->size == SMALL_SEGMENT);
+    segment = replay_pool_add(structure->proofs, event->addr, event->size, event->stream,
+                              event->size == SMALL_SEGMENT, index);
     shelve(structure, new_piece(structure, event->addr, event->size, segment));
     structure->proofs->of_event[index] = segment + 1;
     return true;
@@ -297,8 +303,12 @@ static bool play(struct structure *structure, size_t index)
     const struct history_event *event = &structure->trace->events[index];
 
     switch (event->action) {
+    case HISTORY_SEGMENT_MAP:
+    case HISTORY_SEGMENT_UNMAP:
+        return play_place(structure, index);
     case HISTORY_ALLOC:
-        return play_alloc(structure, index);
+        return structure->places->of_event[index] != 0 ? play_place(structure, index)
+                                                       : play_alloc(structure, index);
     case HISTORY_FREE_COMPLETED:
         return play_free(structure, event);
     case HISTORY_SEGMENT_ALLOC:
@@ -325,10 +335,14 @@ static void take_start(struct structure *structure, const struct history *histor
 {
     for (size_t i = 0; i < start->segment_count; i++) {
         const struct varve_segment_info *info = &start->segments[i];
-        uint32_t segment = add_segment(structure, info->addr, info->bytes,
-                                       stream_number(history, info->stream), info->is_small);
+        uint32_t segment = replay_pool_add(structure->proofs, info->addr, info->bytes,
+                                           stream_number(history, info->stream), info->is_small, REPLAY_NONE);
         uint32_t before = NO_PIECE;
 
+        if (info->is_expandable) {
+            structure->proofs->segments[segment].is_gone = true; /* its place stands for it */
+            continue;
+        }
         structure->proofs->segments[segment].first_use = 0;
         structure->proofs->segments[segment].last_use = 0;
         for (size_t j = 0; j < info->block_count; j++) {
@@ -353,12 +367,8 @@ static int reserve(struct structure *structure, const struct history *history,
 {
     struct replay_pool_proofs *proofs = structure->proofs;
 
-    proofs->capacity = start->segment_count;
+    proofs->capacity = start->segment_count + structure->places->count;
     for (size_t i = 0; i < structure->trace->event_count; i++) {
-        if (structure->trace->events[i].action == HISTORY_SEGMENT_MAP) {
-            return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                     "the private pools of expandable segments cannot be told apart");
-        }
         proofs->capacity += structure->trace->events[i].action == HISTORY_SEGMENT_ALLOC ? 1 : 0;
     }
     if (proofs->capacity > SEGMENTS_MAX) {
@@ -379,11 +389,18 @@ static int reserve(struct structure *structure, const struct history *history,
 }
 
 int replay_pool_prove(const struct history_device *trace, const struct varve_alloc_snapshot *start,
-                      const struct history *history, struct varve_alloc *rounding,
-                      struct replay_pool_proofs *proofs, struct varve_message *message)
+                      const struct history *history, const struct replay_places *places,
+                      struct varve_alloc *rounding, struct replay_pool_proofs *proofs,
+                      struct varve_message *message)
 {
     struct structure structure = {
-        .trace = trace, .proofs = proofs, .rounding = rounding, .spare = NO_PIECE, .max_split = UINT64_MAX};
+        .trace = trace,
+        .places = places,
+        .proofs = proofs,
+        .rounding = rounding,
+        .spare = NO_PIECE,
+        .max_split = UINT64_MAX,
+    };
     struct varve_alloc_stats stats;
     int result = reserve(&structure, history, start, message);
 
@@ -393,6 +410,7 @@ int replay_pool_prove(const struct history_device *trace, const struct varve_all
     if (result == VARVE_OK) {
         structure.max_split = stats.max_split_size < 0 ? UINT64_MAX : (uint64_t)stats.max_split_size;
         take_start(&structure, history, start);
+        replay_pool_add_places(proofs, places);
     }
     for (size_t i = 0; i < trace->event_count && result == VARVE_OK; i++) {
         if (!play(&structure, i)) {
@@ -401,6 +419,9 @@ int replay_pool_prove(const struct history_device *trace, const struct varve_all
                                        " bytes) is not possible after the events before it",
                                        i, trace->events[i].addr, trace->events[i].size);
         }
+    }
+    if (result == VARVE_OK && proofs->has_plain_releases) {
+        replay_pool_prove_order(trace, proofs);
     }
     for (size_t i = 0; i < structure.shelf_count; i++) {
         free(structure.shelves[i].pieces);

@@ -17,6 +17,7 @@
 struct grouping {
     struct replay_pool_proofs *proofs; /* of roots: of their groups */
     struct replay_pools *pools;
+    const struct replay_places *places;
     uint32_t *root;  /* of each segment: the group's first member */
     uint32_t *chain; /* next member; the segment itself at the end */
     uint32_t *last;  /* of a root: the end of the chain */
@@ -79,14 +80,18 @@ static void merge_proofs(struct replay_pool_proofs *proofs, uint32_t into, uint3
 
 static void join(struct grouping *grouping, uint32_t a, uint32_t b)
 {
+    struct replay_pool_segment *segments = grouping->proofs->segments;
     uint32_t into = grouping->root[a];
     uint32_t from = grouping->root[b];
     bool both_known = grouping->pool[into] != POOL_UNKNOWN && grouping->pool[from] != POOL_UNKNOWN;
 
     if (into == from || (both_known && grouping->pool[into] != grouping->pool[from]) ||
-        replay_pool_differ(grouping->proofs, into, from)) {
+        replay_pool_differ(grouping->proofs, into, from) || segments[a].is_lone || segments[b].is_lone ||
+        ((segments[into].is_private || segments[from].is_private) &&
+         (grouping->pool[into] == 0 || grouping->pool[from] == 0))) {
         return;
     }
+    segments[into].is_private |= segments[from].is_private;
     merge_proofs(grouping->proofs, into, from);
     if (grouping->pool[into] == POOL_UNKNOWN) {
         grouping->pool[into] = grouping->pool[from];
@@ -121,6 +126,9 @@ static void join_interleaved(struct grouping *grouping)
 
 static bool is_allowed(const struct grouping *grouping, uint32_t group, uint32_t pool)
 {
+    if (pool == 0 && grouping->proofs->segments[group].is_private) {
+        return false;
+    }
     for (uint32_t i = 0; i < grouping->proofs->count; i++) {
         if (grouping->root[i] == i && i != group && grouping->pool[i] == pool &&
             replay_pool_differ(grouping->proofs, group, i)) {
@@ -142,7 +150,8 @@ static void choose_pools(struct grouping *grouping, size_t stream_count)
         if (grouping->pool[group] == POOL_UNKNOWN) {
             if (is_allowed(grouping, group, 0)) {
                 grouping->pool[group] = 0;
-            } else if (is_allowed(grouping, group, latest[stream])) {
+            } else if (!grouping->proofs->segments[group].is_lone &&
+                       is_allowed(grouping, group, latest[stream])) {
                 grouping->pool[group] = latest[stream];
             } else {
                 grouping->pool[group] = new_pool(grouping->pools);
@@ -156,6 +165,7 @@ static void choose_pools(struct grouping *grouping, size_t stream_count)
 /* Segments that are there at the end say which pool they are in. */
 static void label(struct grouping *grouping, const struct history_device *trace)
 {
+    const struct replay_places *places = grouping->places;
     struct replay_map left = {0};
 
     for (uint32_t i = 0; i < grouping->proofs->count; i++) {
@@ -167,7 +177,13 @@ static void label(struct grouping *grouping, const struct history_device *trace)
         const uint64_t *number = replay_map_find(&left, trace->segments[i].addr);
         struct varve_pool_id id = {trace->segments[i].pool_id[0], trace->segments[i].pool_id[1]};
 
-        if (number != NULL) {
+        if (trace->segments[i].is_expandable) {
+            size_t place = replay_place_at(places, trace->segments[i].addr);
+
+            if (place != REPLAY_NONE) {
+                grouping->pool[grouping->proofs->first_place + place] = pool_of_id(grouping->pools, id);
+            }
+        } else if (number != NULL) {
             grouping->pool[*number] = pool_of_id(grouping->pools, id);
         }
     }
@@ -208,21 +224,113 @@ static void fill_events(const struct grouping *grouping, const struct history_de
     }
 }
 
+static struct varve_pool_id id_of(const struct grouping *grouping, size_t segment)
+{
+    return grouping->pools->pools[grouping->pool[grouping->root[segment]]].id;
+}
+
+/* What was there at the start is in the pool of its group. */
+static void fill_start(const struct grouping *grouping, struct varve_alloc_snapshot *start,
+                       struct replay_places *places)
+{
+    for (size_t i = 0; i < places->count; i++) {
+        places->items[i].pool = id_of(grouping, grouping->proofs->first_place + i);
+    }
+    for (size_t i = 0; i < start->segment_count; i++) {
+        struct varve_segment_info *segment = &start->segments[i];
+
+        if (!segment->is_expandable) {
+            segment->pool = id_of(grouping, i);
+        }
+        for (size_t j = 0; j < places->count && segment->is_expandable; j++) {
+            const struct replay_place *place = &places->items[j];
+
+            if (place->is_start && segment->addr >= place->base && segment->addr < place->high &&
+                segment->is_small == place->is_small) {
+                segment->pool = place->pool;
+                break;
+            }
+        }
+    }
+}
+
+bool replay_pools_are_told(const struct history_device *trace)
+{
+    for (size_t i = 0; i < trace->event_count; i++) {
+        if (trace->events[i].pool != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Events of newer versions name their pool; so does what they gave back (replay_start.c). */
+static void take_told(const struct history *history, const struct history_device *trace,
+                      struct replay_pools *pools)
+{
+    pools->of_event = memory_resize(NULL, (trace->event_count + 1) * sizeof(*pools->of_event));
+    for (size_t i = 0; i < trace->event_count; i++) {
+        unsigned told = trace->events[i].pool;
+        struct varve_pool_id id = {0, 0};
+
+        if (told != 0) {
+            id = (struct varve_pool_id){history->pool_ids[told - 1][0], history->pool_ids[told - 1][1]};
+        }
+        pools->of_event[i] = (uint16_t)pool_of_id(pools, id);
+    }
+}
+
+static bool has_plain_releases(struct varve_alloc *rounding)
+{
+    struct varve_alloc_stats stats;
+
+    return varve_alloc_get_device_stats(rounding, &stats) == VARVE_OK && stats.max_split_size < 0;
+}
+
+/* What earlier attempts have shown. */
+static void take_hints(struct replay_pool_proofs *proofs, const struct replay_hints *hints)
+{
+    for (size_t i = 0; i < proofs->count && hints->pools.count > 0; i++) {
+        const uint64_t *hint = replay_map_find(&hints->pools, replay_pool_key(&proofs->segments[i]));
+
+        proofs->segments[i].is_private |= hint != NULL;
+        proofs->segments[i].is_lone = hint != NULL && *hint > 1;
+    }
+}
+
+static void keep_segments(const struct grouping *grouping)
+{
+    struct replay_pool_proofs *proofs = grouping->proofs;
+
+    for (size_t i = 0; i < proofs->count; i++) {
+        proofs->segments[i].pool = (uint16_t)grouping->pool[grouping->root[i]];
+    }
+    grouping->pools->segments = proofs->segments;
+    grouping->pools->segment_count = proofs->count;
+    proofs->segments = NULL;
+}
+
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
-                        struct varve_alloc_snapshot *start, struct varve_alloc *rounding,
+                        struct varve_alloc_snapshot *start, struct replay_places *places,
+                        struct varve_alloc *rounding, const struct replay_hints *hints,
                         struct replay_pools *pools, struct varve_message *message)
 {
-    struct replay_pool_proofs proofs = {0};
-    struct grouping grouping = {.proofs = &proofs, .pools = pools};
-    int result = replay_pool_prove(trace, start, history, rounding, &proofs, message);
+    struct replay_pool_proofs proofs = {.has_plain_releases = has_plain_releases(rounding)};
+    struct grouping grouping = {.proofs = &proofs, .pools = pools, .places = places};
+    int result;
 
+    pool_of_id(pools, (struct varve_pool_id){0, 0});
+    if (replay_pools_are_told(trace)) {
+        take_told(history, trace, pools);
+        return VARVE_OK;
+    }
+    result = replay_pool_prove(trace, start, history, places, rounding, &proofs, message);
     if (result == VARVE_OK) {
-        pool_of_id(pools, (struct varve_pool_id){0, 0});
+        take_hints(&proofs, hints);
         group(&grouping, trace, history->stream_count);
         fill_events(&grouping, trace);
-        for (size_t i = 0; i < start->segment_count; i++) {
-            start->segments[i].pool = pools->pools[grouping.pool[grouping.root[i]]].id;
-        }
+        fill_start(&grouping, start, places);
+        keep_segments(&grouping);
         free(grouping.root);
     }
     replay_pool_proofs_free(&proofs);
@@ -233,5 +341,6 @@ void replay_pools_free(struct replay_pools *pools)
 {
     free(pools->of_event);
     free(pools->pools);
+    free(pools->segments);
     *pools = (struct replay_pools){0};
 }

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The state before a history that was switched on late: the segments and blocks at its end, with every event
- * undone from the last to the first. The hard part is the size of a block that was there at the beginning and
- * is gone at the end: it is at least what its request rounds to, and a large block may be up to 1 MiB larger,
- * since that much is not split off. What was allocated right behind such a block while it lived tells where
- * it ended. Called by replay.c.
+ * undone from the last to the first. What an event does not tell (the sizes of blocks, the class of unmapped
+ * memory) is worked out in replay_tile.c and replay_ranges.c. Called by replay.c.
  */
 #include "analysis/replay_internal.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
 #define SMALL_SEGMENT (UINT64_C(2) << 20)
-#define UNSPLIT_MAX (UINT64_C(1) << 20) /* PyTorch splits a large block if more than that is left */
-#define END_UNKNOWN UINT64_MAX
+#define SMALL_MAX (UINT64_C(1) << 20)
+#define LARGE_EXAMPLE (UINT64_C(5) << 20) /* a request that gets a segment of the least size there is */
 
 struct state {
     const struct history *history;
     const struct history_device *trace;
+    struct varve_alloc *rounding;
     struct varve_segment_info *segments;
     size_t segment_count, segment_capacity;
     struct varve_block_info *blocks; /* bytes 0: unknown */
     size_t block_count, block_capacity;
     struct replay_map segment_at, block_at; /* address → number; what is gone is not in there */
+    struct replay_ranges ranges;            /* expandable segments */
 };
 
 static struct varve_segment_info *add_segment(struct state *state, uint64_t addr, uint64_t bytes)
@@ -52,18 +51,36 @@ static void add_block(struct state *state, uint64_t addr, uint64_t bytes, uint64
         (struct varve_block_info){.addr = addr, .bytes = bytes, .requested = requested, .state = block_state};
 }
 
+static void take_segment(struct state *state, const struct history_segment *last)
+{
+    struct varve_pool_id pool = {last->pool_id[0], last->pool_id[1]};
+    uint64_t stream = state->history->streams[last->stream];
+
+    if (last->is_expandable) {
+        replay_range_add(&state->ranges, (struct replay_range){
+                                             .addr = last->addr,
+                                             .bytes = last->size,
+                                             .stream = stream,
+                                             .pool = pool,
+                                             .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
+                                         });
+    } else {
+        struct varve_segment_info *segment = add_segment(state, last->addr, last->size);
+
+        segment->stream = stream;
+        segment->pool = pool;
+        segment->is_small = last->is_small;
+    }
+}
+
 static void take_end(struct state *state)
 {
     const struct history_device *trace = state->trace;
 
     for (size_t i = 0; i < trace->segment_count; i++) {
         const struct history_segment *last = &trace->segments[i];
-        struct varve_segment_info *segment = add_segment(state, last->addr, last->size);
 
-        segment->stream = state->history->streams[last->stream];
-        segment->pool = (struct varve_pool_id){last->pool_id[0], last->pool_id[1]};
-        segment->is_small = last->is_small;
-        segment->is_expandable = last->is_expandable;
+        take_segment(state, last);
         for (size_t j = 0; j < last->block_count; j++) {
             const struct history_block *block = &trace->blocks[last->first_block + j];
 
@@ -76,65 +93,83 @@ static void take_end(struct state *state)
     }
 }
 
-/* The expandable range that holds all of [addr, addr + bytes). */
-static struct varve_segment_info *find_range(struct state *state, uint64_t addr, uint64_t bytes)
+/* The request of an alloc, or of a free, tells the class of the memory that it was served from. */
+static void note_request(struct state *state, const struct history_event *event)
 {
-    for (size_t i = 0; i < state->segment_count; i++) {
-        struct varve_segment_info *range = &state->segments[i];
+    struct varve_alloc_forecast forecast;
 
-        if (range->is_expandable && range->bytes >= bytes && addr - range->addr <= range->bytes - bytes) {
-            return range;
-        }
+    if (state->ranges.unknown_count > 0 &&
+        varve_alloc_forecast(state->rounding, event->size, 0, &forecast) == VARVE_OK) {
+        replay_range_note(&state->ranges, event->addr, forecast.rounded <= SMALL_MAX);
     }
-    return NULL;
 }
 
-static bool undo_map(struct state *state, uint64_t addr, uint64_t bytes)
+/* The pool that the event names, the default one if it does not. */
+static struct varve_pool_id told_pool(const struct state *state, const struct history_event *event)
 {
-    struct varve_segment_info *range = find_range(state, addr, bytes);
-    struct varve_segment_info whole;
-    uint64_t front;
-    uint64_t back;
+    const uint64_t *id = event->pool != 0 ? state->history->pool_ids[event->pool - 1] : NULL;
 
-    if (range == NULL) {
+    return id != NULL ? (struct varve_pool_id){id[0], id[1]} : (struct varve_pool_id){0, 0};
+}
+
+static bool undo_segment_alloc(struct state *state, const struct history_event *event)
+{
+    const uint64_t *found = replay_map_find(&state->segment_at, event->addr);
+    uint64_t number;
+
+    if (found == NULL || state->segments[*found].bytes != event->size) {
         return false;
     }
-    whole = *range;
-    front = addr - whole.addr;
-    back = whole.bytes - front - bytes;
-    range->bytes = front;
-    if (back > 0) {
-        struct varve_segment_info *rest = add_segment(state, addr + bytes, back);
+    state->segments[*found].bytes = 0;
+    return replay_map_take(&state->segment_at, event->addr, &number);
+}
 
-        whole.addr = rest->addr;
-        whole.bytes = rest->bytes;
-        *rest = whole;
+static bool undo_segment_free(struct state *state, const struct history_event *event)
+{
+    struct varve_segment_info *segment;
+
+    if (replay_map_find(&state->segment_at, event->addr) != NULL) {
+        return false;
     }
+    segment = add_segment(state, event->addr, event->size);
+    segment->stream = state->history->streams[event->stream];
+    segment->pool = told_pool(state, event);
+    segment->is_small = event->size == SMALL_SEGMENT;
     return true;
 }
 
-static void undo_unmap(struct state *state, const struct history_event *event)
+static bool undo_map(struct state *state, const struct history_event *event)
 {
-    struct varve_segment_info *range = add_segment(state, event->addr, event->size);
+    const struct replay_range *range = replay_range_at(&state->ranges, event->addr);
 
-    range->stream = state->history->streams[event->stream];
-    range->is_expandable = true;
-    range->is_small = event->size % (10 * SMALL_SEGMENT) != 0; /* a large one grows by 20 MiB */
+    return range != NULL && range->stream == state->history->streams[event->stream] &&
+           replay_range_remove(&state->ranges, event->addr, event->size);
+}
+
+static bool undo_unmap(struct state *state, const struct history_event *event)
+{
+    return replay_range_add(&state->ranges, (struct replay_range){
+                                                .addr = event->addr,
+                                                .bytes = event->size,
+                                                .stream = state->history->streams[event->stream],
+                                                .pool = told_pool(state, event),
+                                            });
 }
 
 static bool undo(struct state *state, const struct history_event *event)
 {
-    struct varve_segment_info *segment;
     uint64_t number;
     uint64_t *found;
 
     switch (event->action) {
     case HISTORY_ALLOC:
+        note_request(state, event);
         return replay_map_take(&state->block_at, event->addr, &number);
     case HISTORY_FREE_COMPLETED:
         if (replay_map_find(&state->block_at, event->addr) != NULL) {
             return false;
         }
+        note_request(state, event);
         add_block(state, event->addr, 0, event->size, VARVE_BLOCK_ACTIVE_PENDING_FREE);
         return true;
     case HISTORY_FREE_REQUESTED:
@@ -145,25 +180,13 @@ static bool undo(struct state *state, const struct history_event *event)
         state->blocks[*found].state = VARVE_BLOCK_ACTIVE_ALLOCATED;
         return true;
     case HISTORY_SEGMENT_ALLOC:
-        found = replay_map_find(&state->segment_at, event->addr);
-        if (found == NULL || state->segments[*found].bytes != event->size) {
-            return false;
-        }
-        state->segments[*found].bytes = 0;
-        return replay_map_take(&state->segment_at, event->addr, &number);
+        return undo_segment_alloc(state, event);
     case HISTORY_SEGMENT_FREE:
-        if (replay_map_find(&state->segment_at, event->addr) != NULL) {
-            return false;
-        }
-        segment = add_segment(state, event->addr, event->size);
-        segment->stream = state->history->streams[event->stream];
-        segment->is_small = event->size == SMALL_SEGMENT;
-        return true;
+        return undo_segment_free(state, event);
     case HISTORY_SEGMENT_MAP:
-        return undo_map(state, event->addr, event->size);
+        return undo_map(state, event);
     case HISTORY_SEGMENT_UNMAP:
-        undo_unmap(state, event);
-        return true;
+        return undo_unmap(state, event);
     default:
         return true;
     }
@@ -185,11 +208,32 @@ static int compare_blocks(const void *left, const void *right)
     return a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
+/* Memory that no request was ever seen in: a large segment grows by its unit. */
+static void settle_ranges(struct state *state)
+{
+    struct varve_alloc_forecast forecast = {.segment_bytes = SMALL_SEGMENT};
+
+    if (state->ranges.count > 0) {
+        varve_alloc_forecast(state->rounding, LARGE_EXAMPLE, 0, &forecast);
+    }
+    for (size_t i = 0; i < state->ranges.count; i++) {
+        const struct replay_range *range = &state->ranges.items[i];
+        struct varve_segment_info *segment = add_segment(state, range->addr, range->bytes);
+
+        segment->stream = range->stream;
+        segment->pool = range->pool;
+        segment->is_expandable = true;
+        segment->is_small = range->kind == REPLAY_RANGE_UNKNOWN ? range->bytes % forecast.segment_bytes != 0
+                                                                : range->kind == REPLAY_RANGE_SMALL;
+    }
+}
+
 /* Drop what is gone, and sort. */
 static void settle(struct state *state)
 {
     size_t kept = 0;
 
+    settle_ranges(state);
     for (size_t i = 0; i < state->segment_count; i++) {
         if (state->segments[i].bytes > 0) {
             state->segments[kept++] = state->segments[i];
@@ -213,175 +257,34 @@ static void settle(struct state *state)
     }
 }
 
-/* The last block that does not begin behind an address; its number in state->blocks, or SIZE_MAX. */
-static size_t block_before(const struct state *state, uint64_t addr)
+static int fill(struct state *state, struct varve_alloc_snapshot *start_out, struct varve_message *message)
 {
-    size_t low = 0;
-    size_t high = state->block_count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (state->blocks[middle].addr <= addr) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low - 1;
-}
-
-/* Where a block of unknown size ended: what was first allocated in the free space behind it begins there. The
- * answer is kept in allocation_id, which a start state does not use. */
-static void find_ends(struct state *state)
-{
-    uint64_t *limits = memory_resize(NULL, (state->block_count + 1) * sizeof(*limits)); /* of segments */
-    size_t block = 0;
-
-    for (size_t i = 0; i < state->segment_count; i++) {
-        uint64_t end = state->segments[i].addr + state->segments[i].bytes;
-
-        while (block < state->block_count && state->blocks[block].addr < end) {
-            limits[block++] = end;
-        }
-    }
-    for (size_t i = 0; i < state->trace->event_count; i++) {
-        const struct history_event *event = &state->trace->events[i];
-        bool is_alloc = event->action == HISTORY_ALLOC;
-        size_t before =
-            is_alloc || event->action == HISTORY_FREE_COMPLETED ? block_before(state, event->addr) : SIZE_MAX;
-        struct varve_block_info *left;
-
-        if (before >= block || event->addr >= limits[before]) {
-            continue;
-        }
-        left = &state->blocks[before];
-        if (left->bytes == 0 && left->allocation_id == 0 && (is_alloc || event->addr == left->addr)) {
-            left->allocation_id = is_alloc ? event->addr : END_UNKNOWN;
-        }
-    }
-    free(limits);
-}
-
-/* Size of a block that had `room` up to the next one. */
-static int block_bytes(struct varve_alloc *rounding, const struct varve_segment_info *segment,
-                       struct varve_block_info *block, uint64_t room)
-{
-    struct varve_alloc_forecast forecast;
     struct varve_alloc_stats stats;
-    uint64_t end = block->allocation_id;
-    int result;
+    struct replay_tiling tiling;
+    int result = varve_alloc_get_device_stats(state->rounding, &stats);
 
-    block->allocation_id = 0;
-    if (block->bytes != 0) {
-        return VARVE_OK;
-    }
-    result = varve_alloc_forecast(rounding, block->requested, 0, &forecast);
     if (result != VARVE_OK) {
         return result;
     }
-    result = varve_alloc_get_device_stats(rounding, &stats);
-    block->bytes = forecast.rounded;
-    if (segment->is_small || segment->is_expandable || forecast.rounded > room) {
-        return result;
-    }
-    if (end != END_UNKNOWN && end > block->addr && end - block->addr <= room) {
-        room = end - block->addr;
-    }
-    if (room - forecast.rounded <= UNSPLIT_MAX ||
-        (stats.max_split_size >= 0 && forecast.rounded >= (uint64_t)stats.max_split_size)) {
-        block->bytes = room;
-    }
-    return result;
-}
-
-static void put_block(struct varve_alloc_snapshot *start, struct varve_segment_info *segment,
-                      struct varve_block_info block)
-{
-    /* a pending block is allocated and freed again once it is there: replay_follow.c */
-    if (block.state == VARVE_BLOCK_ACTIVE_PENDING_FREE) {
-        block.state = VARVE_BLOCK_ACTIVE_ALLOCATED;
-    }
-    start->blocks[start->block_count++] = block;
-    segment->block_count++;
-    if (block.state != VARVE_BLOCK_INACTIVE) {
-        segment->allocated_bytes += block.bytes;
-        segment->active_bytes += block.bytes;
-        segment->requested_bytes += block.requested;
-    }
-}
-
-/* Blocks of one segment without gaps; `*next` is the first block that is not below it. */
-static int tile(const struct state *state, struct varve_alloc *rounding, struct varve_alloc_snapshot *start,
-                struct varve_segment_info *segment, size_t *next)
-{
-    uint64_t end = segment->addr + segment->bytes;
-    uint64_t addr = segment->addr;
-
-    segment->first_block = start->block_count;
-    segment->block_count = 0;
-    while (addr < end) {
-        bool has_block = *next < state->block_count && state->blocks[*next].addr < end;
-        struct varve_block_info block = {.addr = addr, .bytes = end - addr};
-        uint64_t limit = end;
-        int result;
-
-        if (has_block && state->blocks[*next].addr != addr) {
-            if (state->blocks[*next].addr < addr) {
-                return VARVE_ERROR_FORMAT;
-            }
-            block.bytes = state->blocks[*next].addr - addr;
-        } else if (has_block) {
-            block = state->blocks[(*next)++];
-            if (*next < state->block_count && state->blocks[*next].addr < end) {
-                limit = state->blocks[*next].addr;
-            }
-            result = block_bytes(rounding, segment, &block, limit - addr);
-            if (result != VARVE_OK) {
-                return result;
-            }
-        }
-        if (block.bytes == 0 || block.bytes > limit - addr) {
-            return VARVE_ERROR_FORMAT;
-        }
-        put_block(start, segment, block);
-        addr += block.bytes;
-    }
-    return VARVE_OK;
-}
-
-static int tile_all(struct state *state, struct varve_alloc *rounding, struct varve_alloc_snapshot *start,
-                    struct varve_message *message)
-{
-    size_t next = 0;
-
-    start->segments = state->segments;
-    start->segment_count = state->segment_count;
-    start->blocks =
-        memory_resize(NULL, (2 * state->block_count + state->segment_count + 1) * sizeof(*start->blocks));
-    for (size_t i = 0; i < start->segment_count; i++) {
-        int result = tile(state, rounding, start, &start->segments[i], &next);
-
-        if (result != VARVE_OK) {
-            return varve_message_set(message, result,
-                                     "undoing all events leaves blocks in the segment at 0x%" PRIx64
-                                     " that overlap: history and segments do not belong together",
-                                     start->segments[i].addr);
-        }
-    }
-    if (next < state->block_count) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT,
-                                 "undoing all events leaves a block at 0x%" PRIx64 " outside of all segments",
-                                 state->blocks[next].addr);
-    }
-    return VARVE_OK;
+    settle(state);
+    tiling = (struct replay_tiling){
+        .trace = state->trace,
+        .rounding = state->rounding,
+        .max_split = stats.max_split_size < 0 ? UINT64_MAX : (uint64_t)stats.max_split_size,
+        .segments = state->segments,
+        .segment_count = state->segment_count,
+        .blocks = state->blocks,
+        .block_count = state->block_count,
+    };
+    state->segments = NULL; /* the start's from here */
+    return replay_tile(&tiling, start_out, message);
 }
 
 int replay_start(const struct history *history, const struct history_device *trace,
                  struct varve_alloc *rounding, struct varve_alloc_snapshot *start_out,
                  struct varve_message *message)
 {
-    struct state state = {.history = history, .trace = trace};
+    struct state state = {.history = history, .trace = trace, .rounding = rounding};
     int result = VARVE_OK;
 
     *start_out = (struct varve_alloc_snapshot){0};
@@ -396,14 +299,12 @@ int replay_start(const struct history *history, const struct history_device *tra
         }
     }
     if (result == VARVE_OK) {
-        settle(&state);
-        find_ends(&state);
-        result = tile_all(&state, rounding, start_out, message);
-    } else {
-        free(state.segments);
+        result = fill(&state, start_out, message);
     }
+    free(state.segments);
     free(state.blocks);
     replay_map_free(&state.segment_at);
     replay_map_free(&state.block_at);
+    replay_ranges_free(&state.ranges);
     return result;
 }

@@ -101,6 +101,8 @@ int derive_check(const struct derive *derive, struct varve_message *message);
 
 enum store_mode {
     STORE_CREATE, /* the file must not exist */
+    /* The same, and nobody reads it or wants it before store_finish: the first error leaves it useless. */
+    STORE_CREATE_PRIVATE,
     STORE_RESUME, /* a recording whose collector died: continue it */
 };
 

@@ -173,6 +173,51 @@ void ranges_remove(struct ranges *ranges, uint64_t start)
     }
 }
 
+void ranges_around(const struct ranges *ranges, uint64_t start, struct range *before_out,
+                   struct range *after_out)
+{
+    size_t at = leaf_find(ranges, start);
+    const struct range_leaf *leaf = ranges->leaves[at];
+    uint32_t position = position_find(leaf, start);
+    assert(position < leaf->count && leaf->ranges[position].start == start);
+    *before_out = (struct range){0};
+    *after_out = (struct range){0};
+    if (position > 0) {
+        *before_out = leaf->ranges[position - 1];
+    } else if (at > 0) {
+        *before_out = ranges->leaves[at - 1]->ranges[ranges->leaves[at - 1]->count - 1];
+    }
+    if (position + 1 < leaf->count) {
+        *after_out = leaf->ranges[position + 1];
+    } else if (at + 1 < ranges->leaf_count) {
+        *after_out = ranges->leaves[at + 1]->ranges[0];
+    }
+}
+
+void ranges_absorb(struct ranges *ranges, uint64_t start)
+{
+    size_t at = leaf_find(ranges, start);
+    struct range_leaf *leaf = ranges->leaves[at];
+    uint32_t position = position_find(leaf, start);
+    assert(position < leaf->count && leaf->ranges[position].start == start);
+    if (position + 1 < leaf->count) {
+        struct range *range = &leaf->ranges[position];
+        assert(range->end == range[1].start);
+        range->end = range[1].end;
+        leaf->count--;
+        ranges->count--;
+        memmove(range + 1, range + 2, (leaf->count - position - 1) * sizeof *range);
+        if (!leaves_merge(ranges, at) && at > 0) {
+            leaves_merge(ranges, at - 1);
+        }
+    } else {
+        const struct range after = ranges->leaves[at + 1]->ranges[0];
+        assert(leaf->ranges[position].end == after.start);
+        ranges_remove(ranges, after.start);
+        ranges_at(ranges, start)->end = after.end; /* removing may have moved it */
+    }
+}
+
 void ranges_clear(struct ranges *ranges)
 {
     for (size_t i = 0; i < ranges->leaf_count; i++) {

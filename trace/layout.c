@@ -237,21 +237,24 @@ static uint32_t place_make(struct varve_layout *layout, const struct event *even
 
 static void block_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    struct range range;
     uint64_t end = span_end(event);
-    if (layout_range_at(layout, event->addr, &range) && range.start == event->addr && range.end == end &&
-        layout_block_of(layout, &range)->state == VARVE_LAYOUT_FREE) {
-        change->block = (uint32_t)range.id;
-        change->segment = layout_block_of(layout, &range)->segment;
+    struct range *place = ranges_at(&layout->ranges, event->addr);
+    const struct layout_block *old = place != NULL ? layout_block_of(layout, place) : NULL;
+    struct layout_block block = {
+        .size = event->size, .requested = event->requested, .state = VARVE_LAYOUT_USED};
+    if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > place->end) {
+        block.segment = place_make(layout, event, &end, change);
+        change->block = layout_block_add(layout, event->addr, end, &block);
+    } else if (place->start == event->addr && place->end == end) {
+        block.segment = old->segment;
+        change->block = (uint32_t)place->id;
         layout_block_set(layout, change->block, VARVE_LAYOUT_USED, event->size, event->requested);
-        return;
+    } else {
+        block.segment = old->segment;
+        layout->has_cut = true;
+        change->block = layout_block_carve(layout, place, event->addr, end, &block);
     }
-    const struct layout_block block = {.segment = place_make(layout, event, &end, change),
-                                       .size = event->size,
-                                       .requested = event->requested,
-                                       .state = VARVE_LAYOUT_USED};
     change->segment = block.segment;
-    change->block = layout_block_add(layout, event->addr, end, &block);
 }
 
 /* The front part of a free block. */

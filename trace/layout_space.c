@@ -240,23 +240,66 @@ void layout_span_join(struct varve_layout *layout, uint64_t start, uint64_t end,
     layout_block_add(layout, start, end, &whole);
 }
 
-/* A free block absorbs its free neighbours of the same segment. */
+static bool block_joins(const struct varve_layout *layout, uint32_t segment, const struct range *neighbour)
+{
+    const struct layout_block *block = neighbour->id != 0 ? layout_block_of(layout, neighbour) : NULL;
+    return block != NULL && block->segment == segment && block->state == VARVE_LAYOUT_FREE;
+}
+
+static void block_slot_drop(struct varve_layout *layout, uint64_t number)
+{
+    layout->blocks[number - 1] = (struct layout_block){.segment = layout->block_spare};
+    layout->block_spare = (uint32_t)number;
+}
+
+/* A free block absorbs its free neighbours of the same segment: no sum changes. */
 void layout_block_coalesce(struct varve_layout *layout, const struct range *range)
 {
-    const struct layout_block block = *layout_block_of(layout, range);
-    struct range side;
-    uint64_t start = range->start;
+    struct layout_block *block = layout_block_of(layout, range);
+    struct range before;
+    struct range after;
     uint64_t end = range->end;
-    if (start > 0 && layout_range_at(layout, start - 1, &side) &&
-        layout_block_of(layout, &side)->segment == block.segment &&
-        layout_block_of(layout, &side)->state == VARVE_LAYOUT_FREE) {
-        start = side.start;
+    assert(block->state == VARVE_LAYOUT_FREE);
+    ranges_around(&layout->ranges, range->start, &before, &after);
+    if (after.start == range->end && block_joins(layout, block->segment, &after)) {
+        ranges_absorb(&layout->ranges, range->start);
+        block_slot_drop(layout, after.id);
+        end = after.end;
+        block->size = end - range->start;
     }
-    if (layout_range_at(layout, end, &side) && layout_block_of(layout, &side)->segment == block.segment &&
-        layout_block_of(layout, &side)->state == VARVE_LAYOUT_FREE) {
-        end = side.end;
+    if (before.end == range->start && block_joins(layout, block->segment, &before)) {
+        struct layout_block *whole = layout_block_of(layout, &before);
+        whole->size = end - before.start;
+        whole->requested = block->requested;
+        whole->row = 0;
+        ranges_absorb(&layout->ranges, before.start);
+        block_slot_drop(layout, range->id);
     }
-    layout_span_join(layout, start, end, block.requested);
+}
+
+/* An allocation in a free block: what is in front of it and behind it stays free. */
+uint32_t layout_block_carve(struct varve_layout *layout, struct range *place, uint64_t start, uint64_t end,
+                            const struct layout_block *block)
+{
+    struct layout_block *old = layout_block_of(layout, place);
+    uint64_t place_end = place->end;
+    assert(old->state == VARVE_LAYOUT_FREE && place->start <= start && end <= place_end);
+    layout_segment_resize(layout, old->segment, 0, end - start);
+    old->row = 0;
+    if (place->start == start) {
+        place->start = end;
+        old->size = place_end - end;
+        return layout_block_add(layout, start, end, block);
+    }
+    place->end = start;
+    old->size = start - place->start;
+    old->requested = 0;
+    if (end < place_end) {
+        const struct layout_block rest = {.segment = old->segment, .size = place_end - end};
+        layout_segment_resize(layout, old->segment, 0, place_end - end);
+        layout_block_add(layout, end, place_end, &rest);
+    }
+    return layout_block_add(layout, start, end, block);
 }
 
 /* The end of the blocks of one segment that lie in [start, end) without a gap, at most `end`; one of them in

@@ -38,6 +38,34 @@ static int wal_fold(struct store *store, struct varve_message *message)
     return code;
 }
 
+/* Statistics for the query planner. ANALYZE of everything would read all events again only to count them,
+ * and they are numbered without a gap: the last number is the count. A sample of each index is enough to
+ * choose between so few. */
+static int statistics_gather(struct store *store, struct varve_message *message)
+{
+    static const char query[] = "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
+                                " WHERE type = 'table' AND name <> 'event' AND name NOT LIKE 'sqlite%'";
+    sqlite3_stmt *statement = NULL;
+    char *analyze = NULL;
+    int code = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
+    if (code != VARVE_OK) {
+        return code;
+    }
+    if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        analyze = sqlite3_mprintf("%s;"
+                                  "DELETE FROM main.sqlite_stat1 WHERE tbl = 'event';"
+                                  "INSERT INTO main.sqlite_stat1(tbl, stat)"
+                                  " SELECT 'event', CAST(max(seq) AS TEXT) FROM event HAVING max(seq) > 0",
+                                  sqlite3_column_text(statement, 0));
+    }
+    sqlite3_finalize(statement);
+    code = analyze != NULL ? writer_execute(store, analyze, message)
+                           : writer_fail(store, "cannot gather statistics", message);
+    sqlite3_free(analyze);
+    return code;
+}
+
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
 {
     if (store->is_complete) {
@@ -53,9 +81,10 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     }
     report(progress, context, "statistics", 1);
     if (code == VARVE_OK) {
-        /* A sample of each index is enough to choose between so few. */
+        code = statistics_gather(store, message);
+    }
+    if (code == VARVE_OK) {
         code = writer_execute(store,
-                              "PRAGMA analysis_limit = 1000; ANALYZE main;"
                               "DELETE FROM ring_position; DELETE FROM callsite_origin;"
                               "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
                               message);

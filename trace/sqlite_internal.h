@@ -52,7 +52,8 @@ void image_clear(struct store_image *image);
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);
 /// Settings that SQLite accepts only before its first use; a later call has no effect.
 void schema_configure(void);
-int schema_pragmas(sqlite3 *db, const char *path, struct varve_message *message);
+/// `is_private`: no log, so no rollback; after an error the file is useless.
+int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message);
 /// Tables, views and the vocabulary of a new database.
 int schema_create(sqlite3 *db, const char *path, struct varve_message *message);
 /// An existing database is ours, of this program's version, and not complete. `*is_empty_out`: it has no

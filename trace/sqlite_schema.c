@@ -76,8 +76,9 @@ int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_m
 
 void schema_configure(void)
 {
-    /* One thread uses the library. Each saves a few percent; once SQLite is initialized they are refused. */
-    sqlite3_config(SQLITE_CONFIG_SINGLETHREAD);
+    /* One thread uses a connection at a time. Each saves a few percent; once SQLite is initialized they are
+     * refused. */
+    sqlite3_config(SQLITE_CONFIG_MULTITHREAD);
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     sqlite3_initialize();
 }
@@ -91,17 +92,24 @@ static int execute(sqlite3 *db, const char *path, const char *sql, const char *w
     return VARVE_OK;
 }
 
-int schema_pragmas(sqlite3 *db, const char *path, struct varve_message *message)
+int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
     sqlite3_busy_timeout(db, 10000); /* readers may watch; only the end of the recording must wait for them */
-    return execute(db, path,
-                   "PRAGMA page_size = 16384;"
-                   "PRAGMA journal_mode = WAL;"
-                   "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
-                   "PRAGMA secure_delete = OFF;"
-                   "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
-                                                           "PRAGMA temp_store = FILE;",
-                   "cannot open the database", message);
+    int code = execute(db, path,
+                       "PRAGMA page_size = 16384;"
+                       "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                       "PRAGMA secure_delete = OFF;"
+                       "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                               "PRAGMA temp_store = FILE;",
+                       "cannot open the database", message);
+    /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
+     * batch must be looked at again in each transaction. */
+    return code != VARVE_OK
+               ? code
+               : execute(db, path,
+                         is_private ? "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF;"
+                                    : "PRAGMA journal_mode = WAL;",
+                         "cannot open the database", message);
 }
 
 static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const char *const *texts, int count)

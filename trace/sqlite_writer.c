@@ -220,9 +220,9 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
                      struct varve_message *message)
 {
     int flags = O_RDWR | O_CLOEXEC;
-    int fd = open(store->path, mode == STORE_CREATE ? flags | O_CREAT | O_EXCL : flags, 0666);
+    int fd = open(store->path, mode != STORE_RESUME ? flags | O_CREAT | O_EXCL : flags, 0666);
     int reason = errno;
-    *is_new_out = fd >= 0 && mode == STORE_CREATE;
+    *is_new_out = fd >= 0 && mode != STORE_RESUME;
     if (fd < 0 && reason == EEXIST) {
         /* Whose is it? Another collector's is worth saying. */
         fd = open(store->path, O_RDONLY | O_CLOEXEC);
@@ -236,7 +236,7 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
         return varve_message_set(message, code, "%s: %s", store->path,
                                  code == VARVE_ERROR_BUSY ? "another recording writes it" : strerror(errno));
     }
-    return mode == STORE_CREATE && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
+    return mode != STORE_RESUME && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
 }
 
 /* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
@@ -245,10 +245,10 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int64_t complete = 0;
     int64_t seq_last = 0;
     int64_t symbol_last = 0;
-    bool is_empty = mode == STORE_CREATE;
+    bool is_empty = mode != STORE_RESUME;
     int code = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
     if (code == VARVE_OK) {
-        code = schema_pragmas(store->db, store->path, message);
+        code = schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message);
     }
     if (code == VARVE_OK && is_empty) {
         code = schema_create(store->db, store->path, message);

@@ -3,11 +3,13 @@
  * Trace databases without a recording: importers and replays hand over events in order, and the same store
  * and derive that serve the collector make the same tables of them. One process with one thread stands for
  * whatever the events came from. Everything happens in a folder beside the target that is moved over at the
- * end or removed, so a database is there whole or not at all. analysis/ calls it, through trace.h.
+ * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
+ * derives, the one of writer_queue.c stores. analysis/ calls it, through trace.h.
  */
 #include "trace/collect_internal.h"
 #include "trace/sites_reader_internal.h"
 #include "trace/trace.h"
+#include "trace/writer_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COMMIT_EVENTS 262144U
 #define FRAMES_MAX 65535U
 #define PROCESS_ID 1U
 #define THREAD_ID 1U
@@ -27,6 +28,7 @@ struct varve_writer {
     char *folder; /* NULL: not made yet */
     bool may_replace;
     struct store *store;
+    struct writer_queue *queue; /* events on their way into the store */
     struct derive *derive;
     struct event event; /* what all events have in common; seq of the last one */
     int64_t end_ns;
@@ -103,6 +105,7 @@ static int folder_publish(struct varve_writer *writer, struct varve_message *mes
 static void writer_free(struct varve_writer *writer)
 {
     derive_close(writer->derive);
+    writer_queue_close(writer->queue);
     store_close(writer->store);
     folder_remove(writer);
     free(writer->is_allocation);
@@ -129,11 +132,15 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
     int code = folder_make(writer, message);
     if (code == VARVE_OK) {
         path_in(writer, "trace.db", name, sizeof name);
-        code = store_open(name, STORE_CREATE, &writer->store, message);
+        code = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
     }
     if (code == VARVE_OK) {
         path_in(writer, "allocations", name, sizeof name);
         code = derive_open(name, &writer->derive, message);
+    }
+    if (code == VARVE_OK) {
+        writer->queue = writer_queue_open(writer->store);
+        code = writer->queue != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
     }
     if (code != VARVE_OK) {
         writer_free(writer);
@@ -164,16 +171,34 @@ static int keep(struct varve_writer *writer, int code, const char *what)
     return writer->error;
 }
 
+static int keep_message(struct varve_writer *writer, int code, const struct varve_message *message)
+{
+    if (code != VARVE_OK && writer->error == VARVE_OK) {
+        writer->error = code;
+        writer->message = *message;
+    }
+    return writer->error;
+}
+
+/* Before a row goes into the store: events on their way there come first. Returns the first error so far. */
+static int store_take(struct varve_writer *writer)
+{
+    struct varve_message message = {""};
+    return writer->error != VARVE_OK
+               ? writer->error
+               : keep_message(writer, writer_queue_drain(writer->queue, &message), &message);
+}
+
 int varve_writer_meta_text(struct varve_writer *writer, const char *key, const char *value)
 {
-    return writer->error != VARVE_OK ? writer->error
-                                     : keep(writer, store_meta_text(writer->store, key, value), key);
+    return store_take(writer) != VARVE_OK ? writer->error
+                                          : keep(writer, store_meta_text(writer->store, key, value), key);
 }
 
 int varve_writer_meta_integer(struct varve_writer *writer, const char *key, int64_t value)
 {
-    return writer->error != VARVE_OK ? writer->error
-                                     : keep(writer, store_meta_integer(writer->store, key, value), key);
+    return store_take(writer) != VARVE_OK ? writer->error
+                                          : keep(writer, store_meta_integer(writer->store, key, value), key);
 }
 
 int varve_writer_process(struct varve_writer *writer, const struct varve_writer_process *process)
@@ -196,14 +221,14 @@ int varve_writer_process(struct varve_writer *writer, const struct varve_writer_
 
 int varve_writer_device(struct varve_writer *writer, unsigned index, const char *name, uint64_t total_bytes)
 {
-    return writer->error != VARVE_OK
+    return store_take(writer) != VARVE_OK
                ? writer->error
                : keep(writer, store_device(writer->store, index, name, total_bytes), "a device");
 }
 
 int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned number, uint64_t handle)
 {
-    return writer->error != VARVE_OK
+    return store_take(writer) != VARVE_OK
                ? writer->error
                : keep(writer, store_stream(writer->store, device, number, handle), "a stream");
 }
@@ -211,7 +236,7 @@ int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned n
 int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned number, uint64_t capture_id,
                       uint64_t user_id, bool is_small)
 {
-    return writer->error != VARVE_OK
+    return store_take(writer) != VARVE_OK
                ? writer->error
                : keep(writer, store_pool(writer->store, device, number, capture_id, user_id, is_small),
                       "a pool");
@@ -229,7 +254,7 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         .is_python = symbol->is_python,
         .is_inlined = symbol->is_inlined,
     };
-    uint32_t id = writer->error == VARVE_OK ? store_symbol(writer->store, &row) : 0;
+    uint32_t id = store_take(writer) == VARVE_OK ? store_symbol(writer->store, &row) : 0;
     if (id == 0) {
         keep(writer, VARVE_ERROR_DATABASE, "a symbol");
         return 0;
@@ -261,7 +286,7 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
         }
         place = writer->is_allocation[symbols[i]] ? place : symbols[i];
     }
-    if (writer->error == VARVE_OK) {
+    if (store_take(writer) == VARVE_OK) {
         keep(writer, store_callsite(writer->store, id, frames, place), "a call site");
     }
     for (uint32_t i = 0; i < frames && writer->error == VARVE_OK; i++) {
@@ -272,15 +297,6 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
 }
 
 /* ---- events ---- */
-
-static int keep_message(struct varve_writer *writer, int code, const struct varve_message *message)
-{
-    if (code != VARVE_OK && writer->error == VARVE_OK) {
-        writer->error = code;
-        writer->message = *message;
-    }
-    return writer->error;
-}
 
 int varve_writer_event(struct varve_writer *writer, const struct varve_record *record, int64_t ts_ns)
 {
@@ -307,11 +323,7 @@ int varve_writer_event(struct varve_writer *writer, const struct varve_record *r
     writer->end_ns = ts_ns > writer->end_ns ? ts_ns : writer->end_ns;
     int code = derive_event(writer->derive, event, &message);
     if (code == VARVE_OK) {
-        code = store_append(writer->store, event, &message);
-        /* FULL: taken, but a commit must come now. */
-        if (code == VARVE_ERROR_FULL || (code == VARVE_OK && store_pending(writer->store) >= COMMIT_EVENTS)) {
-            code = store_commit(writer->store, NULL, 0, &message);
-        }
+        code = writer_queue_add(writer->queue, event, &message);
     }
     return keep_message(writer, code, &message);
 }
@@ -367,6 +379,9 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
 {
     struct varve_message reason = {""};
     int code = writer->error;
+    if (code == VARVE_OK) {
+        code = keep_message(writer, writer_queue_flush(writer->queue, &reason), &reason);
+    }
     if (code == VARVE_OK) {
         code = keep(writer, rows_finish(writer), "the process");
     }

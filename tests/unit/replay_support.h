@@ -34,6 +34,9 @@ struct scene {
     uint64_t limit;
     uint64_t stream;                 /* of the running call */
     uint64_t handles[SCENE_STREAMS]; /* by the allocator's number */
+    uint64_t pool;                   /* capture id of the running call, 0: the default pool */
+    uint64_t pools[SCENE_STREAMS];   /* by half the allocator's number */
+    bool tells_pools;                /* events name their pools, as newer versions do */
     int64_t time_us;
 };
 
@@ -62,6 +65,26 @@ static inline enum history_action scene_action(unsigned kind)
     }
 }
 
+/* The event's pool, as a number in the history's table. */
+static inline uint8_t scene_pool_number(struct scene *scene, unsigned number)
+{
+    struct history *history = scene->history;
+    size_t i = 0;
+
+    number /= 2; /* small and large */
+    assert_true(number < SCENE_STREAMS);
+    if (number > 0 && scene->pools[number] == 0) {
+        scene->pools[number] = scene->pool;
+    }
+    while (i < history->pool_count && history->pool_ids[i][0] != scene->pools[number]) {
+        i++;
+    }
+    if (i == history->pool_count) {
+        history->pool_ids[history->pool_count++][0] = scene->pools[number];
+    }
+    return (uint8_t)(i + 1);
+}
+
 static inline void scene_record(void *context, const struct varve_record *record)
 {
     struct scene *scene = (struct scene *)context;
@@ -81,6 +104,7 @@ static inline void scene_record(void *context, const struct varve_record *record
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->time_us = 1000 + ++scene->time_us;
+    event->pool = scene->tells_pools ? scene_pool_number(scene, record->pool) : 0;
     assert_int_equal(history_stream(scene->history, scene->handles[number], &event->stream), VARVE_OK);
 }
 
@@ -148,9 +172,27 @@ static inline uint64_t scene_pool_alloc(struct scene *scene, uint64_t pool, uint
     uint64_t addr;
 
     assert_int_equal(varve_alloc_begin_allocate_to_pool(scene->alloc, id, NULL, NULL), VARVE_OK);
+    scene->pool = pool;
     addr = scene_alloc(scene, bytes, stream);
+    scene->pool = 0;
     assert_int_equal(varve_alloc_end_allocate_to_pool(scene->alloc, id), VARVE_OK);
     return addr;
+}
+
+/// Drop one reference; each request to the pool has taken one.
+static inline void scene_release_pool(struct scene *scene, uint64_t pool)
+{
+    assert_int_equal(varve_alloc_release_pool(scene->alloc, (struct varve_pool_id){pool, 0}), VARVE_OK);
+}
+
+/// The history begins with its event number `count`.
+static inline void scene_cut(struct scene *scene, size_t count)
+{
+    struct history_device *device = &scene->history->devices[0];
+
+    assert_true(count <= device->event_count);
+    device->event_count -= count;
+    memmove(device->events, device->events + count, device->event_count * sizeof(*device->events));
 }
 
 static inline void scene_take_segments(struct scene *scene)

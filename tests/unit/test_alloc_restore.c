@@ -219,6 +219,28 @@ static void test_restored_from_nothing(void **state)
     rig_close(rig);
 }
 
+/* A free part of a segment, of a size that is never split under these settings: it can't be released. */
+static void test_split_oversize_block(void **state)
+{
+    struct rig *rig = *state;
+    struct varve_segment_info segment = {
+        .addr = UINT64_C(0x7f0000000000), .bytes = 100 * MIB, .block_count = 2};
+    struct varve_block_info blocks[2] = {
+        {.addr = segment.addr, .bytes = 60 * MIB, .state = VARVE_BLOCK_INACTIVE},
+        {.addr = segment.addr + 60 * MIB, .bytes = 40 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED}};
+    struct varve_alloc_snapshot snapshot = {&segment, blocks, 1, 2};
+
+    rig_open(rig, &(struct rig_options){.limit = 110 * MIB, .config = "max_split_size_mb:20"});
+    assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
+    rig_check(rig);
+    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 100 * MIB);
+    give(rig, blocks[1].addr);
+    take(rig, 30 * MIB); /* the whole of it can */
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
+    rig_close(rig);
+}
+
 /* ---- refusals ---- */
 
 /* One small segment of four blocks, to be spoilt. */
@@ -256,6 +278,7 @@ static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift
     }
     varve_alloc_close(rig->alloc);
     rig->alloc = NULL;
+    assert_int_equal(varve_sim_used(rig->device), 0); /* also what it had not come to settle */
     rig->device->ops->close(rig->device);
     rig->device = NULL;
     rig->count = rig->mark = 0;
@@ -290,6 +313,18 @@ static void test_blocks_that_do_not_tile(void **state)
     ASSERT_REFUSED(spoilt.segment.bytes = 0);
     ASSERT_REFUSED(spoilt.segment.bytes = 4 * MIB);
     ASSERT_REFUSED(spoilt.segment.addr += 2 * MIB);
+}
+
+static void test_impossible_sizes(void **state)
+{
+    ASSERT_REFUSED(
+        (spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 62, spoilt.segment.block_count = 1));
+    ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 61,
+                    spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
+    ASSERT_REFUSED((spoilt.segment.addr = spoilt.blocks[0].addr = 0 - MIB, spoilt.blocks[0].bytes = 2 * MIB,
+                    spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
+    ASSERT_REFUSED(spoilt.blocks[0].requested = 512 * KIB + 1);
+    ASSERT_REFUSED(spoilt.blocks[0].requested = UINT64_C(1) << 63);
 }
 
 static void test_odd_sizes(void **state)
@@ -395,6 +430,8 @@ int main(void)
         RIG_TEST(test_restored_from_nothing),
         RIG_TEST(test_sound_state_is_accepted),
         RIG_TEST(test_blocks_that_do_not_tile),
+        RIG_TEST(test_impossible_sizes),
+        RIG_TEST(test_split_oversize_block),
         RIG_TEST(test_odd_sizes),
         RIG_TEST(test_counts_that_lie),
         RIG_TEST(test_free_neighbours),

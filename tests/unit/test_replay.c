@@ -169,6 +169,29 @@ static void test_expandable_segments(void **state)
     scene_close(scene);
 }
 
+/* How much memory the device had is not known then; reservations of 9/8 of it must not overlap. */
+static void test_expandable_segments_of_a_small_device(void **state)
+{
+    struct scene *scene = scene_open("expandable_segments:True", 0, 0);
+    struct replay_options options = {.follow = true, .conf = scene->conf};
+    struct replay_result result;
+
+    (void)state;
+    for (uint64_t stream = 0; stream < 4; stream++) {
+        scene_alloc(scene, 30 * MIB, stream);
+        scene_alloc(scene, 100, stream);
+    }
+    scene_end(scene);
+    assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
+    assert_int_equal(result.mismatches, 0);
+    assert_true(result.segments_equal);
+    scene_cut(scene, 9);
+    assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
+    assert_int_equal(result.mismatches, 0);
+    assert_true(result.segments_equal);
+    scene_close(scene);
+}
+
 static void add_snapshots(struct history_device *device, uint64_t seed)
 {
     size_t count = device->event_count;
@@ -246,6 +269,56 @@ static void test_several_devices(void **state)
     scene_close(scene);
 }
 
+/* Nothing is said on the command line: what the snapshot holds, figures and text, has to do. */
+static void test_settings_of_the_snapshot(void **state)
+{
+    static const char *const confs[] = {
+        "max_split_size_mb:40,large_segment_size_mb:32", "roundup_power2_divisions:[1:4,4:2,>:8]",
+        "garbage_collection_threshold:0.5", "expandable_segments:True", "large_segment_size_mb:12"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(confs) / sizeof(confs[0]); i++) {
+        struct scene *scene = scene_open(confs[i], 256 * MIB, 0);
+
+        for (uint64_t size = 3 * MIB; size < 60 * MIB; size += 7 * MIB) {
+            uint64_t addr = scene_alloc(scene, size + 4321, 0);
+
+            scene_alloc(scene, size / 3, 0);
+            scene_free(scene, addr);
+        }
+        scene_end(scene);
+        assert_int_equal(replay_settings(scene->history, confs[i], &scene->history->settings, NULL),
+                         VARVE_OK);
+        scene->conf = NULL;
+        scene_expect_equal(scene);
+        scene_close(scene);
+    }
+}
+
+/* Without the limit that it acts on, garbage collection cannot come out: what to give is said. */
+static void test_limit_that_is_missing(void **state)
+{
+    struct scene *scene = scene_open("garbage_collection_threshold:0.3", 200 * MIB, 0);
+    struct replay_result result;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        scene_free(scene, scene_alloc(scene, (30 + 20 * i) * MIB, 0));
+        scene_alloc(scene, MIB / 2, 0);
+    }
+    scene_alloc(scene, 90 * MIB, 0);
+    scene_alloc(scene, 20 * MIB, 0);
+    scene_end(scene);
+    assert_true(scene_count(scene, HISTORY_SEGMENT_FREE) > 0);
+    scene_expect_equal(scene);
+    scene->limit = 0;
+    assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
+    assert_true(result.mismatches > 0);
+    assert_non_null(result.advice);
+    assert_non_null(strstr(result.advice, "--memory-limit"));
+    scene_close(scene);
+}
+
 static void test_nothing_happened(void **state)
 {
     struct scene *scene = scene_open("", 0, 0);
@@ -267,8 +340,11 @@ int main(void)
         cmocka_unit_test(test_empty_cache_completes_and_releases),
         cmocka_unit_test(test_empty_cache_that_releases_nothing),
         cmocka_unit_test(test_expandable_segments),
+        cmocka_unit_test(test_expandable_segments_of_a_small_device),
         cmocka_unit_test(test_snapshots_in_between_do_not_matter),
         cmocka_unit_test(test_several_devices),
+        cmocka_unit_test(test_settings_of_the_snapshot),
+        cmocka_unit_test(test_limit_that_is_missing),
         cmocka_unit_test(test_nothing_happened),
     };
 

@@ -5,6 +5,8 @@
  */
 #include "unit/replay_support.h"
 
+#include <unistd.h>
+
 #define CAPTURE_STREAM 50
 
 static void release_pool(struct scene *scene, uint64_t pool)
@@ -27,6 +29,8 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
     struct varve_sim_options sim = {0};
     struct varve_alloc_options options;
     struct varve_alloc_snapshot start = {0};
+    struct replay_places places;
+    struct replay_hints hints = {0};
     struct varve_device *device;
     struct varve_alloc *rounding;
 
@@ -35,9 +39,11 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
     options.device = device;
     assert_int_equal(varve_alloc_open(&options, &rounding, NULL), VARVE_OK);
     *pools = (struct replay_pools){0};
-    assert_int_equal(
-        replay_pools_derive(scene->history, &scene->history->devices[0], &start, rounding, pools, NULL),
-        VARVE_OK);
+    replay_places_find(scene->history, &scene->history->devices[0], &start, rounding, 1024 * MIB, &places);
+    assert_int_equal(replay_pools_derive(scene->history, &scene->history->devices[0], &start, &places,
+                                         rounding, &hints, pools, NULL),
+                     VARVE_OK);
+    replay_places_free(&places);
     varve_alloc_close(rounding);
     device->ops->close(device);
 }
@@ -161,18 +167,103 @@ static void test_pools_are_released_in_the_order_of_the_history(void **state)
     scene_close(scene);
 }
 
-static void test_expandable_pools_are_refused(void **state)
+/* Two pools of expandable segments, one of them gone at the end. */
+static void test_expandable_pools(void **state)
 {
     struct scene *scene = scene_open("expandable_segments:True", 0, 0);
-    struct varve_message message = {""};
-    struct replay_result result;
+    uint64_t inside[2];
 
     (void)state;
-    scene_pool_alloc(scene, 1, 5 * MIB, CAPTURE_STREAM);
+    scene_alloc(scene, 5 * MIB, CAPTURE_STREAM);
+    scene_alloc(scene, 100, CAPTURE_STREAM);
+    for (uint64_t pool = 0; pool < 2; pool++) {
+        scene_pool_alloc(scene, 1 + pool, 3 * MIB, CAPTURE_STREAM + pool);
+        inside[pool] = scene_pool_alloc(scene, 1 + pool, 45 * MIB, CAPTURE_STREAM + pool);
+    }
+    scene_free(scene, inside[0]);
+    drop_references(scene, 1, 2);
+    scene_empty_cache(scene);
+    scene_alloc(scene, 30 * MIB, CAPTURE_STREAM);
     scene_end(scene);
-    assert_int_equal(scene_try(scene, &result, &message), VARVE_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(message.text, "expandable"));
+    assert_true(scene_count(scene, HISTORY_SEGMENT_UNMAP) > 0);
+    scene_expect_equal(scene);
     scene_close(scene);
+}
+
+/* Newer versions name the pool in each event: what no proof shows is known then. */
+static void test_events_that_name_their_pool(void **state)
+{
+    struct scene *scene = scene_open("", 0, 0);
+    uint64_t inside;
+    struct replay_pools pools;
+
+    (void)state;
+    scene->tells_pools = true;
+    inside = scene_pool_alloc(scene, 9, 300 * KIB, CAPTURE_STREAM);
+    scene_free(scene, inside);
+    drop_references(scene, 9, 1);
+    scene_empty_cache(scene);
+    scene_alloc(scene, 300 * KIB, CAPTURE_STREAM);
+    scene_end(scene);
+    derive(scene, &pools);
+    assert_int_equal(pools.count, 2);
+    assert_int_equal(pools.pools[1].id.capture, 9);
+    assert_int_equal(pool_of_address(scene, &pools, inside), 1);
+    replay_pools_free(&pools);
+    scene_expect_equal(scene);
+    scene_close(scene);
+}
+
+static size_t put_text(char *at, const char *text)
+{
+    at[0] = 'X';
+    at[1] = (char)strlen(text);
+    at[2] = at[3] = at[4] = 0;
+    memcpy(at + 5, text, strlen(text));
+    return 5 + strlen(text);
+}
+
+/* {'device_traces': [[{'action': 'alloc', 'addr': 7, 'size': 1, 'stream': 0, 'pool_id': (5, 3)}]]} */
+static void test_the_reader_takes_the_names(void **state)
+{
+    static const char *const keys[] = {"addr", "size", "stream"};
+    char path[] = "/tmp/varve-replay-pools-XXXXXX";
+    struct varve_message message = {""};
+    struct history *history;
+    char bytes[256];
+    size_t count = 0;
+    int file = mkstemp(path);
+
+    (void)state;
+    assert_true(file >= 0);
+    memcpy(bytes, "\x80\x02}", 3);
+    count = 3 + put_text(bytes + 3, "device_traces");
+    memcpy(bytes + count, "]]}", 3);
+    count += 3;
+    count += put_text(bytes + count, "action");
+    count += put_text(bytes + count, "alloc");
+    bytes[count++] = 's';
+    for (size_t i = 0; i < 3; i++) {
+        count += put_text(bytes + count, keys[i]);
+        memcpy(bytes + count, "K\x01s", 3);
+        count += 3;
+    }
+    count += put_text(bytes + count, "pool_id");
+    memcpy(bytes + count, "K\x05K\x03\x86saas.", 10);
+    count += 10;
+    assert_int_equal(write(file, bytes, count), count);
+    assert_int_equal(close(file), 0);
+    if (history_read_pytorch(path, &history, NULL, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(history->devices[0].event_count, 1);
+    assert_int_equal(history->devices[0].events[0].pool, 1);
+    assert_int_equal(history->pool_count, 1);
+    assert_int_equal(history->pool_ids[0][0], 5);
+    assert_int_equal(history->pool_ids[0][1], 3);
+    assert_true(replay_pools_are_told(&history->devices[0]));
+    history_free(history);
 }
 
 int main(void)
@@ -182,7 +273,9 @@ int main(void)
         cmocka_unit_test(test_pool_that_is_gone_at_the_end),
         cmocka_unit_test(test_all_pools_are_gone_at_the_end),
         cmocka_unit_test(test_pools_are_released_in_the_order_of_the_history),
-        cmocka_unit_test(test_expandable_pools_are_refused),
+        cmocka_unit_test(test_expandable_pools),
+        cmocka_unit_test(test_events_that_name_their_pool),
+        cmocka_unit_test(test_the_reader_takes_the_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
