@@ -108,6 +108,7 @@ static bool table_next(const struct number_table *table, size_t *slot, uint32_t 
 struct history *history_new(void)
 {
     struct history *history = memory_resize(NULL, sizeof(*history));
+    const struct history_frame no_frame = {0, 0, 0};
     uint16_t stream;
 
     *history = (struct history){.settings = {.max_split_size = -1}};
@@ -115,7 +116,7 @@ struct history *history_new(void)
     *history->tables = (struct history_tables){.last_handle = 1};
     history_stream(history, 0, &stream);
     history_text(history, "", 0);
-    history_add_stack(history, NULL, 0);
+    history_add_stack(history, &no_frame, 0);
     assert(history->stream_count == 1 && history->text_count == 1 && history->stack_count == 1);
     return history;
 }

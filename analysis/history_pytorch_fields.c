@@ -6,6 +6,7 @@
  */
 #include "analysis/history_pytorch_internal.h"
 
+#include <assert.h>
 #include <stdarg.h>
 
 int field_fail(struct pytorch *reader, uint64_t offset, const char *format, ...)
@@ -136,9 +137,10 @@ int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_va
 
 int field_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2])
 {
-    struct pickle_object *pair;
+    struct pickle_object *pair = NULL;
     int error = field_list(reader, key, value, &pair);
 
+    assert(error != VARVE_OK || pair != NULL);
     if (error == VARVE_OK && pair->count != 2) {
         error = field_fail_type(reader, key, value, "a pair of integers");
     }

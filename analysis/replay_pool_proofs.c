@@ -10,6 +10,7 @@
  */
 #include "analysis/replay_internal.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,6 +193,7 @@ static bool play_alloc(struct structure *structure, size_t index)
         return false;
     }
     number = (uint32_t)*found;
+    assert(structure->pieces != NULL);
     segment = &structure->proofs->segments[structure->pieces[number].segment];
     if (structure->pieces[number].is_used || structure->pieces[number].bytes < forecast.rounded ||
         segment->stream != event->stream || segment->is_small != (forecast.rounded <= SMALL_MAX)) {
@@ -241,6 +243,7 @@ static bool play_free(struct structure *structure, const struct history_event *e
     if (found == NULL) {
         return structure->places->count > 0;
     }
+    assert(structure->pieces != NULL);
     if (!structure->pieces[*found].is_used) {
         return false;
     }
@@ -287,6 +290,7 @@ static bool play_segment_free(struct structure *structure, size_t index)
         return false;
     }
     number = (uint32_t)*found;
+    assert(structure->pieces != NULL);
     piece = &structure->pieces[number];
     if (piece->is_used || piece->prev != NO_PIECE || piece->next != NO_PIECE || piece->bytes != event->size) {
         return false;

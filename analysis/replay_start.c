@@ -6,6 +6,7 @@
  */
 #include "analysis/replay_internal.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -117,6 +118,7 @@ static bool undo_segment_alloc(struct state *state, const struct history_event *
     const uint64_t *found = replay_map_find(&state->segment_at, event->addr);
     uint64_t number;
 
+    assert(found == NULL || state->segments != NULL);
     if (found == NULL || state->segments[*found].bytes != event->size) {
         return false;
     }
@@ -174,6 +176,7 @@ static bool undo(struct state *state, const struct history_event *event)
         return true;
     case HISTORY_FREE_REQUESTED:
         found = replay_map_find(&state->block_at, event->addr);
+        assert(found == NULL || state->blocks != NULL);
         if (found == NULL || state->blocks[*found].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
             return false;
         }

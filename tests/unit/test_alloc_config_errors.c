@@ -176,7 +176,7 @@ static void test_unknown_names(void **state)
 static void test_long_and_hostile_strings(void **state)
 {
     static char text[5000];
-    struct varve_message message;
+    struct varve_message message = {""};
     struct varve_alloc_config config;
     size_t length;
 

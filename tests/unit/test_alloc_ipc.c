@@ -109,8 +109,8 @@ static int import_nonsense(struct varve_alloc *alloc, const struct offer *offer)
 
 static int other_process(int offers, int answers)
 {
-    struct varve_device *device;
-    struct varve_alloc *alloc;
+    struct varve_device *device = NULL;
+    struct varve_alloc *alloc = NULL;
     struct offer offer;
     int failed = 20;
 
@@ -156,8 +156,8 @@ static void test_between_processes(void **state)
     int offers, answers, failed = -1, status;
     pid_t child = start_other(&offers, &answers);
     struct offer offer;
-    struct varve_device *device;
-    struct varve_alloc *alloc;
+    struct varve_device *device = NULL;
+    struct varve_alloc *alloc = NULL;
     uint64_t addr[BLOCKS] = {0};
 
     (void)state;
@@ -187,8 +187,8 @@ static void test_between_processes(void **state)
 /* A handle outlives its segment: it is refused then, also when new memory lies in its place. */
 static void test_handle_of_a_freed_segment(void **state)
 {
-    struct varve_device *devices[2];
-    struct varve_alloc *allocs[2];
+    struct varve_device *devices[2] = {NULL};
+    struct varve_alloc *allocs[2] = {NULL};
     struct varve_alloc_ipc ipc;
     struct varve_message message = {""};
     uint64_t addr = 0, other;
@@ -216,8 +216,8 @@ static void test_handle_of_a_freed_segment(void **state)
 static void test_expandable_segments_are_not_exported(void **state)
 {
     struct varve_alloc_options options;
-    struct varve_device *device;
-    struct varve_alloc *alloc;
+    struct varve_device *device = NULL;
+    struct varve_alloc *alloc = NULL;
     struct varve_alloc_ipc ipc;
     uint64_t addr;
 

@@ -68,7 +68,7 @@ static void assert_stat(const struct taken *taken, const char *prefix, const str
 /* A structure in which every figure is another number. */
 static void fill(struct varve_alloc_stats *stats)
 {
-    int64_t numbers[sizeof(*stats) / sizeof(int64_t)];
+    int64_t numbers[sizeof(*stats) / sizeof(int64_t)] = {0};
 
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         numbers[i] = (int64_t)(1000 + i);

@@ -236,20 +236,20 @@ static void test_the_reader_takes_the_names(void **state)
 
     (void)state;
     assert_true(file >= 0);
-    memcpy(bytes, "\x80\x02}", 3);
+    memcpy(bytes, (const char[]){'\x80', 2, '}'}, 3);
     count = 3 + put_text(bytes + 3, "device_traces");
-    memcpy(bytes + count, "]]}", 3);
+    memcpy(bytes + count, (const char[]){']', ']', '}'}, 3);
     count += 3;
     count += put_text(bytes + count, "action");
     count += put_text(bytes + count, "alloc");
     bytes[count++] = 's';
     for (size_t i = 0; i < 3; i++) {
         count += put_text(bytes + count, keys[i]);
-        memcpy(bytes + count, "K\x01s", 3);
+        memcpy(bytes + count, (const char[]){'K', 1, 's'}, 3);
         count += 3;
     }
     count += put_text(bytes + count, "pool_id");
-    memcpy(bytes + count, "K\x05K\x03\x86saas.", 10);
+    memcpy(bytes + count, (const char[]){'K', 5, 'K', 3, '\x86', 's', 'a', 'a', 's', '.'}, 10);
     count += 10;
     assert_int_equal(write(file, bytes, count), count);
     assert_int_equal(close(file), 0);
