@@ -7,7 +7,7 @@ For every recording in tests/conformance/pytorch:
   store    the replay as a database has each event of the recording, and the segments that it ends with
   at       blocks at any event are those that a plain reading of the events before it gives
   export   written as a snapshot again it loads in Python's pickle and equals the recording
-  spoil    a recording with one changed decision is refused, by the number of that event
+  spoil    another decision is told by the number of its event; events that contradict each other are refused
 """
 
 import json
@@ -189,20 +189,42 @@ class Replay(unittest.TestCase):
             os.remove(database)
             os.remove(copy)
 
-    def test_spoil(self):
+    def spoil(self, change):
+        """The answer to the recording after `change` of its trace, and the number of the allocation changed."""
         recording = next(path for path in RECORDINGS if path.name.startswith("multistream"))
         with lzma.open(recording) as file:
             snapshot = pickle.load(file)
         trace = snapshot["device_traces"][0]
         at = next(i for i, event in enumerate(trace) if i > 1000 and event["action"] == "alloc")
-        trace[at]["addr"] += 512
+        change(trace, at)
         with open(self.path("spoilt.pickle"), "wb") as file:
             pickle.dump(snapshot, file)
         result = varve("replay", self.path("spoilt.pickle"), "--verify", "--json", *options_of(expected_of(recording)))
-        self.assertNotEqual(result.returncode, 0)
+        self.assertEqual(result.returncode, 2)
+        return result, at
+
+    def test_other_decision(self):
+        """An allocator that puts one block 512 bytes further, and frees it there."""
+        def change(trace, at):
+            addr = trace[at]["addr"]
+            frees = [event for event in trace[at + 1:]
+                     if event.get("addr") == addr and event["action"].startswith("free_")][:2]
+            self.assertEqual([event["action"] for event in frees], ["free_requested", "free_completed"])
+            for event in (trace[at], *frees):
+                event["addr"] += 512
+
+        result, at = self.spoil(change)
         answer = json.loads(result.stdout)
-        self.assertGreaterEqual(answer["mismatches"], 1)
-        self.assertIn(answer["first_mismatch"]["event"], (at, at + 1))
+        self.assertEqual((answer["mismatches"], answer["first_mismatch"]["event"]), (1, at))
+
+    def test_contradiction(self):
+        """A block that comes to be at one address and is freed at another."""
+        def change(trace, at):
+            trace[at]["addr"] += 512
+
+        result, _ = self.spoil(change)
+        self.assertEqual(result.stdout, "")
+        self.assertRegex(result.stderr, r"^varve replay: .*: event \d+ cannot be: free_requested at 0x[^\n]*\n$")
 
 
 if __name__ == "__main__":
