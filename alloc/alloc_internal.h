@@ -12,7 +12,7 @@
  * A block is a piece of a segment. Its neighbours by address are `prev` and `next`. It is in exactly one of:
  *   pool->index     free and mapped (`is_free`)
  *   pool->unmapped  address space of an expandable segment without memory (`!is_mapped`)
- *   in use          allocated, or freed and waiting for other streams; in alloc->active list
+ *   in use          allocated, or freed and waiting for other streams
  * and in alloc->map, by address, iff it is in use.
  */
 #ifndef VARVE_ALLOC_INTERNAL_H
@@ -37,7 +37,7 @@ struct stream_use {
 struct block {
     _Alignas(64) uint64_t addr;
     uint64_t size;
-    /* Links: of the free index while free, of the unmapped list, of the active list while in use. */
+    /* Links: of the free index while free, of the unmapped list, of the deferred list while in use. */
     struct block *up, *left, *right;
     struct index_stream *home; /* pool and stream: where it goes when it is free; fixed for its life */
     uint64_t gc_base;          /* the pool's search count when it last became free */
