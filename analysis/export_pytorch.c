@@ -17,18 +17,6 @@ struct exporter {
     uint32_t *stack_memos;
 };
 
-static const char *const action_names[HISTORY_ACTION_LIMIT] = {
-    [HISTORY_ALLOC] = "alloc",
-    [HISTORY_FREE_REQUESTED] = "free_requested",
-    [HISTORY_FREE_COMPLETED] = "free_completed",
-    [HISTORY_SEGMENT_ALLOC] = "segment_alloc",
-    [HISTORY_SEGMENT_FREE] = "segment_free",
-    [HISTORY_SEGMENT_MAP] = "segment_map",
-    [HISTORY_SEGMENT_UNMAP] = "segment_unmap",
-    [HISTORY_SNAPSHOT] = "snapshot",
-    [HISTORY_OOM] = "oom",
-};
-
 static const char *const state_names[] = {
     [HISTORY_INACTIVE] = "inactive",
     [HISTORY_ACTIVE_ALLOCATED] = "active_allocated",
@@ -152,7 +140,7 @@ static void write_event(struct exporter *exporter, const struct history_event *e
     struct pickle_writer *writer = &exporter->writer;
 
     pickle_dict_begin(writer);
-    write_word(exporter, "action", action_names[event->action]);
+    write_word(exporter, "action", history_action_name(event->action));
     write_number(exporter, event->action == HISTORY_OOM ? "device_free" : "addr", event->addr);
     write_number(exporter, "size", event->size);
     write_number(exporter, "stream", exporter->history->streams[event->stream]);

@@ -14,17 +14,6 @@
 #define PROGRESS_EVENTS 65536
 #define DEVICES 256
 
-static const uint8_t action_of_kind[VARVE_KIND_LIMIT] = {
-    [VARVE_KIND_ALLOC] = HISTORY_ALLOC + 1,
-    [VARVE_KIND_FREE_REQUESTED] = HISTORY_FREE_REQUESTED + 1,
-    [VARVE_KIND_FREE_COMPLETED] = HISTORY_FREE_COMPLETED + 1,
-    [VARVE_KIND_SEGMENT_ALLOC] = HISTORY_SEGMENT_ALLOC + 1,
-    [VARVE_KIND_SEGMENT_FREE] = HISTORY_SEGMENT_FREE + 1,
-    [VARVE_KIND_SEGMENT_MAP] = HISTORY_SEGMENT_MAP + 1,
-    [VARVE_KIND_SEGMENT_UNMAP] = HISTORY_SEGMENT_UNMAP + 1,
-    [VARVE_KIND_OOM] = HISTORY_OOM + 1,
-};
-
 struct reader {
     struct database *database;
     struct history *history;
@@ -139,7 +128,7 @@ static struct varve_record record_of(struct cursor *cursor)
 
 static int add_event(struct reader *reader, const struct varve_record *record, int64_t ts_ns)
 {
-    unsigned action = action_of_kind[varve_record_kind(record)];
+    unsigned action = history_action_of_kind(varve_record_kind(record));
     struct history_event *event;
     uint16_t stream;
     int result = stream_of(reader, record->device, varve_record_stream(record), &stream);
@@ -148,7 +137,7 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
         return result;
     }
     event = history_add_event(&reader->history->devices[record->device]);
-    event->action = (uint8_t)(action - 1U);
+    event->action = (uint8_t)action;
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->stream = stream;
@@ -199,7 +188,7 @@ static int read_events(struct reader *reader, struct varve_message *message)
             result = varve_layout_apply(reader->layouts[record.device], &record);
         }
         if (result == VARVE_OK && seq > reader->skip_until &&
-            action_of_kind[varve_record_kind(&record)] != 0) {
+            history_action_of_kind(varve_record_kind(&record)) != HISTORY_ACTION_LIMIT) {
             result = add_event(reader, &record, cursor_integer(&cursor, 13));
         }
     }

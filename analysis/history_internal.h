@@ -30,6 +30,13 @@ enum history_action {
     HISTORY_ACTION_LIMIT,
 };
 
+/// Name as PyTorch writes it, static. `action` is below HISTORY_ACTION_LIMIT.
+const char *history_action_name(unsigned action);
+/// The kind of record that says the same; VARVE_KIND_NONE for a snapshot mark.
+enum varve_kind history_action_kind(unsigned action);
+/// HISTORY_ACTION_LIMIT for a kind that no action says.
+unsigned history_action_of_kind(unsigned kind);
+
 /* 32 bytes, since ten million of them are held at a time. */
 struct history_event {
     uint64_t addr;   /* of an oom: bytes free on the device */

@@ -17,17 +17,6 @@
 #define SMALL_SEGMENT (UINT64_C(2) << 20)
 #define LARGE_SEGMENT (UINT64_C(20) << 20)
 
-static const uint8_t kinds[HISTORY_ACTION_LIMIT] = {
-    [HISTORY_ALLOC] = VARVE_KIND_ALLOC,
-    [HISTORY_FREE_REQUESTED] = VARVE_KIND_FREE_REQUESTED,
-    [HISTORY_FREE_COMPLETED] = VARVE_KIND_FREE_COMPLETED,
-    [HISTORY_SEGMENT_ALLOC] = VARVE_KIND_SEGMENT_ALLOC,
-    [HISTORY_SEGMENT_FREE] = VARVE_KIND_SEGMENT_FREE,
-    [HISTORY_SEGMENT_MAP] = VARVE_KIND_SEGMENT_MAP,
-    [HISTORY_SEGMENT_UNMAP] = VARVE_KIND_SEGMENT_UNMAP,
-    [HISTORY_OOM] = VARVE_KIND_OOM,
-};
-
 struct import {
     const struct history *history;
     struct varve_writer *writer;
@@ -77,10 +66,10 @@ static void write_event(struct import *import, unsigned number, size_t index)
     const struct history_event *event = &device->events[index];
     struct varve_record record;
 
-    if (kinds[event->action] == 0) {
+    if (history_action_kind(event->action) == VARVE_KIND_NONE) {
         return; /* a snapshot was taken */
     }
-    record = new_record(import, number, (enum varve_kind)kinds[event->action], event->stream);
+    record = new_record(import, number, history_action_kind(event->action), event->stream);
     record.addr = event->action == HISTORY_OOM ? 0 : event->addr;
     record.size = event->size;
     record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;

@@ -16,29 +16,6 @@
 #define GRAIN 512 /* of sizes in records */
 #define PLACE_ALIGNMENT (UINT64_C(2) << 20)
 
-static const uint8_t action_of_kind[VARVE_KIND_LIMIT] = {
-    [VARVE_KIND_ALLOC] = HISTORY_ALLOC + 1,
-    [VARVE_KIND_FREE_REQUESTED] = HISTORY_FREE_REQUESTED + 1,
-    [VARVE_KIND_FREE_COMPLETED] = HISTORY_FREE_COMPLETED + 1,
-    [VARVE_KIND_SEGMENT_ALLOC] = HISTORY_SEGMENT_ALLOC + 1,
-    [VARVE_KIND_SEGMENT_FREE] = HISTORY_SEGMENT_FREE + 1,
-    [VARVE_KIND_SEGMENT_MAP] = HISTORY_SEGMENT_MAP + 1,
-    [VARVE_KIND_SEGMENT_UNMAP] = HISTORY_SEGMENT_UNMAP + 1,
-    [VARVE_KIND_OOM] = HISTORY_OOM + 1,
-};
-
-static const char *const action_names[HISTORY_ACTION_LIMIT] = {
-    [HISTORY_ALLOC] = "alloc",
-    [HISTORY_FREE_REQUESTED] = "free_requested",
-    [HISTORY_FREE_COMPLETED] = "free_completed",
-    [HISTORY_SEGMENT_ALLOC] = "segment_alloc",
-    [HISTORY_SEGMENT_FREE] = "segment_free",
-    [HISTORY_SEGMENT_MAP] = "segment_map",
-    [HISTORY_SEGMENT_UNMAP] = "segment_unmap",
-    [HISTORY_SNAPSHOT] = "snapshot",
-    [HISTORY_OOM] = "oom",
-};
-
 static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size,
                         uint64_t stream)
 {
@@ -47,7 +24,7 @@ static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t ad
         return;
     }
     snprintf(buffer, bytes, "%s at 0x%" PRIx64 " of %" PRIu64 " bytes on stream 0x%" PRIx64,
-             action_names[action], addr, size, stream);
+             history_action_name(action), addr, size, stream);
 }
 
 void replay_event_text(const struct replay *replay, size_t index, char *buffer, size_t bytes)
@@ -148,19 +125,17 @@ static void differ_by_record(struct replay *replay, const struct varve_record *r
 void replay_take(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
-    unsigned kind = varve_record_kind(record) % VARVE_KIND_LIMIT;
+    unsigned action = history_action_of_kind(varve_record_kind(record));
     const struct history_event *event;
-    unsigned action;
     uint64_t size;
     size_t stream;
 
     if (replay->options->sink != NULL) {
         replay_sink_take(replay, record);
     }
-    if (action_of_kind[kind] == 0 || replay->mismatch.is_set) {
+    if (action == HISTORY_ACTION_LIMIT || replay->mismatch.is_set) {
         return;
     }
-    action = action_of_kind[kind] - 1U;
     if (action == HISTORY_ALLOC) {
         replay->landed =
             (struct replay_landing){record->addr, (record->arg >> 32) * GRAIN, record->requested};

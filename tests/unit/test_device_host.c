@@ -5,48 +5,15 @@
  * shared with other processes, with handles that are stale or forged; and many threads on one device, made
  * for the thread sanitizer.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "alloc/alloc.h"
+#include "unit/device_support.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MIB ((uint64_t)1 << 20)
-#define UNIT (2 * MIB)
 #define THREADS 4U
 #define ROUNDS 300U
-
-static struct varve_device *host_open(uint64_t limit)
-{
-    const struct varve_host_options options = {.limit_bytes = limit};
-    struct varve_device *device = NULL;
-
-    assert_int_equal(varve_host_open(&options, &device, NULL), 0);
-    return device;
-}
-
-static void host_close(struct varve_device *device)
-{
-    struct varve_message message = {""};
-
-    if (varve_host_check(device, &message) != 0) {
-        fail_msg("%s", message.text);
-    }
-    device->ops->close(device);
-}
-
-static unsigned char *at(uint64_t addr)
-{
-    return (unsigned char *)(uintptr_t)addr;
-}
 
 /* Can this process read there? The kernel looks for us, so that a "no" kills nobody. */
 static bool is_readable(uint64_t addr)

@@ -3,45 +3,11 @@
  * Segments of the host device in other processes: both sides write and read, while the exporter frees and
  * closes; handles that are stale or forged are refused; a fork child has nothing of its parent's device.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "alloc/alloc.h"
+#include "unit/device_support.h"
 
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define MIB ((uint64_t)1 << 20)
-#define UNIT (2 * MIB)
-
-static struct varve_device *host_open(uint64_t limit)
-{
-    const struct varve_host_options options = {.limit_bytes = limit};
-    struct varve_device *device = NULL;
-
-    assert_int_equal(varve_host_open(&options, &device, NULL), 0);
-    return device;
-}
-
-static void host_close(struct varve_device *device)
-{
-    struct varve_message message = {""};
-
-    if (varve_host_check(device, &message) != 0) {
-        fail_msg("%s", message.text);
-    }
-    device->ops->close(device);
-}
-
-static unsigned char *at(uint64_t addr)
-{
-    return (unsigned char *)(uintptr_t)addr;
-}
 
 struct message {
     struct varve_ipc_handle handle;

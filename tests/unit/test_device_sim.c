@@ -3,14 +3,7 @@
  * What only the sim device does: bases counted up, reused or scripted, events that complete when a script
  * says so, a walker that finds what is wrong, and books that stay fast with a million segments.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "alloc/alloc.h"
+#include "unit/device_support.h"
 #include "alloc/device_internal.h"
 #include "alloc/device_sim_internal.h"
 
@@ -18,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((uint64_t)1 << 20)
-#define UNIT (2 * MIB)
 #define BASE 0x7f0000000000U
 
 #if defined(__has_feature)
@@ -32,32 +23,6 @@
 #else
 #define MANY 1000000U
 #endif
-
-static struct varve_device *sim_open(const struct varve_sim_options *options)
-{
-    struct varve_device *device = NULL;
-
-    assert_int_equal(varve_sim_open(options, &device, NULL), 0);
-    return device;
-}
-
-static void sim_close(struct varve_device *device)
-{
-    struct varve_message message = {""};
-
-    if (varve_sim_check(device, &message) != 0) {
-        fail_msg("%s", message.text);
-    }
-    device->ops->close(device);
-}
-
-static uint64_t segment(struct varve_device *device, uint64_t bytes)
-{
-    uint64_t addr = 0;
-
-    assert_int_equal(device->ops->segment_alloc(device, bytes, 0, &addr), 0);
-    return addr;
-}
 
 static void test_sim_counts_up(void **state)
 {

@@ -4,45 +4,10 @@
  * calls cost on its virtual clock: the measured points, the lines between them, and that nothing else takes
  * time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "alloc/alloc.h"
+#include "unit/device_support.h"
 #include "alloc/device_sim_internal.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define UNIT (2 * MIB)
 #define BASE 0x7f0000000000U
-
-static struct varve_device *sim_open(const struct varve_sim_options *options)
-{
-    struct varve_device *device = NULL;
-
-    assert_int_equal(varve_sim_open(options, &device, NULL), 0);
-    return device;
-}
-
-static void sim_close(struct varve_device *device)
-{
-    struct varve_message message = {""};
-
-    if (varve_sim_check(device, &message) != 0) {
-        fail_msg("%s", message.text);
-    }
-    device->ops->close(device);
-}
-
-static uint64_t segment(struct varve_device *device, uint64_t bytes)
-{
-    uint64_t addr = 0;
-
-    assert_int_equal(device->ops->segment_alloc(device, bytes, 0, &addr), 0);
-    return addr;
-}
 
 static void test_sim_faults(void **state)
 {

@@ -35,7 +35,7 @@ struct python {
     char executable[PATH_BYTES];
     char version[16];
     char prefix[PATH_BYTES];
-    char library[PATH_BYTES];
+    char shared_object[PATH_BYTES];
 };
 
 static struct python pythons[PYTHONS_MAX];
@@ -86,7 +86,7 @@ static void add_python(const char *path)
         return;
     struct python *python = &pythons[python_count];
     if (sscanf(out, "%1023[^\n]\n%15[^\n]\n%1023[^\n]\n%1023[^\n]", python->executable, python->version,
-               python->prefix, python->library) != 4)
+               python->prefix, python->shared_object) != 4)
         return;
     for (unsigned i = 0; i < python_count; i++) {
         if (strcmp(pythons[i].executable, python->executable) == 0)
@@ -298,7 +298,7 @@ static int embed(const struct python *python)
     setenv("PYTHONHOME", python->prefix, 1);
     if (python_stack_capture(taken, 8) != 0)
         return 2;
-    void *library = dlopen(python->library, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(python->shared_object, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return 3;
     void (*initialize)(void), *(*module)(const char *), *(*dictionary)(void *);
@@ -329,7 +329,7 @@ static void test_late_and_local(void **state)
     (void)state;
     unsigned embedded = 0;
     for (unsigned i = 0; i < python_count; i++) {
-        if (strstr(pythons[i].library, ".so") == NULL || access(pythons[i].library, R_OK) != 0)
+        if (strstr(pythons[i].shared_object, ".so") == NULL || access(pythons[i].shared_object, R_OK) != 0)
             continue;
         pid_t pid = fork();
         assert_true(pid >= 0);
@@ -339,7 +339,7 @@ static void test_late_and_local(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
             continue;
-        print_message("%s: %s\n", pythons[i].version, pythons[i].library);
+        print_message("%s: %s\n", pythons[i].version, pythons[i].shared_object);
         assert_int_equal(status, 0);
         embedded++;
     }
