@@ -31,6 +31,7 @@ struct event {
     uint16_t pool;
     uint16_t stream;
     uint32_t callsite; /* row of `callsite`, the same number for equal stacks of all processes */
+    uint64_t ring_seq; /* of its ring: 1, 2, …, numbers of lost records included; 0: none */
     uint64_t dev_seq;
     uint64_t id; /* heap, mmap: given by derive_event */
     uint64_t addr;

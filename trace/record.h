@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define VARVE_TRANSPORT_VERSION 2U
+#define VARVE_TRANSPORT_VERSION 3U
 
 enum varve_kind {
     VARVE_KIND_NONE = 0,
@@ -47,9 +47,12 @@ enum varve_cause {
 };
 
 enum varve_flag {
-    VARVE_FLAG_FAILED = 1, /* the call failed; the record says what was asked for */
-    VARVE_FLAG_NESTED = 2, /* emitted by a signal handler in the middle of another record */
-    VARVE_FLAG_LATE = 4,   /* emitted after the thread's ring was retired */
+    VARVE_FLAG_FAILED = 1,     /* the call failed; the record says what was asked for */
+    VARVE_FLAG_NESTED = 2,     /* emitted by a signal handler in the middle of another record */
+    VARVE_FLAG_LATE = 4,       /* emitted after the thread's ring was retired */
+    VARVE_FLAGS_STORED = 63,   /* those above are the transport's own */
+    VARVE_FLAG_GAP = 64,       /* of LOST: stands for `arg` records that are missing, has no number itself */
+    VARVE_FLAG_MIRRORED = 128, /* the workload has told the second sink already */
 };
 
 enum varve_clock_kind {

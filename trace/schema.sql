@@ -30,7 +30,8 @@ CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid
 CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
     device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER,
     addr INTEGER, size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER,
-    thread_id INTEGER, flags INTEGER) STRICT; -- flags: 1 failed, 2 nested, 4 late
+    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late
+    ring_seq INTEGER) STRICT;         -- number in its ring (thread_id), lost ones counted; NULL: stands for missing ones
 
 CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
     device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,

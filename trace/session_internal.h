@@ -53,6 +53,10 @@ enum session_records {
     SESSION_RECORDS_HEAP = 1, /* malloc and its kin, mmap */
 };
 
+enum session_mirror {
+    SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
+};
+
 /* Written by the collector before the program starts, except where said. */
 struct session_control {
     uint64_t magic;
@@ -67,7 +71,8 @@ struct session_control {
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
-    uint32_t reserved;
+    uint32_t mirror;        /* bit mask of enum session_mirror */
+    char mirror_path[1024]; /* the provider library (mirror_internal.h) */
 
     _Alignas(64) uint32_t process_count; /* workload: atomic add takes a number, the first is 1 */
     _Alignas(64) uint64_t heartbeat_ns;  /* collector: CLOCK_MONOTONIC of its last round */

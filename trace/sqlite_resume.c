@@ -78,6 +78,7 @@ static int event_take(sqlite3_stmt *row, void *context)
         .callsite = (uint32_t)sqlite3_column_int64(row, 15),
         .thread_id = (uint32_t)sqlite3_column_int64(row, 16),
         .flags = (uint8_t)sqlite3_column_int(row, 17),
+        .ring_seq = (uint64_t)sqlite3_column_int64(row, 18),
     };
     if (event.thread_id < reader->thread_limit) {
         event.process_id = reader->process_ids[event.thread_id];
@@ -96,10 +97,11 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
                    " ORDER BY 1",
                    thread_take, &reader, message);
     if (code == VARVE_OK) {
-        code = query_each(store,
-                          "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
-                          " requested, arg, cause, callsite_id, thread_id, flags FROM event ORDER BY seq",
-                          event_take, &reader, message);
+        code = query_each(
+            store,
+            "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
+            " requested, arg, cause, callsite_id, thread_id, flags, ring_seq FROM event ORDER BY seq",
+            event_take, &reader, message);
     }
     free(reader.process_ids);
     return code;

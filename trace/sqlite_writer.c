@@ -141,12 +141,14 @@ int store_append(struct store *store, const struct event *event, struct varve_me
         event->callsite,
         event->thread_id,
         event->flags,
+        (int64_t)event->ring_seq,
     };
     /* Bit i is column i: seq is the rowid, 4 device, 5 dev_seq, 7 stream, 8 pool, 9 id, 10 addr, … */
     uint32_t nulls = 1U | (uses & USE_DEVICE ? 0 : 1U << 4 | 1U << 5 | 1U << 7 | 1U << 8) |
                      (event->id != 0 ? 0 : 1U << 9) | (uses & USE_ADDR ? 0 : 1U << 10) |
                      (uses & USE_SIZE ? 0 : 1U << 11) | (uses & USE_REQUESTED ? 0 : 1U << 12) |
-                     (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15);
+                     (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15) |
+                     (event->ring_seq != 0 ? 0 : 1U << 18);
     assert(event->seq == store->seq_last + 1);
     if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, sizeof values / sizeof values[0])) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",

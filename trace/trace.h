@@ -11,6 +11,7 @@
 
 #include "trace/error.h"
 #include "trace/event_list.h"
+#include "trace/mirror.h"
 #include "trace/record.h"
 
 #include <stdbool.h>
@@ -52,8 +53,11 @@ extern VARVE_API __thread struct varve_producer *varve_producer_current
 /// 1 if `ticks` are TSC ticks in this session.
 extern VARVE_API uint32_t varve_clock_is_tsc;
 
+/// 1 while events also go to a second sink: then none of them takes the fast path.
+extern VARVE_API uint32_t varve_emit_is_mirrored;
+
 /// Everything that the fast path leaves out: first event of a thread, full ring, nested events, fork
-/// children.
+/// children, the second sink.
 VARVE_API void varve_emit_slow(const struct varve_record *record);
 VARVE_API void varve_emit_nested(void);
 
@@ -97,7 +101,9 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     uint64_t ticks;
     uint64_t head;
 
-    if (__builtin_expect((producer->busy | producer->nested) != 0 || producer->head >= producer->limit, 0)) {
+    if (__builtin_expect((producer->busy | producer->nested | varve_emit_is_mirrored) != 0 ||
+                             producer->head >= producer->limit,
+                         0)) {
         varve_emit_copy(*record, 0);
         return;
     }
@@ -135,6 +141,14 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     }
 }
 
+/// The same, not inline, for those who find it by dlsym: a program that is being recorded.
+VARVE_API void varve_emit_record(const struct varve_record *record);
+
+/// From now until it is removed, `source` is asked for its state when a trace begins in mid-run. Removing
+/// waits for a dump that runs. Threads: any, but not from within `dump`.
+VARVE_API void varve_state_source_add(struct varve_state_source *source);
+VARVE_API void varve_state_source_remove(struct varve_state_source *source);
+
 /* ---- Collecting, in a process of its own (varve_collect) ---- */
 
 enum varve_overflow {
@@ -156,14 +170,17 @@ typedef void (*varve_collect_progress)(void *context, const char *stage, uint64_
 struct varve_collect_options {
     const char *database_path; /* the recording directory is this + ".d" while it lasts */
     const char *preload_path;  /* libvarve_preload.so */
+    const char *provider_path; /* libvarve_lttng.so; only for lttng */
     char *const *argv;         /* the program and its arguments, NULL at the end */
     unsigned overflow;         /* enum varve_overflow */
     unsigned stacks;           /* enum varve_stacks */
     unsigned stack_depth;      /* frames kept per stack, at most 256 */
     unsigned ring_records;     /* per thread; a power of two */
     bool heap;
-    bool replace; /* an existing database may be overwritten (when the new one is complete) */
-    bool quiet;   /* no remarks on stderr */
+    bool lttng;     /* to LTTng too: DB without .db, with .ctf */
+    bool no_sqlite; /* to LTTng alone */
+    bool replace;   /* an existing database may be overwritten (when the new one is complete) */
+    bool quiet;     /* no remarks on stderr */
     int64_t
         linger_ns; /* how long to wait for recorded processes after the program ended; < 0: until all ended */
     varve_collect_progress progress;
@@ -176,6 +193,10 @@ struct varve_collect_result {
     int wait_status; /* of the program, as waitpid tells it */
     bool started;    /* the program ran: its status is the one to pass on, whatever the recording's fate */
     char database_path[4096];
+    char ctf_path[4096]; /* "": no such trace */
+    uint64_t discarded;  /* events that LTTng says that it discarded */
+    bool was_killed;     /* a recorded process did not end by itself */
+    bool has_extract;    /* ctf_path/crash holds what lttng-crash found */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);
@@ -248,6 +269,46 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
                         struct varve_message *message);
 /// End without a database; nothing is left behind. NULL is allowed.
 void varve_writer_abandon(struct varve_writer *writer);
+
+/* ---- Rebuilding a recording from a trace of its second sink (varve_collect) ---- */
+
+/* One thread at a time. Errors stick, as in a writer. Nothing appears at the target before
+ * varve_rebuild_finish succeeded; until then everything lies in a folder beside it. */
+struct varve_rebuild;
+
+/// Errors: those of varve_writer_open.
+int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **rebuild_out,
+                       struct varve_message *message);
+/// One record, with its flag MIRRORED or without. In any order, and more than once: records of a ring are put
+/// in the order of ring_seq, the first of equal ones is taken, missing ones become a `lost` event and a row
+/// of `stats`. Rings and processes that nobody describes are made up from `origin`.
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin,
+                         uint64_t ring_seq, const struct varve_record *record);
+/* Each may come more than once (then the last one counts; of call sites the first) and in any order, but a
+ * call site comes after the modules and code objects of its frames. Of two recordings in one trace the one
+ * whose trace_id comes first is taken, and records of processes that belong to the other are left out. */
+int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirror_process *process);
+int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_mirror_process_end *end);
+int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_mirror_thread *thread);
+int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_mirror_thread_end *end);
+int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror_clock *clock);
+int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *module);
+int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process, int32_t pid, uint32_t number);
+int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_code *code);
+int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_mirror_callsite *callsite);
+int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
+                            const char *value);
+int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
+                               int64_t value);
+/// A row of `stats` of source 'lttng': what the sink itself says of its losses. Equal names are added up.
+int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_loss, uint64_t value);
+/// Events taken so far.
+uint64_t varve_rebuild_events(const struct varve_rebuild *rebuild);
+/// Order, derive, store; then the database moves to its place. Ends the rebuild, after an error too.
+/// VARVE_ERROR_FORMAT: there was no event in it.
+int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress progress, void *context,
+                         struct varve_collect_result *result, struct varve_message *message);
+void varve_rebuild_abandon(struct varve_rebuild *rebuild); /* NULL is allowed */
 
 /* ---- Layout: the segments and blocks of one device's allocator at a moment (varve_collect) ---- */
 

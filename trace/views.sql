@@ -3,7 +3,8 @@
 
 CREATE VIEW events AS
     SELECT e.seq, e.ts_ns, e.pid, e.tid, e.device, e.dev_seq, k.name AS kind, e.stream, e.pool, e.id, e.addr, e.size,
-        e.requested, e.arg, c.text AS cause, e.callsite_id, e.thread_id, e.flags
+        e.requested, e.arg, c.text AS cause, e.callsite_id, e.thread_id, e.flags,
+        e.ring_seq
     FROM event e LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause;
 
 CREATE VIEW allocations AS

@@ -306,11 +306,12 @@ int varve_writer_event(struct varve_writer *writer, const struct varve_record *r
         return writer->error;
     }
     event->seq++;
+    event->ring_seq = event->seq;
     event->ts_ns = ts_ns;
     event->kind = (uint8_t)varve_record_kind(record);
     event->cause = record->cause;
     event->device = record->device;
-    event->flags = (uint8_t)varve_record_flags(record);
+    event->flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED);
     event->pool = record->pool;
     event->stream = (uint16_t)varve_record_stream(record);
     event->callsite = record->callsite;

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: between the recorder or the collector and the provider library */
+/*
+ * The provider library (libvarve_lttng.so): the one part that knows LTTng-UST. Recorder and collector open it
+ * by dlopen when a session asks for it, and call it through this table, so nothing depends on LTTng
+ * otherwise.
+ *
+ * Who tells what. A recorded process tells its own records, each before it commits it to the ring, and marks
+ * it with VARVE_FLAG_MIRRORED. The collector tells the records without that mark (emitted before LTTng was up
+ * in the process, after it was down, or in a fork child), and everything in mirror.h but state dumps. The
+ * union is what the rings held, whoever is killed.
+ */
+#ifndef VARVE_MIRROR_INTERNAL_H
+#define VARVE_MIRROR_INTERNAL_H
+
+#include "trace/mirror.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MIRROR_INTERFACE_VERSION 1U
+#define MIRROR_PROVIDER_SYMBOL "varve_mirror_provider" /* mirror_provider_open */
+
+/* What the provider may call. Called in a thread of LTTng's, never within a call of the provider's. */
+struct mirror_host {
+    void *context;
+    /* A trace that wants our events has begun, or one more. */
+    void (*started)(void *context);
+};
+
+struct mirror_provider {
+    uint32_t version;
+    /* [kind]: above 0 while the tracepoint of that kind is on; kinds without one point to a 0. */
+    const int *const *enabled;
+    bool can_tell_start; /* `started` will be called; else look at `enabled` now and then */
+    /* Async-signal-safe after the thread's first call, which may allocate; errno is changed. */
+    void (*record)(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+                   const struct varve_record *record);
+    void (*process)(const struct varve_mirror_process *process);
+    void (*process_end)(const struct varve_mirror_process_end *end);
+    void (*thread)(const struct varve_mirror_thread *thread);
+    void (*thread_end)(const struct varve_mirror_thread_end *end);
+    void (*clock)(const struct varve_mirror_clock *clock);
+    void (*module)(const struct varve_mirror_module *module);
+    void (*module_gone)(uint32_t process, int32_t pid, uint32_t number);
+    void (*code)(const struct varve_mirror_code *code);
+    void (*callsite)(const struct varve_mirror_callsite *callsite);
+    void (*meta_text)(uint64_t trace_id, const char *key, const char *value);
+    void (*meta_integer)(uint64_t trace_id, const char *key, int64_t value);
+    void (*state_begin)(void);
+    void (*state_end)(void);
+    struct varve_state_sink state;
+};
+
+/// Of the library, once per process; NULL if LTTng is too old or `version` is another one. `host` must stay.
+typedef const struct mirror_provider *mirror_provider_open(uint32_t version, const struct mirror_host *host);
+
+#endif
