@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ticks of the workload's clock to nanoseconds. With the invariant TSC, anchors (a TSC value and the
- * CLOCK_MONOTONIC time at that moment) are taken a few times per second; between two anchors time is linear,
- * after the last one the rate of the newest stretch is carried on. All anchors are kept (24 bytes, five per
- * second) and stored, so that a recovered recording has the same times.
+ * CLOCK_MONOTONIC time at that moment) are taken a few times per second. After an anchor time goes on from
+ * there at the rate of the stretch before it: never by what a later anchor tells, because then the time of an
+ * event would depend on when it was looked at, and a recording that is recovered, or rebuilt from another
+ * sink, would have other times. With anchors 200 ms apart that is off by some ns at most. All anchors are
+ * kept (five per second) and stored.
  */
 #include "trace/collector_internal.h"
 
@@ -18,7 +20,8 @@
 #endif
 
 #define ANCHOR_TRIES 32
-#define FIRST_STRETCH_NS 2000000 /* between the two anchors that give the first rate */
+#define PAUSE_MIN_NS INT64_C(2000000)
+#define PAUSE_MAX_NS INT64_C(200000000)
 
 static int64_t read_clock(clockid_t id)
 {
@@ -77,6 +80,28 @@ uint64_t collect_clock_now(const struct collect_clock *clock)
     return clock->kind == VARVE_CLOCK_TSC ? read_tsc() : (uint64_t)read_clock(CLOCK_MONOTONIC);
 }
 
+/* Time at `ticks` by the stretch that begins at `anchor`. */
+static int64_t stretch_ns(const struct clock_anchor *anchor, uint64_t ticks)
+{
+    int64_t ns = anchor->mono_ns + (int64_t)floor((double)(int64_t)(ticks - anchor->ticks) * anchor->rate);
+
+    return ns > anchor->floor_ns ? ns : anchor->floor_ns;
+}
+
+/* The first stretch has no other before it: it takes the rate that its own end tells. */
+static void set_stretch(struct collect_clock *clock, struct clock_anchor *anchor)
+{
+    struct clock_anchor *before = anchor - 1;
+
+    anchor->rate = 1.0;
+    anchor->floor_ns = INT64_MIN;
+    if (anchor > clock->anchors) {
+        anchor->rate = (double)(anchor->mono_ns - before->mono_ns) / (double)(anchor->ticks - before->ticks);
+        before->rate = before == clock->anchors ? anchor->rate : before->rate;
+        anchor->floor_ns = stretch_ns(before, anchor->ticks);
+    }
+}
+
 int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *anchor)
 {
     struct clock_anchor *grown;
@@ -93,16 +118,21 @@ int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *an
         clock->anchors = grown;
         clock->capacity = capacity;
     }
-    clock->anchors[clock->count++] = *anchor;
+    clock->anchors[clock->count] = *anchor;
+    set_stretch(clock, &clock->anchors[clock->count]);
+    clock->count++;
     if (clock->count == 1) {
         clock->origin_mono_ns = anchor->mono_ns;
-    } else {
-        const struct clock_anchor *before = &clock->anchors[clock->count - 2];
-        clock->ns_per_tick =
-            (double)(anchor->mono_ns - before->mono_ns) / (double)(anchor->ticks - before->ticks);
     }
-    clock->last_used = SIZE_MAX;
+    clock->last_used = 0;
     return VARVE_OK;
+}
+
+uint64_t collect_clock_pause_ns(const struct collect_clock *clock)
+{
+    int64_t span = clock->count > 0 ? clock->anchors[clock->count - 1].mono_ns - clock->origin_mono_ns : 0;
+
+    return (uint64_t)(span < PAUSE_MIN_NS ? PAUSE_MIN_NS : span > PAUSE_MAX_NS ? PAUSE_MAX_NS : span);
 }
 
 static struct clock_anchor narrowest_anchor(const struct collect_clock *clock)
@@ -138,8 +168,6 @@ int collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind)
 {
     memset(clock, 0, sizeof(*clock));
     clock->kind = kind;
-    clock->ns_per_tick = 1.0;
-    clock->last_used = SIZE_MAX;
     return VARVE_OK;
 }
 
@@ -167,34 +195,19 @@ static size_t find_anchor(const struct collect_clock *clock, uint64_t ticks)
     return low;
 }
 
-static void use_segment(struct collect_clock *clock, size_t index)
-{
-    clock->last_used = index;
-    clock->slope = clock->ns_per_tick;
-    if (index + 1 < clock->count) {
-        const struct clock_anchor *from = &clock->anchors[index];
-        clock->slope = (double)(from[1].mono_ns - from[0].mono_ns) / (double)(from[1].ticks - from[0].ticks);
-    }
-}
-
 int64_t collect_clock_ns(struct collect_clock *clock, uint64_t ticks)
 {
-    const struct clock_anchor *anchor;
-    int64_t delta;
-
     if (clock->count == 0) {
         return (int64_t)ticks;
     }
-    if (clock->last_used >= clock->count || ticks < clock->anchors[clock->last_used].ticks ||
+    if (ticks < clock->anchors[clock->last_used].ticks ||
         (clock->last_used + 1 < clock->count && ticks >= clock->anchors[clock->last_used + 1].ticks)) {
-        use_segment(clock, find_anchor(clock, ticks));
+        clock->last_used = find_anchor(clock, ticks);
     }
-    anchor = &clock->anchors[clock->last_used];
-    delta = (int64_t)(ticks - anchor->ticks);
-    return anchor->mono_ns - clock->origin_mono_ns + (int64_t)floor((double)delta * clock->slope);
+    return stretch_ns(&clock->anchors[clock->last_used], ticks) - clock->origin_mono_ns;
 }
 
 uint64_t collect_clock_ticks_of(const struct collect_clock *clock, int64_t ns)
 {
-    return (uint64_t)((double)ns / clock->ns_per_tick);
+    return (uint64_t)((double)ns / (clock->count > 0 ? clock->anchors[0].rate : 1.0));
 }

@@ -129,6 +129,7 @@ struct store_ring_position {
     uint32_t ring;
     uint64_t tail;       /* ring records stored so far */
     uint64_t spill_tail; /* spilled records stored so far */
+    uint64_t sequence;   /* event.ring_seq of the last one */
 };
 
 /// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After

@@ -74,6 +74,25 @@ int collect_process_row(struct collector *collector, const struct traced_process
     return store_process(collector->store, &row);
 }
 
+struct ring_sums {
+    uint64_t emitted, stored, lost, uncommitted;
+};
+
+/* emitted = stored + lost + uncommitted. A marker for missing records is a row that nobody emitted. */
+static struct ring_sums sums_of(const struct ring_reader *reader)
+{
+    const struct ring_header *ring = reader->ring;
+    struct ring_sums sums = {
+        .emitted =
+            __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE) + reader->orphans_read + reader->gap_rows,
+        .stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable,
+        .lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE) + reader->unreadable + reader->gaps,
+    };
+
+    sums.uncommitted = sums.emitted > sums.stored + sums.lost ? sums.emitted - sums.stored - sums.lost : 0;
+    return sums;
+}
+
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns)
 {
     const struct ring_header *ring = reader->ring;
@@ -84,18 +103,17 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
                                .pid = reader->process->control->pid,
                                .tid = reader->tid,
                                .end_ns = end_ns};
-    uint64_t completed;
+    struct ring_sums sums = sums_of(reader);
 
     snprintf(name, sizeof(name), "%.*s", (int)sizeof(ring->thread_name), ring->thread_name);
     row.name = name;
     row.start_ns = collect_clock_ns(&collector->clock, ring->created_ticks);
-    row.emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE) + reader->orphans_read;
-    row.stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable;
+    row.emitted = sums.emitted;
+    row.stored = sums.stored;
     row.spilled = reader->spill_read;
-    row.lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE) + reader->unreadable;
+    row.lost = sums.lost;
     row.lost_bytes = ring->lost_bytes;
-    completed = row.stored + row.lost;
-    row.uncommitted = end_ns >= 0 && row.emitted > completed ? row.emitted - completed : 0;
+    row.uncommitted = end_ns >= 0 ? sums.uncommitted : 0;
     return store_thread(collector->store, &row);
 }
 
@@ -140,18 +158,15 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
 
 static void add_to_sums(struct collector *collector, const struct ring_reader *reader)
 {
-    const struct ring_header *ring = reader->ring;
-    uint64_t stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable;
-    uint64_t lost = ring->lost + reader->unreadable;
-    uint64_t emitted = ring->emitted + reader->orphans_read;
+    struct ring_sums sums = sums_of(reader);
 
-    collector->sum.emitted += emitted;
-    collector->sum.stored += stored;
+    collector->sum.emitted += sums.emitted;
+    collector->sum.stored += sums.stored;
     collector->sum.spilled += reader->spill_read;
     collector->sum.unreadable += reader->unreadable;
-    collector->sum.lost += lost;
-    collector->sum.lost_bytes += ring->lost_bytes;
-    collector->sum.uncommitted += emitted > stored + lost ? emitted - stored - lost : 0;
+    collector->sum.lost += sums.lost;
+    collector->sum.lost_bytes += reader->ring->lost_bytes;
+    collector->sum.uncommitted += sums.uncommitted;
 }
 
 static int retire_reader(struct collector *collector, struct ring_reader *reader)

@@ -47,6 +47,7 @@ static void continue_known(const struct collector *collector, struct ring_reader
             reader->read = known->tail < head ? known->tail : head;
             reader->orphans_read = (uint32_t)(known->tail - reader->read);
             reader->spill_read = known->spill_tail;
+            reader->sequence = known->sequence;
             reader->stored = known->tail + known->spill_tail;
         }
     }

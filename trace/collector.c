@@ -15,7 +15,6 @@
 
 #define ROUND_MIN_NS UINT64_C(100000)
 #define CHECK_EVERY_NS UINT64_C(1000000)
-#define ANCHOR_EVERY_NS UINT64_C(200000000)
 #define HEARTBEAT_EVERY_NS UINT64_C(100000000)
 #define COMMIT_EVERY_NS UINT64_C(200000000)
 #define COMMIT_EVENTS UINT64_C(65536)
@@ -50,8 +49,8 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
-        collector->next_anchor_ns = now_ns + ANCHOR_EVERY_NS;
         collect_clock_anchor(&collector->clock);
+        collector->next_anchor_ns = now_ns + collect_clock_pause_ns(&collector->clock);
     }
     if (!collector->is_recovering && now_ns >= collector->next_check_ns) {
         collector->next_check_ns = now_ns + CHECK_EVERY_NS;
@@ -164,7 +163,8 @@ static size_t gather_positions(const struct collector *collector, struct store_r
                                                               .process_id = reader->process->id,
                                                               .ring = reader->index,
                                                               .tail = reader->read + reader->orphans_read,
-                                                              .spill_tail = reader->spill_read};
+                                                              .spill_tail = reader->spill_read,
+                                                              .sequence = reader->sequence};
         }
     }
     return count;

@@ -48,17 +48,18 @@ struct clock_anchor {
     uint64_t ticks;
     int64_t mono_ns;
     int64_t real_ns;
+    /* from here to the next one; filled in by collect_clock_add, from this and earlier anchors alone */
+    double rate;      /* ns per tick */
+    int64_t floor_ns; /* where the stretch before ends: time does not go back */
 };
 
 struct collect_clock {
     enum varve_clock_kind kind;
     int64_t origin_mono_ns; /* ts_ns counts from here */
-    double ns_per_tick;     /* of the newest anchors, for what lies after the last one */
     struct clock_anchor *anchors;
     size_t count, capacity;
     size_t stored;    /* anchors already in the database */
     size_t last_used; /* hint for the search */
-    double slope;     /* of the segment after anchors[last_used] */
 };
 
 /// Which clock a session on this machine should use.
@@ -66,11 +67,15 @@ enum varve_clock_kind collect_clock_choose(void);
 int collect_clock_open(struct collect_clock *clock, enum varve_clock_kind kind);
 void collect_clock_close(struct collect_clock *clock);
 uint64_t collect_clock_now(const struct collect_clock *clock);
+/// How long after an anchor the next one should come: soon at first, while the rate is known badly.
+uint64_t collect_clock_pause_ns(const struct collect_clock *clock);
 /// Take an anchor now (the narrowest bracket of several tries), or add one read from a database.
 int collect_clock_anchor(struct collect_clock *clock);
 int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *anchor);
-/// ns since the origin; grows with ticks.
+/// ns since the origin; grows with ticks. Anchors later than `ticks` do not change the answer, so whoever has
+/// the same anchors and ticks at whatever moment gets the same time.
 int64_t collect_clock_ns(struct collect_clock *clock, uint64_t ticks);
+/// A short span in ticks, by the rate of the first stretch: the same whenever it is asked.
 uint64_t collect_clock_ticks_of(const struct collect_clock *clock, int64_t ns);
 
 /* ---- ring_reader.c: the consumer's end of one ring ---- */
@@ -90,9 +95,10 @@ struct ring_reader {
     uint64_t stored;                /* read + spill_read at the last commit */
     uint64_t head_seen, spill_seen; /* published, as of the last refresh */
     uint64_t last_ticks;            /* of the last record taken */
-    int64_t last_ns;
-    uint64_t key;      /* merge.c: when the next record is due */
-    bool is_held_back; /* merge.c: its next record waited for another ring once */
+    uint64_t sequence;              /* number of the last one, lost records counted */
+    uint64_t gaps, gap_rows; /* of a rebuilt recording: records that are missing, markers that say so */
+    uint64_t key;            /* merge.c: when the next record is due */
+    bool is_held_back;       /* merge.c: its next record waited for another ring once */
     uint64_t held_addr;
     bool is_in_flight; /* a record was being written at the last refresh */
     bool is_retired;   /* the producer said that nothing follows */

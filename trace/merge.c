@@ -13,11 +13,23 @@
  * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
  * are therefore held back until another ring has brought the record in between, or has had HOLD_BACK_NS more
  * without it.
+ *
+ * The order depends on the records alone, not on when they were read: a recording that is recovered, or
+ * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
  */
 #include "trace/collector_internal.h"
 
 #define HOLD_BACK_NS 20000
-#define PENDING_MAX UINT64_C(262144) /* events that wait for a commit, about 100 bytes each */
+#define SKIPPED_MAX (UINT64_C(1) << 48) /* more is a damaged record */
+#define PENDING_MAX UINT64_C(262144)    /* events that wait for a commit, about 100 bytes each */
+
+static bool is_before(const struct ring_reader *a, const struct ring_reader *b)
+{
+    if (a->key != b->key) {
+        return a->key < b->key;
+    }
+    return a->process->id != b->process->id ? a->process->id < b->process->id : a->index < b->index;
+}
 
 static void sift_down(struct collector *collector, size_t at)
 {
@@ -29,10 +41,10 @@ static void sift_down(struct collector *collector, size_t at)
         if (child >= collector->heap_count) {
             break;
         }
-        if (child + 1 < collector->heap_count && heap[child + 1]->key < heap[child]->key) {
+        if (child + 1 < collector->heap_count && is_before(heap[child + 1], heap[child])) {
             child++;
         }
-        if (reader->key <= heap[child]->key) {
+        if (!is_before(heap[child], reader)) {
             break;
         }
         heap[at] = heap[child];
@@ -66,14 +78,21 @@ static void build(struct collector *collector, uint64_t hold_back)
     }
 }
 
+/* The number of the record that comes next. A LOST record tells of those that were dropped before it; one
+ * that stands for a gap has no number of its own. */
+static uint64_t sequence_of(const struct ring_reader *reader, const struct varve_record *record)
+{
+    bool is_gap = (varve_record_flags(record) & VARVE_FLAG_GAP) != 0;
+    uint64_t skipped = varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0;
+
+    return reader->sequence + (skipped < SKIPPED_MAX ? skipped : 0) + !is_gap;
+}
+
 static void decode(struct collector *collector, const struct ring_reader *reader,
                    const struct varve_record *record, struct event *event)
 {
     event->seq = collector->seq + 1;
     event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
-    if (event->ts_ns < reader->last_ns) {
-        event->ts_ns = reader->last_ns; /* a new anchor has just corrected the clock's rate by a few ns */
-    }
     event->process_id = reader->process->id;
     event->thread_id = reader->thread_id;
     event->pid = reader->process->control->pid;
@@ -81,7 +100,8 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->kind = (uint8_t)varve_record_kind(record);
     event->cause = record->cause;
     event->device = record->device;
-    event->flags = (uint8_t)varve_record_flags(record);
+    event->flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED);
+    event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? sequence_of(reader, record) : 0;
     event->pool = record->pool;
     event->stream = (uint16_t)varve_record_stream(record);
     event->callsite = sites_global(collector->sites, reader->process->id, record->callsite);
@@ -107,6 +127,17 @@ static void release_held(struct collector *collector, const struct event *event)
     }
 }
 
+static void note_taken(struct ring_reader *reader, const struct varve_record *record)
+{
+    uint64_t sequence = sequence_of(reader, record);
+
+    if ((varve_record_flags(record) & VARVE_FLAG_GAP) != 0) {
+        reader->gaps += sequence - reader->sequence;
+        reader->gap_rows++;
+    }
+    reader->sequence = sequence;
+}
+
 /* Derive and store one event. VARVE_ERROR_FULL by the store: the event was taken, the disk is full. */
 static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
                 struct varve_message *message)
@@ -124,7 +155,7 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     if (event->ts_ns >= 0 && (uint64_t)event->ts_ns > collector->newest_ts_ns) {
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
-    reader->last_ns = event->ts_ns;
+    note_taken(reader, ring_reader_peek(reader, &collector->directory));
     collector->held_count -= reader->is_held_back;
     reader->is_held_back = false;
     if (collector->held_count > 0) {
@@ -134,19 +165,18 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     return error;
 }
 
-/* Take from the reader on top of the heap while it is the oldest. */
+/* Take from the reader on top of the heap while its records are older than `until`. */
 static int take_run(struct collector *collector, uint64_t until, uint64_t hold_back, uint64_t *moved,
                     struct varve_message *message)
 {
     struct ring_reader *reader = collector->heap[0];
-    bool is_alone = reader->process->readers == 1; /* nothing that it could wait for */
     struct event event;
 
     do {
         const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
 
         decode(collector, reader, record, &event);
-        if (!reader->is_held_back && !is_alone && derive_is_premature(collector->derive, &event)) {
+        if (!reader->is_held_back && derive_is_premature(collector->derive, &event)) {
             reader->is_held_back = true;
             reader->held_addr = event.addr;
             collector->held_count++;
@@ -164,7 +194,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
             collector->heap[0] = collector->heap[--collector->heap_count];
             break;
         }
-    } while (reader->key <= until && !collector->must_rebuild &&
+    } while (reader->key < until && !collector->must_rebuild &&
              store_pending(collector->store) < PENDING_MAX);
     return VARVE_OK;
 }
@@ -178,7 +208,7 @@ int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_mes
     build(collector, hold_back);
     while (error == VARVE_OK && collector->heap_count > 0 &&
            collector->heap[0]->key <= collector->watermark) {
-        uint64_t until = collector->watermark;
+        uint64_t until = collector->watermark + (collector->watermark < UINT64_MAX);
 
         for (size_t child = 1; child < 3 && child < collector->heap_count; child++) {
             until = collector->heap[child]->key < until ? collector->heap[child]->key : until;

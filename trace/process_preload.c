@@ -23,6 +23,14 @@ static void leave(void)
     }
 }
 
+/* Before main, with the program's libraries ready and usually no other thread. */
+__attribute__((constructor)) static void load(void)
+{
+    if (hook_can_call() && hook_records()) {
+        recorder_mirror_open();
+    }
+}
+
 __attribute__((destructor)) static void unload(void)
 {
     leave();

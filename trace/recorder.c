@@ -34,6 +34,7 @@ static struct varve_producer idle = {.busy = 1};
 __thread struct varve_producer *varve_producer_current = &idle;
 __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
+uint32_t varve_emit_is_mirrored;
 
 static __thread bool thread_has_ended;
 /* A ring that could not be made is tried again now and then; each try costs a number that stays unused. */
@@ -250,10 +251,15 @@ static bool is_attached(void)
 /* First event of this thread or process image. Signals are blocked. */
 static void put_first(const struct varve_record *record)
 {
-    struct recorder_process *process = recorder_process_attach();
+    struct recorder_process *process;
     struct recorder_thread *thread = NULL;
     struct varve_record timed = *record;
 
+    if (recorder_mirror_owns_thread()) {
+        recorder_foreign_depth++; /* for good */
+        return;
+    }
+    process = recorder_process_attach();
     if (process != NULL && thread_has_ended) {
         put_late(process, record);
         return;
@@ -345,13 +351,49 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
     }
 }
 
-/* All of it with signals blocked: a handler could emit, or fork, with the ring half changed. */
+/* The fast path, with the second sink told before the record is committed: what a ring holds it holds too. */
+static bool put_mirrored(struct varve_producer *producer, const struct varve_record *record)
+{
+    struct varve_record timed = *record;
+    int saved_errno = errno;
+
+    if ((producer->busy | producer->nested) != 0 || producer->head >= producer->limit || record->ticks != 0) {
+        return false;
+    }
+    varve_emit_count(producer->emitted);
+    timed.ticks = varve_clock_ticks();
+    producer->busy = 1;
+    __asm__ volatile("" ::: "memory");
+    if (producer->head >= producer->limit) {
+        producer->busy = 0; /* a handler has filled the ring meanwhile */
+        varve_emit_slow(&timed);
+        return true;
+    }
+    recorder_commit(thread_of(producer), &timed);
+    __asm__ volatile("" ::: "memory");
+    producer->busy = 0;
+    __asm__ volatile("" ::: "memory");
+    if (producer->nested != 0) {
+        varve_emit_nested();
+    }
+    errno = saved_errno;
+    return true;
+}
+
+void varve_emit_record(const struct varve_record *record)
+{
+    varve_emit(record);
+}
+
+/* All of it with signals blocked, but for the second sink's fast path: a handler could emit, or fork, with
+ * the ring half changed. */
 void varve_emit_slow(const struct varve_record *record)
 {
     struct recorder_signals saved;
     int saved_errno = errno;
 
-    if (recorder_session() == NULL) {
+    if (recorder_session() == NULL ||
+        (varve_emit_is_mirrored != 0 && put_mirrored(varve_producer_current, record))) {
         return;
     }
     recorder_signals_block(&saved);

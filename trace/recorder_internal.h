@@ -57,12 +57,16 @@ struct recorder_process {
     uint32_t late_lock; /* guards the shared ring of late events */
     struct process_control *control;
     struct recorder_thread *late;
+    const struct mirror_provider
+        *mirror; /* the second sink, while this process may call it; NULL: it may not */
 };
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children.
 struct session_control *recorder_session(void);
 const char *recorder_directory(void);
 
+/// This process image, attached or not; NULL without a session.
+struct recorder_process *recorder_process_page(void);
 /// This process image, attached now if it was not; NULL if that failed. Threads: any.
 struct recorder_process *recorder_process_attach(void);
 /// The same without attaching: NULL before the first event.
@@ -95,6 +99,7 @@ struct recorder_thread {
     bool is_spilling;
     bool has_staging;   /* the staging slots have memory */
     bool is_ring_short; /* no memory for more of the ring */
+    bool has_mirrored;  /* the second sink knows this thread: it allocates no more */
 };
 
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
@@ -127,6 +132,21 @@ void recorder_foreign_end(const struct recorder_signals *saved);
 
 /// Above 0 between the two, on this thread: hooks must pass through.
 extern __thread uint32_t recorder_foreign_depth __attribute__((tls_model("initial-exec")));
+
+/* ---- state_sources.c: who can tell what is there when a trace begins in mid-run ---- */
+
+/// Ask every source that is there now, one after the other; one dump at a time, the next ones wait. Nothing
+/// in a fork child but what was added there. Threads: any, with no lock in hand that a source could want.
+void state_sources_dump(const struct varve_state_sink *sink);
+
+/* ---- recorder_mirror.c: the second sink (mirror_internal.h) ---- */
+
+/// Open the provider library if the session asks for it. Once per process image, from a constructor.
+void recorder_mirror_open(void);
+/// Tell it a record that is about to be committed, and mark the record, if it wants that kind.
+void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record);
+/// This thread is one of the provider's own: it works for us, and nothing that it does is the program's.
+bool recorder_mirror_owns_thread(void);
 
 /* ---- callsite.c: stacks to 32-bit numbers ---- */
 

@@ -201,9 +201,13 @@ uint64_t recorder_ring_space(struct recorder_thread *thread)
 void recorder_commit(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct varve_producer *producer = &thread->producer;
+    struct varve_record *slot = &producer->records[producer->head & producer->mask];
 
     assert(producer->head < producer->limit);
-    producer->records[producer->head & producer->mask] = *record;
+    *slot = *record;
+    if (varve_emit_is_mirrored != 0) {
+        recorder_mirror_tell(thread, slot);
+    }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);
     producer->head++;
 }

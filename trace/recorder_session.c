@@ -222,6 +222,11 @@ static void attach(struct recorder_process *process)
     __atomic_store_n(&process->state, 1, __ATOMIC_RELEASE);
 }
 
+struct recorder_process *recorder_process_page(void)
+{
+    return process_page;
+}
+
 struct recorder_process *recorder_process_attach(void)
 {
     struct recorder_process *process = process_page;

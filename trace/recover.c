@@ -42,7 +42,7 @@ static int take_position(void *context, const struct store_ring_position *positi
 static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
 {
     struct collector *collector = context;
-    const struct clock_anchor anchor = {ticks, mono_ns, real_ns};
+    const struct clock_anchor anchor = {.ticks = ticks, .mono_ns = mono_ns, .real_ns = real_ns};
     int error = collect_clock_add(&collector->clock, &anchor);
 
     collector->clock.stored = collector->clock.count;

@@ -225,6 +225,7 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
                 return NULL;
             }
             reader->unreadable += end - at; /* the file was deleted or cut */
+            reader->sequence += end - at;
             reader->spill_read = end;
         }
     }

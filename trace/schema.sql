@@ -102,6 +102,6 @@ CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- told again, a fig
 CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
 -- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete.
 CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
-    tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL) STRICT;
+    tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL) STRICT;
 -- The process and its number under which a call site was first seen; empty once a trace is complete.
 CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL) STRICT;

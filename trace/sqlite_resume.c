@@ -123,6 +123,7 @@ static int position_take(sqlite3_stmt *row, void *context)
         .ring = (uint32_t)sqlite3_column_int64(row, 2),
         .tail = (uint64_t)sqlite3_column_int64(row, 3),
         .spill_tail = (uint64_t)sqlite3_column_int64(row, 4),
+        .sequence = (uint64_t)sqlite3_column_int64(row, 5),
     };
     return reader->take(reader->context, &position);
 }
@@ -133,7 +134,8 @@ int store_each_ring_position(struct store *store,
 {
     struct position_reader reader = {.take = take, .context = context};
     return query_each(
-        store, "SELECT thread_id, process_id, ring, tail, spill_tail FROM ring_position ORDER BY thread_id",
+        store,
+        "SELECT thread_id, process_id, ring, tail, spill_tail, sequence FROM ring_position ORDER BY thread_id",
         position_take, &reader, message);
 }
 

@@ -28,8 +28,8 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_POOL] =
         "INSERT OR REPLACE INTO pool(device, number, capture_id, user_id, is_small) VALUES (?, ?, ?, ?, ?)",
     [STATEMENT_POSITION] =
-        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail)"
-        " VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
     [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module(id, path, build_id) VALUES (?, ?, ?)",
     [STATEMENT_SYMBOL] = "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined)"
                          " VALUES (?, ?, ?, ?, ?, ?, ?)",

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The second sink inside the workload: the provider library is opened before the program's main, and from
+ * then on told each record before that is committed to the ring. The hard part is to leave the program alone.
+ * Threads of the library are not the program's, nor is what it allocates; a fork child cannot use it (its
+ * threads are gone there), and neither can a thread that is past its end: their records go unmarked, and the
+ * collector tells them. When no trace wants events the detour through here is switched off, and a thread of
+ * the library switches it on again.
+ */
+#include "trace/mirror_internal.h"
+#include "trace/recorder_internal.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define OWN_THREADS_MAX 8U
+#define THREADS_MAX 256U
+#define MISSES_TO_LOOK 4096U /* records that nobody wanted, until we look whether anybody wants any */
+
+static bool is_opening;
+static int32_t opener;
+static int32_t own_threads[OWN_THREADS_MAX];
+static uint32_t starts; /* traces that have begun */
+static __thread uint32_t misses;
+
+bool recorder_mirror_owns_thread(void)
+{
+    const struct recorder_process *process = recorder_process_page();
+    int32_t tid;
+
+    if (process == NULL || (process->mirror == NULL && !__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE))) {
+        return false;
+    }
+    tid = (int32_t)syscall(SYS_gettid);
+    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) {
+        return tid != opener; /* made while the library is being opened, before main */
+    }
+    for (unsigned i = 0; i < OWN_THREADS_MAX; i++) {
+        if (own_threads[i] == tid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static unsigned list_threads(int32_t *tids, unsigned max)
+{
+    DIR *folder = opendir("/proc/self/task");
+    const struct dirent *entry;
+    unsigned count = 0;
+
+    while (folder != NULL && count < max && (entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9') {
+            tids[count++] = (int32_t)strtol(entry->d_name, NULL, 10);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return count;
+}
+
+/* Threads that were not there before. */
+static void note_own_threads(const int32_t *before, unsigned before_count)
+{
+    int32_t after[THREADS_MAX];
+    unsigned after_count = list_threads(after, THREADS_MAX);
+    unsigned own = 0;
+
+    for (unsigned i = 0; i < after_count && own < OWN_THREADS_MAX; i++) {
+        bool is_new = true;
+        for (unsigned j = 0; j < before_count; j++) {
+            is_new = is_new && after[i] != before[j];
+        }
+        if (is_new) {
+            own_threads[own++] = after[i];
+        }
+    }
+}
+
+static bool is_any_enabled(const struct mirror_provider *provider)
+{
+    for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
+        if (__atomic_load_n(provider->enabled[kind], __ATOMIC_RELAXED) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* In a thread of the provider's. */
+static void started(void *context)
+{
+    const struct recorder_process *process = recorder_process_page();
+
+    (void)context;
+    __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
+    if (process->mirror != NULL) {
+        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        process->mirror->state_begin();
+        state_sources_dump(&process->mirror->state);
+        process->mirror->state_end();
+    }
+}
+
+/* Before the library's destructor, which pulls its tracepoints out one by one: from here on the collector
+ * tells what comes. */
+static void close_at_exit(void)
+{
+    struct recorder_process *process = recorder_process_page();
+
+    __atomic_store_n(&process->mirror, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE);
+}
+
+static const struct mirror_provider *load_provider(const char *path)
+{
+    static const struct mirror_host host = {.started = started};
+    mirror_provider_open *open_provider = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library != NULL ? dlsym(library, MIRROR_PROVIDER_SYMBOL) : NULL;
+
+    memcpy(&open_provider, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
+    return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
+}
+
+void recorder_mirror_open(void)
+{
+    const struct session_control *session = recorder_session();
+    struct recorder_process *process = recorder_process_page();
+    const struct mirror_provider *provider;
+    struct recorder_signals saved;
+    int32_t before[THREADS_MAX];
+    unsigned before_count;
+
+    if (session == NULL || process == NULL || (session->mirror & SESSION_MIRROR_LTTNG) == 0) {
+        return;
+    }
+    recorder_foreign_begin(&saved);
+    opener = (int32_t)syscall(SYS_gettid);
+    before_count = list_threads(before, THREADS_MAX);
+    __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
+    provider = load_provider(session->mirror_path);
+    if (provider != NULL && atexit(close_at_exit) == 0) {
+        note_own_threads(before, before_count);
+        __atomic_store_n(&process->mirror, provider, __ATOMIC_RELEASE);
+        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&is_opening, false, __ATOMIC_RELEASE);
+    recorder_foreign_end(&saved);
+}
+
+/* Nobody wanted a record; when nobody wants any, the detour ends. */
+static void count_miss(const struct mirror_provider *provider)
+{
+    uint32_t starts_before = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
+
+    if (++misses < MISSES_TO_LOOK || !provider->can_tell_start) {
+        return;
+    }
+    misses = 0;
+    if (!is_any_enabled(provider)) {
+        __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&starts, __ATOMIC_SEQ_CST) != starts_before) {
+            __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        }
+    }
+}
+
+/* What is dropped counts in the order in which it is told (recorder_internal.h). */
+static uint64_t sequence_of(const struct recorder_thread *thread, const struct varve_record *record)
+{
+    const struct ring_header *ring = thread->ring;
+    uint64_t told = ring->lost - thread->lost_open;
+
+    return ring->head + ring->spill_head + told +
+           (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) + 1;
+}
+
+void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record)
+{
+    const struct recorder_process *process = recorder_process_page();
+    const struct mirror_provider *provider = __atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE);
+    const struct ring_header *ring = thread->ring;
+    struct varve_mirror_origin origin;
+    struct recorder_signals saved;
+
+    if (provider == NULL) {
+        __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE); /* a fork child */
+        return;
+    }
+    if (ring->ring_index == 0) {
+        return; /* of a thread that is past its end: the provider has forgotten it */
+    }
+    if (*provider->enabled[varve_record_kind(record) % VARVE_KIND_LIMIT] <= 0) {
+        count_miss(provider);
+        return;
+    }
+    origin = (struct varve_mirror_origin){.process = ring->process_id,
+                                          .ring = ring->ring_index,
+                                          .pid = process->control->pid,
+                                          .tid = (int32_t)ring->tid};
+    record->dev_seq_kind_flags |= VARVE_FLAG_MIRRORED;
+    if (thread->has_mirrored) {
+        provider->record(&origin, sequence_of(thread, record), record);
+        return;
+    }
+    thread->has_mirrored = true;
+    recorder_foreign_begin(&saved);
+    provider->record(&origin, sequence_of(thread, record), record);
+    recorder_foreign_end(&saved);
+}
