@@ -52,7 +52,8 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 /* ---- Opening ---- */
 
 /* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
- * decision: it must not call the allocator. Ticks are 0. */
+ * decision: it must not call the allocator. Ticks are 0. A trace that begins in mid-run asks every allocator
+ * that has one for its state (varve_state_source). */
 struct varve_alloc_recorder {
     void (*record)(void *context, const struct varve_record *record);
     void *context;

@@ -80,6 +80,9 @@ struct observer {
 };
 
 struct varve_alloc {
+    /* Order: the recorder's turn to dump, then this, then what devices and recorders lock themselves. So a
+     * source is removed without it (statedump_close); the recorder's list has a lock that nothing nests in.
+     */
     struct alloc_lock lock;
 
     struct varve_device *device;
@@ -128,7 +131,8 @@ struct varve_alloc {
     uint32_t observer_count;
     int peers[CALLBACKS_MAX];
     uint32_t peer_count;
-    struct shared_mapping *shared; /* share.c */
+    struct shared_mapping *shared;          /* share.c */
+    struct varve_state_source state_source; /* the recorder's, while `dump` is set */
 };
 
 /* Walkers after each step, in builds that ask for it. */
@@ -333,6 +337,13 @@ uint64_t settings_limit(const struct varve_alloc *alloc, double fraction);
 
 void oom_account(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom);
 int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message);
+
+/* ---- statedump.c: without the lock ---- */
+
+/// From now on a trace that begins asks this allocator for its state, if its decisions are recorded at all.
+void statedump_open(struct varve_alloc *alloc);
+/// Not any more; waits for whoever is asking just now. Also of one that was never opened.
+void statedump_close(struct varve_alloc *alloc);
 
 /* ---- share.c ---- */
 

@@ -96,6 +96,7 @@ extern const struct command command_replay;
 extern const struct command command_info;
 extern const struct command command_report;
 extern const struct command command_query;
+extern const struct command command_diff;
 extern const struct command command_leaks;
 extern const struct command command_peak;
 extern const struct command command_timeline;
@@ -292,6 +293,8 @@ const char *database_library_version(void);
 
 /// Path of libvarve_preload.so of this installation; false if it is not there.
 bool preload_find(char *buffer, size_t buffer_bytes);
+/// The same for libvarve_lttng.so, which is not there if varve was built without LTTng.
+bool provider_find(char *buffer, size_t buffer_bytes);
 
 #ifdef __cplusplus
 }

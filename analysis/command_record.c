@@ -5,6 +5,7 @@
  * `varve record --` can stand before any command of a script.
  */
 #include "analysis/analysis_internal.h"
+#include "analysis/ctf_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,6 +17,8 @@
 struct values {
     const char *output;
     bool heap;
+    bool lttng;
+    bool lttng_only;
     int stacks;
     int64_t stack_depth;
     int overflow;
@@ -44,6 +47,12 @@ static const struct option_spec options[] = {
     {"heap", 0, OPTION_FLAG, NULL,
      "record malloc and its kin, and mmap (the default, as there is nothing else yet)",
      offsetof(struct values, heap), 0, 0, NULL},
+    {"lttng", 0, OPTION_FLAG, NULL,
+     "trace to LTTng too: a session of its own, whose CTF trace is left beside DB (DB without .db, with "
+     ".ctf)",
+     offsetof(struct values, lttng), 0, 0, NULL},
+    {"lttng-only", 0, OPTION_FLAG, NULL, "trace to LTTng alone, without a database",
+     offsetof(struct values, lttng_only), 0, 0, NULL},
     {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
      offsetof(struct values, stacks), 0, 0, stacks_names},
     {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 64)",
@@ -63,7 +72,6 @@ static const struct option_spec options[] = {
     {"cuda", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
     {"cupti", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
     {"torch", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
-    {"lttng", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -95,7 +103,17 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
     } else {
         fputs("nothing lost; ", err);
     }
-    fprintf(err, "next: varve report %s\n", result->database_path);
+    if (result->discarded > 0) {
+        fprintf(err, "LTTng discarded %s; ", format_count((int64_t)result->discarded).text);
+    }
+    if (result->ctf_path[0] != '\0') {
+        fprintf(err, "LTTng trace: %s; ", result->ctf_path);
+    }
+    if (result->database_path[0] != '\0') {
+        fprintf(err, "next: varve report %s\n", result->database_path);
+    } else {
+        fprintf(err, "next: varve import %s -o trace.db\n", result->ctf_path);
+    }
 }
 
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
@@ -106,6 +124,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_message message = {""};
     struct progress progress;
     char preload[4096];
+    char provider[4096];
     char output[4096];
     int code;
 
@@ -120,6 +139,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     varve_collect_options_init(&collect);
     collect.database_path = values->output != NULL ? values->output : output;
     collect.preload_path = preload;
+    provider_find(provider, sizeof(provider)); /* if it is missing, recording says so and does without */
+    collect.provider_path = provider;
+    collect.lttng = values->lttng || values->lttng_only;
+    collect.no_sqlite = values->lttng_only;
+    collect.numbers = ctf_version() != NULL ? ctf_each_number : NULL;
     collect.argv = operands->rest;
     collect.overflow = (unsigned)values->overflow;
     collect.stacks = (unsigned)values->stacks;

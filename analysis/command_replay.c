@@ -152,11 +152,26 @@ static bool is_faithful(const struct replay_result *result)
     return result->mismatches == 0 && result->segments_equal;
 }
 
+/* Once more, with somebody who takes the records. */
+static int run_again(const struct history *history, const struct replay_options *replay,
+                     struct replay_result *result, struct varve_message *message)
+{
+    struct replay_result again;
+    int error = replay_run(history, replay, &again, message);
+
+    if (error == VARVE_OK && replay->follow && again.mismatches > 0) {
+        error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the second replay differed from the first");
+    }
+    if (!replay->follow) {
+        *result = again; /* else that of the first, which has not waited for those who take records */
+    }
+    return error;
+}
+
 static int write_database(const struct values *values, const char *path, const struct history *history,
                           struct replay_options *replay, struct replay_result *result,
                           struct varve_message *message)
 {
-    struct replay_result written;
     struct history_settings settings;
     struct varve_writer *writer;
     int error = varve_writer_open(values->output, values->force, &writer, message);
@@ -168,21 +183,12 @@ static int write_database(const struct values *values, const char *path, const s
     varve_writer_meta_text(writer, "replay.policy", values->policy != NULL ? values->policy : "pytorch");
     replay->sink = replay_sink_new(writer, history);
     error = replay_settings(history, values->conf, &settings, message);
-    if (error != VARVE_OK) {
-        replay_sink_free(replay->sink);
-        varve_writer_abandon(writer);
-        return error;
+    if (error == VARVE_OK) {
+        history_write_settings(writer, &settings, replay_sink_begin(replay->sink));
+        error = run_again(history, replay, result, message);
     }
-    history_write_settings(writer, &settings, replay_sink_begin(replay->sink));
-    error = replay_run(history, replay, &written, message);
     replay_sink_free(replay->sink);
     replay->sink = NULL;
-    if (error == VARVE_OK && replay->follow && written.mismatches > 0) {
-        error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the second replay differed from the first");
-    }
-    if (!replay->follow) {
-        *result = written; /* else that of the first, which has not waited for the database */
-    }
     if (error != VARVE_OK) {
         varve_writer_abandon(writer);
         return error;
@@ -205,15 +211,19 @@ static int replay_history(struct command_context *context, const struct values *
     };
     struct replay_result result = {.segments_equal = true};
     struct varve_message message = {""};
+    replay_emit emit = replay_emit_find();
+    bool is_kept = values->output != NULL || emit != NULL;
     int error = VARVE_OK;
 
-    /* a database is begun only when it is known that the replay ends well */
-    if (replay.follow || values->output == NULL) {
+    /* records go anywhere only when it is known that the replay ends well */
+    if (replay.follow || !is_kept) {
         error = replay_run(history, &replay, &result, &message);
         replay.derives_pools = result.derived_pools;
     }
-    if (error == VARVE_OK && values->output != NULL && (!replay.follow || result.mismatches == 0)) {
-        error = write_database(values, path, history, &replay, &result, &message);
+    if (error == VARVE_OK && is_kept && (!replay.follow || result.mismatches == 0)) {
+        replay.emit = emit;
+        error = values->output != NULL ? write_database(values, path, history, &replay, &result, &message)
+                                       : run_again(history, &replay, &result, &message);
     }
     replay_hints_free(replay.hints, history->device_count);
     progress_end(progress);
@@ -261,7 +271,8 @@ const struct command command_replay = {
         "release and failure; the first that differs is told, and the exit status is 2. With --policy, "
         "--conf, "
         "--memory-limit or --capacity and without --verify the same requests are made under those rules, and "
-        "what they would have cost is printed. -o keeps all decisions, splits and merges too, in a database.",
+        "what they would have cost is printed. -o keeps all decisions, splits and merges too, in a database; "
+        "under varve record they are recorded as well.",
     .examples = "  varve replay snapshot.pickle -o replay.db\n"
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where libvarve_preload.so of this installation is: beside the command (build folder), in the library folder
- * that belongs to the command's (installed), or where VARVE_PRELOAD says. Asked by record and doctor.
+ * Where the libraries of this installation are that a recorded program loads: beside the command (build
+ * folder), in the library folder that belongs to the command's (installed), or where VARVE_PRELOAD and
+ * VARVE_PROVIDER say. Asked by record and doctor.
  */
 #include "analysis/analysis_internal.h"
 
@@ -14,12 +15,10 @@
 #define VARVE_LIBRARY_DIRECTORY "lib/varve"
 #endif
 
-#define LIBRARY "libvarve_preload.so"
-
-bool preload_find(char *buffer, size_t buffer_bytes)
+static bool find(const char *name, const char *variable, char *buffer, size_t buffer_bytes)
 {
     static const char *const places[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
-    const char *given = getenv("VARVE_PRELOAD");
+    const char *given = getenv(variable);
     char directory[PATH_MAX];
     char path[PATH_MAX + 512];
     char resolved[PATH_MAX];
@@ -37,11 +36,21 @@ bool preload_find(char *buffer, size_t buffer_bytes)
         *slash = '\0';
     }
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s/" LIBRARY, directory, places[i]);
+        snprintf(path, sizeof(path), "%s/%s/%s", directory, places[i], name);
         if (access(path, R_OK) == 0 && realpath(path, resolved) != NULL) {
             return (size_t)snprintf(buffer, buffer_bytes, "%s", resolved) < buffer_bytes;
         }
     }
-    snprintf(buffer, buffer_bytes, "%s/" LIBRARY, directory);
+    snprintf(buffer, buffer_bytes, "%s/%s", directory, name);
     return false;
+}
+
+bool preload_find(char *buffer, size_t buffer_bytes)
+{
+    return find("libvarve_preload.so", "VARVE_PRELOAD", buffer, buffer_bytes);
+}
+
+bool provider_find(char *buffer, size_t buffer_bytes)
+{
+    return find("libvarve_lttng.so", "VARVE_PROVIDER", buffer, buffer_bytes);
 }

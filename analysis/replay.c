@@ -114,11 +114,13 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
         replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->total);
     }
-    replay->recorder = (struct varve_alloc_recorder){.record = replay_take, .context = replay};
+    replay->recorder.record = options->emit != NULL ? replay_emit_take : replay_take;
+    replay->recorder.context = replay;
     alloc.device = replay->device;
     alloc.policy = options->policy;
     alloc.memory_limit = replay->limit;
-    alloc.recorder = options->follow || options->sink != NULL ? &replay->recorder : NULL;
+    alloc.recorder =
+        options->follow || options->sink != NULL || options->emit != NULL ? &replay->recorder : NULL;
     return varve_alloc_open(&alloc, &replay->alloc, message);
 }
 
@@ -279,7 +281,7 @@ static int run_device(const struct history *history, const struct replay_options
         struct varve_message reason = {""};
         int outcome = attempt(&replay, &latest, &reason);
 
-        again = outcome == VARVE_OK && options->follow && options->sink == NULL &&
+        again = outcome == VARVE_OK && options->follow && options->sink == NULL && options->emit == NULL &&
                 replay_hints_learn(&replay, hints);
         close_replay(&replay);
         /* if no attempt succeeds, the first one has the difference that counts */

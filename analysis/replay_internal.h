@@ -63,6 +63,16 @@ void replay_sink_take(struct replay *replay, const struct varve_record *record);
 /// What the numbers in the records of this device mean.
 void replay_sink_end(struct replay *replay);
 
+/* ---- replay_emit.c: the records of a replay, into the recording of this process ---- */
+
+typedef void (*replay_emit)(const struct varve_record *record);
+
+/// Where a process that is being recorded puts its records; NULL: it is not, or by no recorder that takes
+/// them. Threads: the calling thread is to make all calls of the result for one device.
+replay_emit replay_emit_find(void);
+/// varve_alloc_recorder.record of a replay with `emit`: replay_take, then that.
+void replay_emit_take(void *context, const struct varve_record *record);
+
 /* ---- replay.c ---- */
 
 /* What is to be replayed, and how. */
@@ -74,7 +84,8 @@ struct replay_options {
     bool follow;                /* the history's addresses and decisions are to come out again */
     bool derives_pools;         /* private pools, though no segment at the end tells of one */
     struct replay_sink *sink;   /* NULL: none */
-    struct replay_hints *hints; /* by device; filled, and needed again by a replay with a sink; NULL: none */
+    replay_emit emit;           /* NULL: this process is not being recorded */
+    struct replay_hints *hints; /* by device; filled, and needed again by one with sink or emit; NULL: none */
     struct progress *progress;
 };
 

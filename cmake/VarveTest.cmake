@@ -32,6 +32,8 @@ VARVE_SOURCE_DIR=${PROJECT_SOURCE_DIR};VARVE_SANITIZE=${VARVE_SANITIZE};${VARVE_
     set_tests_properties(${test} PROPERTIES RUN_SERIAL ON)
   elseif(label STREQUAL "gpu")
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK gpu)
+  elseif(test MATCHES "lttng|ctf") # root has one session daemon
+    set_tests_properties(${test} PROPERTIES RESOURCE_LOCK lttng)
   endif()
 endfunction()
 

@@ -217,6 +217,15 @@ struct sites;
 int sites_open(struct sites **sites_out);
 void sites_close(struct sites *sites);
 
+struct sites_entry;
+
+/// Called with each sound entry of a call-site file (sites_internal.h), in the order of the file. Borrowed.
+typedef void sites_listener(void *context, uint32_t process_id, const struct sites_entry *entry,
+                            const uint8_t *payload);
+void sites_listen(struct sites *sites, sites_listener *listener, void *context);
+/// Tell the listener again all entries that were taken of files that are still there.
+void sites_retell(const struct sites *sites);
+
 /// Announce the call-site file of a process (it may not exist yet, or never).
 int sites_process(struct sites *sites, uint32_t process_id, const char *path);
 /// Done with the file of a process: reads what is left and closes it.

@@ -111,6 +111,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     claim_status(collector, process);
     replace_older(collector, process);
     derive_process_start(collector->derive, id, control->parent_id);
+    collect_mirror_process(collector, process);
     snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, id);
     return sites_process(collector->sites, id, sites);
 }

@@ -36,7 +36,7 @@ static const char *end_cause(const struct traced_process *process, int *exit_sta
 }
 
 /* Arguments are separated by NUL in the control page; a row shows them separated by blanks. */
-static void join_arguments(const struct process_control *control, char *text, size_t bytes)
+void collect_process_command(const struct process_control *control, char *text, size_t bytes)
 {
     size_t length = 0;
 
@@ -63,7 +63,7 @@ int collect_process_row(struct collector *collector, const struct traced_process
                                 .start_ns = process->start_ns,
                                 .end_ns = process->has_ended ? process->end_ns : -1};
 
-    join_arguments(process->control, command_line, sizeof(command_line));
+    collect_process_command(process->control, command_line, sizeof(command_line));
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
              process->control->executable);
     snprintf(exec_path, sizeof(exec_path), "%.*s", (int)sizeof(exec_path) - 1, process->control->exec_path);
@@ -71,7 +71,9 @@ int collect_process_row(struct collector *collector, const struct traced_process
     row.executable = executable;
     row.exec_path = exec_path[0] != '\0' ? exec_path : NULL;
     row.end_cause = end_cause(process, &row.exit_status);
-    return store_process(collector->store, &row);
+    collector->was_killed =
+        collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
+    return collector->is_unstored ? VARVE_OK : store_process(collector->store, &row);
 }
 
 struct ring_sums {
@@ -114,7 +116,7 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
     row.lost = sums.lost;
     row.lost_bytes = ring->lost_bytes;
     row.uncommitted = end_ns >= 0 ? sums.uncommitted : 0;
-    return store_thread(collector->store, &row);
+    return collector->is_unstored ? VARVE_OK : store_thread(collector->store, &row);
 }
 
 /* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
@@ -176,6 +178,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
     int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
 
     if (error == VARVE_OK) {
+        collect_mirror_thread_end(collector, reader);
         add_to_sums(collector, reader);
         doom_ring_files(collector, reader);
         reader->process->readers--;
@@ -192,6 +195,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     if (error != VARVE_OK) {
         return error;
     }
+    collect_mirror_process_end(collector, process);
     collector->sum.unattached += process->control->unattached;
     derive_process_end(collector->derive, process->id);
     sites_process_end(collector->sites, process->id);

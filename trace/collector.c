@@ -26,7 +26,7 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
     int error;
 
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    error = store_open(path, mode, &collector->store, message);
+    error = collector->is_unstored ? VARVE_OK : store_open(path, mode, &collector->store, message);
     if (error == VARVE_OK) {
         snprintf(path, sizeof(path), "%s/allocations", collector->directory.path);
         error = derive_open(path, &collector->derive, message);
@@ -95,9 +95,8 @@ static bool commit_is_due(const struct collector *collector, bool is_tight, uint
     if (collector->is_store_full) {
         return now_ns - collector->first_pending_ns > COMMIT_EVERY_NS;
     }
-    return collector->first_pending_ns != 0 &&
-           (is_tight || store_pending(collector->store) >= COMMIT_EVENTS ||
-            now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
+    return collector->first_pending_ns != 0 && (is_tight || collector_pending(collector) >= COMMIT_EVENTS ||
+                                                now_ns - collector->first_pending_ns > COMMIT_EVERY_NS);
 }
 
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
@@ -117,6 +116,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
         return varve_message_set(message, error, "cannot follow a process or ring: %s",
                                  varve_strerror(error));
     }
+    collect_mirror_round(collector);
     is_tight = refresh_readers(collector, &bound);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
     if (drain) {
@@ -170,12 +170,21 @@ static size_t gather_positions(const struct collector *collector, struct store_r
     return count;
 }
 
-int collector_commit(struct collector *collector, struct varve_message *message)
+uint64_t collector_pending(const struct collector *collector)
 {
-    struct store_ring_position *positions = calloc(collector->reader_count + 1, sizeof(*positions));
+    return collector->seq - collector->seq_committed;
+}
+
+static int commit_store(struct collector *collector, struct varve_message *message)
+{
+    struct store_ring_position *positions;
     size_t count;
     int error;
 
+    if (collector->is_unstored) {
+        return VARVE_OK;
+    }
+    positions = calloc(collector->reader_count + 1, sizeof(*positions));
     if (positions == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -188,6 +197,13 @@ int collector_commit(struct collector *collector, struct varve_message *message)
         error = store_commit(collector->store, positions, count, message);
     }
     free(positions);
+    return error;
+}
+
+int collector_commit(struct collector *collector, struct varve_message *message)
+{
+    int error = commit_store(collector, message);
+
     if (error != VARVE_OK) {
         collector->is_store_full = error == VARVE_ERROR_FULL;
         collector->first_pending_ns = collect_monotonic_ns();
@@ -195,6 +211,7 @@ int collector_commit(struct collector *collector, struct varve_message *message)
     }
     collector->is_store_full = false;
     collector->first_pending_ns = 0;
+    collector->seq_committed = collector->seq;
     collect_files_remove(collector);
     for (size_t i = 0; i < collector->reader_count; i++) {
         ring_reader_release(collector->readers[i]);
@@ -254,11 +271,12 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         error = store_open_rows(collector);
     }
     if (error == VARVE_OK) {
-        error = store_sums(collector);
+        error = collect_meta_integer(collector, "duration_ns", (int64_t)collector->newest_ts_ns);
     }
-    if (error == VARVE_OK) {
-        error = store_meta_integer(collector->store, "duration_ns", (int64_t)collector->newest_ts_ns);
+    if (error != VARVE_OK || collector->is_unstored) {
+        return error;
     }
+    error = store_sums(collector);
     if (error == VARVE_OK) {
         error = derive_finish(collector->derive, collector->store, message);
     }
@@ -306,6 +324,9 @@ int collector_publish(struct collector *collector, const char *database_path, st
     char path[DIRECTORY_PATH_BYTES + 16];
 
     session_directory_clear(&collector->directory);
+    if (collector->is_unstored) {
+        return VARVE_OK;
+    }
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     if (rename(path, database_path) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
@@ -347,4 +368,5 @@ void collector_close(struct collector *collector)
         store_close(collector->store);
     }
     collect_clock_close(&collector->clock);
+    collect_mirror_close(collector);
 }

@@ -164,8 +164,31 @@ struct reaped {
 
 /* ---- collector.c ---- */
 
+/* The second sink, as the collector sees it. */
+struct collect_mirror {
+    const struct mirror_provider *provider; /* NULL: there is none */
+    uint32_t starts;                        /* traces that have begun; a thread of the provider counts */
+    uint32_t starts_answered;
+    size_t anchors_told;
+    char **meta; /* key, value, key, value, … as text, to be told again */
+    size_t meta_count;
+};
+
+/* The LTTng session of the recording. */
+struct collect_lttng {
+    struct lttng_session *session; /* NULL: none, or it has ended */
+    struct salvage *salvage;       /* NULL: nothing is kept */
+    varve_collect_numbers *numbers;
+    bool may_block;
+    char name[64];
+    char output[DIRECTORY_PATH_BYTES]; /* "": there is no trace */
+    char shm[DIRECTORY_PATH_BYTES];
+};
+
 struct collector {
     struct session_directory directory;
+    struct collect_mirror mirror;
+    struct collect_lttng lttng;
     struct collect_clock clock;
     struct derive *derive;
     struct sites *sites;
@@ -184,6 +207,7 @@ struct collector {
     bool must_rebuild;     /* one of them was released: the heap is out of order */
     uint32_t thread_count; /* rings ever opened */
     uint64_t seq;
+    uint64_t seq_committed;
     uint64_t watermark;   /* of the present round */
     uint64_t round_ticks; /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
     uint64_t candidate_ticks, candidate_ns; /* the next round_ticks, once it is old enough */
@@ -208,6 +232,8 @@ struct collector {
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */
+    bool is_unstored;   /* no database: the second sink gets everything */
+    bool was_killed;    /* a process did not end by itself */
     bool quiet;
 };
 
@@ -217,6 +243,8 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
 /// One pass over everything; `*moved_out` = events merged. With `drain` the watermark is ignored.
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
                     struct varve_message *message);
+/// Events taken since the last commit.
+uint64_t collector_pending(const struct collector *collector);
 int collector_commit(struct collector *collector, struct varve_message *message);
 /// Rounds without a watermark until nothing moves: every producer is dead or told to stop.
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
@@ -229,6 +257,43 @@ int collector_publish(struct collector *collector, const char *database_path, st
 void collector_close(struct collector *collector);
 void collector_result(const struct collector *collector, struct varve_collect_result *result);
 uint64_t collect_monotonic_ns(void);
+
+/* ---- collect_mirror.c: what the second sink is told from here (mirror_internal.h) ---- */
+
+/// Open the provider library in this process. Errors: VARVE_ERROR_UNSUPPORTED, with the reason.
+int collect_mirror_open(struct collector *collector, const char *provider_path,
+                        struct varve_message *message);
+void collect_mirror_close(struct collector *collector);
+/// In every round: new anchors, and everything again when a trace has begun in mid-run.
+void collect_mirror_round(struct collector *collector);
+/// A record is taken; the workload may have told it already.
+void collect_mirror_record(struct collector *collector, const struct ring_reader *reader,
+                           const struct varve_record *record, uint64_t sequence);
+void collect_mirror_process(const struct collector *collector, const struct traced_process *process);
+void collect_mirror_process_end(const struct collector *collector, const struct traced_process *process);
+void collect_mirror_thread(const struct collector *collector, const struct ring_reader *reader);
+void collect_mirror_thread_end(const struct collector *collector, const struct ring_reader *reader);
+/// A row of `meta`, into the database and the second sink.
+int collect_meta_text(struct collector *collector, const char *key, const char *value);
+int collect_meta_integer(struct collector *collector, const char *key, int64_t value);
+
+/* ---- collect_lttng.c: the LTTng session around a recording ---- */
+
+/// Before the program is started. Without LTTng: a remark, and VARVE_OK, unless it is the only sink.
+int collect_lttng_start(struct collector *collector, const struct varve_collect_options *options,
+                        struct varve_message *message);
+/// After everything was told: end the session, after taking out what the killed left. Sets `discarded`,
+/// `was_killed`, `has_extract`, `salvaged`.
+void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result);
+/// Move the trace beside the database; sets `ctf_path`.
+int collect_lttng_publish(struct collector *collector, const char *database_path,
+                          struct varve_collect_result *result, struct varve_message *message);
+/// No trace is wanted any more; nothing of it stays.
+void collect_lttng_abandon(struct collector *collector);
+/// The session of a collector that died; false: there is none.
+bool collect_lttng_adopt(struct collector *collector, struct varve_message *message);
+/// TRACE.db → TRACE.ctf
+void collect_lttng_path(const char *database_path, char *path, size_t bytes);
 
 /* ---- collect_rings.c: numbers that were taken, and their files ---- */
 
@@ -250,6 +315,8 @@ int collect_processes_retire(struct collector *collector);
 /// The pid of the process image with this number if it still runs, else 0.
 int32_t collect_process_alive(const struct session_directory *directory, uint32_t id);
 void collect_processes_close(struct collector *collector);
+/// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
+void collect_process_command(const struct process_control *control, char *text, size_t bytes);
 int collect_process_row(struct collector *collector, const struct traced_process *process);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 

@@ -142,20 +142,24 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
 static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
                 struct varve_message *message)
 {
-    int error = derive_event(collector->derive, event, message);
+    const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+    int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
 
     if (error != VARVE_OK) {
         return error;
     }
-    error = store_append(collector->store, event, message);
+    error = collector->is_unstored ? VARVE_OK : store_append(collector->store, event, message);
     if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
         return error;
+    }
+    if (collector->mirror.provider != NULL) {
+        collect_mirror_record(collector, reader, record, event->ring_seq);
     }
     collector->seq++;
     if (event->ts_ns >= 0 && (uint64_t)event->ts_ns > collector->newest_ts_ns) {
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
-    note_taken(reader, ring_reader_peek(reader, &collector->directory));
+    note_taken(reader, record);
     collector->held_count -= reader->is_held_back;
     reader->is_held_back = false;
     if (collector->held_count > 0) {
@@ -194,8 +198,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
             collector->heap[0] = collector->heap[--collector->heap_count];
             break;
         }
-    } while (reader->key < until && !collector->must_rebuild &&
-             store_pending(collector->store) < PENDING_MAX);
+    } while (reader->key < until && !collector->must_rebuild && collector_pending(collector) < PENDING_MAX);
     return VARVE_OK;
 }
 

@@ -52,6 +52,7 @@ void varve_collect_exit_like(int wait_status)
 
 static int check_options(const struct varve_collect_options *options, struct varve_message *message)
 {
+    char ctf[DIRECTORY_PATH_BYTES + 16];
     struct stat status;
 
     if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
@@ -69,9 +70,14 @@ static int check_options(const struct varve_collect_options *options, struct var
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->replace && stat(options->database_path, &status) == 0) {
+    if (!options->replace && !options->no_sqlite && stat(options->database_path, &status) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "%s exists: choose another name or give --force", options->database_path);
+    }
+    collect_lttng_path(options->database_path, ctf, sizeof(ctf));
+    if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: choose another name%s", ctf,
+                                 S_ISDIR(status.st_mode) ? " or give --force" : "");
     }
     return VARVE_OK;
 }
@@ -104,42 +110,51 @@ static void join_command(char *const *argv, char *text, size_t bytes)
     }
 }
 
-static int store_beginning(const struct recording *recording)
+/* Stops at the first error. */
+static void tell_text(struct recording *recording, int *error, const char *key, const char *value)
+{
+    *error = *error == VARVE_OK ? collect_meta_text(&recording->collector, key, value) : *error;
+}
+
+static void tell_integer(struct recording *recording, int *error, const char *key, int64_t value)
+{
+    *error = *error == VARVE_OK ? collect_meta_integer(&recording->collector, key, value) : *error;
+}
+
+static int tell_beginning(struct recording *recording)
 {
     static const char *const overflows[] = {"spill", "block", "drop"};
     static const char *const stacks[] = {"none", "native", "python", "all"};
     const struct varve_collect_options *options = recording->options;
     const struct collector *collector = &recording->collector;
-    struct store *store = collector->store;
     char command[4096];
     struct utsname host;
-    int error;
+    int error = VARVE_OK;
 
     join_command(options->argv, command, sizeof(command));
-    error = store_meta_text(store, "command", command);
-    error = error != VARVE_OK ? error : store_meta_text(store, "overflow", overflows[options->overflow % 3]);
-    error = error != VARVE_OK ? error : store_meta_text(store, "stacks", stacks[options->stacks & 3]);
-    error = error != VARVE_OK ? error : store_meta_integer(store, "stack_depth", options->stack_depth);
-    error = error != VARVE_OK ? error : store_meta_integer(store, "ring_records", options->ring_records);
-    error =
-        error != VARVE_OK
-            ? error
-            : store_meta_text(store, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
-    error = error != VARVE_OK
-                ? error
-                : store_meta_integer(store, "start_real_ns", collector->clock.anchors[0].real_ns);
-    error = error != VARVE_OK
-                ? error
-                : store_meta_integer(store, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
-    error = error != VARVE_OK
-                ? error
-                : store_meta_integer(store, "trace_id", (int64_t)collector->directory.control->trace_id);
-    if (error == VARVE_OK && uname(&host) == 0) {
-        error = store_meta_text(store, "host", host.nodename);
-        error = error != VARVE_OK ? error : store_meta_text(store, "kernel", host.release);
-        error = error != VARVE_OK ? error : store_meta_text(store, "machine", host.machine);
+    tell_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
+    tell_text(recording, &error, "command", command);
+    tell_text(recording, &error, "overflow", overflows[options->overflow % 3]);
+    tell_text(recording, &error, "stacks", stacks[options->stacks & 3]);
+    tell_integer(recording, &error, "stack_depth", options->stack_depth);
+    tell_integer(recording, &error, "ring_records", options->ring_records);
+    tell_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    tell_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
+    tell_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
+    if (uname(&host) == 0) {
+        tell_text(recording, &error, "host", host.nodename);
+        tell_text(recording, &error, "kernel", host.release);
+        tell_text(recording, &error, "machine", host.machine);
     }
     return error;
+}
+
+/* Before the program has run: nothing of the recording stays. */
+static void give_up(struct recording *recording)
+{
+    collect_lttng_abandon(&recording->collector);
+    collector_close(&recording->collector);
+    session_directory_remove(&recording->collector.directory);
 }
 
 static int prepare(struct recording *recording, struct varve_message *message)
@@ -154,19 +169,22 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
+    collector->is_unstored = recording->options->no_sqlite;
     error = collector_open(collector, STORE_CREATE, message);
+    if (error == VARVE_OK && recording->options->lttng) {
+        error = collect_lttng_start(collector, recording->options, message);
+    }
     if (error == VARVE_OK) {
         collect_clock_anchor(&collector->clock);
         usleep(2000); /* a first stretch to take the clock's rate from */
         collect_clock_anchor(&collector->clock);
-        error = store_beginning(recording);
+        error = tell_beginning(recording);
     }
     if (error == VARVE_OK) {
         error = collector_commit(collector, message);
     }
     if (error != VARVE_OK) {
-        collector_close(collector);
-        session_directory_remove(&collector->directory);
+        give_up(recording);
     }
     return error;
 }
@@ -255,7 +273,8 @@ static int collect(struct recording *recording, struct varve_message *message)
     }
 }
 
-static int finish(struct recording *recording, struct varve_message *message)
+static int finish(struct recording *recording, struct varve_collect_result *result,
+                  struct varve_message *message)
 {
     const struct varve_collect_options *options = recording->options;
     struct collector *collector = &recording->collector;
@@ -265,15 +284,16 @@ static int finish(struct recording *recording, struct varve_message *message)
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     error = collector_drain(collector, options->progress, options->progress_context, message);
     if (error == VARVE_OK) {
-        error = store_meta_text(collector->store, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
+        error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
     }
     if (error == VARVE_OK) {
-        error = store_meta_integer(collector->store, "exit_status",
-                                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        error = collect_meta_integer(collector, "exit_status",
+                                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
     if (error == VARVE_OK) {
         error = collector_finish(collector, options->progress, options->progress_context, message);
     }
+    collect_lttng_finish(collector, result);
     return error;
 }
 
@@ -296,8 +316,7 @@ static int start(struct recording *recording, struct varve_message *message)
     error = launch_start(&recording->launch, recording->options->argv, preload,
                          recording->collector.directory.path, message);
     if (error != VARVE_OK) {
-        collector_close(&recording->collector);
-        session_directory_remove(&recording->collector.directory);
+        give_up(recording);
     }
     return error;
 }
@@ -335,7 +354,9 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     }
     recording->options = options;
     recording->collector.quiet = options->quiet;
-    snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
+    if (!options->no_sqlite) {
+        snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
+    }
     error = start(recording, message);
     if (error != VARVE_OK) {
         free(recording);
@@ -344,7 +365,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     result->started = true;
     error = collect(recording, message);
     if (error == VARVE_OK) {
-        error = finish(recording, message);
+        error = finish(recording, result, message);
     } else {
         error = launch_wait(&recording->launch,
                             error); /* its events go on into rings and spills, for `varve recover` */
@@ -352,6 +373,9 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     result->wait_status = recording->launch.wait_status;
     collector_result(&recording->collector, result);
     collector_close(&recording->collector);
+    if (error == VARVE_OK) {
+        error = collect_lttng_publish(&recording->collector, options->database_path, result, message);
+    }
     if (error == VARVE_OK) {
         error = collector_publish(&recording->collector, options->database_path, message);
     }

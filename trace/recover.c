@@ -100,6 +100,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     if (error == VARVE_OK) {
         error = store_each_event(collector->store, take_event, replay, message);
     }
+    collector->seq_committed = collector->seq;
     return error;
 }
 
@@ -256,8 +257,15 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     }
     error = name_database(&collector->directory, !is_published(&collector->directory), database_path,
                           result->database_path, sizeof(result->database_path), message);
+    if (error == VARVE_OK && collect_lttng_adopt(collector, NULL)) {
+        collector->was_killed = true;
+        collect_lttng_finish(collector, result);
+    }
     if (error == VARVE_OK) {
         error = recover_into(collector, result->database_path, &replay, message);
+    }
+    if (error == VARVE_OK) {
+        error = collect_lttng_publish(collector, result->database_path, result, message);
     }
     collector_result(collector, result);
     collector_close(collector);

@@ -138,9 +138,46 @@ static size_t take_entries(struct sites *sites, struct sites_process *process, u
             process->is_ended = true;
             break;
         }
+        if (sites->listener)
+            sites->listener(sites->listener_context, process_id, &entry, sites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
     }
     return at;
+}
+
+void sites_listen(struct sites *sites, sites_listener *listener, void *context)
+{
+    sites->listener = listener;
+    sites->listener_context = context;
+}
+
+/* Entries [0, offset) were sound when they were taken; their sizes are checked all the same. */
+static void retell_process(const struct sites *sites, const struct sites_process *process,
+                           uint32_t process_id)
+{
+    int file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    uint8_t *entries = malloc(process->offset + 1);
+    struct sites_entry entry;
+
+    if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
+        for (uint64_t at = 0; at + sizeof(entry) <= process->offset; at += sizeof(entry) + entry.bytes) {
+            memcpy(&entry, entries + at, sizeof(entry));
+            if (entry.bytes > process->offset - at - sizeof(entry))
+                break;
+            sites->listener(sites->listener_context, process_id, &entry, entries + at + sizeof(entry));
+        }
+    }
+    free(entries);
+    if (file >= 0)
+        close(file);
+}
+
+void sites_retell(const struct sites *sites)
+{
+    for (uint32_t id = 1; sites->listener && id < sites->process_capacity; id++) {
+        if (sites->processes[id] && sites->processes[id]->offset > 0)
+            retell_process(sites, sites->processes[id], id);
+    }
 }
 
 /* True if the file is open and is a file; `size_out` is how much it holds now. */

@@ -147,6 +147,8 @@ struct sites {
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;
     uint8_t *buffer;
+    sites_listener *listener; /* NULL: nobody */
+    void *listener_context;
 };
 
 /// Read what the file of a process holds now, or until it held site `wanted` (0: all).

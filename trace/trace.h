@@ -167,15 +167,22 @@ enum varve_stacks {
 /// `stage` is a word such as "recording", "draining", "symbols", "indexes"; total 0 = unknown.
 typedef void (*varve_collect_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
+/// Calls `take` for each record that the traces under `folder` hold, in any order. Errors: as import.
+typedef int varve_collect_numbers(const char *folder,
+                                  void (*take)(void *context, uint32_t process, int32_t pid, uint32_t ring,
+                                               uint64_t ring_seq),
+                                  void *context, struct varve_message *message);
+
 struct varve_collect_options {
-    const char *database_path; /* the recording directory is this + ".d" while it lasts */
-    const char *preload_path;  /* libvarve_preload.so */
-    const char *provider_path; /* libvarve_lttng.so; only for lttng */
-    char *const *argv;         /* the program and its arguments, NULL at the end */
-    unsigned overflow;         /* enum varve_overflow */
-    unsigned stacks;           /* enum varve_stacks */
-    unsigned stack_depth;      /* frames kept per stack, at most 256 */
-    unsigned ring_records;     /* per thread; a power of two */
+    const char *database_path;      /* the recording directory is this + ".d" while it lasts */
+    const char *preload_path;       /* libvarve_preload.so */
+    const char *provider_path;      /* libvarve_lttng.so; only for lttng */
+    char *const *argv;              /* the program and its arguments, NULL at the end */
+    unsigned overflow;              /* enum varve_overflow */
+    unsigned stacks;                /* enum varve_stacks */
+    unsigned stack_depth;           /* frames kept per stack, at most 256 */
+    unsigned ring_records;          /* per thread; a power of two */
+    varve_collect_numbers *numbers; /* to see what LTTng lost of the killed; NULL: that is not looked at */
     bool heap;
     bool lttng;     /* to LTTng too: DB without .db, with .ctf */
     bool no_sqlite; /* to LTTng alone */
@@ -196,7 +203,8 @@ struct varve_collect_result {
     char ctf_path[4096]; /* "": no such trace */
     uint64_t discarded;  /* events that LTTng says that it discarded */
     bool was_killed;     /* a recorded process did not end by itself */
-    bool has_extract;    /* ctf_path/crash holds what lttng-crash found */
+    bool has_extract;    /* ctf_path/crash holds what lttng-crash found and the trace lacked */
+    uint64_t salvaged;   /* records that both lacked: they are in ctf_path/salvaged */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

@@ -8,6 +8,7 @@
  *
  * Without VARVE_SESSION it measures what an event costs that nobody records.
  */
+#include "trace/recorder_internal.h"
 #include "trace/trace.h"
 
 #include "bench/bench_ring_loop.h"
@@ -17,7 +18,9 @@ static inline void emit(const struct varve_record *record)
     varve_emit(record);
 }
 
+/* What the preload library's constructor does: bench_lttng.py records to LTTng too. */
 int main(int argc, char **argv)
 {
+    recorder_mirror_open();
     return ring_loop_main(argc, argv, emit);
 }

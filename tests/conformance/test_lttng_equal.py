@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Both sinks say the same: what `varve import` makes of the LTTng trace equals the database that was recorded beside it,
+event by event in all fields, for threads, forks, signal handlers, threads past their end, Python, and a replay of an
+allocator (splits, merges, segments)."""
+
+import glob
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import lttng_recording  # noqa: E402
+import recording  # noqa: E402
+
+RECORDINGS = os.path.join(recording.ROOT, "tests", "conformance", "pytorch")
+# A folder of larger recordings, if there is one.
+TRACES = os.environ.get("VARVE_TRACES")
+
+
+class Equal(lttng_recording.Case):
+    def test_threads_a_million_events(self):
+        self.record_both(recording.program("churn"), "--ops", "60000", "--threads", "4", "--seed", "7",
+                         options=["--stacks", "native", "--ring-size", "256K"], timeout=300)
+        self.assert_recording(may_know_unknown=True)
+        first = self.assert_equal_sinks()
+        self.record_both(recording.program("churn"), "--ops", "170000", "--threads", "4", "--seed", "8",
+                         options=["--stacks", "none", "--force"], timeout=300)
+        self.assertGreaterEqual(first + self.assert_equal_sinks(), 1000000)
+
+    def test_replay_of_an_allocator(self):
+        traces = [os.path.join(TRACES, "resnet50_train.pickle.xz")] if TRACES else sorted(
+            glob.glob(os.path.join(RECORDINGS, "*.pickle*")), key=os.path.getsize)[-1:]
+        self.assertTrue(traces)
+        self.record_both(recording.VARVE, "replay", traces[0], options=["--stacks", "none"], timeout=300)
+        self.assert_equal_sinks()
+        kinds = {kind for kind, in self.sql("SELECT DISTINCT kind FROM events")}
+        self.assertLessEqual({"alloc", "free_requested", "free_completed", "split", "merge", "segment_alloc"}, kinds)
+
+    def test_forks_and_children(self):
+        self.record_both(recording.program("forker"), "storm", "30", options=["--stacks", "native"], timeout=120)
+        self.assert_equal_sinks()
+        self.assertGreater(self.one("SELECT count(*) FROM process"), 1)
+
+    def test_signal_handlers(self):
+        self.record_both(recording.program("signaler"), options=["--ring-size", "4K"])
+        self.assert_equal_sinks()
+
+    def test_threads_past_their_end(self):
+        self.record_both(recording.program("threadend"))
+        self.assert_equal_sinks()
+
+    def test_python_stacks(self):
+        self.record_both(sys.executable, "-c", "import json\nfor i in range(300): json.dumps(list(range(i)))",
+                         options=["--stacks", "all"])
+        self.assert_equal_sinks()
+        self.assertGreater(self.one("SELECT count(*) FROM frame WHERE is_python"), 0)
+
+    def test_dropped_records_are_gaps_in_both(self):
+        self.record(recording.program("churn"), "--ops", "20000",
+                    options=["--lttng", "--overflow", "drop", "--ring-size", "4K", "--stacks", "none"],
+                    env=self.environment)
+        self.open()
+        self.assertGreater(self.count("lost"), 0, "this machine keeps up with the smallest ring: nothing was tested")
+        found = self.diff(self.rebuild())
+        self.assertTrue(found["equal"], found)
+
+
+if __name__ == "__main__":
+    lttng_recording.main()

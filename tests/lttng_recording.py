@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the second sink share: a session daemon of their own, recordings to both sinks, and the comparison of
+the database with the one that is rebuilt from the LTTng trace."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+import recording
+
+TOOLS = ("lttng", "lttng-sessiond", "lttng-crash", "babeltrace2")
+
+
+def library(name):
+    return os.path.join(os.path.dirname(recording.VARVE), name)
+
+
+def why_not():
+    """The reason why nothing can be tested here, or None."""
+    missing = [name for name in TOOLS if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} missing (packages lttng-tools, babeltrace2)"
+    if not os.path.exists(library("libvarve_lttng.so")):
+        return "built without LTTng (liblttng-ust-dev)"
+    return None
+
+
+class Case(recording.Case):
+    """A test with a session daemon: started before, ended afterwards."""
+
+    has_daemon = True
+
+    def setUp(self):
+        super().setUp()
+        if why_not():
+            self.skipTest(why_not())
+        self.home = os.path.join(self.folder, "home")
+        os.mkdir(self.home)
+        self.environment = dict(os.environ, LTTNG_HOME=self.home, LTTNG_UST_HOME=self.home)
+        self.daemon = None
+        if self.has_daemon:
+            self.assertFalse(self.answers(), "a session daemon of somebody else runs: tests need their own")
+            self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.DEVNULL, start_new_session=True)
+            self.addCleanup(self.end_daemon)
+            recording.wait_until(self.answers, what="an answer of lttng-sessiond")
+
+    def end_daemon(self):
+        self.daemon.send_signal(signal.SIGTERM)
+        try:
+            self.daemon.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.daemon.pid, signal.SIGKILL)
+            self.daemon.wait()
+
+    def lttng(self, *arguments):
+        return subprocess.run(["lttng", "--no-sessiond", *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+
+    def answers(self):
+        return self.lttng("list").returncode == 0
+
+    def sessions(self):
+        return re.findall(r"^\s*\d+\)\s+(\S+)", self.lttng("list").stdout, re.MULTILINE)
+
+    # ---- recording ----
+
+    @property
+    def ctf(self):
+        return self.path[:-len(".db")] + ".ctf"
+
+    def varve(self, *arguments, status=0, **more):
+        outcome = recording.varve(*arguments, env=self.environment, **more)
+        self.assertEqual(outcome.returncode, status, outcome)
+        return outcome
+
+    def record_both(self, *command, options=(), status=0, **more):
+        """Into both sinks; nobody is to lose anything, so a full buffer waits."""
+        return self.record(*command, options=["--lttng", "--overflow", "block", *options], status=status,
+                           env=self.environment, **more)
+
+    def rebuild(self, trace=None):
+        """The database that `varve import` makes of the trace."""
+        rebuilt = os.path.join(self.folder, "rebuilt.db")
+        self.varve("import", "--force", trace or self.ctf, "-o", rebuilt)
+        return rebuilt
+
+    def diff(self, rebuilt, status=None):
+        outcome = recording.varve("diff", "--json", self.path, rebuilt, env=self.environment)
+        self.assertIn(outcome.returncode, (0, 1) if status is None else (status,), outcome)
+        return json.loads(outcome.out)
+
+    def assert_equal_sinks(self, **options):
+        """Event by event, in all fields; returns how many."""
+        rebuilt = self.rebuild(**options)
+        outcome = recording.varve("diff", self.path, rebuilt, env=self.environment)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        found = self.diff(rebuilt, status=0)
+        self.open()
+        events = self.one("SELECT count(*) FROM event")
+        self.open(rebuilt)
+        self.assertEqual(self.one("SELECT count(*) FROM event"), events, found)
+        return events
+
+
+def main():
+    reason = why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        raise SystemExit(77)
+    recording.main()
+
+
+__all__ = ["Case", "main", "library", "unittest"]

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lttng_emit LIBRARY COUNT [kill | wait]: tells LTTng COUNT records through the provider library, which it
+ * opens by its path. Prints how many it told; then it ends, kills itself, or waits for the end of its input.
+ * Exit status 3: the library cannot be opened or no session wants the events within 10 s.
+ */
+#include "trace/mirror_internal.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void started(void *context)
+{
+    (void)context;
+}
+
+static const struct mirror_provider *provider_open(const char *path)
+{
+    static const struct mirror_host host = {.started = started};
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    mirror_provider_open *open_provider = NULL;
+
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        return NULL;
+    }
+    *(void **)&open_provider = dlsym(library, MIRROR_PROVIDER_SYMBOL);
+    return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
+}
+
+static int is_wanted(const struct mirror_provider *provider)
+{
+    for (int i = 0; i < 10000; i++) {
+        struct timespec time = {0, 1000000};
+
+        if (__atomic_load_n(provider->enabled[VARVE_KIND_ALLOC], __ATOMIC_RELAXED) > 0) {
+            return 1;
+        }
+        nanosleep(&time, NULL);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct mirror_provider *provider = argc > 2 ? provider_open(argv[1]) : NULL;
+    struct varve_mirror_origin origin = {.process = 1, .ring = 1, .pid = (int32_t)getpid()};
+    unsigned long long count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+
+    if (provider == NULL || !is_wanted(provider)) {
+        return 3;
+    }
+    origin.tid = origin.pid;
+    for (unsigned long long i = 1; i <= count; i++) {
+        struct varve_record record = {.addr = 16 * i, .size = 16};
+
+        record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_ALLOC, 0);
+        provider->record(&origin, i, &record);
+    }
+    printf("%llu\n", count);
+    fflush(stdout);
+    if (argc > 3 && strcmp(argv[3], "kill") == 0) {
+        raise(SIGKILL);
+    }
+    while (argc > 3 && getchar() != EOF) {
+    }
+    return 0;
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens the provider library as recorder and collector do and tells it made-up records and facts, whose
+ * values follow from kind and cause alone, so that a reader of the trace can work them out again. Commands
+ * come by stdin, one per line; each is answered by one line, so that a test can put them between steps of its
+ * own (a session that starts, an event that is enabled) without waiting for time to pass.
+ *
+ *   open PATH     dlopen and varve_mirror_provider     opened CAN_TELL_START
+ *   on            how many kinds are on, how often `started` came, how many kinds were on at its last call
+ *   wait N        until `started` came N times; 0 if that takes more than 20 s
+ *   records       one record of every kind and cause, and of what has no tracepoint
+ *   facts         one of everything else
+ *   cancel        cancels a thread that tells records; 1 if that ended it in the middle of one
+ *   time N        ns for one record, N of them
+ *   off N         ns for looking whether a record is wanted, N times
+ */
+#include "trace/mirror_internal.h"
+#include "trace/record.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct mirror_provider *provider;
+
+static struct {
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t changed;
+    unsigned calls, kinds_on;
+} begun = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static unsigned kinds_on(void)
+{
+    unsigned count = 0;
+
+    for (unsigned kind = 0; provider != NULL && kind < 256; kind++) {
+        count += *provider->enabled[kind] > 0;
+    }
+    return count;
+}
+
+static void started(void *context)
+{
+    if (context != &begun) {
+        abort();
+    }
+    pthread_mutex_lock(&begun.lock);
+    begun.calls++;
+    begun.kinds_on = kinds_on();
+    pthread_cond_broadcast(&begun.changed);
+    pthread_mutex_unlock(&begun.lock);
+}
+
+static const struct mirror_host host = {.context = &begun, .started = started};
+
+static int open_provider(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    mirror_provider_open *open;
+    void *symbol;
+
+    if (library == NULL) {
+        fprintf(stderr, "mirror_emit: %s\n", dlerror());
+        return 1;
+    }
+    symbol = dlsym(library, MIRROR_PROVIDER_SYMBOL);
+    memcpy(&open, &symbol, sizeof(open));
+    if (open == NULL || open(MIRROR_INTERFACE_VERSION + 1, &host) != NULL) {
+        fprintf(stderr, "mirror_emit: no %s, or one that takes any version\n", MIRROR_PROVIDER_SYMBOL);
+        return 1;
+    }
+    pthread_mutex_lock(&begun.lock);
+    provider = open(MIRROR_INTERFACE_VERSION, &host);
+    pthread_mutex_unlock(&begun.lock);
+    if (provider == NULL || provider->version != MIRROR_INTERFACE_VERSION) {
+        fprintf(stderr, "mirror_emit: LTTng is too old\n");
+        return 1;
+    }
+    printf("opened %d\n", provider->can_tell_start);
+    return 0;
+}
+
+static void wait_for_start(unsigned calls)
+{
+    struct timespec until;
+    unsigned seen;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    pthread_mutex_lock(&begun.lock);
+    while (begun.calls < calls && pthread_cond_timedwait(&begun.changed, &begun.lock, &until) == 0) {
+    }
+    seen = begun.calls;
+    pthread_mutex_unlock(&begun.lock);
+    printf("waited %d\n", seen >= calls);
+}
+
+static void tell_record(unsigned kind, unsigned cause)
+{
+    uint64_t number = (uint64_t)kind * 1000 + cause;
+    struct varve_mirror_origin origin = {
+        .process = (uint32_t)(4000000000 + number),
+        .ring = (uint32_t)(3000000000 + number),
+        .pid = (int32_t)(2000000000 + number),
+        .tid = -(int32_t)number,
+    };
+    struct varve_record record = {
+        .ticks = (UINT64_C(1) << 63) + number,
+        .addr = UINT64_C(0xffff800000000000) + number,
+        .size = UINT64_MAX - number,
+        .requested = (UINT64_C(1) << 62) + number,
+        .arg = (UINT64_C(3) << 62) + number,
+        .id_stream = ((UINT64_C(1) << 47) + number) | ((UINT64_C(0xf000) + cause) << 48),
+        .dev_seq_kind_flags = varve_record_tag((UINT64_C(3) << 46) + number, kind, 0xff - cause),
+        .callsite = (uint32_t)(UINT32_MAX - number),
+        .pool = (uint16_t)(0x8000 + kind),
+        .device = (uint8_t)(255 - kind),
+        .cause = (uint8_t)cause,
+    };
+
+    provider->record(&origin, (UINT64_C(1) << 48) + number, &record);
+}
+
+static void tell_records(void)
+{
+    static const unsigned causes[] = {
+#define CAUSE_CODE(code, NAME, text) (code),
+        VARVE_CAUSE_LIST(CAUSE_CODE)
+#undef CAUSE_CODE
+            200};
+
+    for (unsigned kind = 0; kind < 256; kind++) {
+        for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
+            tell_record(kind, causes[i]);
+        }
+    }
+    printf("told\n");
+}
+
+static void tell_processes(void)
+{
+    const struct varve_mirror_origin origin = {.process = 11, .ring = 12, .pid = 13, .tid = 14};
+
+    provider->process(&(struct varve_mirror_process){
+        .trace_id = UINT64_C(0xfedcba9876543210),
+        .process = 21,
+        .parent = 22,
+        .pid = 23,
+        .parent_pid = 24,
+        .rank = -1,
+        .clock_kind = VARVE_CLOCK_TSC,
+        .start_ticks = UINT64_MAX - 25,
+        .start_ticks_proc = UINT64_MAX - 26,
+        .executable = "/bin/some thing",
+        .command_line = "some \"thing\" --with=\\ 'quotes', = and { } \xc3\xa4"});
+    provider->process(&(struct varve_mirror_process){.trace_id = 1});
+    provider->process_end(&(struct varve_mirror_process_end){
+        .process = 31, .pid = 32, .end = VARVE_MIRROR_END_RUNNING, .exec_path = NULL});
+    provider->process_end(&(struct varve_mirror_process_end){
+        .process = 31, .pid = 32, .end = VARVE_MIRROR_END_EXITED, .exec_path = ""});
+    provider->process_end(&(struct varve_mirror_process_end){
+        .process = 31, .pid = 32, .end = VARVE_MIRROR_END_EXECUTING, .exec_path = "/bin/next"});
+    provider->thread(&(struct varve_mirror_thread){
+        .origin = origin, .created_ticks = UINT64_MAX - 15, .name = "worker 1"});
+    provider->thread_end(&(struct varve_mirror_thread_end){
+        .origin = origin, .emitted = UINT64_MAX - 16, .lost = 17, .lost_bytes = UINT64_MAX - 18});
+    provider->clock(&(struct varve_mirror_clock){
+        .trace_id = 41, .ticks = UINT64_MAX - 42, .mono_ns = -43, .real_ns = INT64_MAX - 44});
+}
+
+static void tell_code(void)
+{
+    static const uint8_t build_id[] = {0x00, 0x7f, 0x80, 0xff};
+    static const uint64_t native[] = {UINT64_C(0x7fffffffffff), 0, UINT64_MAX};
+    static const uint32_t codes[] = {1, 0, UINT32_MAX, 4};
+    static const uint32_t lines[] = {10, UINT32_C(0x80000000), 0, 40};
+
+    provider->module(&(struct varve_mirror_module){.process = 51,
+                                                   .pid = 52,
+                                                   .base = UINT64_C(0x7f0000000000),
+                                                   .end = UINT64_C(0x7f0000001000),
+                                                   .bias = UINT64_MAX - 53,
+                                                   .number = 54,
+                                                   .build_id_bytes = sizeof(build_id),
+                                                   .build_id = build_id,
+                                                   .path = "/lib/libsome.so.6"});
+    provider->module(&(struct varve_mirror_module){.process = 55});
+    provider->module_gone(61, 62, 63);
+    provider->code(&(struct varve_mirror_code){
+        .process = 71, .pid = 72, .code = 73, .first_line = 74, .function = "forward", .file = "net.py"});
+    provider->callsite(&(struct varve_mirror_callsite){.process = 81,
+                                                       .pid = 82,
+                                                       .callsite = 83,
+                                                       .native_count = 3,
+                                                       .python_count = 4,
+                                                       .native = native,
+                                                       .codes = codes,
+                                                       .lines = lines});
+    provider->callsite(&(struct varve_mirror_callsite){.process = 84});
+    provider->meta_text(91, "host", "some name");
+    provider->meta_text(92, "nothing", NULL);
+    provider->meta_integer(93, "least", INT64_MIN);
+}
+
+static void tell_state(void)
+{
+    provider->state_begin();
+    provider->state.segment(&(struct varve_mirror_segment){.addr = UINT64_C(0x7e0000000000),
+                                                           .size = UINT64_MAX - 101,
+                                                           .segment = 102,
+                                                           .stream = 65535,
+                                                           .pool = 65534,
+                                                           .device = 255,
+                                                           .is_expandable = true});
+    for (uint8_t state = 0; state < 3; state++) {
+        provider->state.block(&(struct varve_mirror_block){.id = UINT64_MAX - 111,
+                                                           .addr = UINT64_C(0x7e0000000200),
+                                                           .size = UINT64_MAX - 112,
+                                                           .requested = UINT64_MAX - 113,
+                                                           .segment = 114,
+                                                           .stream = 65533,
+                                                           .pool = 65532,
+                                                           .device = 254,
+                                                           .state = state});
+    }
+    provider->state.storage(&(struct varve_mirror_storage){.id = UINT64_MAX - 121,
+                                                           .addr = UINT64_C(0x7e0000000400),
+                                                           .size = UINT64_MAX - 122,
+                                                           .base_id = UINT64_MAX - 123,
+                                                           .device = 253});
+    provider->state_end();
+}
+
+static volatile bool is_telling; /* of one thread at a time, read when it has ended */
+static volatile unsigned told;
+
+static void *tell_until_cancelled(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        is_telling = true;
+        tell_record(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC);
+        is_telling = false;
+        told++;
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static int cancel_thread(void)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+    pthread_t thread;
+    void *result;
+
+    told = 0;
+    if (pthread_create(&thread, NULL, tell_until_cancelled, NULL) != 0) {
+        return 2;
+    }
+    while (told < 200) { /* more than the smallest buffers hold */
+        nanosleep(&pause, NULL);
+    }
+    pthread_cancel(thread);
+    pthread_join(thread, &result);
+    if (result != PTHREAD_CANCELED) {
+        return 2;
+    }
+    printf("cancelled %d\n", is_telling);
+    return 0;
+}
+
+static double now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void time_records(unsigned long count)
+{
+    struct varve_mirror_origin origin = {.process = 1, .ring = 1, .pid = 1, .tid = 1};
+    struct varve_record record = {.addr = UINT64_C(0x7f0000001000), .size = 64};
+    double before = now_ns();
+
+    for (unsigned long i = 0; i < count; i++) {
+        unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
+
+        record.ticks = i;
+        record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
+        provider->record(&origin, i, &record);
+    }
+    printf("time %.2f\n", (now_ns() - before) / (double)count);
+}
+
+static void time_looking(unsigned long count)
+{
+    unsigned long wanted = 0;
+    double before = now_ns();
+
+    for (unsigned long i = 0; i < count; i++) {
+        unsigned kind = i & 1 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC;
+
+        wanted += *(const volatile int *)provider->enabled[kind] > 0;
+    }
+    printf("off %.2f %lu\n", (now_ns() - before) / (double)count, wanted);
+}
+
+static int obey(char *line)
+{
+    char *argument = strchr(line, ' ');
+
+    line[strcspn(line, "\n")] = '\0';
+    if (argument != NULL) {
+        *argument++ = '\0';
+    }
+    if (strcmp(line, "open") == 0 && argument != NULL) {
+        return open_provider(argument);
+    }
+    if (provider == NULL) {
+        return 2;
+    }
+    if (strcmp(line, "on") == 0) {
+        pthread_mutex_lock(&begun.lock);
+        printf("on %u %u %u\n", kinds_on(), begun.calls, begun.kinds_on);
+        pthread_mutex_unlock(&begun.lock);
+    } else if (strcmp(line, "wait") == 0 && argument != NULL) {
+        wait_for_start((unsigned)strtoul(argument, NULL, 10));
+    } else if (strcmp(line, "records") == 0) {
+        tell_records();
+    } else if (strcmp(line, "facts") == 0) {
+        tell_processes();
+        tell_code();
+        tell_state();
+        printf("told\n");
+    } else if (strcmp(line, "cancel") == 0) {
+        return cancel_thread();
+    } else if (strcmp(line, "time") == 0 && argument != NULL) {
+        time_records(strtoul(argument, NULL, 10));
+    } else if (strcmp(line, "off") == 0 && argument != NULL) {
+        time_looking(strtoul(argument, NULL, 10));
+    } else {
+        return 2;
+    }
+    return 0;
+}
+
+int main(void)
+{
+    char line[4200];
+
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        int status = obey(line);
+
+        if (status != 0) {
+            return status;
+        }
+        fflush(stdout);
+    }
+    return 0;
+}

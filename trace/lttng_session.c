@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One LTTng session of ours, by the programs lttng and lttng-crash: made before the recorded program starts,
+ * stopped and destroyed after it, or taken over by `varve recover`. The hard part is to leave nothing behind
+ * and to touch nothing of others: each step that fails takes back those before it, a session is named in
+ * every call, and the user's own choice of a current session is put back.
+ *
+ * What the channel is like. One, per user, buffers per CPU in `shm`: there lttng-crash finds what a killed
+ * program left. No contexts: the payload says who emitted a record, and of those that the collector tells for
+ * a program vpid and vtid would name the collector. No switch timer either: nobody reads while it runs.
+ */
+#include "trace/lttng_session_internal.h"
+#include "trace/lttng_session_parts_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHANNEL "varve"
+#define EVENTS "varve:*"
+#define BLOCK_US "1000000"
+#define NAME_MAX_BYTES 200
+#define PACKET_HEADER_BYTES 84 /* what lttng-crash writes of a sub-buffer without events */
+
+struct lttng_session {
+    char *name, *output, *shm;
+    uint64_t buffer_bytes; /* what may still have to be written when it stops */
+    bool is_known;         /* to the session daemon */
+};
+
+/* ---- in common ---- */
+
+bool lttng_session_is_possible(struct varve_message *message)
+{
+    static const char *const tools[] = {"lttng", "lttng-sessiond", "lttng-crash"};
+
+    for (size_t i = 0; i < sizeof(tools) / sizeof(tools[0]); i++) {
+        if (!lttng_tool_is_there(tools[i])) {
+            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                              "%s is not in PATH: install LTTng's tools (apt install lttng-tools)", tools[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_options(const struct lttng_session_options *options, struct varve_message *message)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t length = strlen(options->name);
+
+    if (length == 0 || length > NAME_MAX_BYTES || strspn(options->name, letters) != length) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
+                                 options->name, NAME_MAX_BYTES);
+    }
+    if (options->output[0] != '/' || options->shm[0] != '/') {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute",
+                                 options->output[0] != '/' ? options->output : options->shm);
+    }
+    return VARVE_OK;
+}
+
+static void session_free(struct lttng_session *session)
+{
+    if (session != NULL) {
+        free(session->name);
+        free(session->output);
+        free(session->shm);
+        free(session);
+    }
+}
+
+static struct lttng_session *session_new(const struct lttng_session_options *options,
+                                         struct varve_message *message)
+{
+    struct lttng_session *session = calloc(1, sizeof(*session));
+
+    if (session != NULL) {
+        session->name = strdup(options->name);
+        session->output = strdup(options->output);
+        session->shm = strdup(options->shm);
+        if (session->name != NULL && session->output != NULL && session->shm != NULL) {
+            return session;
+        }
+    }
+    session_free(session);
+    varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
+    return NULL;
+}
+
+/* That a program was killed for hanging is a detail of the message. */
+static int public_error(int error)
+{
+    return error == VARVE_ERROR_BUSY ? VARVE_ERROR_IO : error;
+}
+
+/* The daemon's end must not be mistaken for idleness by somebody who is about to use it. */
+static int daemon_release(struct varve_message *message)
+{
+    int lock = lttng_daemon_lock();
+    int error = VARVE_OK;
+
+    if (lock >= 0) {
+        error = lttng_daemon_release(message);
+        close(lock);
+    }
+    return error; /* without the lock it stays: whoever holds it asks the same question later */
+}
+
+static int session_destroy(struct lttng_session *session, struct varve_message *message)
+{
+    const char *const destroy[] = {"lttng", "--no-sessiond", "destroy", session->name, NULL};
+    int error = lttng_tool_run(
+        &(struct lttng_tool_call){.argv = destroy, .patience_bytes = session->buffer_bytes}, message);
+
+    if (error == VARVE_OK) {
+        session->is_known = false;
+    }
+    return error;
+}
+
+/* ---- start ---- */
+
+/* Of a folder with a trace in it LTTng would make two in one. */
+static int check_output(const char *output, struct varve_message *message)
+{
+    if (!lttng_folder_is_empty(output)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%s exists: an LTTng trace needs a new or an empty folder", output);
+    }
+    return VARVE_OK;
+}
+
+static int plan_buffers(const struct lttng_session_options *options, uint64_t free_bytes,
+                        struct lttng_buffers *buffers, struct varve_message *message)
+{
+    unsigned cpus = lttng_buffers_cpus();
+
+    *buffers = lttng_buffers_plan(options->buffer_bytes, free_bytes, cpus);
+    if (!lttng_buffers_fit(buffers, free_bytes)) {
+        return varve_message_set(message, VARVE_ERROR_FULL,
+                                 "LTTng's buffers take %" PRIu64 " MiB for the %u CPUs that this machine may "
+                                 "have, and only %" PRIu64 " MiB are free at %s",
+                                 buffers->bytes >> 20, cpus, free_bytes >> 20, options->shm);
+    }
+    return VARVE_OK;
+}
+
+/* LTTng 2.15 and newer write CTF 2 unless told otherwise; older ones know one format and no such option. */
+static bool has_formats(void)
+{
+    static const char *const list[] = {"lttng", "create", "--list-options", NULL};
+    char *output = NULL;
+    bool has_option =
+        lttng_tool_run(&(struct lttng_tool_call){.argv = list, .output = &output}, NULL) == VARVE_OK &&
+        output != NULL && strstr(output, "--trace-format") != NULL;
+
+    free(output);
+    return has_option;
+}
+
+static int session_create(struct lttng_session *session, struct varve_message *message)
+{
+    struct lttng_current current;
+    char *output = NULL;
+    char *shm = NULL;
+    int error;
+
+    if (asprintf(&output, "--output=%s", session->output) < 0) {
+        output = NULL;
+    }
+    if (asprintf(&shm, "--shm-path=%s", session->shm) < 0) {
+        shm = NULL;
+    }
+    if (output == NULL || shm == NULL) {
+        error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
+    } else {
+        const char *const create[] = {"lttng",
+                                      "--no-sessiond",
+                                      "create",
+                                      session->name,
+                                      output,
+                                      shm,
+                                      has_formats() ? "--trace-format=ctf-1.8" : NULL,
+                                      NULL};
+
+        lttng_current_save(&current);
+        error = lttng_tool_simply(create, message);
+        session->is_known = error == VARVE_OK;
+        lttng_current_restore(&current, session->name);
+    }
+    free(output);
+    free(shm);
+    return error;
+}
+
+static int session_configure(const struct lttng_session *session, const struct lttng_buffers *buffers,
+                             bool may_block, struct varve_message *message)
+{
+    char name[NAME_MAX_BYTES + 32];
+    char size[64];
+    char count[64];
+    const char *const channel[] = {"lttng",
+                                   "--no-sessiond",
+                                   "enable-channel",
+                                   "--userspace",
+                                   name,
+                                   size,
+                                   count,
+                                   "--discard",
+                                   CHANNEL,
+                                   may_block ? "--blocking-timeout=" BLOCK_US : NULL,
+                                   NULL};
+    const char *const events[] = {"lttng", "--no-sessiond",      "enable-event", "--userspace",
+                                  name,    "--channel=" CHANNEL, EVENTS,         NULL};
+    const char *const start[] = {"lttng", "--no-sessiond", "start", session->name, NULL};
+    int error;
+
+    snprintf(name, sizeof(name), "--session=%s", session->name);
+    snprintf(size, sizeof(size), "--subbuf-size=%" PRIu64, buffers->sub_buffer_bytes);
+    snprintf(count, sizeof(count), "--num-subbuf=%u", buffers->sub_buffers);
+    error = lttng_tool_simply(channel, message);
+    error = error != VARVE_OK ? error : lttng_tool_simply(events, message);
+    return error != VARVE_OK ? error : lttng_tool_simply(start, message);
+}
+
+/* The lock covers the time in which a daemon has no session of ours yet. */
+static int session_make(struct lttng_session *session, struct varve_message *message)
+{
+    int lock = lttng_daemon_lock();
+    int error = lttng_daemon_need(message);
+
+    if (error == VARVE_OK) {
+        error = session_create(session, message);
+    }
+    if (lock >= 0) {
+        close(lock);
+    }
+    return error;
+}
+
+static int start_in(struct lttng_session *session, const struct lttng_session_options *options,
+                    uint64_t free_bytes, struct varve_message *message)
+{
+    struct varve_message unheard;
+    struct lttng_buffers buffers;
+    int error = plan_buffers(options, free_bytes, &buffers, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    session->buffer_bytes = buffers.bytes;
+    error = session_make(session, message);
+    if (error == VARVE_OK) {
+        error = session_configure(session, &buffers, options->may_block, message);
+    }
+    if (error != VARVE_OK) {
+        if (session->is_known) {
+            session_destroy(session, &unheard);
+        }
+        daemon_release(&unheard);
+    }
+    return error;
+}
+
+int lttng_session_start(const struct lttng_session_options *options, struct lttng_session **session_out,
+                        struct varve_message *message)
+{
+    struct lttng_session *session;
+    struct stat status;
+    bool is_new;
+    uint64_t free_bytes;
+    int error = check_options(options, message);
+
+    *session_out = NULL;
+    if (error == VARVE_OK && !lttng_session_is_possible(message)) {
+        error = VARVE_ERROR_UNSUPPORTED;
+    }
+    error = error != VARVE_OK ? error : check_output(options->output, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    session = session_new(options, message);
+    if (session == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    is_new = lstat(session->output, &status) != 0;
+    error = lttng_folder_make(session->shm, &free_bytes, message);
+    if (error == VARVE_OK) {
+        error = start_in(session, options, free_bytes, message);
+        if (error != VARVE_OK) {
+            lttng_folder_remove(session->shm);
+        }
+        if (error != VARVE_OK && is_new) {
+            lttng_folder_remove(session->output);
+        }
+    }
+    if (error != VARVE_OK) {
+        session_free(session);
+        return public_error(error);
+    }
+    *session_out = session;
+    return VARVE_OK;
+}
+
+/* ---- extract ---- */
+
+int lttng_session_extract(struct lttng_session *session, const char *path, struct varve_message *message)
+{
+    const char *const crash[] = {"lttng-crash", "--extract", path, session->shm, NULL};
+    struct stat status;
+    int error;
+
+    if (lstat(path, &status) == 0) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: the extract needs a new folder",
+                                 path);
+    }
+    if (lttng_folder_is_empty(session->shm)) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no buffers of LTTng in %s", session->shm);
+    }
+    error = lttng_tool_run(
+        &(struct lttng_tool_call){.argv = crash, .patience_bytes = lttng_folder_sizes(session->shm).total},
+        message);
+    if (error == VARVE_OK && lttng_folder_sizes(path).largest <= PACKET_HEADER_BYTES) {
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                  "LTTng had delivered all that its buffers in %s held", session->shm);
+    }
+    if (error != VARVE_OK) {
+        lttng_folder_remove(path);
+    }
+    return public_error(error);
+}
+
+/* ---- stop ---- */
+
+/* Summed over the channels; LTTng's consumer takes a count that a stream reports late for a wrapped counter
+ * and adds 2^63: the low bits stay right. */
+static uint64_t sum_of(const char *listing, const char *tag)
+{
+    const char *cursor = listing;
+    const char *text;
+    size_t length;
+    uint64_t sum = 0;
+
+    while (lttng_xml_next(&cursor, tag, &text, &length)) {
+        sum += strtoull(text, NULL, 10) & INT64_MAX;
+    }
+    return sum;
+}
+
+static int loss_read(const struct lttng_session *session, struct lttng_session_loss *loss,
+                     struct varve_message *message)
+{
+    const char *const list[] = {"lttng", "--no-sessiond", "--mi", "xml", "list", session->name, NULL};
+    char *listing = NULL;
+    int error = lttng_tool_run(&(struct lttng_tool_call){.argv = list, .output = &listing}, message);
+
+    if (error == VARVE_OK) {
+        loss->discarded_events = sum_of(listing, "discarded_events");
+        loss->discarded_packets = sum_of(listing, "lost_packets");
+    }
+    free(listing);
+    return error;
+}
+
+/* A session whose recorder died between stop and destroy is stopped already: LTTng fails then, and only
+ * destroy tells whether that mattered, as it stops what still runs and waits for the data. */
+static int session_end(struct lttng_session *session, struct lttng_session_loss *loss,
+                       struct varve_message *message)
+{
+    const char *const stop[] = {"lttng", "--no-sessiond", "stop", session->name, NULL};
+    struct varve_message unheard;
+    int stopped = lttng_tool_run(
+        &(struct lttng_tool_call){.argv = stop, .patience_bytes = session->buffer_bytes}, message);
+    int error = stopped == VARVE_ERROR_BUSY ? stopped : loss_read(session, loss, message);
+    int destroyed = session_destroy(session, error == VARVE_OK ? message : &unheard);
+
+    return error != VARVE_OK ? error : destroyed;
+}
+
+int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss *loss_out,
+                       struct varve_message *message)
+{
+    struct lttng_session_loss loss = {0, 0};
+    struct varve_message unheard;
+    int error = VARVE_OK;
+    int released;
+
+    if (session->is_known) {
+        error = session_end(session, &loss, message);
+    } else {
+        lttng_metadata_rescue(session->shm, session->output);
+    }
+    if (!session->is_known) {
+        lttng_folder_remove(session->shm);
+    }
+    released = daemon_release(error == VARVE_OK ? message : &unheard);
+    error = error != VARVE_OK ? error : released;
+    if (loss_out != NULL) {
+        *loss_out = loss;
+    }
+    session_free(session);
+    return public_error(error);
+}
+
+/* ---- adopt ---- */
+
+int lttng_session_adopt(const struct lttng_session_options *options, struct lttng_session **session_out,
+                        struct varve_message *message)
+{
+    struct lttng_session *session;
+    char *sessions = NULL;
+    bool answers;
+    int error = check_options(options, message);
+
+    *session_out = NULL;
+    if (error == VARVE_OK && !lttng_session_is_possible(message)) {
+        error = VARVE_ERROR_UNSUPPORTED;
+    }
+    error = error != VARVE_OK ? error : lttng_daemon_ask(&answers, &sessions, message);
+    if (error != VARVE_OK) {
+        free(sessions);
+        return public_error(error);
+    }
+    session = session_new(options, message);
+    if (session == NULL) {
+        free(sessions);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    session->buffer_bytes = lttng_folder_sizes(session->shm).total;
+    session->is_known = answers && lttng_daemon_has(sessions, session->name);
+    free(sessions);
+    if (!session->is_known) {
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more",
+                                  options->name);
+        if (lttng_folder_is_empty(session->shm)) {
+            session_free(session);
+            return error;
+        }
+    }
+    *session_out = session;
+    return error;
+}
