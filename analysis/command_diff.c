@@ -117,6 +117,7 @@ static void diff_free(struct diff *diff)
     diff_pairs_free(&diff->allocations);
     diff_pairs_free(&diff->segments);
     diff_pairs_free(&diff->callsites);
+    diff_pairs_free(&diff->callsites_odd);
     diff_rings_free(diff);
     for (int side = 0; side < DIFF_SIDES; side++) {
         diff_sites_free(&diff->traces[side].sites);

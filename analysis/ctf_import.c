@@ -89,9 +89,13 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
 {
     struct varve_rebuild *rebuild;
     struct ctf_source source = {.folder = folder, .near = database_path, .progress = progress};
-    int error = varve_rebuild_open(database_path, replace, &rebuild, message);
+    int error;
 
     *result = (struct ctf_import_result){0};
+    if (!ctf_is_possible(folder, message)) {
+        return VARVE_ERROR_UNSUPPORTED;
+    }
+    error = varve_rebuild_open(database_path, replace, &rebuild, message);
     if (error != VARVE_OK) {
         return error;
     }

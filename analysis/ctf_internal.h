@@ -8,8 +8,8 @@
  *
  * babeltrace2 ends its process (assertions) or never returns where a trace is damaged; so a process of its
  * own runs it, which also lets reading and rebuilding use two processors. As a plug-in of babeltrace2 the
- * same sink component calls varve_rebuild_* itself. Without babeltrace2 ctf_absent.c takes the place of all
- * that.
+ * same sink component calls varve_rebuild_* itself. Without babeltrace2 ctf_absent.c takes the place of what
+ * needs it.
  */
 #ifndef VARVE_ANALYSIS_CTF_INTERNAL_H
 #define VARVE_ANALYSIS_CTF_INTERNAL_H
@@ -189,6 +189,19 @@ const char *ctf_version(void);
 /// come back. Errors: those of `take`.
 int ctf_graph_run(char *const *folders, size_t count, ctf_take *take, void *context);
 
+/* ---- ctf_child.c: ctf_graph_run in a process of its own ---- */
+
+struct ctf_child {
+    int pid;
+    int descriptor; /* its items, to be got by ctf_pipe_get */
+};
+
+/// `folders` need not outlive the call. Errors: VARVE_ERROR_IO, with one line.
+int ctf_child_start(char *const *folders, size_t count, struct ctf_child *child,
+                    struct varve_message *message);
+/// End it, whatever it does. Returns how it ended, as of waitpid.
+int ctf_child_end(const struct ctf_child *child);
+
 /* ---- ctf_folder.c: traces and their streams as files ---- */
 
 struct ctf_range {
@@ -257,10 +270,12 @@ struct ctf_source {
     void *context;
 };
 
+/// False, with one line, if this build has no babeltrace2.
+bool ctf_is_possible(const char *folder, struct varve_message *message);
 /// Read all that can be read. Records and definitions come at least once each, in the order of time unless
 /// something is damaged (then a call site still comes after what it refers to). A damaged trace is no error:
 /// `reading` tells. SIGINT, SIGTERM and SIGHUP end it: VARVE_ERROR_BUSY. Errors, with one line: those of
-/// ctf_folder_open, FORMAT (nothing can be read, or nothing in it is ours), of `take`.
+/// ctf_folder_open, FORMAT (nothing can be read), UNSUPPORTED; of `take`, without a line.
 int ctf_read(const struct ctf_source *source, struct ctf_reading *reading, struct varve_message *message);
 
 /* ---- ctf_import.c ---- */

@@ -159,11 +159,11 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
     return error;
 }
 
-void ctf_counts_foreign(struct ctf_counts *counts, const char *name, uint64_t events)
+/* Providers for which there is no place left have no name in the end. */
+static void provider_add(struct ctf_counts *counts, const char *name, uint64_t events)
 {
     size_t length = strcspn(name, ":");
 
-    counts->foreign += events;
     if (length >= sizeof(counts->providers[0].name)) {
         length = sizeof(counts->providers[0].name) - 1;
     }
@@ -181,13 +181,18 @@ void ctf_counts_foreign(struct ctf_counts *counts, const char *name, uint64_t ev
     }
 }
 
+void ctf_counts_foreign(struct ctf_counts *counts, const char *name, uint64_t events)
+{
+    counts->foreign += events;
+    provider_add(counts, name, events);
+}
+
 void ctf_counts_add(struct ctf_counts *sum, const struct ctf_counts *counts)
 {
 #define COUNT_ADD(member, name, is_loss) sum->member += counts->member;
     COUNT_LIST(COUNT_ADD)
 #undef COUNT_ADD
-    sum->foreign -= counts->foreign; /* it comes with the names */
     for (size_t i = 0; i < CTF_PROVIDERS && counts->providers[i].events > 0; i++) {
-        ctf_counts_foreign(sum, counts->providers[i].name, counts->providers[i].events);
+        provider_add(sum, counts->providers[i].name, counts->providers[i].events);
     }
 }

@@ -8,24 +8,12 @@
 
 #include <string.h>
 
-#define NUMBER(type, path, field)                                                 \
-    {                                                                             \
-        field, offsetof(type, path), sizeof(((type *)0)->path), CTF_FIELD_INTEGER \
-    }
-#define TEXT(part, field)              \
-    {                                  \
-        field, part, 1, CTF_FIELD_TEXT \
-    }
-#define ARRAY(part, type, field)                   \
-    {                                              \
-        field, part, sizeof(type), CTF_FIELD_ARRAY \
-    }
-#define FIELDS_END                    \
-    {                                 \
-        NULL, 0, 0, CTF_FIELD_INTEGER \
-    }
-
 /* clang-format off */
+#define NUMBER(type, path, field) {field, offsetof(type, path), sizeof(((type *)0)->path), CTF_FIELD_INTEGER}
+#define TEXT(part, field) {field, part, 1, CTF_FIELD_TEXT}
+#define ARRAY(part, type, field) {field, part, sizeof(type), CTF_FIELD_ARRAY}
+#define FIELDS_END {NULL, 0, 0, CTF_FIELD_INTEGER}
+
 static const struct ctf_field_spec record_fields[] = {
 #define TOLD(member) NUMBER(struct ctf_told_record, member, #member)
     TOLD(process), TOLD(ring), TOLD(ring_seq), TOLD(ticks), TOLD(pid), TOLD(tid), TOLD(device), TOLD(dev_seq),
@@ -48,7 +36,8 @@ static const struct ctf_field_spec process_fields[] = {
 };
 
 static const struct ctf_field_spec process_end_fields[] = {
-    TOLD(process_end, process), TOLD(process_end, pid), TOLD(process_end, end), TEXT(0, "exec_path"), FIELDS_END,
+    TOLD(process_end, process), TOLD(process_end, pid), TOLD(process_end, end), TEXT(0, "exec_path"),
+    FIELDS_END,
 };
 
 static const struct ctf_field_spec thread_fields[] = {
@@ -56,7 +45,8 @@ static const struct ctf_field_spec thread_fields[] = {
 };
 
 static const struct ctf_field_spec thread_end_fields[] = {
-    ORIGIN(thread_end), TOLD(thread_end, emitted), TOLD(thread_end, lost), TOLD(thread_end, lost_bytes), FIELDS_END,
+    ORIGIN(thread_end), TOLD(thread_end, emitted), TOLD(thread_end, lost), TOLD(thread_end, lost_bytes),
+    FIELDS_END,
 };
 
 static const struct ctf_field_spec clock_fields[] = {

@@ -14,6 +14,7 @@ BT_PLUGIN_MODULE();
 BT_PLUGIN(varve);
 BT_PLUGIN_DESCRIPTION("Trace databases of varve, a recorder of memory allocators");
 BT_PLUGIN_LICENSE("Apache-2.0");
+BT_PLUGIN_VERSION(VARVE_VERSION_MAJOR, VARVE_VERSION_MINOR, VARVE_VERSION_PATCH, NULL);
 
 BT_PLUGIN_SINK_COMPONENT_CLASS(sqlite, ctf_sink_consume);
 BT_PLUGIN_SINK_COMPONENT_CLASS_DESCRIPTION(sqlite, "Write events of the provider varve to a trace database.");

@@ -13,19 +13,14 @@
 
 #include "analysis/analysis_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#define PIPE_BYTES (1024 * 1024)
 #define PROGRESS_EVENTS 8192U
 #define FAILURES_MAX 64U /* of one stream, before the rest is given up */
+#define OPENINGS_MAX 4U  /* the same, for failures before the first packet */
 
 enum sweep {
     SWEEP_ALL,
@@ -77,77 +72,6 @@ static void signals_give_back(const struct sigaction before[SIGNALS])
     for (size_t i = 0; i < SIGNALS; i++) {
         sigaction(signals[i], &before[i], NULL);
     }
-}
-
-/* ---- the process that runs babeltrace2 ---- */
-
-/* Its log goes nowhere, unless its own variable asks for it; nor is a core file of its assertions of use. */
-static void child_prepare(pid_t parent)
-{
-    const struct rlimit none = {0, 0};
-    const char *log_level = getenv("LIBBABELTRACE2_INIT_LOG_LEVEL");
-    struct sigaction action = {.sa_handler = SIG_DFL};
-    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) {
-        _exit(1);
-    }
-    for (size_t i = 0; i < SIGNALS; i++) {
-        struct sigaction before;
-
-        sigaction(signals[i], NULL, &before);
-        if (before.sa_handler == on_signal) {
-            sigaction(signals[i], &action, NULL);
-        }
-    }
-    sigaction(SIGPIPE, &action, NULL);
-    setrlimit(RLIMIT_CORE, &none);
-    if (nothing >= 0) {
-        dup2(nothing, STDOUT_FILENO);
-        if (log_level == NULL || log_level[0] == '\0') {
-            dup2(nothing, STDERR_FILENO);
-        }
-    }
-}
-
-static void child_run(int descriptor, char *const *folders, size_t count) __attribute__((noreturn));
-
-static void child_run(int descriptor, char *const *folders, size_t count)
-{
-    struct ctf_pipe_end *end = ctf_pipe_end_new(descriptor);
-
-    if (ctf_graph_run(folders, count, ctf_pipe_put, end) == VARVE_OK) {
-        (void)ctf_pipe_flush(end);
-    }
-    _exit(0);
-}
-
-static int child_start(char *const *folders, size_t count, pid_t *child_out, int *descriptor_out,
-                       struct varve_message *message)
-{
-    pid_t parent = getpid();
-    int ends[2];
-    pid_t child;
-
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "no pipe can be made: %s", strerror(errno));
-    }
-    (void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* smaller is slower, no more */
-    child = fork();
-    if (child == 0) {
-        close(ends[0]);
-        child_prepare(parent);
-        child_run(ends[1], folders, count);
-    }
-    close(ends[1]);
-    if (child < 0) {
-        close(ends[0]);
-        return varve_message_set(message, VARVE_ERROR_IO, "no process can be made: %s", strerror(errno));
-    }
-    *child_out = child;
-    *descriptor_out = ends[0];
-    return VARVE_OK;
 }
 
 /* ---- one run ---- */
@@ -230,37 +154,28 @@ static int items_take(struct reader *reader, int descriptor)
 static int traces_read(struct reader *reader, char *const *folders, size_t count,
                        struct varve_message *message)
 {
-    int descriptor = -1;
-    int status = 0;
-    pid_t child = -1;
+    struct ctf_child child;
+    int status;
     int error;
 
     reader->packets = 0;
     reader->has_counts = false;
     reader->failure.text[0] = '\0';
-    error = child_start(folders, count, &child, &descriptor, message);
+    error = ctf_child_start(folders, count, &child, message);
     if (error != VARVE_OK) {
         return error;
     }
-    error = items_take(reader, descriptor);
-    close(descriptor);
-    if (error != VARVE_OK || reader->has_counts) {
-        kill(child, SIGKILL); /* it has nothing left to say */
-    }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (error != VARVE_OK) {
-        return error;
-    }
-    if (signal_caught != 0) {
+    error = items_take(reader, child.descriptor);
+    status = ctf_child_end(&child);
+    if (error == VARVE_OK && signal_caught != 0) {
         reader->reading->signal_number = signal_caught; /* the terminal has sent it to both */
-        return VARVE_ERROR_BUSY;
+        error = VARVE_ERROR_BUSY;
     }
-    if (!reader->has_counts && reader->failure.text[0] == '\0') {
+    if (error == VARVE_OK && !reader->has_counts && reader->failure.text[0] == '\0') {
         varve_message_set(&reader->failure, VARVE_OK, "babeltrace2 has ended in the middle of it (%s)",
                           WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "without a word");
     }
-    return VARVE_OK;
+    return error;
 }
 
 static bool has_failed(const struct reader *reader)
@@ -322,12 +237,28 @@ static int everything_read(struct reader *reader, struct varve_message *message)
 
 /* ---- stream by stream ---- */
 
+/* babeltrace2's words, but for those about our copy. */
+static void failure_note(struct reader *reader, const struct ctf_trace *trace,
+                         const struct ctf_stream *stream, size_t packet)
+{
+    struct varve_message what;
+
+    if (reader->packets == 0) {
+        varve_message_set(&what, VARVE_OK, "babeltrace2 cannot open it");
+    } else {
+        varve_message_set(&what, VARVE_OK, "packet %zu of %zu: %.300s", packet, stream->packet_count,
+                          reader->failure.text);
+    }
+    damage_note(reader, trace, stream, what.text);
+}
+
 static int stream_read(struct reader *reader, const struct ctf_trace *trace, const struct ctf_stream *stream,
                        bool *is_damaged, struct varve_message *message)
 {
+    unsigned openings = 0;
     size_t first = 0;
 
-    for (unsigned failures = 0; failures < FAILURES_MAX; failures++) {
+    for (unsigned failures = 0; failures < FAILURES_MAX && openings < OPENINGS_MAX; failures++) {
         const char *path;
         char *folders[1];
         int error;
@@ -349,9 +280,10 @@ static int stream_read(struct reader *reader, const struct ctf_trace *trace, con
         if (!has_failed(reader)) {
             break;
         }
+        openings += reader->packets == 0;
         first += reader->packets > 0 ? reader->packets : 1;
         *is_damaged = true;
-        damage_note(reader, trace, stream, reader->failure.text);
+        failure_note(reader, trace, stream, first);
     }
     return VARVE_OK;
 }
@@ -427,6 +359,15 @@ static int reader_run(struct reader *reader, struct varve_message *message)
     return error;
 }
 
+bool ctf_is_possible(const char *folder, struct varve_message *message)
+{
+    if (ctf_version() == NULL) {
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                          "%s: built without babeltrace2 (libbabeltrace2-dev): CTF can't be read", folder);
+    }
+    return ctf_version() != NULL;
+}
+
 int ctf_read(const struct ctf_source *source, struct ctf_reading *reading, struct varve_message *message)
 {
     struct reader reader = {.source = source, .reading = reading};
@@ -434,6 +375,9 @@ int ctf_read(const struct ctf_source *source, struct ctf_reading *reading, struc
     int error;
 
     *reading = (struct ctf_reading){0};
+    if (!ctf_is_possible(source->folder, message)) {
+        return VARVE_ERROR_UNSUPPORTED;
+    }
     error = ctf_folder_open(source->folder, &reader.folder, message);
     if (error != VARVE_OK) {
         return error;

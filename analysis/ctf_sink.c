@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAUSE(self, ...)                                                                                \
-    BT_CURRENT_THREAD_ERROR_APPEND_CAUSE_FROM_COMPONENT(bt_self_component_sink_as_self_component(self), \
-                                                        __VA_ARGS__)
+#define CAUSE(self, ...)                                       \
+    (void)bt_current_thread_error_append_cause_from_component( \
+        bt_self_component_sink_as_self_component(self), "ctf_sink.c", __LINE__, __VA_ARGS__)
 
 struct sink {
     struct ctf_sink_target own; /* of the plug-in */

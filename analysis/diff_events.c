@@ -6,7 +6,8 @@
  * nothing is searched for.
  *
  * Row numbers (id, callsite_id) need not be equal but must be paired one to one. Which of two contradicting
- * pairs is the wrong one is a matter of order: the one that comes later in A.
+ * pairs is the wrong one is a matter of order: the one that comes later in A. Of call sites it is the one
+ * with other frames.
  */
 #include "analysis/diff_internal.h"
 
@@ -208,23 +209,27 @@ static uint32_t compare_ids(struct diff_pairs *pairs, int64_t a, int64_t b, uint
     return diff_pairs_take(pairs, a, b) == DIFF_PAIR_WRONG ? fields | bit : fields;
 }
 
+/* Call sites whose frames differ are no pair: else one wrong number would make others wrong. */
 static uint32_t compare_sites(struct diff *diff, int64_t a, int64_t b, uint32_t fields)
 {
     uint32_t bit = field_bit(DIFF_FIELD_CALLSITE_ID);
     enum diff_pair pair;
-    bool are_equal;
 
     if (a == 0 || b == 0) {
         return fields;
     }
-    pair = diff_pairs_take(&diff->callsites, a, b);
-    are_equal = diff_sites_are_equal(&diff->traces[DIFF_A].sites, a, &diff->traces[DIFF_B].sites, b);
-    if (pair == DIFF_PAIR_NEW) {
-        diff->site_pairs++;
-        diff->site_pairs_odd += are_equal ? 0 : 1;
+    fields &= ~bit;
+    if (diff_sites_are_equal(&diff->traces[DIFF_A].sites, a, &diff->traces[DIFF_B].sites, b)) {
+        pair = diff_pairs_take(&diff->callsites, a, b);
+        diff->site_pairs += pair == DIFF_PAIR_NEW ? 1 : 0;
+        return pair == DIFF_PAIR_WRONG ? fields | bit : fields;
     }
-    fields = pair == DIFF_PAIR_WRONG ? fields | bit : fields & ~bit;
-    return are_equal ? fields : fields | field_bit(DIFF_FIELD_FRAMES);
+    diff->site_pairs_odd += diff_pairs_take(&diff->callsites_odd, a, b) == DIFF_PAIR_NEW ? 1 : 0;
+    if (diff_pairs_partner(&diff->callsites, DIFF_A, a) != 0 ||
+        diff_pairs_partner(&diff->callsites, DIFF_B, b) != 0) {
+        fields |= bit;
+    }
+    return fields | field_bit(DIFF_FIELD_FRAMES);
 }
 
 static void compare_events(struct diff *diff, const struct diff_event *a, const struct diff_event *b)

@@ -212,10 +212,11 @@ struct diff {
     struct diff_ring *rings; /* by process_id and ring */
     size_t ring_count;
     struct diff_pairs allocations, segments, callsites;
+    struct diff_pairs callsites_odd; /* those met together although their frames differ */
     /* what was found */
     struct diff_totals kinds[DIFF_KINDS];
     int64_t fields[DIFF_FIELD_LIMIT];   /* events that differ there */
-    int64_t site_pairs, site_pairs_odd; /* call sites paired, and of these with other frames */
+    int64_t site_pairs, site_pairs_odd; /* of callsites and callsites_odd */
     struct diff_entry *entries;         /* the first entry_limit */
     size_t entry_count, entry_capacity, entry_limit;
     int64_t entries_all;
@@ -286,7 +287,7 @@ void diff_remarks_free(struct diff_remarks *remarks);
 /* ---- diff_names.c: events as text ---- */
 
 struct diff_value {
-    char text[64];
+    char text[80];
 };
 
 const char *diff_field_name(enum diff_field field);

@@ -60,13 +60,14 @@ static void print_alone(FILE *out, const struct diff_entry *entry, size_t column
 static void add_row(struct table *table, const char *field, const char *a, const char *b, const char *note)
 {
     char cell[CELL_BYTES];
+    char last[CELL_BYTES + sizeof(struct diff_value)];
 
     table_add(table, field);
     format_tail(cell, sizeof(cell), a != NULL ? a : "NULL", VALUE_COLUMNS);
     table_add(table, cell);
     format_tail(cell, sizeof(cell), b != NULL ? b : "NULL", VALUE_COLUMNS);
-    table_add(table, cell);
-    table_add(table, note);
+    snprintf(last, sizeof(last), "%s%s", cell, note);
+    table_add(table, last);
 }
 
 static struct diff_value number_text(int64_t number)
@@ -130,7 +131,7 @@ static void add_stack_rows(struct table *table, const struct diff *diff, const s
     stack_free(&stacks[DIFF_B]);
 }
 
-/* Which pair contradicts this one. */
+/* Which pair contradicts this one; to be put behind the values. */
 static struct diff_value pair_note(const struct diff_detail *detail, enum diff_field field)
 {
     const int64_t *partners = field == DIFF_FIELD_ID ? detail->id_partners : detail->site_partners;
@@ -140,10 +141,10 @@ static struct diff_value pair_note(const struct diff_detail *detail, enum diff_f
         return note;
     }
     if (partners[DIFF_A] != 0) {
-        snprintf(note.text, sizeof(note.text), "(%.20s was %.20s in B before)",
+        snprintf(note.text, sizeof(note.text), "  (%.20s in A was %.20s in B before)",
                  number_text(detail->events[DIFF_A].values[field]).text, number_text(partners[DIFF_A]).text);
     } else if (partners[DIFF_B] != 0) {
-        snprintf(note.text, sizeof(note.text), "(%.20s was %.20s in A before)",
+        snprintf(note.text, sizeof(note.text), "  (%.20s in B was %.20s in A before)",
                  number_text(detail->events[DIFF_B].values[field]).text, number_text(partners[DIFF_B]).text);
     }
     return note;
@@ -151,7 +152,7 @@ static struct diff_value pair_note(const struct diff_detail *detail, enum diff_f
 
 static void print_differs(FILE *out, const struct diff *diff, const struct diff_entry *entry)
 {
-    static const struct table_column columns[] = {{"", false}, {"A", false}, {"B", false}, {"", false}};
+    static const struct table_column columns[] = {{"", false}, {"A", false}, {"B", false}};
     const struct diff_event *a = &entry->detail->events[DIFF_A];
     const struct diff_event *b = &entry->detail->events[DIFF_B];
     struct table table;

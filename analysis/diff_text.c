@@ -131,7 +131,8 @@ static void print_fields(FILE *out, const struct diff *diff)
     }
     table_free(&table);
     if (diff->site_pairs_odd > 0) {
-        fprintf(out, "  (frames: %s of %s call sites)\n", format_count(diff->site_pairs_odd).text,
+        fprintf(out, "  (%s call site%s with other frames, %s with the same)\n",
+                format_count(diff->site_pairs_odd).text, plural(diff->site_pairs_odd, "", "s"),
                 format_count(diff->site_pairs).text);
     }
 }

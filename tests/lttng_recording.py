@@ -12,6 +12,8 @@ import unittest
 
 import recording
 
+# Root has one session daemon per machine; anybody else has one per LTTNG_HOME, so that tests do not meet.
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
 TOOLS = ("lttng", "lttng-sessiond", "lttng-crash", "babeltrace2")
 
 
@@ -29,6 +31,18 @@ def why_not():
     return None
 
 
+def identity():
+    """Options of subprocess: nobody instead of root, where nobody may run what is built here."""
+    if os.geteuid() != 0:
+        return {}
+    try:
+        able = subprocess.run([recording.VARVE, "help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+                              cwd="/", **NOBODY).returncode == 0
+    except OSError:
+        able = False
+    return NOBODY if able else {}
+
+
 class Case(recording.Case):
     """A test with a session daemon: started before, ended afterwards."""
 
@@ -40,13 +54,17 @@ class Case(recording.Case):
             self.skipTest(why_not())
         self.home = os.path.join(self.folder, "home")
         os.mkdir(self.home)
+        self.identity = identity()
+        if self.identity:
+            for folder in (self.folder, self.home):
+                os.chown(folder, NOBODY["user"], NOBODY["group"])
         self.environment = dict(os.environ, LTTNG_HOME=self.home, LTTNG_UST_HOME=self.home)
         self.daemon = None
         if self.has_daemon:
             self.assertFalse(self.answers(), "a session daemon of somebody else runs: tests need their own")
             self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment,
                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                           stderr=subprocess.DEVNULL, start_new_session=True)
+                                           stderr=subprocess.DEVNULL, start_new_session=True, **self.identity)
             self.addCleanup(self.end_daemon)
             recording.wait_until(self.answers, what="an answer of lttng-sessiond")
 
@@ -60,7 +78,8 @@ class Case(recording.Case):
 
     def lttng(self, *arguments):
         return subprocess.run(["lttng", "--no-sessiond", *arguments], env=self.environment, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False,
+                              **self.identity)
 
     def answers(self):
         return self.lttng("list").returncode == 0
@@ -75,14 +94,19 @@ class Case(recording.Case):
         return self.path[:-len(".db")] + ".ctf"
 
     def varve(self, *arguments, status=0, **more):
-        outcome = recording.varve(*arguments, env=self.environment, **more)
+        outcome = recording.varve(*arguments, env=self.environment, **self.identity, **more)
         self.assertEqual(outcome.returncode, status, outcome)
         return outcome
 
+    def start(self, arguments):
+        return recording.start(arguments, env=self.environment, **self.identity)
+
+    def record(self, *command, env=None, **more):
+        return super().record(*command, env=env or self.environment, **self.identity, **more)
+
     def record_both(self, *command, options=(), status=0, **more):
         """Into both sinks; nobody is to lose anything, so a full buffer waits."""
-        return self.record(*command, options=["--lttng", "--overflow", "block", *options], status=status,
-                           env=self.environment, **more)
+        return self.record(*command, options=["--lttng", "--overflow", "block", *options], status=status, **more)
 
     def rebuild(self, trace=None):
         """The database that `varve import` makes of the trace."""
@@ -91,14 +115,14 @@ class Case(recording.Case):
         return rebuilt
 
     def diff(self, rebuilt, status=None):
-        outcome = recording.varve("diff", "--json", self.path, rebuilt, env=self.environment)
+        outcome = recording.varve("diff", "--json", self.path, rebuilt, **self.identity)
         self.assertIn(outcome.returncode, (0, 1) if status is None else (status,), outcome)
         return json.loads(outcome.out)
 
     def assert_equal_sinks(self, **options):
         """Event by event, in all fields; returns how many."""
         rebuilt = self.rebuild(**options)
-        outcome = recording.varve("diff", self.path, rebuilt, env=self.environment)
+        outcome = recording.varve("diff", self.path, rebuilt, **self.identity)
         self.assertEqual(outcome.returncode, 0, outcome)
         found = self.diff(rebuilt, status=0)
         self.open()

@@ -311,7 +311,8 @@ bool collect_lttng_adopt(struct collector *collector, struct varve_message *mess
     }
     paths_fill(collector, lttng);
     options = session_options(lttng);
-    return lttng_session_adopt(&options, &lttng->session, message) == VARVE_OK;
+    lttng_session_adopt(&options, &lttng->session, message); /* also of a session of which buffers are left */
+    return lttng->session != NULL;
 }
 
 void collect_lttng_path(const char *database_path, char *path, size_t bytes)

@@ -112,11 +112,24 @@ static int daemon_release(struct varve_message *message)
     return error; /* without the lock it stays: whoever holds it asks the same question later */
 }
 
-static int session_destroy(struct lttng_session *session, struct varve_message *message)
+static void remove_buffers(void *context)
+{
+    const struct lttng_session *session = context;
+
+    lttng_folder_remove(session->shm);
+}
+
+/* The daemon answers nobody until the buffers' folder of a destroyed session is gone, and where consumer and
+ * daemon get into each other's way in removing it (after a program was killed, for one) that is never. What
+ * has been stopped has been delivered, so `help` may remove it. */
+static int session_destroy(struct lttng_session *session, bool may_help, struct varve_message *message)
 {
     const char *const destroy[] = {"lttng", "--no-sessiond", "destroy", session->name, NULL};
-    int error = lttng_tool_run(
-        &(struct lttng_tool_call){.argv = destroy, .patience_bytes = session->buffer_bytes}, message);
+    int error = lttng_tool_run(&(struct lttng_tool_call){.argv = destroy,
+                                                         .patience_bytes = session->buffer_bytes,
+                                                         .help = may_help ? remove_buffers : NULL,
+                                                         .help_context = session},
+                               message);
 
     if (error == VARVE_OK) {
         session->is_known = false;
@@ -261,7 +274,7 @@ static int start_in(struct lttng_session *session, const struct lttng_session_op
     }
     if (error != VARVE_OK) {
         if (session->is_known) {
-            session_destroy(session, &unheard);
+            session_destroy(session, true, &unheard);
         }
         daemon_release(&unheard);
     }
@@ -338,36 +351,6 @@ int lttng_session_extract(struct lttng_session *session, const char *path, struc
 
 /* ---- stop ---- */
 
-/* Summed over the channels; LTTng's consumer takes a count that a stream reports late for a wrapped counter
- * and adds 2^63: the low bits stay right. */
-static uint64_t sum_of(const char *listing, const char *tag)
-{
-    const char *cursor = listing;
-    const char *text;
-    size_t length;
-    uint64_t sum = 0;
-
-    while (lttng_xml_next(&cursor, tag, &text, &length)) {
-        sum += strtoull(text, NULL, 10) & INT64_MAX;
-    }
-    return sum;
-}
-
-static int loss_read(const struct lttng_session *session, struct lttng_session_loss *loss,
-                     struct varve_message *message)
-{
-    const char *const list[] = {"lttng", "--no-sessiond", "--mi", "xml", "list", session->name, NULL};
-    char *listing = NULL;
-    int error = lttng_tool_run(&(struct lttng_tool_call){.argv = list, .output = &listing}, message);
-
-    if (error == VARVE_OK) {
-        loss->discarded_events = sum_of(listing, "discarded_events");
-        loss->discarded_packets = sum_of(listing, "lost_packets");
-    }
-    free(listing);
-    return error;
-}
-
 /* A session whose recorder died between stop and destroy is stopped already: LTTng fails then, and only
  * destroy tells whether that mattered, as it stops what still runs and waits for the data. */
 static int session_end(struct lttng_session *session, struct lttng_session_loss *loss,
@@ -377,8 +360,9 @@ static int session_end(struct lttng_session *session, struct lttng_session_loss 
     struct varve_message unheard;
     int stopped = lttng_tool_run(
         &(struct lttng_tool_call){.argv = stop, .patience_bytes = session->buffer_bytes}, message);
-    int error = stopped == VARVE_ERROR_BUSY ? stopped : loss_read(session, loss, message);
-    int destroyed = session_destroy(session, error == VARVE_OK ? message : &unheard);
+    int error = stopped == VARVE_ERROR_BUSY ? stopped : lttng_daemon_loss(session->name, loss, message);
+    int destroyed =
+        session_destroy(session, stopped != VARVE_ERROR_BUSY, error == VARVE_OK ? message : &unheard);
 
     return error != VARVE_OK ? error : destroyed;
 }

@@ -186,6 +186,35 @@ bool lttng_daemon_has(const char *sessions, const char *name)
     return false;
 }
 
+/* Summed over the channels; LTTng's consumer takes a count that a stream reports late for a wrapped counter
+ * and adds 2^63: the low bits stay right. */
+static uint64_t sum_of(const char *listing, const char *tag)
+{
+    const char *cursor = listing;
+    const char *text;
+    size_t length;
+    uint64_t sum = 0;
+
+    while (lttng_xml_next(&cursor, tag, &text, &length)) {
+        sum += strtoull(text, NULL, 10) & INT64_MAX;
+    }
+    return sum;
+}
+
+int lttng_daemon_loss(const char *name, struct lttng_session_loss *loss, struct varve_message *message)
+{
+    const char *const list[] = {"lttng", "--no-sessiond", "--mi", "xml", "list", name, NULL};
+    char *listing = NULL;
+    int error = lttng_tool_run(&(struct lttng_tool_call){.argv = list, .output = &listing}, message);
+
+    if (error == VARVE_OK) {
+        loss->discarded_events = sum_of(listing, "discarded_events");
+        loss->discarded_packets = sum_of(listing, "lost_packets");
+    }
+    free(listing);
+    return error;
+}
+
 static int daemon_start(const char *mark, struct varve_message *message)
 {
     static const char *const argv[] = {"lttng-sessiond", "--daemonize", "--no-kernel", NULL};

@@ -7,7 +7,7 @@
 #ifndef VARVE_LTTNG_SESSION_PARTS_INTERNAL_H
 #define VARVE_LTTNG_SESSION_PARTS_INTERNAL_H
 
-#include "trace/error.h"
+#include "trace/lttng_session_internal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,6 +25,9 @@ struct lttng_tool_call {
     const char *variable;    /* NAME=VALUE, put in front of the environment; NULL: none */
     uint64_t patience_bytes; /* the limit is longer by the time to write so much to a slow disk */
     char **output;           /* all that it printed; the caller frees it. NULL: not wanted */
+    /* What may help it along: called again and again from the second on that it takes; NULL: nothing. */
+    void (*help)(void *context);
+    void *help_context;
 };
 
 /// Run a program to its end: in a session of its own (Ctrl-C does not reach it), with the signal mask and the
@@ -50,6 +53,8 @@ bool lttng_xml_next(const char **cursor, const char *tag, const char **text, siz
 int lttng_daemon_ask(bool *answers_out, char **sessions_out, struct varve_message *message);
 /// Whether `name` is among them; NULL: whether there is any.
 bool lttng_daemon_has(const char *sessions, const char *name);
+/// What LTTng says it lost of a session that is stopped.
+int lttng_daemon_loss(const char *name, struct lttng_session_loss *loss, struct varve_message *message);
 /// Start one if none answers. Afterwards it is no child of this process, though that may be a subreaper.
 int lttng_daemon_need(struct varve_message *message);
 /// End the daemon and what belongs to it, if a recorder of this user started it and it has no session left.

@@ -22,10 +22,12 @@
 #define MIRROR_INTERFACE_VERSION 1U
 #define MIRROR_PROVIDER_SYMBOL "varve_mirror_provider" /* mirror_provider_open */
 
-/* What the provider may call. Called in a thread of LTTng's, never within a call of the provider's. */
+/* What the provider may call: in a thread of LTTng's, which holds a lock of LTTng's meanwhile (so it must not
+ * wait for a thread that forks, exits or opens libraries), perhaps before mirror_provider_open has returned. */
 struct mirror_host {
     void *context;
-    /* A trace that wants our events has begun, or one more. */
+    /* A trace that wants our events has begun, or one more. Not for one that runs already when the library is
+     * opened, nor for events that are enabled in a running one: look at `enabled`. */
     void (*started)(void *context);
 };
 

@@ -31,7 +31,7 @@ static void keep_running(const struct rebuild_end *end)
 }
 
 /* Announce all processes up to this number. */
-static int show_processes(const struct rebuild_end *end, uint32_t number)
+static int show_processes(const struct rebuild_end *end, uint32_t number, struct varve_message *message)
 {
     struct collector *collector = end->collector;
     uint64_t bound = UINT64_MAX;
@@ -42,7 +42,9 @@ static int show_processes(const struct rebuild_end *end, uint32_t number)
         code = collect_processes_discover(collector, &bound);
         keep_running(end);
     }
-    return code;
+    return code == VARVE_OK ? VARVE_OK
+                            : varve_message_set(message, code, "cannot follow process %u: %s", number,
+                                                varve_strerror(code));
 }
 
 /* Those all of whose rings were read, and of which somebody said that they ended. */
@@ -93,8 +95,7 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     }
     ring->is_open = true;
     ring->process->rings_open++;
-    code = show_processes(end, ring->process->number);
-    process = code == VARVE_OK ? collector->processes[ring->process->number - 1] : NULL;
+    process = collector->processes[ring->process->number - 1];
     if (process != NULL) {
         if (index == 0) {
             process->control->late_created = 1;
@@ -177,6 +178,24 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
     return code;
 }
 
+/* Some more rings, with their processes; `*next` is the first one that remains. */
+static int show_some(const struct rebuild_end *end, size_t *next, struct varve_message *message)
+{
+    size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
+    uint32_t number = 0;
+    int code;
+
+    for (size_t i = *next; i < to; i++) {
+        uint32_t other = end->order[i]->process->number;
+        number = other > number ? other : number;
+    }
+    code = show_processes(end, number, message);
+    for (; code == VARVE_OK && *next < to; (*next)++) {
+        code = ring_show_in_order(end, end->order[*next], message);
+    }
+    return code;
+}
+
 int rebuild_collect(struct rebuild_end *end, struct varve_message *message)
 {
     size_t next = 0;
@@ -185,18 +204,17 @@ int rebuild_collect(struct rebuild_end *end, struct varve_message *message)
     while (code == VARVE_OK && next < end->order_count) {
         uint64_t watermark = UINT64_MAX;
 
-        for (size_t i = 0; code == VARVE_OK && i < RINGS_AHEAD && next < end->order_count; i++) {
-            code = ring_show_in_order(end, end->order[next++], message);
-        }
+        code = show_some(end, &next, message);
         if (next < end->order_count) {
-            watermark = end->order[next]->run.first_ticks;
+            watermark = end->order[next]->begin_ticks;
+            watermark -= watermark > 0;
         }
         if (code == VARVE_OK && watermark > 0) {
-            code = merge_until(end, next < end->order_count ? watermark - 1 : watermark, message);
+            code = merge_until(end, watermark, message);
         }
     }
     if (code == VARVE_OK) {
-        code = show_processes(end, end->number_limit - 1); /* those without rings */
+        code = show_processes(end, end->number_limit - 1, message); /* those without rings */
     }
     if (code == VARVE_OK) {
         code = close_processes(end);

@@ -19,18 +19,25 @@
 
 /* ---- rings and processes ---- */
 
+/* Nothing of a ring is older. */
+static uint64_t begin_of(const struct rebuild_ring *ring)
+{
+    return ring->created_ticks < ring->run.first_ticks ? ring->created_ticks : ring->run.first_ticks;
+}
+
+/* Ring 0, which is for what comes after the end of threads, after the others. */
 static int compare_begin(const void *left, const void *right)
 {
     const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
     const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
 
-    if (a->run.first_ticks != b->run.first_ticks) {
-        return a->run.first_ticks < b->run.first_ticks ? -1 : 1;
+    if (a->begin_ticks != b->begin_ticks) {
+        return a->begin_ticks < b->begin_ticks ? -1 : 1;
     }
     if (a->process->number != b->process->number) {
         return a->process->number < b->process->number ? -1 : 1;
     }
-    return a->origin.ring < b->origin.ring ? -1 : a->origin.ring > b->origin.ring;
+    return a->origin.ring - 1 < b->origin.ring - 1 ? -1 : a->origin.ring - 1 > b->origin.ring - 1;
 }
 
 static void note_times(struct rebuild_process *process, const struct rebuild_ring *ring)
@@ -68,6 +75,7 @@ static int settle_rings(struct rebuild_end *end, uint64_t *missing, struct varve
             continue;
         }
         code = rebuild_ring_settle(rebuild, ring, message);
+        ring->begin_ticks = begin_of(ring);
         note_times(ring->process, ring);
         end->rows += rebuild_run_rows(&ring->run);
         *missing += ring->run.missing;

@@ -191,10 +191,12 @@ struct rebuild_ring {
     uint64_t tid_number; /* lowest record so far: its tid is origin.tid */
     bool is_recent;      /* a record came since the last search for memory */
     bool is_described, has_end;
-    bool is_open; /* at the end: the collector has it */
     uint64_t created_ticks;
     char name[16];
     struct varve_mirror_thread_end end;
+    /* at the end */
+    uint64_t begin_ticks;
+    bool is_open; /* the collector has it */
 };
 
 struct rebuild_process {
@@ -286,7 +288,7 @@ struct rebuild_end {
     struct collector *collector;
     struct rebuild_process **by_number; /* [number], NULL: none */
     uint32_t number_limit;
-    struct rebuild_ring **order; /* chosen rings, by the time of their first record */
+    struct rebuild_ring **order; /* chosen rings, by the time when they began */
     size_t order_count;
     uint64_t rows;        /* events that will come out */
     unsigned spill_limit; /* rings whose spill files may be open at a time */

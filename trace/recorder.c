@@ -343,6 +343,7 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
         varve_emit_count(thread->producer.emitted);
         timed.ticks = varve_clock_ticks();
     }
+    recorder_mirror_look();
     thread->outer_signals = outer;
     overflow_put(thread, &timed);
     thread->outer_signals = NULL;

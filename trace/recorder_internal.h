@@ -145,6 +145,8 @@ void state_sources_dump(const struct varve_state_sink *sink);
 void recorder_mirror_open(void);
 /// Tell it a record that is about to be committed, and mark the record, if it wants that kind.
 void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record);
+/// Now and then: events may be enabled in a trace that has begun, which nobody tells.
+void recorder_mirror_look(void);
 /// This thread is one of the provider's own: it works for us, and nothing that it does is the program's.
 bool recorder_mirror_owns_thread(void);
 

@@ -154,6 +154,15 @@ void recorder_mirror_open(void)
     recorder_foreign_end(&saved);
 }
 
+void recorder_mirror_look(void)
+{
+    const struct recorder_process *process = recorder_process_page();
+
+    if (process->mirror != NULL && varve_emit_is_mirrored == 0 && is_any_enabled(process->mirror)) {
+        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+    }
+}
+
 /* Nobody wanted a record; when nobody wants any, the detour ends. */
 static void count_miss(const struct mirror_provider *provider)
 {

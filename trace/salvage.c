@@ -274,30 +274,35 @@ static int buffer_make_room(struct salvage *salvage, uint32_t index)
     return VARVE_OK;
 }
 
-/* What a plain copy does not do: the ring's first record, a jump, another thread, no room. Afterwards the
- * record may be put behind the ring's others. */
-static int prepare(struct salvage *salvage, const struct varve_mirror_origin *origin, uint64_t ring_seq,
-                   struct salvage_ring **ring_out)
+/* Room for a record and nothing else to be thought of. */
+static inline bool is_plain(const struct salvage_ring *ring, const struct varve_mirror_origin *origin,
+                            uint64_t ring_seq)
 {
-    uint32_t index = ring_find(salvage, origin->process, origin->pid, origin->ring);
+    return ring->count < ring->capacity && ring->next == ring_seq && ring->origin.tid == origin->tid;
+}
+
+/* All the rest: the ring's first record, a jump, another thread, no room. `index` is the ring's, which is
+ * added if there is none. Afterwards the record may be put behind the ring's others. */
+static int prepare(struct salvage *salvage, const struct varve_mirror_origin *origin, uint64_t ring_seq,
+                   uint32_t *index)
+{
     struct salvage_ring *ring;
-    int error = VARVE_OK;
 
     if (ring_seq >= SALVAGE_NUMBER_LIMIT) {
         return VARVE_ERROR_INVALID;
     }
-    if (index == SALVAGE_NO_RING) {
+    if (*index == SALVAGE_NO_RING) {
         if (!ring_add(salvage, origin)) {
             return fail(salvage, VARVE_ERROR_NO_MEMORY, ENOMEM);
         }
-        index = salvage->ring_count - 1;
+        *index = salvage->ring_count - 1;
     }
-    ring = *ring_out = &salvage->rings[index];
+    ring = &salvage->rings[*index];
     if (ring_seq < ring->next) {
         return VARVE_ERROR_INVALID;
     }
     if (ring_seq != ring->next || origin->tid != ring->origin.tid) {
-        error = block_write(salvage, ring);
+        int error = block_write(salvage, ring);
         if (error != VARVE_OK) {
             return error;
         }
@@ -307,7 +312,7 @@ static int prepare(struct salvage *salvage, const struct varve_mirror_origin *or
     if (ring->count < ring->capacity) {
         return VARVE_OK;
     }
-    return ring->capacity == 0 ? buffer_begin(salvage, index) : buffer_make_room(salvage, index);
+    return ring->capacity == 0 ? buffer_begin(salvage, *index) : buffer_make_room(salvage, *index);
 }
 
 /* ---- what the collector calls ---- */
@@ -385,15 +390,14 @@ int salvage_keep(struct salvage *salvage, const struct varve_mirror_origin *orig
         return VARVE_OK;
     }
     index = ring_find(salvage, origin->process, origin->pid, origin->ring);
-    ring = index != SALVAGE_NO_RING ? &salvage->rings[index] : NULL;
-    if (ring == NULL || ring->count == ring->capacity || ring->next != ring_seq ||
-        ring->origin.tid != origin->tid) {
-        int error = prepare(salvage, origin, ring_seq, &ring);
+    if (index == SALVAGE_NO_RING || !is_plain(&salvage->rings[index], origin, ring_seq)) {
+        int error = prepare(salvage, origin, ring_seq, &index);
         if (error != VARVE_OK) {
             salvage->refused += salvage->failure != VARVE_OK;
             return error;
         }
     }
+    ring = &salvage->rings[index];
     ring->records[ring->count++] = *record;
     ring->next++;
     ring->is_used = true;

@@ -40,9 +40,10 @@ static int read_at(const struct reading *reading, uint64_t offset, void *bytes, 
             continue;
         }
         if (step <= 0) {
-            return varve_message_set(reading->message, VARVE_ERROR_IO,
-                                     "%s: the copies of the records cannot be read: %s", salvage->path,
-                                     step == 0 ? "the file was cut" : strerror(errno));
+            varve_message_set(reading->message, VARVE_ERROR_IO,
+                              "%s: the copies of the records cannot be read: %s", salvage->path,
+                              step == 0 ? "the file was cut" : strerror(errno));
+            return VARVE_ERROR_IO;
         }
         at += step;
         offset += (size_t)step;
@@ -56,9 +57,10 @@ static int read_at(const struct reading *reading, uint64_t offset, void *bytes, 
 
 static int damaged(const struct reading *reading, uint64_t offset)
 {
-    return varve_message_set(reading->message, VARVE_ERROR_CORRUPT,
-                             "%s: the copies of the records are damaged at byte %llu", reading->salvage->path,
-                             (unsigned long long)offset);
+    varve_message_set(reading->message, VARVE_ERROR_CORRUPT,
+                      "%s: the copies of the records are damaged at byte %llu", reading->salvage->path,
+                      (unsigned long long)offset);
+    return VARVE_ERROR_CORRUPT;
 }
 
 /* The header of a block; its numbers must lie below `bound` as those of the block after it do not. */
@@ -134,8 +136,9 @@ static int find_blocks(struct reading *reading, const struct salvage_ring *ring)
     if (ring->block_count > reading->offset_room) {
         uint64_t *grown = realloc(reading->offsets, ring->block_count * sizeof(*grown));
         if (grown == NULL) {
-            return varve_message_set(reading->message, VARVE_ERROR_NO_MEMORY,
-                                     "no memory to read the copies of the records");
+            varve_message_set(reading->message, VARVE_ERROR_NO_MEMORY,
+                              "no memory to read the copies of the records");
+            return VARVE_ERROR_NO_MEMORY;
         }
         reading->offsets = grown;
         reading->offset_room = ring->block_count;

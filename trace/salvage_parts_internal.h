@@ -25,9 +25,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SALVAGE_BLOCK_RECORDS 1024U
-#define SALVAGE_BUFFER_RECORDS_MIN 16U
-/* Records that may wait in all buffers together, 16 MiB: 300 threads at work have nearly full buffers. */
+#define SALVAGE_BLOCK_RECORDS 256U /* 16 KiB: the buffers at work should stay in the cache */
+#define SALVAGE_BUFFER_RECORDS_MIN 8U
+/* Records that all buffers together may have room for, 16 MiB: a thousand threads can be at work at once. */
 #define SALVAGE_STAGED_MAX (256U << 10)
 #define SALVAGE_WRITE_ALIGNMENT 4096U
 #define SALVAGE_NO_BLOCK UINT64_MAX
@@ -46,7 +46,7 @@ struct salvage_block {
 
 #define SALVAGE_BLOCK_BYTES_MAX \
     (sizeof(struct salvage_block) + (size_t)SALVAGE_BLOCK_RECORDS * RECORD_PACKED_MAX + 8)
-#define SALVAGE_PACKED_BYTES ((size_t)512 << 10)
+#define SALVAGE_PACKED_BYTES ((size_t)128 << 10)
 
 struct salvage_ring {
     struct varve_mirror_origin origin; /* of the waiting records: in ring 0 the thread may change */

@@ -3,13 +3,14 @@
 """The LTTng-UST provider library, without recorder and collector: what mirror_emit (tests/programs) tells it, babeltrace2
 must read back, event by event and field by field; and it must tell when a trace begins. Needs lttng-tools and babeltrace2.
 
-LTTng's session daemon of root is one for the machine, and programs of all users answer it. So this script runs in a mount
-namespace with a /var/run and a /dev/shm of its own, where it meets nobody else's traces and leaves nothing behind.
+LTTng's session daemon of root is one for the machine, and programs of all users answer it. So as root this script runs in a
+mount namespace with a /var/run and a /dev/shm of its own, where it meets nobody else's traces and leaves nothing behind.
 """
 
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -68,8 +69,8 @@ class Lttng:
             self.enable(name, event)
         return name, path
 
-    def enable(self, name, event):
-        self.must("enable-event", "--userspace", f"--session={name}", "--channel=channel", event)
+    def enable(self, name, event, *options):
+        self.must("enable-event", "--userspace", f"--session={name}", "--channel=channel", event, *options)
 
     def close(self):
         self.daemon.terminate()
@@ -337,6 +338,18 @@ class Starts(Case):
         self.assert_starts(emitter, 1)
 
 
+class Filter(Case):
+    def test_fields(self):
+        """A filter sees the fields one by one, though they are written at once."""
+        name, path = self.session()
+        self.lttng.enable(name, "varve:heap_*", "--filter=pool == 32801 && cause >= 16 && addr != 0 && flags != 63")
+        self.lttng.must("start", name)
+        self.emitter().ask("records")
+        self.lttng.must("destroy", name)
+        got = [(event, dict(fields)["cause"].value) for event, fields in read_trace(path)]
+        self.assertEqual(got, [("heap_free", cause) for cause in (*sorted(CAUSES), UNKNOWN_CAUSE) if cause >= 16])
+
+
 class Waiting(Case):
     """A thread that waits for space in LTTng's buffers cannot be cancelled there."""
 
@@ -346,6 +359,11 @@ class Waiting(Case):
         emitter = self.emitter(LTTNG_UST_ALLOW_BLOCKING="1")
         for _ in range(5):
             self.assertEqual(emitter.ask("cancel"), [0], "threads cancelled within `record`")
+
+
+def is_answered(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(path) == 0
 
 
 def skip(reason):
@@ -363,13 +381,12 @@ def main():
         recording.main()
     os.environ[ALONE] = "1"
     script = "for place in /var/run /dev/shm; do mount -t tmpfs varve-test $place || exit 1; done; exec \"$@\""
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    arguments = ["unshare", *user, "--mount", "--propagation=private", "sh", "-c", script, "sh"]
-    if shutil.which("unshare") and subprocess.run([*arguments, "true"], check=False,
-                                                  stderr=subprocess.DEVNULL).returncode == 0:
+    arguments = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh"]
+    if os.geteuid() == 0 and shutil.which("unshare") and subprocess.run(
+            [*arguments, "true"], check=False, stderr=subprocess.DEVNULL).returncode == 0:
         os.execvp("unshare", [*arguments, sys.executable, *sys.argv])
-    if os.path.exists(SOCKET):
-        skip("there is another session daemon, and no mount namespace is to be had")
+    if is_answered(SOCKET):
+        skip("there is another session daemon, and a mount namespace is not to be had")
     recording.main()
 
 

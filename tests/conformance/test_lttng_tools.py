@@ -18,7 +18,7 @@ FIELDS = ("process", "ring", "ring_seq", "ticks", "pid", "tid", "device", "dev_s
 
 class Tools(lttng_recording.Case):
     def babeltrace(self, *arguments, status=0):
-        outcome = recording.run(["babeltrace2", *arguments], env=self.environment)
+        outcome = recording.run(["babeltrace2", *arguments], **self.identity)
         self.assertEqual(outcome.returncode, status, outcome)
         return outcome.out
 
@@ -44,7 +44,7 @@ class Tools(lttng_recording.Case):
         self.assertIn("churn", report)
 
     def test_only_lttng(self):
-        outcome = self.record(recording.program("churn"), "--ops", "500", options=["--lttng-only"], env=self.environment)
+        outcome = self.record(recording.program("churn"), "--ops", "500", options=["--lttng-only"])
         self.assertFalse(os.path.exists(self.path), "a database all the same")
         self.assertFalse(os.path.exists(self.path + ".d"))
         self.assertIn("varve import", outcome.err)
@@ -55,9 +55,9 @@ class Tools(lttng_recording.Case):
     def test_a_trace_that_begins_in_mid_run(self):
         """The program goes on for a while; a session of the user's begins after it did."""
         output = os.path.join(self.folder, "late")
-        process = recording.start(self.record_command(recording.program("churn"), "--seconds", "3", "--pace", "200",
+        process = self.start(self.record_command(recording.program("churn"), "--seconds", "3", "--pace", "200",
                                                       "--ops", "100000000",
-                                                      options=["--lttng", "--stacks", "native"]), env=self.environment)
+                                                      options=["--lttng", "--stacks", "native"]))
         recording.wait_until(lambda: self.sessions(), what="the recording's session")
         recording.wait_until(lambda: any(recording.children_of(child) or True
                                          for child in recording.children_of(process.pid)), what="the program")

@@ -54,16 +54,16 @@ class Faults(lttng_recording.Case):
 
     def test_the_trace_exists_already(self):
         os.mkdir(self.ctf)
-        outcome = self.record(*self.churn, options=["--lttng"], status=2, env=self.environment)
+        outcome = self.record(*self.churn, options=["--lttng"], status=2)
         self.assertIn(self.ctf, outcome.err)
         self.assertFalse(os.path.exists(self.path))
-        self.record(*self.churn, options=["--lttng", "--force"], env=self.environment)
+        self.record(*self.churn, options=["--lttng", "--force"])
         self.assert_equal_sinks()
 
     def test_the_session_daemon_is_killed(self):
         """The program and its database do not notice."""
-        process = recording.start(self.record_command(recording.program("churn"), "--seconds", "2", "--pace", "100", "--ops",
-                                                      "100000000", options=["--lttng"]), env=self.environment)
+        process = self.start(self.record_command(recording.program("churn"), "--seconds", "2", "--pace", "100", "--ops",
+                                                      "100000000", options=["--lttng"]))
         recording.wait_until(self.sessions, what="the recording's session")
         time.sleep(0.5)
         os.killpg(self.daemon.pid, signal.SIGKILL)
@@ -74,8 +74,8 @@ class Faults(lttng_recording.Case):
 
     def test_the_collector_is_killed(self):
         """`varve recover` ends the session and puts the trace beside the database."""
-        process = recording.start(self.record_command(recording.program("churn"), "--seconds", "2", "--pace", "100", "--ops",
-                                                      "100000000", options=["--lttng"]), env=self.environment)
+        process = self.start(self.record_command(recording.program("churn"), "--seconds", "2", "--pace", "100", "--ops",
+                                                      "100000000", options=["--lttng"]))
         recording.wait_until(self.sessions, what="the recording's session")
         time.sleep(0.7)
         process.kill()
@@ -100,7 +100,7 @@ class OwnDaemon(lttng_recording.Case):
 
     def test_a_program_that_cannot_be_started(self):
         before = daemons()
-        self.record("/nowhere/at/all", options=["--lttng"], status=2, env=self.environment)
+        self.record("/nowhere/at/all", options=["--lttng"], status=2)
         recording.wait_until(lambda: daemons() <= before, what="the end of the session daemon that was started")
         self.assertEqual(os.listdir(self.folder), ["home"])
 

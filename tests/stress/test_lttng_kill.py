@@ -33,7 +33,7 @@ class Kill(lttng_recording.Case):
         command = self.record_command(recording.program("churn"), "--seconds", "5", "--ops", "100000000", "--threads",
                                       str(threads), "--seed", str(chance.randrange(1, 10**9)),
                                       options=["--lttng", "--force", "--stacks", chance.choice(("none", "native"))])
-        process = recording.start(command, env=self.environment)
+        process = self.start(command)
         program = recording.wait_until(lambda: self.program_of(process), what="the program")
         time.sleep(0.05 + chance.random() * 0.8)
         os.kill(program, signal.SIGKILL)

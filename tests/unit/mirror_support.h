@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
+/*
+ * A second sink without LTTng: programs/lib_mirror_fake.c writes down all that it is told, by whatever
+ * process, into one file that the test maps too and rules the library through. Beside it a collector in a
+ * process of its own, which follows what the test records and at the end compares the database with the file,
+ * event by event. The library includes this header for the layout alone and defines MIRROR_LAYOUT_ONLY.
+ */
+#ifndef VARVE_TESTS_MIRROR_SUPPORT_H
+#define VARVE_TESTS_MIRROR_SUPPORT_H
+
+#include "trace/mirror_internal.h"
+
+#define MIRROR_LOG_ENVIRONMENT "VARVE_TEST_MIRROR_LOG" /* path of the file */
+#define MIRROR_KINDS 256U
+#define MIRROR_RECORDS_MAX (1U << 19)
+#define MIRROR_FACTS_MAX 16384U
+#define MIRROR_FACT_BYTES 8192U
+#define MIRROR_OWN_SIZE 77777U /* of whatever the library allocates and emits itself */
+
+/* What the provider was told: a record … */
+struct mirror_told {
+    struct varve_mirror_origin origin;
+    uint64_t ring_seq;
+    struct varve_record record;
+    int32_t teller;    /* pid of the process that called */
+    uint32_t is_whole; /* the call returned */
+};
+
+/* … or anything else, as a line of text "word field=value …". */
+struct mirror_fact {
+    int32_t teller;
+    uint32_t is_whole;
+    char text[MIRROR_FACT_BYTES - 8];
+};
+
+/* Atomic where a test changes it while the library is open. */
+struct mirror_log {
+    /* before the library is opened */
+    uint32_t version; /* that it can talk; another one: it says NULL */
+    uint32_t can_tell_start;
+    uint32_t threads_at_load, threads_at_open; /* of its own */
+    uint64_t emit; /* address of the varve_emit_record of a program that does not export it, 0: look it up */
+    uint64_t inside; /* address of a void (*)(const struct mirror_told *), called in the middle of a record */
+    int32_t enabled[MIRROR_KINDS];       /* in workloads */
+    int32_t enabled_there[MIRROR_KINDS]; /* in the collector, which gives `started` a context */
+    /* commands for one of its own threads */
+    uint32_t starts_wanted, starts_done; /* call `started` so often */
+    uint32_t emits_wanted, emits_done;   /* allocate and emit so often */
+    uint32_t must_stop;
+    uint32_t must_hold; /* in state_begin, until it is 0 again */
+    uint32_t holding;   /* atomic counts from here on */
+    uint32_t own_running;
+    int32_t own_tids[8];
+    uint32_t opened, refused;
+    /* between the test's processes */
+    uint32_t collector_ready, collector_stop;
+    uint32_t drains_asked, drains_done;
+    uint32_t fact_count, record_count;
+    struct mirror_fact facts[MIRROR_FACTS_MAX];
+    struct mirror_told records[MIRROR_RECORDS_MAX];
+};
+
+#ifndef MIRROR_LAYOUT_ONLY
+
+#include "recorder_support.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/prctl.h>
+
+#define MIRROR_FAKE VARVE_BUILD_DIR "/programs/lib_mirror_fake.so"
+
+#define ATOMIC_GET(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
+#define ATOMIC_SET(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
+
+/* ---- the file ---- */
+
+/* Everything is wanted, nothing is said yet. From here on processes that open the library write into it. */
+static inline struct mirror_log *mirror_log_open(const char *folder)
+{
+    char path[128];
+    struct mirror_log *log;
+    int fd;
+
+    snprintf(path, sizeof(path), "%.100s/told", folder);
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && ftruncate(fd, sizeof(*log)) == 0);
+    log = mmap(NULL, sizeof(*log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(log != MAP_FAILED);
+    close(fd);
+    setenv(MIRROR_LOG_ENVIRONMENT, path, 1);
+    log->version = MIRROR_INTERFACE_VERSION;
+    log->can_tell_start = 1;
+    for (unsigned kind = 0; kind < MIRROR_KINDS; kind++) {
+        log->enabled[kind] = log->enabled_there[kind] = 1;
+    }
+    return log;
+}
+
+static inline void mirror_log_close(struct mirror_log *log)
+{
+    munmap(log, sizeof(*log));
+}
+
+static inline void mirror_enable(struct mirror_log *log, int32_t value)
+{
+    for (unsigned kind = 0; kind < MIRROR_KINDS; kind++) {
+        __atomic_store_n(&log->enabled[kind], value, __ATOMIC_SEQ_CST);
+    }
+}
+
+/* Waits until a number that others count up has come so far; false: it takes too long. */
+static inline bool mirror_wait(const uint32_t *number, uint32_t least)
+{
+    const struct timespec nap = {0, 200000};
+
+    for (unsigned i = 0; i < 150000; i++) {
+        if (__atomic_load_n(number, __ATOMIC_ACQUIRE) >= least) {
+            return true;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+/* One of the library's threads calls `started`, to the end. */
+static inline bool mirror_start(struct mirror_log *log)
+{
+    return mirror_wait(&log->starts_done, __atomic_add_fetch(&log->starts_wanted, 1, __ATOMIC_ACQ_REL));
+}
+
+/* Facts that begin so. */
+static inline unsigned mirror_facts(const struct mirror_log *log, const char *begin)
+{
+    unsigned count = 0;
+
+    for (uint32_t i = 0; i < ATOMIC_GET(log->fact_count); i++) {
+        count += strncmp(log->facts[i].text, begin, strlen(begin)) == 0;
+    }
+    return count;
+}
+
+#define MIRROR_ANY UINT32_MAX
+
+/* Records that a workload (else the collector) told, of this ring of this process. */
+static inline unsigned mirror_count(const struct mirror_log *log, bool by_workload, uint32_t process,
+                                    uint32_t ring)
+{
+    unsigned count = 0;
+
+    for (uint32_t i = 0; i < ATOMIC_GET(log->record_count); i++) {
+        const struct mirror_told *told = &log->records[i];
+        bool is_flagged = (varve_record_flags(&told->record) & VARVE_FLAG_MIRRORED) != 0;
+        count += is_flagged == by_workload && (process == MIRROR_ANY || told->origin.process == process) &&
+                 (ring == MIRROR_ANY || told->origin.ring == ring);
+    }
+    return count;
+}
+
+/* ---- the database against the file ---- */
+
+static inline int mirror_order(const void *a, const void *b)
+{
+    const struct mirror_told *x = *(const struct mirror_told *const *)a;
+    const struct mirror_told *y = *(const struct mirror_told *const *)b;
+
+    if (x->origin.process != y->origin.process) {
+        return x->origin.process < y->origin.process ? -1 : 1;
+    }
+    if (x->origin.ring != y->origin.ring) {
+        return x->origin.ring < y->origin.ring ? -1 : 1;
+    }
+    return x->ring_seq < y->ring_seq ? -1 : x->ring_seq > y->ring_seq;
+}
+
+/* A column that this kind does not use is NULL. */
+static inline bool column_is(sqlite3_stmt *row, int column, uint64_t value)
+{
+    return sqlite3_column_type(row, column) == SQLITE_NULL ||
+           (uint64_t)sqlite3_column_int64(row, column) == value;
+}
+
+static inline bool mirror_is_event(sqlite3_stmt *row, struct collector *collector,
+                                   const struct mirror_told *told)
+{
+    const struct varve_record *record = &told->record;
+
+    return column_is(row, 0, told->origin.process) && column_is(row, 1, told->origin.ring) &&
+           sqlite3_column_int64(row, 2) == (int64_t)told->ring_seq &&
+           column_is(row, 3, (uint64_t)told->origin.pid) && column_is(row, 4, (uint64_t)told->origin.tid) &&
+           column_is(row, 5, varve_record_kind(record)) &&
+           column_is(row, 6, varve_record_flags(record) & VARVE_FLAGS_STORED) &&
+           column_is(row, 7, record->addr) && column_is(row, 8, record->arg) &&
+           column_is(row, 9, record->device) && column_is(row, 10, varve_record_dev_seq(record)) &&
+           column_is(row, 11, varve_record_stream(record)) && column_is(row, 12, record->pool) &&
+           sqlite3_column_int64(row, 13) == collect_clock_ns(&collector->clock, record->ticks);
+}
+
+/* Records told, in the order of their numbers; the caller frees it. */
+static inline const struct mirror_told **mirror_sorted(const struct mirror_log *log, uint32_t *count_out)
+{
+    uint32_t count = ATOMIC_GET(log->record_count);
+    const struct mirror_told **sorted = calloc(count + 1, sizeof(struct mirror_told *));
+
+    CHECK(sorted != NULL && count <= MIRROR_RECORDS_MAX, "%u records told", count);
+    for (uint32_t i = 0; i < count; i++) {
+        sorted[i] = &log->records[i];
+        CHECK(ATOMIC_GET(sorted[i]->is_whole) == 1, "record %u told is in the middle", i);
+    }
+    qsort(sorted, count, sizeof(struct mirror_told *), mirror_order);
+    *count_out = count;
+    return sorted;
+}
+
+/* In a child. Every event of the database was told, once, with the same number and the same fields, and
+ * nothing else was. `may_have_more`: a killed process may have told what it never committed. */
+static inline void mirror_compare(struct collector *collector, const struct mirror_log *log,
+                                  bool may_have_more)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    const struct mirror_told **sorted;
+    sqlite3_stmt *row = NULL;
+    uint32_t count, at = 0;
+    sqlite3 *db;
+
+    sorted = mirror_sorted(log, &count);
+    snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
+    CHECK(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK, "%.200s", path);
+    CHECK(
+        sqlite3_prepare_v2(db,
+                           "SELECT t.process_id, t.ring, e.ring_seq, e.pid, e.tid, e.kind, e.flags, e.addr, "
+                           "e.arg, e.device, e.dev_seq, e.stream, e.pool, e.ts_ns FROM event e JOIN thread t "
+                           "ON t.id = e.thread_id ORDER BY 1, 2, 3",
+                           -1, &row, NULL) == SQLITE_OK,
+        "%s", sqlite3_errmsg(db));
+    while (sqlite3_step(row) == SQLITE_ROW) {
+        while (may_have_more && at < count && !mirror_is_event(row, collector, sorted[at])) {
+            verdict->figures[7]++;
+            at++;
+        }
+        CHECK(at < count && mirror_is_event(row, collector, sorted[at]),
+              "event p%lld.r%lld %lld kind %lld is told as p%u.r%u %llu kind %u flags %u (%u of %u)",
+              sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2),
+              sqlite3_column_int64(row, 5), at < count ? sorted[at]->origin.process : 0,
+              at < count ? sorted[at]->origin.ring : 0,
+              at < count ? (unsigned long long)sorted[at]->ring_seq : 0,
+              at < count ? varve_record_kind(&sorted[at]->record) : 0,
+              at < count ? varve_record_flags(&sorted[at]->record) : 0, at, count);
+        at++;
+    }
+    verdict->figures[7] += count - at;
+    CHECK(may_have_more || at == count, "%u records told, %u events", count, at);
+    sqlite3_finalize(row);
+    sqlite3_close(db);
+    free(sorted);
+}
+
+/* ---- a collector beside what is recorded ---- */
+
+struct mirror_run {
+    struct session session;
+    struct mirror_log *log;
+    pid_t collector;
+    bool is_killed; /* the workload will be, at any moment */
+};
+
+static inline void mirror_collect(struct mirror_run *run)
+{
+    struct collector *collector = calloc(1, sizeof(*collector));
+    struct varve_message message = {""};
+    struct mirror_log *log = run->log;
+    uint64_t moved;
+
+    alarm(100);
+    CHECK(collector != NULL, "no memory");
+    collector->directory = run->session.directory;
+    collector->quiet = true;
+    CHECK(collector_open(collector, STORE_CREATE, &message) == VARVE_OK, "%s", message.text);
+    CHECK(collect_mirror_open(collector, MIRROR_FAKE, &message) == VARVE_OK, "%s", message.text);
+    collect_clock_anchor(&collector->clock);
+    usleep(2000);
+    collect_clock_anchor(&collector->clock);
+    ATOMIC_SET(log->collector_ready, 1);
+    while (ATOMIC_GET(log->collector_stop) == 0) {
+        CHECK(collector_round(collector, false, &moved, &message) == VARVE_OK, "%s", message.text);
+        if (ATOMIC_GET(log->drains_asked) != log->drains_done) {
+            CHECK(collector_drain(collector, NULL, NULL, &message) == VARVE_OK &&
+                      collector_commit(collector, &message) == VARVE_OK,
+                  "%s", message.text);
+            ATOMIC_SET(log->drains_done, log->drains_done + 1);
+        }
+        usleep(moved > 0 ? 0 : 300);
+    }
+    CHECK(collector_drain(collector, NULL, NULL, &message) == VARVE_OK, "%s", message.text);
+    CHECK(collector_finish(collector, NULL, NULL, &message) == VARVE_OK, "%s", message.text);
+    mirror_compare(collector, log, run->is_killed);
+    verdict->figures[6] = collector->seq;
+    collector_close(collector);
+    free(collector);
+}
+
+/* The session asks for the fake; a collector follows it from now on. */
+static inline void mirror_begin(struct mirror_run *run, uint32_t overflow, uint32_t capacity)
+{
+    struct session_control settings = session_settings(overflow, capacity);
+
+    memset(run, 0, sizeof(*run));
+    settings.trace_id &= INT64_MAX;
+    settings.mirror = SESSION_MIRROR_LTTNG;
+    snprintf(settings.mirror_path, sizeof(settings.mirror_path), "%s", MIRROR_FAKE);
+    session_begin(&run->session, &settings);
+    run->log = mirror_log_open(run->session.folder);
+    run->log->emit = (uintptr_t)varve_emit_record;
+}
+
+static inline void mirror_follow(struct mirror_run *run)
+{
+    verdict_open();
+    fflush(NULL);
+    run->collector = fork();
+    assert_true(run->collector >= 0);
+    if (run->collector == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that failed does not stop it */
+        mirror_collect(run);
+        exit(0);
+    }
+    assert_true(mirror_wait(&run->log->collector_ready, 1));
+}
+
+/* Lets the collector finish and compare, unless it did so before. The numbers of events and of records told
+ * too many are in the figures 6 and 7. */
+static inline void mirror_finish(struct mirror_run *run, const char *what)
+{
+    int wait_status = 0;
+
+    ATOMIC_SET(run->log->collector_stop, 1);
+    assert_int_equal(waitpid(run->collector, &wait_status, 0), run->collector);
+    child_judge(wait_status, what);
+}
+
+static inline void mirror_end(struct mirror_run *run)
+{
+    mirror_log_close(run->log);
+    session_end(&run->session);
+}
+
+/* In the workload, while it emits nothing: everything is read and its space handed back. */
+static inline void mirror_drain(struct mirror_log *log)
+{
+    CHECK(mirror_wait(&log->drains_done, __atomic_add_fetch(&log->drains_asked, 1, __ATOMIC_ACQ_REL)),
+          "the collector does not come");
+}
+
+#endif
+#endif
