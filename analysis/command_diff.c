@@ -132,7 +132,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct progress progress;
     struct diff diff = {
         .entry_limit = values->quiet ? 0 : (size_t)values->limit,
-        .tables_count = values->tables,
+        .with_tables = values->tables,
         .stops_at_first = values->quiet,
         .progress = &progress,
     };

@@ -209,10 +209,13 @@ static uint64_t packet_search(const struct walk *walk, unsigned char *buffer)
         if (found != NULL && found - buffer >= 4) {
             return offset + (uint64_t)(found - buffer) - 4;
         }
-        if (count < (ssize_t)SEARCH_BYTES) {
+        if (found != NULL) { /* its magic would be before this place */
+            offset += (uint64_t)(found - buffer) + 1;
+        } else if (count < (ssize_t)SEARCH_BYTES) {
             return walk->file_bytes;
+        } else {
+            offset += SEARCH_BYTES - UUID_BYTES - 3;
         }
-        offset += found != NULL ? 1 : SEARCH_BYTES - UUID_BYTES - 3;
     }
 }
 

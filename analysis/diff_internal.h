@@ -222,7 +222,7 @@ struct diff {
     int64_t entries_all;
     struct diff_remarks remarks;
     /* how */
-    bool tables_count;   /* remarks are differences too */
+    bool with_tables;    /* remarks are differences too */
     bool stops_at_first; /* only whether they differ is asked */
     struct progress *progress;
     uint64_t rows_read, rows_all;

@@ -196,7 +196,7 @@ void diff_print_json(FILE *out, const struct diff *diff)
         json_append(entries, entry_json(diff, &diff->entries[i]));
     }
     json_add(object, "differences", entries);
-    json_bool(object, "tables_count", diff->tables_count);
+    json_bool(object, "with_tables", diff->with_tables);
     json_integer(object, "tables_all", (int64_t)diff->remarks.count);
     json_add(object, "tables", remarks_json(diff));
     json_print(object, out);

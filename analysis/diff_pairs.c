@@ -51,7 +51,7 @@ enum diff_pair diff_pairs_take(struct diff_pairs *pairs, int64_t a, int64_t b)
         *of_b = (uint32_t)a;
         return DIFF_PAIR_NEW;
     }
-    return *of_a == (uint32_t)b && *of_b == (uint32_t)a ? DIFF_PAIR_KNOWN : DIFF_PAIR_WRONG;
+    return *of_a == (uint32_t)b ? DIFF_PAIR_KNOWN : DIFF_PAIR_WRONG; /* then *of_b is a */
 }
 
 int64_t diff_pairs_partner(const struct diff_pairs *pairs, enum diff_side side, int64_t number)

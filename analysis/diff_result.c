@@ -105,7 +105,7 @@ bool diff_result_is_equal(const struct diff *diff)
 {
     return diff->entries_all == 0 && diff_result_unkeyed(&diff->traces[DIFF_A]) == 0 &&
            diff_result_unkeyed(&diff->traces[DIFF_B]) == 0 &&
-           (!diff->tables_count || diff->remarks.count == 0);
+           (!diff->with_tables || diff->remarks.count == 0);
 }
 
 void diff_result_free(struct diff *diff)

@@ -39,7 +39,7 @@ static void print_verdict(FILE *out, const struct diff *diff)
     if (unkeyed > 0) {
         fprintf(out, "        %s could not be compared\n", format_count(unkeyed).text);
     }
-    if (diff->tables_count && diff->remarks.count > 0) {
+    if (diff->with_tables && diff->remarks.count > 0) {
         fprintf(out, "        processes and threads differ\n");
     }
 }
@@ -191,7 +191,7 @@ static void print_remarks(FILE *out, const struct diff *diff)
     if (shown < count) {
         fprintf(out, ", the first %s", format_count((int64_t)shown).text);
     }
-    fputs(diff->tables_count ? "\n" : " (no part of the verdict without --tables)\n", out);
+    fputs(diff->with_tables ? "\n" : " (no part of the verdict without --tables)\n", out);
     for (size_t i = 0; i < shown; i++) {
         print_remark(out, &diff->remarks.items[i]);
     }

@@ -227,6 +227,14 @@ static int salvage_rest(struct collector *collector, struct varve_collect_result
     return error != VARVE_OK ? error : ended;
 }
 
+/* How many copies are not in the trace. Where the disk was full for some, the others count. */
+static int count_missing(struct salvage *salvage, uint64_t *missing, struct varve_message *message)
+{
+    int error = salvage_each(salvage, count_only, NULL, missing, message);
+
+    return error == VARVE_ERROR_FULL ? VARVE_OK : error;
+}
+
 /* What the trace of a killed program lacks: from its buffers, and what these hide from the copies. */
 static int complete(struct collector *collector, const char *extract, struct varve_collect_result *result,
                     struct varve_message *message)
@@ -239,7 +247,7 @@ static int complete(struct collector *collector, const char *extract, struct var
     snprintf(traced, sizeof(traced), "%s/ust", lttng->output);
     error = lttng->numbers(traced, mark, lttng->salvage, message);
     if (error == VARVE_OK) {
-        error = salvage_each(lttng->salvage, count_only, NULL, &missing, message);
+        error = count_missing(lttng->salvage, &missing, message);
     }
     if (error == VARVE_OK && missing == 0 && result->has_extract) {
         remove_tree(extract); /* all of it is in the trace already */
@@ -249,7 +257,7 @@ static int complete(struct collector *collector, const char *extract, struct var
         error = lttng->numbers(extract, mark, lttng->salvage, message);
     }
     if (error == VARVE_OK && missing > 0) {
-        error = salvage_each(lttng->salvage, count_only, NULL, &missing, message);
+        error = count_missing(lttng->salvage, &missing, message);
     }
     return error == VARVE_OK && missing > 0 ? salvage_rest(collector, result, message) : error;
 }

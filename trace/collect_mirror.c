@@ -16,6 +16,8 @@
 #include <string.h>
 
 #define PATH_TEXT_BYTES 4096U
+#define ALLOW_BLOCKING \
+    "LTTNG_UST_ALLOW_BLOCKING" /* a full buffer may be waited for, within its channel's limit */
 
 static void started(void *context)
 {
@@ -129,25 +131,38 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
 
 /* ---- the library ---- */
 
-int collect_mirror_open(struct collector *collector, const char *provider_path, struct varve_message *message)
+static int load_provider(struct collect_mirror *mirror, const char *path, struct varve_message *message)
 {
     static struct mirror_host host = {.started = started};
     mirror_provider_open *open_provider = NULL;
-    void *library = dlopen(provider_path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library != NULL ? dlsym(library, MIRROR_PROVIDER_SYMBOL) : NULL;
 
     if (symbol == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "cannot load LTTng-UST: %s", dlerror());
     }
     memcpy(&open_provider, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
-    host.context = &collector->mirror;
-    collector->mirror.provider = open_provider(MIRROR_INTERFACE_VERSION, &host);
-    if (collector->mirror.provider == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%s does not fit this varve",
-                                 provider_path);
+    host.context = mirror;
+    mirror->provider = open_provider(MIRROR_INTERFACE_VERSION, &host);
+    return mirror->provider != NULL
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "%s does not fit this varve", path);
+}
+
+int collect_mirror_open(struct collector *collector, const char *provider_path, struct varve_message *message)
+{
+    bool is_set = getenv(ALLOW_BLOCKING) != NULL;
+    int error;
+
+    setenv(ALLOW_BLOCKING, "1", 0); /* LTTng reads it when it is loaded; not for the program */
+    error = load_provider(&collector->mirror, provider_path, message);
+    if (!is_set) {
+        unsetenv(ALLOW_BLOCKING);
     }
-    sites_listen(collector->sites, tell_entry, collector);
-    return VARVE_OK;
+    if (error == VARVE_OK) {
+        sites_listen(collector->sites, tell_entry, collector);
+    }
+    return error;
 }
 
 /* The library stays: its threads do. */

@@ -22,8 +22,14 @@
 
 #define CHANNEL "varve"
 #define EVENTS "varve:*"
+/* What records need to be understood, in buffers of its own: an event that a killed program had begun hides
+ * those after it in its sub-buffer. Small, because only the collector tells it, and waits if they are full.
+ */
+#define CHANNEL_META "varve_meta"
+#define EVENTS_META "varve:meta_*,varve:statedump_*"
 #define BLOCK_US "1000000"
 #define NAME_MAX_BYTES 200
+#define BUFFERS_GONE_NS UINT64_C(2000000000)
 #define PACKET_HEADER_BYTES 84 /* what lttng-crash writes of a sub-buffer without events */
 
 struct lttng_session {
@@ -112,28 +118,33 @@ static int daemon_release(struct varve_message *message)
     return error; /* without the lock it stays: whoever holds it asks the same question later */
 }
 
-static void remove_buffers(void *context)
+/* LTTng removes the buffers' files itself, soon; what a daemon waits for must not depend on it. */
+static void buffers_remove(const struct lttng_session *session)
 {
-    const struct lttng_session *session = context;
+    uint64_t end_ns = lttng_monotonic_ns() + BUFFERS_GONE_NS;
+    uint64_t nap_ns = 0;
 
+    while (!lttng_folder_is_empty(session->shm) && lttng_monotonic_ns() < end_ns) {
+        lttng_nap(&nap_ns);
+    }
     lttng_folder_remove(session->shm);
 }
 
-/* The daemon answers nobody until the buffers' folder of a destroyed session is gone, and where consumer and
- * daemon get into each other's way in removing it (after a program was killed, for one) that is never. What
- * has been stopped has been delivered, so `help` may remove it. */
-static int session_destroy(struct lttng_session *session, bool may_help, struct varve_message *message)
+/* If a program was killed in the middle of an event, its sub-buffer is never complete, the consumer never
+ * gets past it, and `lttng destroy` waits for that for ever. A second wait, in the daemon, which answers
+ * nobody meanwhile, is for the buffers' folder to be gone. So no wait for what `stop` has delivered, and the
+ * folder goes in any case. */
+static int session_destroy(struct lttng_session *session, bool is_delivered, struct varve_message *message)
 {
-    const char *const destroy[] = {"lttng", "--no-sessiond", "destroy", session->name, NULL};
-    int error = lttng_tool_run(&(struct lttng_tool_call){.argv = destroy,
-                                                         .patience_bytes = session->buffer_bytes,
-                                                         .help = may_help ? remove_buffers : NULL,
-                                                         .help_context = session},
-                               message);
+    const char *const destroy[] = {
+        "lttng", "--no-sessiond", "destroy", session->name, is_delivered ? "--no-wait" : NULL, NULL};
+    int error = lttng_tool_run(
+        &(struct lttng_tool_call){.argv = destroy, .patience_bytes = session->buffer_bytes}, message);
 
-    if (error == VARVE_OK) {
-        session->is_known = false;
+    if (error == VARVE_OK || error == VARVE_ERROR_BUSY) {
+        buffers_remove(session);
     }
+    session->is_known = session->is_known && error != VARVE_OK;
     return error;
 }
 
@@ -229,8 +240,22 @@ static int session_configure(const struct lttng_session *session, const struct l
                                    CHANNEL,
                                    may_block ? "--blocking-timeout=" BLOCK_US : NULL,
                                    NULL};
-    const char *const events[] = {"lttng", "--no-sessiond",      "enable-event", "--userspace",
-                                  name,    "--channel=" CHANNEL, EVENTS,         NULL};
+    const char *const channel_meta[] = {"lttng",
+                                        "--no-sessiond",
+                                        "enable-channel",
+                                        "--userspace",
+                                        name,
+                                        "--subbuf-size=64K",
+                                        "--num-subbuf=8",
+                                        "--discard",
+                                        "--blocking-timeout=" BLOCK_US,
+                                        CHANNEL_META,
+                                        NULL};
+    const char *const events[] = {"lttng", "--no-sessiond",      "enable-event", "--userspace", name,
+                                  EVENTS,  "--channel=" CHANNEL, "--exclude",    EVENTS_META,   NULL};
+    const char *const events_meta[] = {
+        "lttng", "--no-sessiond", "enable-event", "--userspace", name, EVENTS_META, "--channel=" CHANNEL_META,
+        NULL};
     const char *const start[] = {"lttng", "--no-sessiond", "start", session->name, NULL};
     int error;
 
@@ -238,7 +263,9 @@ static int session_configure(const struct lttng_session *session, const struct l
     snprintf(size, sizeof(size), "--subbuf-size=%" PRIu64, buffers->sub_buffer_bytes);
     snprintf(count, sizeof(count), "--num-subbuf=%u", buffers->sub_buffers);
     error = lttng_tool_simply(channel, message);
+    error = error != VARVE_OK ? error : lttng_tool_simply(channel_meta, message);
     error = error != VARVE_OK ? error : lttng_tool_simply(events, message);
+    error = error != VARVE_OK ? error : lttng_tool_simply(events_meta, message);
     return error != VARVE_OK ? error : lttng_tool_simply(start, message);
 }
 
@@ -351,7 +378,7 @@ int lttng_session_extract(struct lttng_session *session, const char *path, struc
 
 /* ---- stop ---- */
 
-/* A session whose recorder died between stop and destroy is stopped already: LTTng fails then, and only
+/* A session whose recorder died between stop and destroy is stopped already, and LTTng fails then: only
  * destroy tells whether that mattered, as it stops what still runs and waits for the data. */
 static int session_end(struct lttng_session *session, struct lttng_session_loss *loss,
                        struct varve_message *message)
@@ -361,8 +388,7 @@ static int session_end(struct lttng_session *session, struct lttng_session_loss 
     int stopped = lttng_tool_run(
         &(struct lttng_tool_call){.argv = stop, .patience_bytes = session->buffer_bytes}, message);
     int error = stopped == VARVE_ERROR_BUSY ? stopped : lttng_daemon_loss(session->name, loss, message);
-    int destroyed =
-        session_destroy(session, stopped != VARVE_ERROR_BUSY, error == VARVE_OK ? message : &unheard);
+    int destroyed = session_destroy(session, stopped == VARVE_OK, error == VARVE_OK ? message : &unheard);
 
     return error != VARVE_OK ? error : destroyed;
 }
@@ -379,8 +405,6 @@ int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss 
         error = session_end(session, &loss, message);
     } else {
         lttng_metadata_rescue(session->shm, session->output);
-    }
-    if (!session->is_known) {
         lttng_folder_remove(session->shm);
     }
     released = daemon_release(error == VARVE_OK ? message : &unheard);

@@ -36,7 +36,8 @@
 #define MARK "VARVE_LTTNG_DAEMON="
 #define MARK_BYTES (PATH_MAX + 64)
 #define PLACE_OF_ROOT "/var/run/lttng"
-#define FAMILY_MAX 64 /* a daemon, its consumer, a helper process of each */
+#define PATIENCE_NS UINT64_C(5000000000) /* a daemon without sessions takes 1 to 3 s to end */
+#define FAMILY_MAX 64                    /* a daemon, its consumer, a helper process of each */
 
 static void mark_make(char *mark)
 {
@@ -135,10 +136,10 @@ static void family_ask(const struct family *family, struct family *asked)
     }
 }
 
-/* Returns when none is left; those that stay after the time limit are killed. */
+/* Returns when none is left. A daemon with the sub-buffer of a killed program in its hands never ends by
+ * itself (see session_destroy), and one without a session has nothing to lose. */
 static int family_end(const char *mark, struct varve_message *message)
 {
-    uint64_t limit_ns = lttng_tool_limit();
     uint64_t start_ns = lttng_monotonic_ns();
     struct family asked = {.count = 0};
     struct family family;
@@ -147,12 +148,12 @@ static int family_end(const char *mark, struct varve_message *message)
     for (family_find(&family, mark); family.count > 0; family_find(&family, mark)) {
         uint64_t passed_ns = lttng_monotonic_ns() - start_ns;
 
-        if (passed_ns > 2 * limit_ns) {
+        if (passed_ns > PATIENCE_NS + lttng_tool_limit()) {
             return varve_message_set(message, VARVE_ERROR_IO, "the LTTng session daemon %d does not end",
                                      (int)family.pids[0]);
         }
         family_ask(&family, &asked);
-        for (size_t i = 0; passed_ns > limit_ns && i < family.count; i++) {
+        for (size_t i = 0; passed_ns > PATIENCE_NS && i < family.count; i++) {
             kill(family.pids[i], SIGKILL);
         }
         lttng_nap(&nap_ns);

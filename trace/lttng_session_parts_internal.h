@@ -25,9 +25,6 @@ struct lttng_tool_call {
     const char *variable;    /* NAME=VALUE, put in front of the environment; NULL: none */
     uint64_t patience_bytes; /* the limit is longer by the time to write so much to a slow disk */
     char **output;           /* all that it printed; the caller frees it. NULL: not wanted */
-    /* What may help it along: called again and again from the second on that it takes; NULL: nothing. */
-    void (*help)(void *context);
-    void *help_context;
 };
 
 /// Run a program to its end: in a session of its own (Ctrl-C does not reach it), with the signal mask and the

@@ -179,15 +179,13 @@ static int spawn(const char *const *argv, char *const *entries, int output, pid_
 }
 
 /* False if it had to be killed. */
-static bool wait_or_kill(pid_t pid, uint64_t limit_ns, const struct lttng_tool_call *call, int *status)
+static bool wait_or_kill(pid_t pid, uint64_t limit_ns, int *status)
 {
-    uint64_t start_ns = lttng_monotonic_ns();
-    uint64_t help_ns = start_ns;
+    uint64_t end_ns = lttng_monotonic_ns() + limit_ns;
     uint64_t nap_ns = 0;
 
     for (;;) {
         pid_t ended = waitpid(pid, status, WNOHANG);
-        uint64_t now_ns = lttng_monotonic_ns();
 
         if (ended == pid) {
             return true;
@@ -196,12 +194,8 @@ static bool wait_or_kill(pid_t pid, uint64_t limit_ns, const struct lttng_tool_c
             *status = -1;
             return true;
         }
-        if (now_ns - start_ns >= limit_ns) {
+        if (lttng_monotonic_ns() >= end_ns) {
             break;
-        }
-        if (call->help != NULL && now_ns - help_ns >= SECOND_NS) {
-            call->help(call->help_context);
-            help_ns = now_ns;
         }
         lttng_nap(&nap_ns);
     }
@@ -274,7 +268,7 @@ static int run_with(const struct lttng_tool_call *call, char *const *entries, in
             message, error == ENOENT || error == EACCES ? VARVE_ERROR_UNSUPPORTED : VARVE_ERROR_IO,
             "cannot start %s: %s", call->argv[0], strerror(error));
     }
-    has_ended = wait_or_kill(pid, limit_ns, call, &status);
+    has_ended = wait_or_kill(pid, limit_ns, &status);
     *text_out = output_read(output);
     if (!has_ended) {
         return varve_message_set(message, VARVE_ERROR_BUSY,

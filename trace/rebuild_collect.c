@@ -9,7 +9,8 @@
 
 #include <stdlib.h>
 
-#define RINGS_AHEAD 64U /* opened before they are needed */
+#define RINGS_AHEAD 64U    /* opened before they are needed */
+#define RUNNING_MAX 16384U /* processes that stay mapped because nobody said that they ended */
 
 /* ---- processes ---- */
 
@@ -47,7 +48,8 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
                                                 varve_strerror(code));
 }
 
-/* Those all of whose rings were read, and of which somebody said that they ended. */
+/* Those all of whose rings were read, and of which somebody said that they ended; where too many were never
+ * heard of again, they are gone too. */
 static int close_processes(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
@@ -57,7 +59,8 @@ static int close_processes(const struct rebuild_end *end)
         struct rebuild_process *known = end->by_number[i + 1];
 
         if (process == NULL || known->has_closed || process->readers > 0 ||
-            known->rings_open < known->ring_count || !known->has_end) {
+            known->rings_open < known->ring_count ||
+            (!known->has_end && collector->processes_alive <= RUNNING_MAX)) {
             continue;
         }
         known->has_closed = true;
@@ -88,7 +91,8 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     size_t readers = collector->reader_count;
     uint64_t bound = UINT64_MAX;
     struct traced_process *process;
-    int code = rebuild_ring_write(end->rebuild, ring, spills_open(collector) < end->spill_limit, message);
+    bool may_spill = ring->run.blocks == 0 || spills_open(collector) < end->spill_limit;
+    int code = rebuild_ring_write(end->rebuild, ring, may_spill, message);
 
     if (code != VARVE_OK) {
         return code;

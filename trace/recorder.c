@@ -393,8 +393,8 @@ void varve_emit_slow(const struct varve_record *record)
     struct recorder_signals saved;
     int saved_errno = errno;
 
-    if (recorder_session() == NULL ||
-        (varve_emit_is_mirrored != 0 && put_mirrored(varve_producer_current, record))) {
+    if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 &&
+                                       put_mirrored(varve_producer_current, record))) {
         return;
     }
     recorder_signals_block(&saved);

@@ -32,7 +32,8 @@ bool recorder_mirror_owns_thread(void)
     const struct recorder_process *process = recorder_process_page();
     int32_t tid;
 
-    if (process == NULL || (process->mirror == NULL && !__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE))) {
+    if (process == NULL || (__atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE) == NULL &&
+                            !__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE))) {
         return false;
     }
     tid = (int32_t)syscall(SYS_gettid);
@@ -95,15 +96,16 @@ static bool is_any_enabled(const struct mirror_provider *provider)
 /* In a thread of the provider's. */
 static void started(void *context)
 {
-    const struct recorder_process *process = recorder_process_page();
+    const struct mirror_provider *provider =
+        __atomic_load_n(&recorder_process_page()->mirror, __ATOMIC_ACQUIRE); /* the program may exit now */
 
     (void)context;
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
-    if (process->mirror != NULL) {
+    if (provider != NULL) {
         __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
-        process->mirror->state_begin();
-        state_sources_dump(&process->mirror->state);
-        process->mirror->state_end();
+        provider->state_begin();
+        state_sources_dump(&provider->state);
+        provider->state_end();
     }
 }
 
@@ -156,9 +158,11 @@ void recorder_mirror_open(void)
 
 void recorder_mirror_look(void)
 {
-    const struct recorder_process *process = recorder_process_page();
+    const struct mirror_provider *provider =
+        __atomic_load_n(&recorder_process_page()->mirror, __ATOMIC_ACQUIRE);
 
-    if (process->mirror != NULL && varve_emit_is_mirrored == 0 && is_any_enabled(process->mirror)) {
+    if (provider != NULL && __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) == 0 &&
+        is_any_enabled(provider)) {
         __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
     }
 }

@@ -205,7 +205,7 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
 
     assert(producer->head < producer->limit);
     *slot = *record;
-    if (varve_emit_is_mirrored != 0) {
+    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0) {
         recorder_mirror_tell(thread, slot);
     }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);

@@ -101,7 +101,8 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     uint64_t ticks;
     uint64_t head;
 
-    if (__builtin_expect((producer->busy | producer->nested | varve_emit_is_mirrored) != 0 ||
+    if (__builtin_expect((producer->busy | producer->nested |
+                          __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED)) != 0 ||
                              producer->head >= producer->limit,
                          0)) {
         varve_emit_copy(*record, 0);

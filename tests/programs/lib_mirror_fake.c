@@ -23,9 +23,6 @@
 
 mirror_provider_open varve_mirror_provider;
 
-/* Of the recorder, where the program has one that is exported. */
-extern void varve_emit_record(const struct varve_record *record) __attribute__((weak));
-
 static struct mirror_log *journal; /* NULL: no test has asked */
 static const struct mirror_host *host;
 static const int *states[MIRROR_KINDS];
@@ -33,26 +30,18 @@ static __thread bool knows_thread;
 
 /* ---- threads of its own ---- */
 
-static void emit(const struct varve_record *record)
-{
-    void (*emit_record)(const struct varve_record *) = varve_emit_record;
-    uintptr_t address = (uintptr_t)journal->emit;
-
-    if (address != 0) {
-        memcpy(&emit_record, &address, sizeof(emit_record));
-    }
-    if (emit_record != NULL) {
-        emit_record(record);
-    }
-}
-
 /* What a program does, and must not be taken for the program's. */
 static void act(void)
 {
     struct varve_record record = {.addr = 1, .size = MIRROR_OWN_SIZE};
+    uintptr_t address = (uintptr_t)journal->emit;
+    void (*emit)(const struct varve_record *);
 
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0);
-    emit(&record);
+    if (address != 0) {
+        memcpy(&emit, &address, sizeof(emit));
+        emit(&record);
+    }
     free(malloc(MIRROR_OWN_SIZE));
 }
 

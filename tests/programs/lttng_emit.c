@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lttng_emit LIBRARY COUNT [kill | wait]: tells LTTng COUNT records through the provider library, which it
- * opens by its path. Prints how many it told; then it ends, kills itself, or waits for the end of its input.
- * Exit status 3: the library cannot be opened or no session wants the events within 10 s.
+ * lttng_emit LIBRARY COUNT [kill | storm]: tells LTTng COUNT records through the provider library, which it
+ * opens by its path. Prints how many it told; then it ends or kills itself. `storm`: several threads go on
+ * telling for a moment before, so that it dies in the middle of an event, or nearly. Exit status 3: the
+ * library cannot be opened or no session wants the events within 10 s.
  */
 #include "trace/mirror_internal.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +48,39 @@ static int is_wanted(const struct mirror_provider *provider)
     return 0;
 }
 
+struct storm {
+    const struct mirror_provider *provider;
+    uint32_t ring;
+};
+
+static void *tell_for_ever(void *argument)
+{
+    const struct storm *storm = argument;
+    struct varve_mirror_origin origin = {.process = 1, .ring = storm->ring, .pid = (int32_t)getpid()};
+
+    for (uint64_t i = 1;; i++) {
+        struct varve_record record = {.addr = 16 * i, .size = 16};
+
+        record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_ALLOC, 0);
+        storm->provider->record(&origin, i, &record);
+    }
+    return NULL;
+}
+
+static void storm(const struct mirror_provider *provider)
+{
+    static struct storm storms[6];
+    struct timespec time = {0, 30000000};
+
+    for (uint32_t i = 0; i < sizeof(storms) / sizeof(storms[0]); i++) {
+        pthread_t thread;
+
+        storms[i] = (struct storm){provider, i + 2};
+        pthread_create(&thread, NULL, tell_for_ever, &storms[i]);
+    }
+    nanosleep(&time, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const struct mirror_provider *provider = argc > 2 ? provider_open(argv[1]) : NULL;
@@ -64,10 +99,11 @@ int main(int argc, char **argv)
     }
     printf("%llu\n", count);
     fflush(stdout);
-    if (argc > 3 && strcmp(argv[3], "kill") == 0) {
-        raise(SIGKILL);
+    if (argc > 3 && strcmp(argv[3], "storm") == 0) {
+        storm(provider);
     }
-    while (argc > 3 && getchar() != EOF) {
+    if (argc > 3 && argv[3][0] != '\0') {
+        raise(SIGKILL);
     }
     return 0;
 }

@@ -111,6 +111,14 @@ static inline void ctf_writing_put(struct ctf_writing *out, unsigned bytes, uint
     }
 }
 
+/* Fields of these widths, up to 0, that hold `first` and the numbers after it. */
+static inline void ctf_writing_numbers(struct ctf_writing *out, const unsigned *widths, uint64_t first)
+{
+    for (; *widths != 0; widths++) {
+        ctf_writing_put(out, *widths, first++);
+    }
+}
+
 static inline void ctf_writing_text(struct ctf_writing *out, const char *text)
 {
     do {

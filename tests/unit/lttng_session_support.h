@@ -263,7 +263,7 @@ static inline void lttng_or_skip(void)
     }
 }
 
-/* Runs the emitting program to its end; `how` "kill": which is SIGKILL. */
+/* Runs the emitting program to its end; `how` "kill", "storm": which is SIGKILL. */
 static inline void emit(unsigned count, const char *how)
 {
     char number[32];
@@ -280,7 +280,7 @@ static inline void emit(unsigned count, const char *how)
         _exit(127);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (strcmp(how, "kill") == 0) {
+    if (how[0] != '\0') {
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     } else {
         assert_int_equal(status, 0);

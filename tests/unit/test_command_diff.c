@@ -174,8 +174,8 @@ static void test_missing(void **state)
         "DELETE FROM event WHERE thread_id = 1 AND ring_seq BETWEEN 5 AND 7 OR thread_id = 2 AND ring_seq IN "
         "(5, 7, 8)",
         "\"in_both\":294,\"only_in_a\":6,", "\"differences_all\":3",
-        "{\"what\":\"only_in_a\",\"process_id\":1,\"ring\":1,\"first\":5,\"last\":7,\"seq\":13,\"kinds\":"
-        "{\"split\":1,\"heap_alloc\":1,\"heap_free\":1}}",
+        "{\"what\":\"only_in_a\",\"process_id\":1,\"ring\":1,\"first\":5,\"last\":7,\"seq\":13,",
+        "\"kinds\":{\"split\":1,\"heap_alloc\":1,\"heap_free\":1}}",
         "\"ring\":2,\"first\":5,\"last\":5,\"seq\":14", "\"ring\":2,\"first\":7,\"last\":8,\"seq\":20");
     /* the other way round */
     outcome = command_run("diff", "--json", "b.db", "a.db", NULL);
@@ -360,7 +360,7 @@ static void test_tables(void **state)
     expect(sql, "--tables", 1,
            (const char *const[]){"differ: 0 events", "        processes and threads differ\n", NULL});
     EXPECT_JSON(
-        0, sql, "\"tables_count\":false,\"tables_all\":6",
+        0, sql, "\"with_tables\":false,\"tables_all\":6",
         "{\"table\":\"process\",\"process_id\":1,\"ring\":null,\"only_in\":\"a\"}",
         "{\"table\":\"thread\",\"process_id\":1,\"ring\":2,\"column\":\"lost\",\"a\":\"0\",\"b\":\"8\"}");
     expect(sql, "--limit=1", 0,

@@ -142,6 +142,28 @@ static void test_killed(void **state)
     assert_events(2999, place("trace-killed"), place("crash"));
 }
 
+/* Killed in the middle of an event: LTTng's consumer does not get past that place, and `lttng destroy` would
+ * wait for it. In about one kill of four; but all must end, soon, and leave nothing. */
+static void test_killed_in_an_event(void **state)
+{
+    (void)state;
+    lttng_or_skip();
+    lttng_tool_limit_set(UINT64_C(60000000000)); /* which any wait for ever would take */
+    for (int i = 0; i < 4; i++) {
+        struct lttng_session *session = must_start("storm");
+
+        emit(1, "storm");
+        if (lttng_session_extract(session, place("storm-crash"), &message) != VARVE_OK) {
+            fail_msg("%s", message.text);
+        }
+        must_stop(session, NULL);
+        assert_false(exists(shm_place("storm")));
+        assert_int_equal(family_size(), 0);
+        shell("rm -rf %s %s", place("storm-crash"), place("trace-storm"));
+    }
+    lttng_tool_limit_set(UINT64_C(20000000000));
+}
+
 static void test_discarded(void **state)
 {
     struct lttng_session_loss loss;
@@ -229,6 +251,7 @@ int main(void)
         cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_daemon_of_others),
         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed_in_an_event),
         cmocka_unit_test(test_discarded),
         cmocka_unit_test(test_adopt),
         cmocka_unit_test(test_daemon_killed),

@@ -15,28 +15,6 @@
 
 #define THREADS 4U
 
-static bool detour_is_on(void)
-{
-    return __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_ACQUIRE) != 0;
-}
-
-static void emit_series(uint64_t first, uint64_t last)
-{
-    for (uint64_t at = first; at <= last; at++) {
-        errno = 4711;
-        emit(at % 3 == 0 ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0x1000 * at, 16);
-        CHECK(errno == 4711, "errno became %d", errno);
-    }
-}
-
-/* One scenario, from the session to the comparison. */
-static void record(struct mirror_run *run, scenario act, const char *what)
-{
-    mirror_follow(run);
-    run_scenario(&run->session, act, run->log, what);
-    mirror_finish(run, what);
-}
-
 /* ---- every field of every kind ---- */
 
 static uint64_t told_so_far;
@@ -74,7 +52,7 @@ static void scenario_fields(struct session *session, void *context)
         record.cause = (uint8_t)kind;
         varve_emit(&record);
     }
-    CHECK(detour_is_on(), "the detour ended");
+    CHECK(mirror_detour_is_on(), "the detour ended");
     CHECK(told_so_far == own_ring()->head, "%llu told", (unsigned long long)told_so_far);
     check_conserved(own_ring(), "at the end");
 }
@@ -85,7 +63,7 @@ static void test_fields(void **state)
 
     (void)state;
     mirror_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
-    record(&run, scenario_fields, "fields");
+    mirror_record(&run, scenario_fields, "fields");
     assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + VARVE_KIND_PROCESS_START - 1);
     assert_int_equal(mirror_count(run.log, false, MIRROR_ANY, MIRROR_ANY), 0);
     mirror_end(&run);
@@ -99,7 +77,7 @@ static uint64_t come_back(struct mirror_log *log, uint64_t at)
     const struct ring_header *ring = own_ring();
 
     while (ring->spill_head > 0 && ring->spill_head - ring->spill_flushed < RING_STAGING_RECORDS) {
-        emit_series(at, at);
+        mirror_emit(at, at);
         at++;
     }
     mirror_drain(log);
@@ -113,7 +91,7 @@ static void scenario_bursts(struct session *session, void *context)
     uint64_t random = 99, at = 1;
 
     (void)session;
-    emit_series(at, at + 9); /* before the library is open */
+    mirror_emit(at, at + 9); /* before the library is open */
     at += 10;
     recorder_mirror_open();
     for (unsigned burst = 0; burst < 12; burst++) {
@@ -121,7 +99,7 @@ static void scenario_bursts(struct session *session, void *context)
 
         log->enabled[VARVE_KIND_HEAP_FREE] = burst % 3 != 1;
         log->enabled[VARVE_KIND_LOST] = burst % 4 != 3;
-        emit_series(at, at + count);
+        mirror_emit(at, at + count);
         at += count + 1;
         if (burst % 2 == 1) {
             mirror_drain(log);
@@ -129,7 +107,7 @@ static void scenario_bursts(struct session *session, void *context)
             at = come_back(log, at);
         }
     }
-    emit_series(at, at + 200); /* what drops now no record tells of */
+    mirror_emit(at, at + 200); /* what drops now no record tells of */
     check_conserved(own_ring(), "at the end");
     verdict->figures[0] = own_ring()->spill_head;
     verdict->figures[1] = own_ring()->lost;
@@ -141,7 +119,7 @@ static void run_bursts(uint32_t overflow)
     struct mirror_run run;
 
     mirror_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 256 : 64);
-    record(&run, scenario_bursts, "bursts");
+    mirror_record(&run, scenario_bursts, "bursts");
     assert_true(mirror_count(run.log, true, 1, 1) > 100);
     assert_true(mirror_count(run.log, false, 1, 1) > 50);
     mirror_end(&run);
@@ -220,7 +198,7 @@ static void test_interrupted_tellings(void **state)
     }
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_DROP; overflow++) {
         mirror_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 512 : 64);
-        record(&run, scenario_interrupted, "interrupted tellings");
+        mirror_record(&run, scenario_interrupted, "interrupted tellings");
         for (uint32_t i = 0; i < run.log->record_count; i++) {
             nested += (varve_record_flags(&run.log->records[i].record) & VARVE_FLAG_NESTED) != 0;
         }
@@ -248,7 +226,7 @@ static void *end_stubbornly(void *context)
 {
     uint64_t first = (uint64_t)(uintptr_t)context;
 
-    emit_series(first, first + 50);
+    mirror_emit(first, first + 50);
     pthread_setspecific(stubborn_key, (void *)(uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN));
     return NULL;
 }
@@ -270,12 +248,12 @@ static void scenario_threads(struct session *session, void *context)
 {
     (void)session;
     (void)context;
-    emit_series(1, 10);
+    mirror_emit(1, 10);
     recorder_mirror_open();
     CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* comes after the recorder's own */
     run_threads(1000);
     run_threads(2000);
-    emit_series(11, 20);
+    mirror_emit(11, 20);
     CHECK(recorder_process_current()->control->late_created == 1, "no late events");
 }
 
@@ -285,7 +263,7 @@ static void test_threads_and_their_late_events(void **state)
 
     (void)state;
     mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    record(&run, scenario_threads, "threads");
+    mirror_record(&run, scenario_threads, "threads");
     assert_int_equal(mirror_count(run.log, false, 1, 1), 2 + 10);
     assert_int_equal(mirror_count(run.log, true, 1, 1), 10);
     assert_int_equal(mirror_count(run.log, false, 1, 0), 1 + 2 * THREADS); /* with its thread_start */
@@ -318,16 +296,16 @@ static void act_as_child(pid_t (*fork_as)(void), uint64_t base)
 {
     pid_t grandchild;
 
-    emit_series(base, base + 10);
-    CHECK(!detour_is_on(), "a child takes the detour");
+    mirror_emit(base, base + 10);
+    CHECK(!mirror_detour_is_on(), "a child takes the detour");
     grandchild = fork_as();
     if (grandchild == 0) {
-        emit_series(base + 500, base + 700); /* more than fits */
-        CHECK(!detour_is_on(), "a grandchild takes the detour");
+        mirror_emit(base + 500, base + 700); /* more than fits */
+        CHECK(!mirror_detour_is_on(), "a grandchild takes the detour");
         _exit(0);
     }
     await(grandchild);
-    emit_series(base + 11, base + 20);
+    mirror_emit(base + 11, base + 20);
     _exit(0);
 }
 
@@ -338,7 +316,7 @@ static void scenario_family(struct session *session, void *context)
     (void)session;
     (void)context;
     recorder_mirror_open();
-    emit_series(1, 100);
+    mirror_emit(1, 100);
     for (unsigned i = 0; i < 2 - IS_TSAN; i++) { /* its run time does not survive a bare system call */
         pid_t child = forks[i]();
 
@@ -346,8 +324,8 @@ static void scenario_family(struct session *session, void *context)
             act_as_child(forks[i], 1000 * (i + 1));
         }
         await(child);
-        CHECK(detour_is_on(), "the parent's detour ended with its child's");
-        emit_series(101 + 10 * i, 110 + 10 * i);
+        CHECK(mirror_detour_is_on(), "the parent's detour ended with its child's");
+        mirror_emit(101 + 10 * i, 110 + 10 * i);
     }
 }
 
@@ -358,7 +336,7 @@ static void test_children_are_told_by_the_collector(void **state)
 
     (void)state;
     mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    record(&run, scenario_family, "family");
+    mirror_record(&run, scenario_family, "family");
     assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100 + 10 * families);
     assert_int_equal(mirror_count(run.log, true, MIRROR_ANY, MIRROR_ANY), 2 + 100 + 10 * families);
     assert_int_equal(mirror_count(run.log, false, 1, 1), 0);

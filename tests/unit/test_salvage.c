@@ -130,17 +130,93 @@ static void test_rings_come_and_go(void **state)
             keep(&model, ring, 1 + i);
             keep(&model, i % 2, 1 + model.rings[i % 2].count);
         }
+        uint32_t busy = salvage_ring_find(model.salvage, 1, origin_of(1, 1).pid, 1);
+        if (ring > 10 && model.salvage->rings[busy].capacity != SALVAGE_BLOCK_RECORDS) {
+            fail_msg("the ring at work lost its buffer to ring %u", ring);
+        }
     }
     for (uint32_t i = 0; i < model.salvage->ring_count; i++) {
         without += model.salvage->rings[i].capacity == 0;
     }
     assert_true(without > 0); /* else the rings have been too few for this test */
     assert_true(model.salvage->staged <= SALVAGE_STAGED_MAX);
-    uint32_t busy = salvage_ring_find(model.salvage, 1, origin_of(1, 1).pid, 1);
-    assert_int_equal(model.salvage->rings[busy].capacity, SALVAGE_BLOCK_RECORDS);
     compare_all(&model);
     mark_some(&model, 3);
     compare_all(&model);
+    model_close(&model);
+}
+
+/* Buffers take all the room there is, and the hand comes to the very ring that wants to grow. */
+static void test_hand_at_growing_ring(void **state)
+{
+    const uint32_t rings = SALVAGE_STAGED_MAX / SALVAGE_BLOCK_RECORDS + 100;
+    uint32_t kept_small = 0;
+    struct model model;
+
+    (void)state;
+    model_open(&model, rings);
+    for (uint32_t ring = 0; ring < rings; ring++) {
+        for (unsigned i = 0; ring % RINGS_PER_PROCESS > 1 && i < SALVAGE_BLOCK_RECORDS; i++) {
+            keep(&model, ring, 1 + i);
+        }
+    }
+    for (uint64_t number = 1; number < 2 * SALVAGE_BLOCK_RECORDS; number++) {
+        for (uint32_t ring = 1; ring < rings; ring += RINGS_PER_PROCESS) {
+            const struct varve_mirror_origin origin = origin_of(ring, number);
+            uint32_t index = salvage_ring_find(model.salvage, origin.process, origin.pid, origin.ring);
+            if (index != SALVAGE_NO_RING && model.salvage->rings[index].capacity > 0) {
+                model.salvage->hand = index;
+                model.salvage->rings[index].is_used = false;
+                kept_small +=
+                    model.salvage->staged + model.salvage->rings[index].capacity > SALVAGE_STAGED_MAX;
+            }
+            keep(&model, ring, number);
+            assert_true(model.salvage->staged <= SALVAGE_STAGED_MAX);
+        }
+        if (number == SALVAGE_BLOCK_RECORDS / 2) { /* the rest of the room */
+            for (uint32_t ring = 0; ring < rings; ring += RINGS_PER_PROCESS) {
+                for (unsigned i = 0; i < SALVAGE_BLOCK_RECORDS; i++) {
+                    keep(&model, ring, 1 + i);
+                }
+            }
+        }
+    }
+    assert_true(kept_small > 0); /* else there was room enough for all of them */
+    compare_all(&model);
+    model_close(&model);
+}
+
+static int check_pid(void *context, const struct varve_mirror_origin *origin, uint64_t number,
+                     const struct varve_record *record)
+{
+    uint64_t *wrong = context;
+
+    *wrong += number != 1 || record->addr != (uint64_t)origin->pid || origin->tid != origin->pid + 1 ||
+              origin->pid % 3 == 0;
+    return VARVE_OK;
+}
+
+/* One process number and one ring number, but not one program. */
+static void test_pid_tells_rings_apart(void **state)
+{
+    const int32_t pids = 3000;
+    struct model model;
+    uint64_t count;
+    uint64_t wrong = 0;
+
+    (void)state;
+    model_open(&model, 1);
+    for (int32_t pid = 1; pid <= pids; pid++) {
+        const struct varve_mirror_origin origin = {.process = 1, .ring = 1, .pid = pid, .tid = pid + 1};
+        const struct varve_record record = {.addr = (uint64_t)pid};
+        assert_int_equal(salvage_keep(model.salvage, &origin, 1, &record), VARVE_OK);
+    }
+    for (int32_t pid = 3; pid <= pids; pid += 3) {
+        assert_int_equal(salvage_mark(model.salvage, 1, pid, 1, 1), VARVE_OK);
+    }
+    assert_int_equal(salvage_each(model.salvage, check_pid, &wrong, &count, NULL), VARVE_OK);
+    assert_int_equal(count, pids / 3 * 2);
+    assert_int_equal(wrong, 0);
     model_close(&model);
 }
 
@@ -222,9 +298,10 @@ static void test_numbers_must_grow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_rings),      cmocka_unit_test(test_holes_at_any_place),
-        cmocka_unit_test(test_many_rings),        cmocka_unit_test(test_rings_come_and_go),
-        cmocka_unit_test(test_numbers_jump),      cmocka_unit_test(test_unknown_marks),
+        cmocka_unit_test(test_random_rings),         cmocka_unit_test(test_holes_at_any_place),
+        cmocka_unit_test(test_many_rings),           cmocka_unit_test(test_rings_come_and_go),
+        cmocka_unit_test(test_hand_at_growing_ring), cmocka_unit_test(test_pid_tells_rings_apart),
+        cmocka_unit_test(test_numbers_jump),         cmocka_unit_test(test_unknown_marks),
         cmocka_unit_test(test_numbers_must_grow),
     };
     return cmocka_run_group_tests_name("salvage", tests, NULL, NULL);

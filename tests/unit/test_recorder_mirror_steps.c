@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A signal, or SIGKILL, between any two instructions while the second sink is told a record. Handlers that
+ * emit there find their records in ring and sink under the same numbers, each once. What a killed process had
+ * in hand, one record at most, may be known to the sink alone.
+ */
+#include "mirror_support.h"
+#include "step_support.h"
+
+#define MOST 20000U
+#define RUNS_PER_CASE 30U
+
+enum figure {
+    FIGURE_PROGRAM, /* events of the program that varve_emit has returned from */
+    FIGURE_HANDLED, /* of handlers: varve_emit was called */
+    FIGURE_LOST,
+    FIGURE_EMITTED,
+    FIGURE_EVENTS = 6, /* mirror_support.h: in the database … */
+    FIGURE_MORE = 7,   /* … and told besides */
+};
+
+struct settings {
+    const char *name;
+    uint32_t overflow, capacity;
+    uint64_t before, stepped;
+    uint64_t gap;       /* a signal after so many steps, 0: none */
+    uint64_t signal_at; /* or one at this step */
+    uint64_t kill_at;   /* 0: never */
+    uint64_t random;
+    uint64_t most; /* signals, where handlers are stepped as well: else they might never get ahead */
+    bool nests;
+};
+
+static void on_signal(int number)
+{
+    (void)number;
+    emit(VARVE_KIND_HEAP_FREE, __atomic_add_fetch(&verdict->figures[FIGURE_HANDLED], 1, __ATOMIC_RELAXED), 3);
+    step_handler_done();
+}
+
+static void scenario_stepped(struct session *session, void *context)
+{
+    const struct settings *settings = context;
+
+    (void)session;
+    step_handle(SIGUSR1, on_signal);
+    step_handle(SIGUSR2, on_signal);
+    recorder_mirror_open();
+    for (uint64_t i = 1; i <= settings->before + settings->stepped; i++) {
+        if (i == settings->before + 1) {
+            step_begin();
+        }
+        emit(VARVE_KIND_HEAP_ALLOC, i, 8);
+        verdict->figures[FIGURE_PROGRAM] = i;
+    }
+    step_end();
+    check_conserved(own_ring(), settings->name);
+    verdict->figures[FIGURE_LOST] = own_ring()->lost;
+    verdict->figures[FIGURE_EMITTED] = own_ring()->emitted;
+}
+
+static int choose(void *context, uint64_t step)
+{
+    struct settings *settings = context;
+
+    if (settings->kill_at != 0 && step == settings->kill_at) {
+        return SIGKILL;
+    }
+    if (settings->signal_at != 0 && step == settings->signal_at) {
+        return SIGUSR1;
+    }
+    if (settings->gap == 0 || (!settings->nests && step % settings->gap != 0)) {
+        return 0;
+    }
+    if (!settings->nests) {
+        return SIGUSR1;
+    }
+    if (settings->most == 0 || random_next(&settings->random) % settings->gap != 0) {
+        return 0;
+    }
+    settings->most--;
+    return random_next(&settings->random) % 2 == 0 ? SIGUSR1 : SIGUSR2;
+}
+
+/* The program's records were told in its own order, no record of a handler twice. */
+static void check_order(const struct mirror_log *log, const char *what)
+{
+    static uint8_t seen[MOST];
+    uint64_t program = 0;
+
+    memset(seen, 0, sizeof(seen));
+    for (uint32_t i = 0; i < log->record_count; i++) {
+        const struct varve_record *record = &log->records[i].record;
+
+        if (varve_record_kind(record) == VARVE_KIND_HEAP_ALLOC) {
+            if (record->addr <= program) {
+                fail_msg("%s: %llu after %llu", what, (unsigned long long)record->addr,
+                         (unsigned long long)program);
+            }
+            program = record->addr;
+        } else if (varve_record_kind(record) == VARVE_KIND_HEAP_FREE) {
+            assert_true(record->addr < MOST);
+            if (seen[record->addr]++ != 0) {
+                fail_msg("%s: the handlers' %llu twice", what, (unsigned long long)record->addr);
+            }
+        }
+    }
+}
+
+/* Returns the number of steps. */
+static uint64_t run_stepped(struct settings settings)
+{
+    struct stepping stepping = {.choose = choose, .context = &settings};
+    struct mirror_run run;
+    char what[128];
+    int wait_status;
+
+    if (IS_TSAN || IS_ASAN) {
+        skip(); /* they deliver signals at their own moments */
+    }
+    stepping.step_handlers = settings.nests || settings.kill_at != 0 || settings.signal_at != 0;
+    mirror_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
+    run.is_killed = settings.kill_at != 0;
+    mirror_follow(&run);
+    wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
+    snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps",
+             settings.name, settings.overflow, (unsigned long long)settings.gap,
+             (unsigned long long)settings.signal_at, (unsigned long long)settings.kill_at,
+             (unsigned long long)stepping.steps);
+    if (!run.is_killed) {
+        child_judge(wait_status, what);
+    } else if (!WIFSIGNALED(wait_status) || WTERMSIG(wait_status) != SIGKILL) {
+        fail_msg("%s: wait status %#x", what, (unsigned)wait_status);
+    }
+    mirror_finish(&run, what);
+    if (run.is_killed) {
+        assert_true(verdict->figures[FIGURE_MORE] <= 1);
+        assert_true(verdict->figures[FIGURE_EVENTS] >= verdict->figures[FIGURE_PROGRAM] + 2 ||
+                    settings.overflow == SESSION_OVERFLOW_DROP);
+    } else {
+        assert_int_equal(mirror_count(run.log, false, MIRROR_ANY, MIRROR_ANY), 0);
+        assert_int_equal(verdict->figures[FIGURE_EVENTS],
+                         verdict->figures[FIGURE_EMITTED] - verdict->figures[FIGURE_LOST]);
+        check_order(run.log, what);
+    }
+    mirror_end(&run);
+    return stepping.steps;
+}
+
+/* ---- signals ---- */
+
+static void test_signal_at_each_instruction(void **state)
+{
+    (void)state;
+    run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 3, .gap = 1});
+    run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 30, .gap = 67});
+    run_stepped((struct settings){.name = "first told", .before = 0, .stepped = 1, .gap = 41});
+    run_stepped((struct settings){.name = "full", .before = 60, .stepped = 4, .gap = 3});
+    run_stepped((struct settings){.name = "spill", .before = 100, .stepped = 10, .gap = 7});
+    run_stepped((struct settings){
+        .name = "staging", .before = 62 + RING_STAGING_RECORDS - 4, .stepped = 6, .gap = 23});
+}
+
+static void test_signal_while_dropping(void **state)
+{
+    (void)state;
+    run_stepped((struct settings){
+        .name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 55, .stepped = 12, .gap = 11});
+    run_stepped((struct settings){
+        .name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 58, .stepped = 8, .gap = 17});
+}
+
+static void test_handlers_interrupt_each_other(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        run_stepped((struct settings){.name = "nests",
+                                      .before = 3,
+                                      .stepped = 8,
+                                      .gap = 20 + seed * 15,
+                                      .random = seed * 77,
+                                      .most = 200,
+                                      .nests = true});
+    }
+}
+
+/* ---- kills ---- */
+
+/* At moments spread over the whole case. */
+static void run_killed(struct settings settings)
+{
+    uint64_t random = settings.before * 31 + settings.signal_at + 1;
+    uint64_t steps = run_stepped(settings), stride = steps / RUNS_PER_CASE + 1;
+
+    for (uint64_t at = 1; at < steps; at += stride) {
+        settings.kill_at = at + random_next(&random) % stride;
+        if (settings.kill_at < steps) {
+            run_stepped(settings);
+        }
+    }
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    run_killed((struct settings){.name = "ring", .before = 3, .stepped = 2});
+    run_killed((struct settings){.name = "full", .before = 61, .stepped = 2});
+    run_killed(
+        (struct settings){.name = "drop", .overflow = SESSION_OVERFLOW_DROP, .before = 61, .stepped = 3});
+}
+
+static void test_killed_with_nested_records(void **state)
+{
+    (void)state;
+    for (uint64_t at = 60; at < 500; at += 90) {
+        run_killed((struct settings){.name = "nested", .before = 3, .stepped = 1, .signal_at = at});
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signal_at_each_instruction),    cmocka_unit_test(test_signal_while_dropping),
+        cmocka_unit_test(test_handlers_interrupt_each_other), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_killed_with_nested_records),
+    };
+    return cmocka_run_group_tests_name("recorder_mirror_steps", tests, NULL, NULL);
+}
