@@ -21,10 +21,22 @@
 #define COMMANDS_MAX 32
 
 const struct command *const command_table[] = {
-    &command_record,   &command_recover,  &command_import, &command_export,
-    &command_replay,   &command_report,   &command_leaks,  &command_peak,
-    &command_timeline, &command_segments, &command_oom,    &command_query,
-    &command_diff,     &command_info,     &command_doctor, &command_help,
+    &command_record,
+    &command_recover,
+    &command_import,
+    &command_export,
+    &command_replay,
+    &command_report,
+    &command_leaks,
+    &command_peak,
+    &command_timeline,
+    &command_segments,
+    &command_oom,
+    &command_query,
+    &command_diff,
+    &command_info,
+    &command_doctor,
+    &command_help,
     NULL,
 };
 

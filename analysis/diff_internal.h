@@ -4,16 +4,19 @@
  * ring, which every sink stores; the order of the rows is none, since sinks may break ties of two rings as
  * they like. The traces are called A and B, as on the command line.
  *
- *   command_diff.c ─► diff_rings.c   which numbers of each ring are where (first reading of both) ─┐
- *                 ├─► diff_events.c  events that are in both, compared (second reading) ───────────┴─►
- * diff_rows.c │     ├─► diff_pairs.c   row numbers: equal up to renaming │     ├─► diff_sites.c   stacks │
- * └─► diff_result.c  what was found ├─► diff_tables.c  processes and threads └─► diff_text.c, diff_list.c,
- * diff_json.c, with names from diff_names.c
+ *   command_diff.c ─► diff_rings.c    which numbers of each ring are where: the first reading of both
+ *                 ├─► diff_events.c   what is in both, compared: the second reading
+ *                 │     ├─► diff_pairs.c    row numbers: equal up to renaming
+ *                 │     ├─► diff_sites.c    stacks
+ *                 │     └─► diff_result.c   what was found
+ *                 ├─► diff_tables.c   processes and threads
+ *                 └─► diff_text.c (diff_list.c), diff_json.c: the answer, with names from diff_names.c
  *
- * One thread calls all of it, beside the one of diff_rows.c. What reads ends early on a database error: see
- * database_error. Memory: 8 bytes
- * for each allocation, 16 for each call site, 16 for each run of numbers without a gap, and the events of B
- * that come before others that A has earlier.
+ * Both readings take their rows from diff_rows.c, which reads B in a thread of its own; everything else is
+ * called by one thread. What reads ends early on a database error: see database_error.
+ *
+ * Memory: 8 bytes for each allocation, 16 for each call site, 16 for each run of numbers without a gap, and
+ * the events of B that lie before others which A has earlier.
  */
 #ifndef VARVE_DIFF_INTERNAL_H
 #define VARVE_DIFF_INTERNAL_H

@@ -36,7 +36,10 @@ void doctor_add(struct doctor_lines *lines, const char *key, enum doctor_state s
                 const char *remedy, const char *found_format, ...) __attribute__((format(printf, 6, 7)));
 void doctor_check_machine(struct doctor_lines *lines);   /* doctor_machine.c */
 void doctor_check_libraries(struct doctor_lines *lines); /* doctor_libraries.c */
+void doctor_check_lttng(struct doctor_lines *lines);     /* doctor_lttng.c */
 void doctor_check_leftovers(struct doctor_lines *lines); /* doctor_leftovers.c */
+/// Where the usual folders have the library `name`, which may be a pattern.
+bool library_find(const char *name, char *buffer, size_t buffer_bytes);
 /// Where PATH has `name`.
 bool program_find(const char *name, char *buffer, size_t buffer_bytes);
 

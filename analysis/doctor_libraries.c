@@ -13,8 +13,7 @@
 
 static const char later[] = "nothing yet: this version records the heap only";
 
-/* Patterns of folders; %s is the file. */
-static bool library_find(const char *name, char *buffer, size_t buffer_bytes)
+bool library_find(const char *name, char *buffer, size_t buffer_bytes)
 {
     static const char *const folders[] = {
         "/usr/local/lib",
@@ -80,18 +79,6 @@ static void check_library(struct doctor_lines *lines, const char *key, const cha
     }
 }
 
-static void check_program(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
-                          const char *remedy)
-{
-    char path[PATH_MAX];
-
-    if (program_find(name, path, sizeof(path))) {
-        doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
-    } else {
-        doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "no %s in PATH", name);
-    }
-}
-
 static void check_debug_files(struct doctor_lines *lines)
 {
     glob_t found;
@@ -120,7 +107,4 @@ void doctor_check_libraries(struct doctor_lines *lines)
     }
     check_library(lines, "cuda", "libcuda.so.1", later, "NVIDIA's driver package");
     check_library(lines, "cupti", "libcupti.so*", later, "NVIDIA's CUDA toolkit (cuda-cupti)");
-    check_library(lines, "lttng_ust", "liblttng-ust.so*", later, "apt install liblttng-ust-dev");
-    check_program(lines, "lttng_tools", "lttng", later, "apt install lttng-tools");
-    check_program(lines, "babeltrace2", "babeltrace2", later, "apt install babeltrace2");
 }

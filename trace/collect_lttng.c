@@ -209,14 +209,17 @@ static int salvage_rest(struct collector *collector, struct varve_collect_result
     struct lttng_session_options options = session_options(lttng);
     char name[sizeof(lttng->name) + 8];
     char output[sizeof(lttng->output) + 16];
+    char shm[sizeof(lttng->shm) + 16];
     struct lttng_session *session;
     int ended;
     int error;
 
     snprintf(name, sizeof(name), "%s-again", lttng->name);
     snprintf(output, sizeof(output), "%s/salvaged", lttng->output);
+    snprintf(shm, sizeof(shm), "%s-again", lttng->shm);
     options.name = name;
     options.output = output;
+    options.shm = shm;
     options.may_block = true; /* nobody but this process waits */
     error = lttng_session_start(&options, &session, message);
     if (error != VARVE_OK) {
@@ -224,6 +227,7 @@ static int salvage_rest(struct collector *collector, struct varve_collect_result
     }
     error = salvage_each(lttng->salvage, tell_again, collector, &result->salvaged, message);
     ended = lttng_session_stop(session, NULL, message);
+    remove_tree(shm);
     return error != VARVE_OK ? error : ended;
 }
 

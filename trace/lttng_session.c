@@ -10,6 +10,7 @@
  * a program vpid and vtid would name the collector. No switch timer either: nobody reads while it runs.
  */
 #include "trace/lttng_session_internal.h"
+#include "trace/event_list.h"
 #include "trace/lttng_session_parts_internal.h"
 
 #include <errno.h>
@@ -21,7 +22,10 @@
 #include <unistd.h>
 
 #define CHANNEL "varve"
-#define EVENTS "varve:*"
+/* By name: a session with an exclusion ("varve:*" but …) crashes the session daemon of 2.13.9 at `lttng
+ * list`. */
+#define EVENT_NAME(code, NAME, name, group, addr, size, requested, arg, meaning) ",varve:" #name
+#define EVENTS (&(VARVE_EVENT_LIST(EVENT_NAME))[1])
 /* What records need to be understood, in buffers of its own: an event that a killed program had begun hides
  * those after it in its sub-buffer. Small, because only the collector tells it, and waits if they are full.
  */
@@ -251,8 +255,8 @@ static int session_configure(const struct lttng_session *session, const struct l
                                         "--blocking-timeout=" BLOCK_US,
                                         CHANNEL_META,
                                         NULL};
-    const char *const events[] = {"lttng", "--no-sessiond",      "enable-event", "--userspace", name,
-                                  EVENTS,  "--channel=" CHANNEL, "--exclude",    EVENTS_META,   NULL};
+    const char *const events[] = {"lttng", "--no-sessiond",      "enable-event", "--userspace",
+                                  name,    "--channel=" CHANNEL, EVENTS,         NULL};
     const char *const events_meta[] = {
         "lttng", "--no-sessiond", "enable-event", "--userspace", name, EVENTS_META, "--channel=" CHANNEL_META,
         NULL};

@@ -32,14 +32,16 @@ bool recorder_mirror_owns_thread(void)
     const struct recorder_process *process = recorder_process_page();
     int32_t tid;
 
-    if (process == NULL || (__atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE) == NULL &&
-                            !__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE))) {
+    if (process == NULL) {
+        return false;
+    }
+    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) { /* asked first: `mirror` is set before it ends */
+        return (int32_t)syscall(SYS_gettid) != opener;    /* made meanwhile, before main */
+    }
+    if (__atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE) == NULL) {
         return false;
     }
     tid = (int32_t)syscall(SYS_gettid);
-    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) {
-        return tid != opener; /* made while the library is being opened, before main */
-    }
     for (unsigned i = 0; i < OWN_THREADS_MAX; i++) {
         if (own_threads[i] == tid) {
             return true;

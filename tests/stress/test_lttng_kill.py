@@ -6,6 +6,7 @@ held, equal in all fields. Prints a line per kill with what each part contribute
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -51,6 +52,9 @@ class Kill(lttng_recording.Case):
         while kill < KILLS:
             threads, outcome = self.record_and_kill(chance)
             self.assert_finished()
+            if self.daemon.poll() is not None:
+                shutil.copy(os.path.join(self.folder, "daemon.log"), "/tmp/daemon.log")
+                self.fail(("daemon ended", self.daemon.poll()))
             events = self.one("SELECT count(*) FROM event")
             if events < 1000:
                 continue  # killed before it had begun

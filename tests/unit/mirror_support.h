@@ -63,6 +63,7 @@ struct mirror_log {
 
 #ifndef MIRROR_LAYOUT_ONLY
 
+#include "collector_support.h"
 #include "recorder_support.h"
 
 #include <errno.h>
@@ -237,6 +238,14 @@ static inline sqlite3_stmt *mirror_rows(const struct collector *collector, sqlit
     return rows;
 }
 
+struct mirror_run {
+    struct session session;
+    struct mirror_log *log;
+    pid_t collector;
+    bool is_killed;    /* the workload will be, at any moment */
+    bool has_handlers; /* that emit: their records may be a little later than the next one */
+};
+
 /* Told under a number that comes before the row's, or under the same one. */
 static inline bool mirror_is_up_to(const struct mirror_told *told, sqlite3_stmt *row)
 {
@@ -248,18 +257,25 @@ static inline bool mirror_is_up_to(const struct mirror_told *told, sqlite3_stmt 
     return mirror_order(&x, &y) <= 0;
 }
 
+static inline bool mirror_goes_back(const struct mirror_told *from, const struct mirror_told *to)
+{
+    return from != NULL && from->origin.process == to->origin.process &&
+           from->origin.ring == to->origin.ring && to->record.ticks < from->record.ticks;
+}
+
 /* In a child. Every event of the database was told, once, with the same number and the same fields, and
- * nothing else was. `was_killed`: the workload may have told what it never committed, and its number may go
+ * nothing else was. Killed, the workload may have told what it never committed, and its number may go
  * to a handler's record that waited for it; or it had told a record that it put aside, and the collector
  * tells that again. */
-static inline void mirror_compare(struct collector *collector, const struct mirror_log *log, bool was_killed)
+static inline void mirror_compare(struct collector *collector, const struct mirror_run *run)
 {
-    const struct mirror_told **sorted, *told;
+    const struct mirror_told **sorted, *told, *before = NULL;
+    bool was_killed = run->is_killed;
     uint32_t count, at = 0;
     sqlite3_stmt *row;
     sqlite3 *db;
 
-    sorted = mirror_sorted(log, was_killed, &count);
+    sorted = mirror_sorted(run->log, was_killed, &count);
     row = mirror_rows(collector, &db);
     while (sqlite3_step(row) == SQLITE_ROW) {
         while (was_killed && at < count && !mirror_is_event(row, collector, sorted[at]) &&
@@ -274,6 +290,9 @@ static inline void mirror_compare(struct collector *collector, const struct mirr
               sqlite3_column_int64(row, 5), told->origin.process, told->origin.ring,
               (unsigned long long)told->ring_seq, varve_record_kind(&told->record),
               varve_record_flags(&told->record), at, count);
+        CHECK(run->has_handlers || !mirror_goes_back(before, told), "time goes back in p%u.r%u at %llu",
+              told->origin.process, told->origin.ring, (unsigned long long)told->ring_seq);
+        before = told;
         at++;
         while (was_killed && at < count && mirror_is_event(row, collector, sorted[at])) {
             at++;
@@ -287,13 +306,6 @@ static inline void mirror_compare(struct collector *collector, const struct mirr
 }
 
 /* ---- a collector beside what is recorded ---- */
-
-struct mirror_run {
-    struct session session;
-    struct mirror_log *log;
-    pid_t collector;
-    bool is_killed; /* the workload will be, at any moment */
-};
 
 static inline void mirror_collect(struct mirror_run *run)
 {
@@ -324,7 +336,7 @@ static inline void mirror_collect(struct mirror_run *run)
     }
     CHECK(collector_drain(collector, NULL, NULL, &message) == VARVE_OK, "%s", message.text);
     CHECK(collector_finish(collector, NULL, NULL, &message) == VARVE_OK, "%s", message.text);
-    mirror_compare(collector, log, run->is_killed);
+    mirror_compare(collector, run);
     verdict->figures[6] = collector->seq;
     collector_close(collector);
     free(collector);
@@ -412,6 +424,27 @@ static inline void mirror_drain(struct mirror_log *log)
 {
     CHECK(mirror_wait(&log->drains_done, __atomic_add_fetch(&log->drains_asked, 1, __ATOMIC_ACQ_REL)),
           "the collector does not come");
+}
+
+/* ---- a collector by hand, with the fake open in this process ---- */
+
+static inline struct mirror_log *lab_mirror(struct lab *lab, uint32_t threads)
+{
+    struct mirror_log *log = mirror_log_open(lab->folder);
+
+    log->threads_at_open = threads;
+    LAB_OK(lab, collect_mirror_open(lab->collector, MIRROR_FAKE, &lab->message));
+    return log;
+}
+
+static inline void lab_mirror_end(struct lab *lab, struct mirror_log *log)
+{
+    ATOMIC_SET(log->must_stop, 1);
+    while (ATOMIC_GET(log->own_running) > 0) {
+        usleep(200);
+    }
+    mirror_log_close(log);
+    lab_end(lab);
 }
 
 #endif

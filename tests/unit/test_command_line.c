@@ -230,7 +230,7 @@ static void test_commands(void **state)
     assert_says("varve report DB", "report", NULL);
     assert_says("there is no command 'nosuch'", "help", "nosuch");
     assert_says("--cuda", "record", "--cuda");
-    assert_says("--lttng", "record", "--lttng");
+    assert_says("--torch", "record", "--torch");
     assert_says("spill, block, drop", "record", "--overflow=never");
     struct command_outcome outcome = command_run("record", "--ring-size=5000", "true", NULL);
 

@@ -198,6 +198,7 @@ static void test_interrupted_tellings(void **state)
     }
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_DROP; overflow++) {
         mirror_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 512 : 64);
+        run.has_handlers = true;
         mirror_record(&run, scenario_interrupted, "interrupted tellings");
         for (uint32_t i = 0; i < run.log->record_count; i++) {
             nested += (varve_record_flags(&run.log->records[i].record) & VARVE_FLAG_NESTED) != 0;

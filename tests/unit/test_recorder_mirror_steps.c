@@ -121,6 +121,7 @@ static uint64_t run_stepped(struct settings settings)
     stepping.step_handlers = settings.nests || settings.kill_at != 0 || settings.signal_at != 0;
     mirror_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
     run.is_killed = settings.kill_at != 0;
+    run.has_handlers = true;
     mirror_follow(&run);
     wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
     snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps",
