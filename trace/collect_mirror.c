@@ -19,11 +19,12 @@
 #define ALLOW_BLOCKING \
     "LTTNG_UST_ALLOW_BLOCKING" /* a full buffer may be waited for, within its channel's limit */
 
+/* Traces that have begun. Counted by a thread of the provider's, which outlives the collector. */
+static uint32_t starts;
+
 static void started(void *context)
 {
-    struct collect_mirror *mirror = context;
-
-    __atomic_add_fetch(&mirror->starts, 1, __ATOMIC_RELEASE);
+    __atomic_add_fetch((uint32_t *)context, 1, __ATOMIC_RELEASE);
 }
 
 /* ---- call sites ---- */
@@ -101,7 +102,33 @@ static void tell_site(const struct mirror_provider *provider, uint32_t process, 
                                                        .lines = lines});
 }
 
-/* sites_entry_take has checked the sizes. */
+/* Entries were sound when they were taken, but a trace that begins in mid-run has them read again. */
+static bool entry_is_sound(const struct sites_entry *entry, const uint8_t *payload)
+{
+    struct sites_module module;
+    struct sites_code code;
+    struct sites_site site;
+
+    switch (entry->tag) {
+    case SITES_TAG_MODULE:
+        memcpy(&module, payload, entry->bytes >= sizeof(module) ? sizeof(module) : 0);
+        return entry->bytes >= sizeof(module) &&
+               entry->bytes >= sizeof(module) + module.build_id_bytes + module.path_bytes;
+    case SITES_TAG_MODULE_GONE:
+        return entry->bytes >= sizeof(struct sites_gone);
+    case SITES_TAG_CODE:
+        memcpy(&code, payload, entry->bytes >= sizeof(code) ? sizeof(code) : 0);
+        return entry->bytes >= sizeof(code) &&
+               entry->bytes >= sizeof(code) + code.name_bytes + code.file_bytes;
+    default:
+        memcpy(&site, payload, entry->bytes >= sizeof(site) ? sizeof(site) : 0);
+        return entry->tag == SITES_TAG_SITE && entry->bytes >= sizeof(site) &&
+               site.native_count <= SITES_DEPTH_MAX && site.python_count <= SITES_DEPTH_MAX &&
+               entry->bytes >= sizeof(site) + site.native_count * sizeof(uint64_t) +
+                                   site.python_count * sizeof(struct sites_python);
+    }
+}
+
 static void tell_entry(void *context, uint32_t process_id, const struct sites_entry *entry,
                        const uint8_t *payload)
 {
@@ -112,6 +139,9 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
     int32_t pid = process != NULL ? process->pid : 0;
     struct sites_gone gone;
 
+    if (!entry_is_sound(entry, payload)) {
+        return;
+    }
     switch (entry->tag) {
     case SITES_TAG_MODULE:
         tell_module(provider, process_id, pid, payload);
@@ -133,7 +163,7 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
 
 static int load_provider(struct collect_mirror *mirror, const char *path, struct varve_message *message)
 {
-    static struct mirror_host host = {.started = started};
+    static const struct mirror_host host = {.context = &starts, .started = started};
     mirror_provider_open *open_provider = NULL;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *symbol = library != NULL ? dlsym(library, MIRROR_PROVIDER_SYMBOL) : NULL;
@@ -142,7 +172,7 @@ static int load_provider(struct collect_mirror *mirror, const char *path, struct
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "cannot load LTTng-UST: %s", dlerror());
     }
     memcpy(&open_provider, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
-    host.context = mirror;
+    mirror->starts_answered = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
     mirror->provider = open_provider(MIRROR_INTERFACE_VERSION, &host);
     return mirror->provider != NULL
                ? VARVE_OK
@@ -363,14 +393,14 @@ static void tell_all(struct collector *collector)
 void collect_mirror_round(struct collector *collector)
 {
     struct collect_mirror *mirror = &collector->mirror;
-    uint32_t starts;
+    uint32_t begun;
 
     if (mirror->provider == NULL) {
         return;
     }
-    starts = __atomic_load_n(&mirror->starts, __ATOMIC_ACQUIRE);
-    if (starts != mirror->starts_answered) {
-        mirror->starts_answered = starts;
+    begun = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
+    if (begun != mirror->starts_answered) {
+        mirror->starts_answered = begun;
         tell_all(collector);
     }
     tell_anchors(collector);

@@ -226,6 +226,7 @@ static int store_open_rows(struct collector *collector)
 
     for (size_t i = 0; error == VARVE_OK && i < collector->reader_count; i++) {
         error = collect_thread_row(collector, collector->readers[i], (int64_t)collector->newest_ts_ns);
+        collect_mirror_thread_end(collector, collector->readers[i]);
     }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {

@@ -167,7 +167,6 @@ struct reaped {
 /* The second sink, as the collector sees it. */
 struct collect_mirror {
     const struct mirror_provider *provider; /* NULL: there is none */
-    uint32_t starts;                        /* traces that have begun; a thread of the provider counts */
     uint32_t starts_answered;
     size_t anchors_told;
     char **meta; /* key, value, key, value, … as text, to be told again */

@@ -4,13 +4,8 @@
  * stopped and destroyed after it, or taken over by `varve recover`. The hard part is to leave nothing behind
  * and to touch nothing of others: each step that fails takes back those before it, a session is named in
  * every call, and the user's own choice of a current session is put back.
- *
- * What the channel is like. One, per user, buffers per CPU in `shm`: there lttng-crash finds what a killed
- * program left. No contexts: the payload says who emitted a record, and of those that the collector tells for
- * a program vpid and vtid would name the collector. No switch timer either: nobody reads while it runs.
  */
 #include "trace/lttng_session_internal.h"
-#include "trace/event_list.h"
 #include "trace/lttng_session_parts_internal.h"
 
 #include <errno.h>
@@ -21,18 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CHANNEL "varve"
-/* By name: a session with an exclusion ("varve:*" but …) crashes the session daemon of 2.13.9 at `lttng
- * list`. */
-#define EVENT_NAME(code, NAME, name, group, addr, size, requested, arg, meaning) ",varve:" #name
-#define EVENTS (&(VARVE_EVENT_LIST(EVENT_NAME))[1])
-/* What records need to be understood, in buffers of its own: an event that a killed program had begun hides
- * those after it in its sub-buffer. Small, because only the collector tells it, and waits if they are full.
- */
-#define CHANNEL_META "varve_meta"
-#define EVENTS_META "varve:meta_*,varve:statedump_*"
-#define BLOCK_US "1000000"
-#define NAME_MAX_BYTES 200
 #define BUFFERS_GONE_NS UINT64_C(2000000000)
 #define PACKET_HEADER_BYTES 84 /* what lttng-crash writes of a sub-buffer without events */
 
@@ -63,10 +46,10 @@ static int check_options(const struct lttng_session_options *options, struct var
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
     size_t length = strlen(options->name);
 
-    if (length == 0 || length > NAME_MAX_BYTES || strspn(options->name, letters) != length) {
+    if (length == 0 || length > LTTNG_NAME_MAX || strspn(options->name, letters) != length) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
-                                 options->name, NAME_MAX_BYTES);
+                                 options->name, LTTNG_NAME_MAX);
     }
     if (options->output[0] != '/' || options->shm[0] != '/') {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute",
@@ -227,52 +210,6 @@ static int session_create(struct lttng_session *session, struct varve_message *m
     return error;
 }
 
-static int session_configure(const struct lttng_session *session, const struct lttng_buffers *buffers,
-                             bool may_block, struct varve_message *message)
-{
-    char name[NAME_MAX_BYTES + 32];
-    char size[64];
-    char count[64];
-    const char *const channel[] = {"lttng",
-                                   "--no-sessiond",
-                                   "enable-channel",
-                                   "--userspace",
-                                   name,
-                                   size,
-                                   count,
-                                   "--discard",
-                                   CHANNEL,
-                                   may_block ? "--blocking-timeout=" BLOCK_US : NULL,
-                                   NULL};
-    const char *const channel_meta[] = {"lttng",
-                                        "--no-sessiond",
-                                        "enable-channel",
-                                        "--userspace",
-                                        name,
-                                        "--subbuf-size=64K",
-                                        "--num-subbuf=8",
-                                        "--discard",
-                                        "--blocking-timeout=" BLOCK_US,
-                                        CHANNEL_META,
-                                        NULL};
-    const char *const events[] = {"lttng", "--no-sessiond",      "enable-event", "--userspace",
-                                  name,    "--channel=" CHANNEL, EVENTS,         NULL};
-    const char *const events_meta[] = {
-        "lttng", "--no-sessiond", "enable-event", "--userspace", name, EVENTS_META, "--channel=" CHANNEL_META,
-        NULL};
-    const char *const start[] = {"lttng", "--no-sessiond", "start", session->name, NULL};
-    int error;
-
-    snprintf(name, sizeof(name), "--session=%s", session->name);
-    snprintf(size, sizeof(size), "--subbuf-size=%" PRIu64, buffers->sub_buffer_bytes);
-    snprintf(count, sizeof(count), "--num-subbuf=%u", buffers->sub_buffers);
-    error = lttng_tool_simply(channel, message);
-    error = error != VARVE_OK ? error : lttng_tool_simply(channel_meta, message);
-    error = error != VARVE_OK ? error : lttng_tool_simply(events, message);
-    error = error != VARVE_OK ? error : lttng_tool_simply(events_meta, message);
-    return error != VARVE_OK ? error : lttng_tool_simply(start, message);
-}
-
 /* The lock covers the time in which a daemon has no session of ours yet. */
 static int session_make(struct lttng_session *session, struct varve_message *message)
 {
@@ -301,7 +238,12 @@ static int start_in(struct lttng_session *session, const struct lttng_session_op
     session->buffer_bytes = buffers.bytes;
     error = session_make(session, message);
     if (error == VARVE_OK) {
-        error = session_configure(session, &buffers, options->may_block, message);
+        error = lttng_channels_make(session->name, &buffers, options->may_block, message);
+    }
+    if (error == VARVE_OK) {
+        const char *const start[] = {"lttng", "--no-sessiond", "start", session->name, NULL};
+
+        error = lttng_tool_simply(start, message);
     }
     if (error != VARVE_OK) {
         if (session->is_known) {

@@ -44,7 +44,9 @@ struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, uns
            plan.sub_buffer_bytes * 2 * plan.sub_buffers <= cpu_bytes) {
         plan.sub_buffer_bytes *= 2;
     }
-    plan.bytes = plan.sub_buffer_bytes * plan.sub_buffers * cpus;
+    plan.bytes = (plan.sub_buffer_bytes * plan.sub_buffers +
+                  LTTNG_META_SUB_BUFFER_BYTES * (uint64_t)LTTNG_META_SUB_BUFFERS) *
+                 cpus;
     return plan;
 }
 

@@ -61,13 +61,21 @@ int lttng_daemon_release(struct varve_message *message);
 /// other. Returns a descriptor to close, -1 if the lock is not to be had in time.
 int lttng_daemon_lock(void);
 
-/* ---- lttng_session_files.c ---- */
+/* ---- lttng_session_channels.c and lttng_session_files.c ---- */
+
+#define LTTNG_NAME_MAX 200 /* of a session's name */
+#define LTTNG_META_SUB_BUFFER_BYTES 65536U
+#define LTTNG_META_SUB_BUFFERS 8U
 
 struct lttng_buffers {
     uint64_t sub_buffer_bytes;
     unsigned sub_buffers; /* per CPU */
-    uint64_t bytes;       /* of all CPUs */
+    uint64_t bytes;       /* of all CPUs, both channels */
 };
+
+/// Both channels and their events; nothing is traced until the session is started.
+int lttng_channels_make(const char *session, const struct lttng_buffers *buffers, bool may_block,
+                        struct varve_message *message);
 
 /// Sizes are powers of two. `bytes` 0: a quarter of `free_bytes`, at most 256 MiB, at least 1 MiB per CPU.
 struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, unsigned cpus);

@@ -310,6 +310,8 @@ static struct mirror_provider provider = {
 /* A process may open it once more, for another test with another file. */
 const struct mirror_provider *varve_mirror_provider(uint32_t version, const struct mirror_host *of_opener)
 {
+    bool is_recorded = getenv("VARVE_SESSION") != NULL; /* else it is the collector */
+
     journal = map_journal();
     if (journal == NULL) {
         return NULL;
@@ -320,7 +322,7 @@ const struct mirror_provider *varve_mirror_provider(uint32_t version, const stru
         return NULL;
     }
     for (unsigned kind = 0; kind < MIRROR_KINDS; kind++) {
-        states[kind] = &(of_opener->context == NULL ? journal->enabled : journal->enabled_there)[kind];
+        states[kind] = &(is_recorded ? journal->enabled : journal->enabled_there)[kind];
     }
     provider.can_tell_start = journal->can_tell_start != 0;
     __atomic_store_n(&host, of_opener, __ATOMIC_RELEASE);

@@ -43,7 +43,7 @@ struct mirror_log {
     uint64_t emit; /* address of the varve_emit_record of a program that does not export it, 0: look it up */
     uint64_t inside; /* address of a void (*)(const struct mirror_told *), called in the middle of a record */
     int32_t enabled[MIRROR_KINDS];       /* in workloads */
-    int32_t enabled_there[MIRROR_KINDS]; /* in the collector, which gives `started` a context */
+    int32_t enabled_there[MIRROR_KINDS]; /* in the collector */
     /* commands for one of its own threads */
     uint32_t starts_wanted, starts_done; /* call `started` so often */
     uint32_t emits_wanted, emits_done;   /* allocate and emit so often */

@@ -65,7 +65,8 @@ static void test_buffer_sizes(void **state)
         if (plan.sub_buffer_bytes != cases[i].sub_buffer_bytes || plan.sub_buffers != cases[i].sub_buffers) {
             fail_msg("case %zu: %u x %llu", i, plan.sub_buffers, (unsigned long long)plan.sub_buffer_bytes);
         }
-        assert_int_equal(plan.bytes, plan.sub_buffer_bytes * plan.sub_buffers * cases[i].cpus);
+        assert_int_equal(plan.bytes,
+                         (plan.sub_buffer_bytes * plan.sub_buffers + (512U << 10)) * cases[i].cpus);
     }
     assert_true(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 15U << 20}, 16U << 20));
     assert_false(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 16U << 20}, 16U << 20));
@@ -130,11 +131,17 @@ static void test_calls(void **state)
     assert_true(fake_has("lttng --no-sessiond enable-channel --userspace --session=calls "
                          "--subbuf-size=65536 --num-subbuf=8 --discard varve "
                          "--blocking-timeout=1000000"));
-    assert_true(fake_has("lttng --no-sessiond enable-event --userspace --session=calls "
-                         "--channel=varve varve:*"));
+    assert_true(fake_has("lttng --no-sessiond enable-channel --userspace --session=calls --subbuf-size=65536 "
+                         "--num-subbuf=8 --discard varve_meta --blocking-timeout=1000000"));
+    assert_true(
+        fake_has("lttng --no-sessiond enable-event --userspace --session=calls --channel=varve varve:"));
+    assert_true(fake_has("varve:heap_alloc,varve:heap_free,"));
+    assert_true(fake_has("lttng --no-sessiond enable-event --userspace --session=calls --channel=varve_meta "
+                         "varve:meta_*,varve:statedump_*"));
+    assert_false(fake_has("--exclude")); /* crashes the daemon of 2.13.9 */
     assert_true(fake_has("lttng --no-sessiond start calls"));
     assert_true(fake_has("lttng --no-sessiond stop calls"));
-    assert_true(fake_has("lttng --no-sessiond destroy calls"));
+    assert_true(fake_has("lttng --no-sessiond destroy calls --no-wait"));
     assert_false(exists(options.shm));
     fake_end();
 
@@ -145,7 +152,7 @@ static void test_calls(void **state)
     assert_true(fake_has("lttng --no-sessiond create calls --output=%s --shm-path=%s "
                          "--trace-format=ctf-1.8",
                          options.output, options.shm));
-    assert_false(fake_has("blocking-timeout"));
+    assert_false(fake_has("--discard varve --blocking-timeout"));
     fake_end();
 }
 

@@ -210,6 +210,53 @@ static void test_interrupted_tellings(void **state)
     }
 }
 
+/* A handler that forks while the library is being told a record: the child comes back from there, too. */
+static bool is_child;
+
+static void on_fork_signal(int number)
+{
+    (void)number;
+    is_child = fork() == 0;
+}
+
+static void fork_once(const struct mirror_told *told)
+{
+    if (varve_record_kind(&told->record) == VARVE_KIND_HEAP_ALLOC && told->record.addr == 0x1000 * 5) {
+        raise(SIGUSR1);
+    }
+}
+
+static void scenario_forked_inside(struct session *session, void *context)
+{
+    struct mirror_log *log = context;
+    struct sigaction action = {.sa_handler = on_fork_signal};
+
+    (void)session;
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
+    recorder_mirror_open();
+    log->inside = (uintptr_t)fork_once;
+    mirror_emit(1, 100);
+    if (is_child) {
+        CHECK(!mirror_detour_is_on(), "a child takes the detour");
+        _exit(0);
+    }
+    CHECK(wait(NULL) > 0, "no child");
+    check_conserved(own_ring(), "at the end");
+}
+
+static void test_handler_forks_inside(void **state)
+{
+    struct mirror_run run;
+
+    (void)state;
+    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
+    mirror_record(&run, scenario_forked_inside, "forked inside");
+    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100);
+    assert_int_equal(mirror_count(run.log, false, 2, 1), 2 + 95); /* the fifth was its parent's */
+    assert_int_equal(run.log->record_count, 102 + 97);
+    mirror_end(&run);
+}
+
 /* ---- threads ---- */
 
 static pthread_key_t stubborn_key;
@@ -356,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_bursts_block),
         cmocka_unit_test(test_bursts_drop),
         cmocka_unit_test(test_interrupted_tellings),
+        cmocka_unit_test(test_handler_forks_inside),
         cmocka_unit_test(test_threads_and_their_late_events),
         cmocka_unit_test(test_children_are_told_by_the_collector),
     };

@@ -66,6 +66,43 @@ static void test_detour_stays_without_notice(void **state)
     run_switched(false);
 }
 
+/* Events are enabled in a trace that runs: nobody says so, but it is seen before the next lap is over. A fork
+ * child looks in vain. */
+static void scenario_enabled_later(struct session *session, void *context)
+{
+    struct mirror_log *log = context;
+    pid_t child;
+
+    (void)session;
+    recorder_mirror_open();
+    mirror_enable(log, 0);
+    mirror_emit(1, MISSES);
+    CHECK(!mirror_detour_is_on(), "the detour did not end");
+    mirror_enable(log, 1);
+    child = fork();
+    if (child == 0) {
+        mirror_emit(1, RING_STAGING_RECORDS + 200);
+        CHECK(!mirror_detour_is_on(), "a child takes the detour");
+        _exit(0);
+    }
+    CHECK(waitpid(child, NULL, 0) == child, "waitpid");
+    mirror_emit(10000, 10000 + RING_STAGING_RECORDS + 64);
+    CHECK(mirror_detour_is_on(), "not seen");
+    mirror_emit(20000, 20000);
+}
+
+static void test_enabled_without_notice(void **state)
+{
+    struct mirror_run run;
+
+    (void)state;
+    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
+    mirror_record(&run, scenario_enabled_later, "enabled later");
+    assert_true(mirror_count(run.log, true, 1, 1) > 0);
+    assert_int_equal(mirror_count(run.log, true, 2, 1), 0);
+    mirror_end(&run);
+}
+
 static uint32_t must_stop; /* atomic */
 
 static void *emit_until_stopped(void *context)
@@ -349,6 +386,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_switched_off_and_on),
         cmocka_unit_test(test_detour_stays_without_notice),
+        cmocka_unit_test(test_enabled_without_notice),
         cmocka_unit_test(test_switched_among_threads),
         cmocka_unit_test(test_sources_are_asked),
         cmocka_unit_test(test_own_threads_are_not_the_program_s),

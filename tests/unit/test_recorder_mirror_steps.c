@@ -8,7 +8,7 @@
 #include "step_support.h"
 
 #define MOST 20000U
-#define RUNS_PER_CASE 30U
+#define RUNS_PER_CASE 20U
 
 enum figure {
     FIGURE_PROGRAM, /* events of the program that varve_emit has returned from */
@@ -213,7 +213,7 @@ static void test_killed(void **state)
 static void test_killed_with_nested_records(void **state)
 {
     (void)state;
-    for (uint64_t at = 60; at < 500; at += 90) {
+    for (uint64_t at = 60; at < 500; at += 150) {
         run_killed((struct settings){.name = "nested", .before = 3, .stepped = 1, .signal_at = at});
     }
 }
