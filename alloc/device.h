@@ -161,6 +161,32 @@ void varve_host_reason(const struct varve_device *device, struct varve_message *
 /// As varve_sim_check.
 int varve_host_check(const struct varve_device *device, struct varve_message *message);
 
+/* ---- cuda: memory of an NVIDIA GPU ---- */
+
+struct varve_cuda_options {
+    int index;            /* as records carry it; the device with index + n is CUDA device ordinal + n */
+    int ordinal;          /* CUDA's number of the device in this process */
+    uint64_t limit_bytes; /* 0: what the device has */
+    bool shares;          /* physical memory can be exported as file descriptors, where the GPU can */
+};
+
+/// The driver is found at run time. Memory is the device's primary context's, so code on the run-time API
+/// (PyTorch) can use it; the context that a calling thread has is left as it is. Operations may be called
+/// while streams are being captured and do them no harm, but a stream that is captured can't be waited for
+/// and takes no events: VARVE_ERROR_BUSY. Once the driver has shut down, at exit, or the device was reset,
+/// giving things back is no error and the rest is VARVE_ERROR_UNSUPPORTED, as is everything in a fork child.
+/// A handle of ipc_export is good for the life of its segment; ipc_open refuses those of its own process,
+/// and gives the same address for the same handle.
+/// Threads: any, of this function and of all operations. Errors: VARVE_ERROR_UNSUPPORTED (no driver, no
+/// device, too old), PERMISSION, NOT_FOUND (no such device), INVALID, NO_MEMORY, BUSY (another process has
+/// the device for itself).
+int varve_cuda_open(const struct varve_cuda_options *options, struct varve_device **device_out,
+                    struct varve_message *message);
+/// Why the last call that failed did so, in one line with CUDA's own words; "" if none has failed.
+void varve_cuda_reason(const struct varve_device *device, struct varve_message *message_out);
+/// As varve_sim_check, while no operation is under way.
+int varve_cuda_check(const struct varve_device *device, struct varve_message *message);
+
 #ifdef __cplusplus
 }
 #endif

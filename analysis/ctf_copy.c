@@ -123,8 +123,31 @@ static bool range_copy(struct ctf_copy *copy, int from, int to, struct ctf_range
     return true;
 }
 
-static int packets_copy(struct ctf_copy *copy, const struct ctf_trace *trace, const struct ctf_stream *stream,
-                        size_t first, const char *folder, struct varve_message *message)
+/* A packet that ends where the file does: its sizes are told anew. */
+static bool head_repair(int from, int to, struct ctf_range cut)
+{
+    unsigned char head[64]; /* magic at 0; sizes of the content and of the packet, in bits, at 48 and 56 */
+    uint64_t content = 0;
+    bool is_big;
+
+    if (pread(from, head, sizeof(head), (off_t)cut.offset) != (ssize_t)sizeof(head)) {
+        return false;
+    }
+    is_big = head[1] == 0xfc; /* of c1 fc 1f c1 */
+    for (unsigned i = 0; i < 8; i++) {
+        content = content << 8 | head[is_big ? 48 + i : 55 - i];
+    }
+    content = content < cut.bytes * 8 ? content : cut.bytes * 8;
+    for (unsigned i = 0; i < 8; i++) {
+        head[is_big ? 55 - i : 48 + i] = (unsigned char)(content >> (8 * i));
+        head[is_big ? 63 - i : 56 + i] = (unsigned char)(cut.bytes * 8 >> (8 * i));
+    }
+    return pwrite(to, head, sizeof(head), 0) == (ssize_t)sizeof(head);
+}
+
+static int ranges_copy(struct ctf_copy *copy, const struct ctf_trace *trace, const struct ctf_stream *stream,
+                       const struct ctf_range *ranges, size_t count, bool is_cut, const char *folder,
+                       struct varve_message *message)
 {
     char source[PATH_MAX];
     char target[PATH_MAX];
@@ -140,8 +163,11 @@ static int packets_copy(struct ctf_copy *copy, const struct ctf_trace *trace, co
     from = open(source, O_RDONLY | O_CLOEXEC);
     to = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     is_good = from >= 0 && to >= 0;
-    for (size_t i = first; i < stream->packet_count && is_good; i++) {
-        is_good = range_copy(copy, from, to, stream->packets[i]);
+    for (size_t i = 0; i < count && is_good; i++) {
+        is_good = range_copy(copy, from, to, ranges[i]);
+    }
+    if (is_good && is_cut) {
+        is_good = head_repair(from, to, ranges[0]);
     }
     if (!is_good) {
         (void)fail_errno(copy, source, message);
@@ -161,7 +187,8 @@ static int stream_copy(struct ctf_copy *copy, const struct ctf_trace *trace, con
     if (!trace->is_known || (first == 0 && stream->bad_bytes == 0)) {
         return file_link(copy, trace, stream->name, folder, message);
     }
-    return packets_copy(copy, trace, stream, first, folder, message);
+    return ranges_copy(copy, trace, stream, stream->packets + first, stream->packet_count - first, false,
+                       folder, message);
 }
 
 static int folder_make(struct ctf_copy *copy, const struct ctf_trace *trace, const char *folder,
@@ -175,16 +202,37 @@ static int folder_make(struct ctf_copy *copy, const struct ctf_trace *trace, con
 
 /* ---- traces ---- */
 
+/* Anew, in place of the one before. */
+static int stream_folder_make(struct ctf_copy *copy, const struct ctf_trace *trace, const char **path_out,
+                              struct varve_message *message)
+{
+    if (copy->stream_path[0] != '\0') {
+        folder_remove(copy->stream_path);
+    }
+    snprintf(copy->stream_path, sizeof(copy->stream_path), "%s/stream", copy->path);
+    *path_out = copy->stream_path;
+    return folder_make(copy, trace, copy->stream_path, message);
+}
+
 int ctf_copy_stream(struct ctf_copy *copy, const struct ctf_trace *trace, const struct ctf_stream *stream,
                     size_t first, const char **path_out, struct varve_message *message)
 {
-    int error;
+    int error = stream_folder_make(copy, trace, path_out, message);
 
-    folder_remove(copy->stream_path);
-    snprintf(copy->stream_path, sizeof(copy->stream_path), "%s/stream", copy->path);
-    *path_out = copy->stream_path;
-    error = folder_make(copy, trace, copy->stream_path, message);
-    return error != VARVE_OK ? error : stream_copy(copy, trace, stream, first, copy->stream_path, message);
+    if (error == VARVE_OK && stream != NULL) {
+        error = stream_copy(copy, trace, stream, first, copy->stream_path, message);
+    }
+    return error;
+}
+
+int ctf_copy_cut(struct ctf_copy *copy, const struct ctf_trace *trace, const struct ctf_stream *stream,
+                 size_t number, const char **path_out, struct varve_message *message)
+{
+    int error = stream_folder_make(copy, trace, path_out, message);
+
+    return error != VARVE_OK
+               ? error
+               : ranges_copy(copy, trace, stream, stream->cuts + number, 1, true, copy->stream_path, message);
 }
 
 int ctf_copy_trace(struct ctf_copy *copy, const struct ctf_trace *trace, char **path_out,

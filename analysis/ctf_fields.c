@@ -246,18 +246,20 @@ static bool part_array(struct ctf_classes *classes, const struct field *member, 
     unsigned bytes = member->spec->bytes;
     uint64_t count = bt_field_array_get_length(field);
     unsigned char *place;
+    size_t needed;
 
     if (count > ARRAY_ELEMENTS_MAX) {
-        count = 0;
+        count = 0; /* damage */
     }
-    if (count * bytes > classes->scratch_bytes[number]) {
-        void *grown = realloc(classes->scratch[number], count * bytes * 2);
+    needed = (size_t)count * bytes;
+    if (needed > classes->scratch_bytes[number]) {
+        void *grown = realloc(classes->scratch[number], needed * 2 + 64);
 
         if (grown == NULL) {
             return false;
         }
         classes->scratch[number] = grown;
-        classes->scratch_bytes[number] = count * bytes * 2;
+        classes->scratch_bytes[number] = needed * 2 + 64;
     }
     place = classes->scratch[number];
     for (uint64_t i = 0; i < count; i++) {
@@ -265,7 +267,7 @@ static bool part_array(struct ctf_classes *classes, const struct field *member, 
 
         store(place + i * bytes, bytes, integer_of(element, member->is_signed));
     }
-    classes->item.parts[number] = (struct ctf_part){place, (uint32_t)(count * bytes)};
+    classes->item.parts[number] = (struct ctf_part){place, (uint32_t)needed};
     return true;
 }
 

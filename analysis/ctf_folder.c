@@ -152,7 +152,7 @@ static int metadata_check(struct ctf_trace *trace, unsigned char uuid[UUID_BYTES
     sprintf(path, "%s/" METADATA, trace->path);
     error = file_load(path, &bytes, &count, message);
     free(path);
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && bytes != NULL) {
         text = memory_resize(NULL, count + 1);
         trace->is_unreadable = !metadata_text(bytes, count, text);
         trace->is_known = !trace->is_unreadable && strstr(text, tracer) != NULL && metadata_uuid(text, uuid);
@@ -171,8 +171,14 @@ struct walk {
     uint64_t offset;
 };
 
-/* Bytes of the whole packet that begins here; 0 if there is none. */
-static uint64_t packet_bytes(const struct walk *walk)
+enum packet_state {
+    PACKET_BAD,
+    PACKET_CUT, /* its head is good, but it is longer than what is left of the file */
+    PACKET_WHOLE,
+};
+
+/* What begins here. */
+static enum packet_state packet_look(const struct walk *walk, uint64_t *bytes_out)
 {
     unsigned char head[PACKET_HEAD_BYTES];
     uint64_t content;
@@ -180,20 +186,20 @@ static uint64_t packet_bytes(const struct walk *walk)
     bool is_big;
 
     if (pread(walk->descriptor, head, sizeof(head), (off_t)walk->offset) != (ssize_t)sizeof(head)) {
-        return 0;
+        return PACKET_BAD;
     }
     is_big = number_at(head, 4, true) == PACKET_MAGIC;
     if ((!is_big && number_at(head, 4, false) != PACKET_MAGIC) ||
         memcmp(head + 4, walk->uuid, UUID_BYTES) != 0) {
-        return 0;
+        return PACKET_BAD;
     }
     content = number_at(head + 48, 8, is_big);
     packet = number_at(head + 56, 8, is_big);
-    if (packet % 8 != 0 || content > packet || content < PACKET_HEAD_BYTES * 8 ||
-        packet / 8 > walk->file_bytes - walk->offset) {
-        return 0;
+    if (packet % 8 != 0 || content > packet || content < PACKET_HEAD_BYTES * 8) {
+        return PACKET_BAD;
     }
-    return packet / 8;
+    *bytes_out = packet / 8;
+    return packet / 8 > walk->file_bytes - walk->offset ? PACKET_CUT : PACKET_WHOLE;
 }
 
 /* Where the next head could be, behind this place. */
@@ -219,29 +225,33 @@ static uint64_t packet_search(const struct walk *walk, unsigned char *buffer)
     }
 }
 
+static void range_add(struct ctf_range **ranges, size_t *count, uint64_t offset, uint64_t bytes)
+{
+    if ((*count & (*count - 1)) == 0) { /* full at the powers of two */
+        *ranges = memory_resize(*ranges, (*count > 0 ? *count * 2 : 1) * sizeof((*ranges)[0]));
+    }
+    (*ranges)[(*count)++] = (struct ctf_range){offset, bytes};
+}
+
 static void stream_walk(struct ctf_stream *stream, int descriptor, const unsigned char *uuid)
 {
     struct walk walk = {.descriptor = descriptor, .uuid = uuid, .file_bytes = stream->bytes};
     unsigned char *buffer = NULL;
-    size_t capacity = 0;
 
     while (walk.offset < walk.file_bytes) {
-        uint64_t bytes = packet_bytes(&walk);
+        uint64_t bytes = 0;
+        enum packet_state state = packet_look(&walk, &bytes);
 
-        if (bytes == 0) {
-            uint64_t next;
-
+        if (state == PACKET_WHOLE) {
+            range_add(&stream->packets, &stream->packet_count, walk.offset, bytes);
+        } else {
             buffer = buffer != NULL ? buffer : memory_resize(NULL, SEARCH_BYTES);
-            next = packet_search(&walk, buffer);
-            stream->bad_bytes += next - walk.offset;
-            walk.offset = next;
-            continue;
+            bytes = packet_search(&walk, buffer) - walk.offset;
+            stream->bad_bytes += bytes;
         }
-        if (stream->packet_count == capacity) {
-            capacity = capacity * 2 + 64;
-            stream->packets = memory_resize(stream->packets, capacity * sizeof(stream->packets[0]));
+        if (state == PACKET_CUT) {
+            range_add(&stream->cuts, &stream->cut_count, walk.offset, bytes);
         }
-        stream->packets[stream->packet_count++] = (struct ctf_range){walk.offset, bytes};
         walk.offset += bytes;
     }
     free(buffer);
@@ -367,6 +377,7 @@ void ctf_folder_close(struct ctf_folder *folder)
         for (size_t k = 0; k < folder->traces[i].stream_count; k++) {
             free(folder->traces[i].streams[k].name);
             free(folder->traces[i].streams[k].packets);
+            free(folder->traces[i].streams[k].cuts);
         }
         free(folder->traces[i].streams);
         free(folder->traces[i].path);

@@ -149,7 +149,7 @@ static int graph_run(struct graph *graph, char *const *folders, size_t count)
         error = source_add(graph, folders[i], i);
     }
     if (error == VARVE_OK && graph->muxer_ports > 0 && bt_graph_run(graph->graph) != BT_GRAPH_RUN_STATUS_OK) {
-        error = fail(graph, "babeltrace2 cannot read the trace");
+        (void)fail(graph, "babeltrace2 cannot read the trace");
     }
     if (graph->target.error == VARVE_OK) {
         item.of.counts = graph->target.counts;

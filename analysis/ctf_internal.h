@@ -213,6 +213,8 @@ struct ctf_stream {
     uint64_t bytes;
     struct ctf_range *packets; /* whole ones; NULL if the layout is not known */
     size_t packet_count;
+    struct ctf_range *cuts; /* packets of which only the beginning is there */
+    size_t cut_count;
     uint64_t bad_bytes; /* outside of whole packets */
 };
 
@@ -245,9 +247,12 @@ int ctf_copy_new(const char *near, struct ctf_copy **copy_out, struct varve_mess
 /// Remove it with all in it. NULL is allowed.
 void ctf_copy_free(struct ctf_copy *copy);
 /// Make a trace of one stream, of its packets from `first` on (all that is whole; without known packets: the
-/// file). Only one at a time. Owner of the path: the copy.
+/// file); NULL: of the metadata alone. Only one at a time. Owner of the path: the copy.
 int ctf_copy_stream(struct ctf_copy *copy, const struct ctf_trace *trace, const struct ctf_stream *stream,
                     size_t first, const char **path_out, struct varve_message *message);
+/// Make a trace of the beginning of one packet, cuts[number] of `stream`, as if it had ended there.
+int ctf_copy_cut(struct ctf_copy *copy, const struct ctf_trace *trace, const struct ctf_stream *stream,
+                 size_t number, const char **path_out, struct varve_message *message);
 /// Make a trace of all whole packets of `trace`. Stays until ctf_copy_free. Owner of the path: the caller.
 int ctf_copy_trace(struct ctf_copy *copy, const struct ctf_trace *trace, char **path_out,
                    struct varve_message *message);

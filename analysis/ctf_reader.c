@@ -5,11 +5,9 @@
  * decodes the next.
  *
  * All streams of all traces are read at once, in the order of time; without damage that is all. Where
- * babeltrace2 fails it fails for all streams, so what follows is read stream by stream, each as far as it
- * goes and on behind the packet that it fails at. Records then come twice, which they may; what call sites
- * refer to is read before everything else, because streams are not in the order of time any more.
+ * babeltrace2 fails it fails for all streams: then ctf_salvage.c goes on.
  */
-#include "analysis/ctf_internal.h"
+#include "analysis/ctf_reader_internal.h"
 
 #include "analysis/analysis_internal.h"
 
@@ -19,27 +17,6 @@
 #include <sys/wait.h>
 
 #define PROGRESS_EVENTS 8192U
-#define FAILURES_MAX 64U /* of one stream, before the rest is given up */
-#define OPENINGS_MAX 4U  /* the same, for failures before the first packet */
-
-enum sweep {
-    SWEEP_ALL,
-    SWEEP_SOURCES, /* what call sites refer to */
-};
-
-struct reader {
-    const struct ctf_source *source;
-    struct ctf_reading *reading;
-    struct ctf_folder folder;
-    struct ctf_copy *copy; /* NULL: nothing had to be copied yet */
-    enum sweep sweep;
-    uint64_t taken;           /* items */
-    uint64_t packets_done;    /* of the folder */
-    uint64_t packets;         /* of this run of babeltrace2 */
-    bool has_counts;          /* of this run */
-    struct ctf_counts counts; /* of this run */
-    struct varve_message failure;
-};
 
 /* ---- signals: whoever interrupts an import wants nothing of it ---- */
 
@@ -76,7 +53,7 @@ static void signals_give_back(const struct sigaction before[SIGNALS])
 
 /* ---- one run ---- */
 
-static void step(const struct reader *reader)
+static void step(const struct ctf_reader *reader)
 {
     if (reader->source->progress == NULL) {
         return;
@@ -94,7 +71,7 @@ static bool is_source(enum ctf_item_kind kind)
     return kind == CTF_ITEM_PROCESS || kind == CTF_ITEM_MODULE || kind == CTF_ITEM_CODE;
 }
 
-static int item_take(struct reader *reader, const struct ctf_item *item)
+static int item_take(struct ctf_reader *reader, const struct ctf_item *item)
 {
     switch (item->kind) {
     case CTF_ITEM_PACKET:
@@ -113,7 +90,7 @@ static int item_take(struct reader *reader, const struct ctf_item *item)
         if (++reader->taken % PROGRESS_EVENTS == 0) {
             step(reader);
         }
-        if (reader->sweep == SWEEP_SOURCES && !is_source(item->kind)) {
+        if (reader->sweep == CTF_SWEEP_SOURCES && !is_source(item->kind)) {
             return VARVE_OK;
         }
         return reader->source->take(reader->source->context, item);
@@ -122,7 +99,7 @@ static int item_take(struct reader *reader, const struct ctf_item *item)
 
 /* All that the other process sends. Of errors only those of `take` and a signal are ours; the rest is a
  * reader->failure. */
-static int items_take(struct reader *reader, int descriptor)
+static int items_take(struct ctf_reader *reader, int descriptor)
 {
     struct ctf_pipe_end *end = ctf_pipe_end_new(descriptor);
     int error = VARVE_OK;
@@ -150,9 +127,8 @@ static int items_take(struct reader *reader, int descriptor)
     return error;
 }
 
-/* Run babeltrace2 over some traces. Where it could not read all, reader->failure says why. */
-static int traces_read(struct reader *reader, char *const *folders, size_t count,
-                       struct varve_message *message)
+int ctf_reader_run(struct ctf_reader *reader, char *const *folders, size_t count,
+                   struct varve_message *message)
 {
     struct ctf_child child;
     int status;
@@ -178,20 +154,15 @@ static int traces_read(struct reader *reader, char *const *folders, size_t count
     return error;
 }
 
-static bool has_failed(const struct reader *reader)
-{
-    return reader->failure.text[0] != '\0';
-}
-
 /* ---- all at once ---- */
 
-static int copy_want(struct reader *reader, struct varve_message *message)
+int ctf_reader_copy(struct ctf_reader *reader, struct varve_message *message)
 {
     return reader->copy != NULL ? VARVE_OK : ctf_copy_new(reader->source->near, &reader->copy, message);
 }
 
-static void damage_note(struct reader *reader, const struct ctf_trace *trace, const struct ctf_stream *stream,
-                        const char *what)
+void ctf_reader_damage(struct ctf_reader *reader, const struct ctf_trace *trace,
+                       const struct ctf_stream *stream, const char *what)
 {
     if (reader->reading->damage.text[0] == '\0') {
         varve_message_set(&reader->reading->damage, VARVE_OK, "%s/%s: %s", trace->path,
@@ -200,7 +171,7 @@ static void damage_note(struct reader *reader, const struct ctf_trace *trace, co
 }
 
 /* Of damaged traces a copy of what is whole. */
-static int everything_read(struct reader *reader, struct varve_message *message)
+static int everything_read(struct ctf_reader *reader, struct varve_message *message)
 {
     char **folders = memory_resize(NULL, (reader->folder.count + 1) * sizeof(folders[0]));
     size_t count = 0;
@@ -216,16 +187,16 @@ static int everything_read(struct reader *reader, struct varve_message *message)
             folders[count++] = memory_copy_text(trace->path);
             continue;
         }
-        error = copy_want(reader, message);
+        error = ctf_reader_copy(reader, message);
         if (error == VARVE_OK) {
             error = ctf_copy_trace(reader->copy, trace, &folders[count], message);
             count += error == VARVE_OK;
         }
     }
     if (error == VARVE_OK && count > 0) {
-        error = traces_read(reader, folders, count, message);
+        error = ctf_reader_run(reader, folders, count, message);
     }
-    if (error == VARVE_OK && count > 0) {
+    if (error == VARVE_OK && count > 0 && reader->has_counts) {
         ctf_counts_add(&reader->reading->counts, &reader->counts);
     }
     for (size_t i = 0; i < count; i++) {
@@ -235,86 +206,10 @@ static int everything_read(struct reader *reader, struct varve_message *message)
     return error;
 }
 
-/* ---- stream by stream ---- */
-
-/* babeltrace2's words, but for those about our copy. */
-static void failure_note(struct reader *reader, const struct ctf_trace *trace,
-                         const struct ctf_stream *stream, size_t packet)
-{
-    struct varve_message what;
-
-    if (reader->packets == 0) {
-        varve_message_set(&what, VARVE_OK, "babeltrace2 cannot open it");
-    } else {
-        varve_message_set(&what, VARVE_OK, "packet %zu of %zu: %.300s", packet, stream->packet_count,
-                          reader->failure.text);
-    }
-    damage_note(reader, trace, stream, what.text);
-}
-
-static int stream_read(struct reader *reader, const struct ctf_trace *trace, const struct ctf_stream *stream,
-                       bool *is_damaged, struct varve_message *message)
-{
-    unsigned openings = 0;
-    size_t first = 0;
-
-    for (unsigned failures = 0; failures < FAILURES_MAX && openings < OPENINGS_MAX; failures++) {
-        const char *path;
-        char *folders[1];
-        int error;
-
-        if (trace->is_known ? first >= stream->packet_count : failures > 0) {
-            break;
-        }
-        error = ctf_copy_stream(reader->copy, trace, stream, first, &path, message);
-        if (error == VARVE_OK) {
-            folders[0] = (char *)path;
-            error = traces_read(reader, folders, 1, message);
-        }
-        if (error != VARVE_OK) {
-            return error;
-        }
-        if (reader->sweep == SWEEP_ALL && reader->has_counts) {
-            ctf_counts_add(&reader->reading->counts, &reader->counts);
-        }
-        if (!has_failed(reader)) {
-            break;
-        }
-        openings += reader->packets == 0;
-        first += reader->packets > 0 ? reader->packets : 1;
-        *is_damaged = true;
-        failure_note(reader, trace, stream, first);
-    }
-    return VARVE_OK;
-}
-
-static int streams_read(struct reader *reader, enum sweep sweep, struct varve_message *message)
-{
-    int error = copy_want(reader, message);
-
-    reader->sweep = sweep;
-    reader->packets_done = 0;
-    reader->reading->counts = (struct ctf_counts){0};
-    for (size_t i = 0; i < reader->folder.count && error == VARVE_OK; i++) {
-        const struct ctf_trace *trace = &reader->folder.traces[i];
-
-        for (size_t k = 0; k < trace->stream_count && !trace->is_unreadable && error == VARVE_OK; k++) {
-            const struct ctf_stream *stream = &trace->streams[k];
-            bool is_damaged = false;
-
-            error = stream_read(reader, trace, stream, &is_damaged, message);
-            if (sweep == SWEEP_ALL && is_damaged && stream->bad_bytes == 0) {
-                reader->reading->streams_damaged++;
-            }
-        }
-    }
-    return error;
-}
-
 /* ---- the whole ---- */
 
 /* What is seen without reading. */
-static void damage_count(struct reader *reader)
+static void damage_count(struct ctf_reader *reader)
 {
     struct ctf_reading *reading = reader->reading;
 
@@ -322,7 +217,7 @@ static void damage_count(struct reader *reader)
         const struct ctf_trace *trace = &reader->folder.traces[i];
 
         if (trace->is_unreadable) {
-            damage_note(reader, trace, NULL, "is cut or damaged");
+            ctf_reader_damage(reader, trace, NULL, "is cut or damaged");
         }
         for (size_t k = 0; k < trace->stream_count; k++) {
             const struct ctf_stream *stream = &trace->streams[k];
@@ -332,24 +227,24 @@ static void damage_count(struct reader *reader)
             reading->streams_damaged += bytes > 0;
             reading->bytes_damaged += bytes;
             if (bytes > 0) {
-                damage_note(reader, trace, stream, "is cut or damaged");
+                ctf_reader_damage(reader, trace, stream, "is cut or damaged");
             }
         }
     }
 }
 
-static int reader_run(struct reader *reader, struct varve_message *message)
+static int reader_run(struct ctf_reader *reader, struct varve_message *message)
 {
     struct ctf_reading *reading = reader->reading;
     int error;
 
     damage_count(reader);
     error = everything_read(reader, message);
-    if (error == VARVE_OK && has_failed(reader)) {
-        error = streams_read(reader, SWEEP_SOURCES, message);
-        if (error == VARVE_OK) {
-            error = streams_read(reader, SWEEP_ALL, message);
-        }
+    if (error == VARVE_OK && ctf_reader_has_failed(reader)) {
+        error = ctf_salvage_streams(reader, message);
+    }
+    if (error == VARVE_OK) {
+        error = ctf_salvage_cuts(reader, message);
     }
     if (error == VARVE_OK && reading->damage.text[0] != '\0' && reader->taken == 0 &&
         reading->counts.foreign + reading->counts.unknown + reading->counts.statedump == 0) {
@@ -370,7 +265,7 @@ bool ctf_is_possible(const char *folder, struct varve_message *message)
 
 int ctf_read(const struct ctf_source *source, struct ctf_reading *reading, struct varve_message *message)
 {
-    struct reader reader = {.source = source, .reading = reading};
+    struct ctf_reader reader = {.source = source, .reading = reading};
     struct sigaction before[SIGNALS];
     int error;
 

@@ -139,8 +139,9 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
     int32_t pid = process != NULL ? process->pid : 0;
     struct sites_gone gone;
 
-    if (!entry_is_sound(entry, payload)) {
-        return;
+    if (!entry_is_sound(entry, payload) ||
+        __atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->mirror.starts_answered) {
+        return; /* or it will be told again in a moment, after what explains it */
     }
     switch (entry->tag) {
     case SITES_TAG_MODULE:

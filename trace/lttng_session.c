@@ -210,14 +210,34 @@ static int session_create(struct lttng_session *session, struct varve_message *m
     return error;
 }
 
-/* The lock covers the time in which a daemon has no session of ours yet. */
+static bool is_listed(const char *name)
+{
+    struct varve_message unheard;
+    char *sessions = NULL;
+    bool answers = false;
+    int error = lttng_daemon_ask(&answers, &sessions, &unheard);
+    bool is_there = error == VARVE_OK && answers && lttng_daemon_has(sessions, name);
+
+    free(sessions);
+    return is_there;
+}
+
+/* The lock covers the time in which a daemon has no session of ours yet. Where the home folder can't be
+ * written LTTng makes the session and fails after that, as it can't note it as the current one. */
 static int session_make(struct lttng_session *session, struct varve_message *message)
 {
     int lock = lttng_daemon_lock();
     int error = lttng_daemon_need(message);
 
-    if (error == VARVE_OK) {
+    if (error == VARVE_OK && is_listed(session->name)) {
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "LTTng's session %s already exists", session->name);
+    } else if (error == VARVE_OK) {
         error = session_create(session, message);
+        if (error == VARVE_ERROR_IO && is_listed(session->name)) {
+            session->is_known = true;
+            error = VARVE_OK;
+        }
     }
     if (lock >= 0) {
         close(lock);

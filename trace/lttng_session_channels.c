@@ -22,7 +22,10 @@
 #define EVENT_NAME(code, NAME, name, group, addr, size, requested, arg, meaning) ",varve:" #name
 #define EVENTS (&(VARVE_EVENT_LIST(EVENT_NAME))[1])
 #define EVENTS_META "varve:meta_*,varve:statedump_*"
-#define BLOCK_US "1000000" /* as long as a program waits for space, then the event is discarded */
+#define INTO "--channel=varve"
+#define INTO_META "--channel=varve_meta"
+/* So many us an event waits for space at most; then it is discarded. */
+#define MAY_BLOCK "--blocking-timeout=1000000"
 
 int lttng_channels_make(const char *session, const struct lttng_buffers *buffers, bool may_block,
                         struct varve_message *message)
@@ -34,12 +37,11 @@ int lttng_channels_make(const char *session, const struct lttng_buffers *buffers
     char count_meta[64];
     const char *const calls[][12] = {
         {"lttng", "--no-sessiond", "enable-channel", "--userspace", name, size, count, "--discard", CHANNEL,
-         may_block ? "--blocking-timeout=" BLOCK_US : NULL},
+         may_block ? MAY_BLOCK : NULL},
         {"lttng", "--no-sessiond", "enable-channel", "--userspace", name, size_meta, count_meta, "--discard",
-         CHANNEL_META, "--blocking-timeout=" BLOCK_US},
-        {"lttng", "--no-sessiond", "enable-event", "--userspace", name, "--channel=" CHANNEL, EVENTS},
-        {"lttng", "--no-sessiond", "enable-event", "--userspace", name, "--channel=" CHANNEL_META,
-         EVENTS_META},
+         CHANNEL_META, MAY_BLOCK},
+        {"lttng", "--no-sessiond", "enable-event", "--userspace", name, INTO, EVENTS},
+        {"lttng", "--no-sessiond", "enable-event", "--userspace", name, INTO_META, EVENTS_META},
     };
     int error = VARVE_OK;
 

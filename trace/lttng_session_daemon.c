@@ -63,7 +63,7 @@ static bool has_mark(pid_t pid, const char *mark)
 {
     size_t length = strlen(mark) + 1;
     char path[64];
-    char text[MARK_BYTES];
+    char text[MARK_BYTES] = "";
     ssize_t got = -1;
     int descriptor;
 

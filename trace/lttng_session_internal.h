@@ -48,8 +48,9 @@ int lttng_session_extract(struct lttng_session *session, const char *path, struc
 int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss *loss_out,
                        struct varve_message *message);
 
-/// The same for a session whose collector died: take it over by name. VARVE_ERROR_NOT_FOUND: no such session
-/// (its buffers may still be there: lttng_session_extract works on `shm`).
+/// The same for a session whose collector died: take it over by name. VARVE_ERROR_NOT_FOUND: no such session;
+/// `*session_out` is then NULL or, if buffers are left in `shm`, a session of which lttng_session_extract and
+/// lttng_session_stop alone make use.
 int lttng_session_adopt(const struct lttng_session_options *options, struct lttng_session **session_out,
                         struct varve_message *message);
 

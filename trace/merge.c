@@ -209,7 +209,7 @@ int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_mes
 
     *moved_out = 0;
     build(collector, hold_back);
-    while (error == VARVE_OK && collector->heap_count > 0 &&
+    while (error == VARVE_OK && collector->heap_count > 0 && collector_pending(collector) < PENDING_MAX &&
            collector->heap[0]->key <= collector->watermark) {
         uint64_t until = collector->watermark + (collector->watermark < UINT64_MAX);
 

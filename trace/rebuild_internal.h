@@ -45,18 +45,26 @@ int rebuild_no_memory(struct varve_message *message);
 
 /* Numbers are not kept: they follow from counting (LOST tells how many it skips), and where some are missing
  * a marker is in the run. In the order of the stream:
- *   `blocks` packed blocks of RING_STAGING_RECORDS in the file runN, `parked` records in partN, `count` in
- *   the buffer;  parked + count < RING_STAGING_RECORDS */
+ *   `blocks` packed blocks of RING_STAGING_RECORDS, in the file runN, `bytes` long
+ *   `parked` packed records in the file partN, `packed` ones in memory, `count` in the buffer as they are:
+ *   all three are of one block, parked + packed + count < RING_STAGING_RECORDS */
 struct rebuild_run {
+    /* every record needs these */
+    struct varve_record *buffer; /* the first one is `previous` */
+    uint32_t count, capacity;
+    uint32_t parked, packed;
+    uint64_t last;                    /* number of the last record */
+    uint64_t first_ticks, last_ticks; /* UINT64_MAX, 0: no record */
+    /* some do */
+    uint8_t *packed_records;
+    uint32_t packed_bytes, packed_capacity;
+    uint32_t parked_bytes;
     uint64_t file; /* N */
     uint64_t blocks, bytes;
-    uint32_t parked, count, capacity;
-    struct varve_record *buffer;
-    uint64_t last;                    /* number of the last record */
-    uint64_t markers, missing;        /* in the run, and what they stand for */
-    uint64_t gap_first, gap_last;     /* missing numbers are between these */
-    uint64_t lost, lost_bytes;        /* as LOST records tell */
-    uint64_t first_ticks, last_ticks; /* UINT64_MAX, 0: no record */
+    uint64_t markers, missing;    /* in the run, and what they stand for */
+    uint64_t gap_first, gap_last; /* missing numbers are between these */
+    uint64_t lost, lost_bytes;    /* as LOST records tell */
+    struct varve_record previous; /* the last packed one of this block, zeros if there is none */
 };
 
 void rebuild_run_init(struct rebuild_run *run, uint64_t file);
@@ -75,7 +83,7 @@ void rebuild_run_path(const struct rebuild_folder *folder, const struct rebuild_
 /// Records in the run, markers included.
 static inline uint64_t rebuild_run_rows(const struct rebuild_run *run)
 {
-    return run->blocks * RING_STAGING_RECORDS + run->parked + run->count;
+    return run->blocks * RING_STAGING_RECORDS + run->parked + run->packed + run->count;
 }
 
 /* Reads a run from its beginning; nothing may be added to the run meanwhile. */
@@ -185,11 +193,11 @@ void rebuild_sites_drop(struct rebuild_sites *sites);
 
 struct rebuild_ring {
     struct varve_mirror_origin origin;
-    struct rebuild_process *process;
-    struct rebuild_run run;
-    struct rebuild_side side;
     uint64_t tid_number; /* lowest record so far: its tid is origin.tid */
     bool is_recent;      /* a record came since the last search for memory */
+    struct rebuild_run run;
+    struct rebuild_process *process;
+    struct rebuild_side side;
     bool is_described, has_end;
     uint64_t created_ticks;
     char name[16];

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUFFERED_MAX (UINT64_C(48) << 20) /* bytes of records in memory, of all rings */
+#define BUFFERED_MAX (UINT64_C(64) << 20) /* bytes of records in memory, of all rings */
 #define BUFFERED_KEPT (BUFFERED_MAX / 4 * 3)
 
 /* ---- finding one ---- */

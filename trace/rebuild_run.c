@@ -3,8 +3,8 @@
  * Runs: records of one ring whose numbers grow, as a spill file that the collector can read as it is. Where
  * numbers are skipped a marker goes into the run, a LOST record that stands for the missing ones; so the
  * number of each record follows from counting, and a jump of 2^40 takes no more space than one of 1. The hard
- * part is memory: a block is packed when its 4096 records are complete, and with thousands of rings most
- * blocks must wait in files, but without being written over and over again. Called by rebuild_rings.c.
+ * part is memory: a block is 4096 records, and hundreds of rings each have an incomplete one. So records are
+ * packed by the hundred, and what does not fit waits packed in a file. Called by rebuild_rings.c.
  */
 #include "trace/rebuild_internal.h"
 
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define CAPACITY_FIRST 4U /* thousands of processes emit next to nothing */
+#define CAPACITY_MAX 64U  /* then they are packed */
 
 void rebuild_run_path(const struct rebuild_folder *folder, const struct rebuild_run *run, char *path,
                       size_t bytes)
@@ -32,19 +33,22 @@ void rebuild_run_init(struct rebuild_run *run, uint64_t file)
     *run = (struct rebuild_run){.file = file, .first_ticks = UINT64_MAX};
 }
 
-static void buffer_free(struct rebuild_folder *folder, struct rebuild_run *run)
+/* What is in memory goes, `previous` stays. */
+static void memory_free(struct rebuild_folder *folder, struct rebuild_run *run)
 {
-    folder->buffered -= run->capacity * sizeof(*run->buffer);
+    folder->buffered -= run->capacity * sizeof(*run->buffer) + run->packed_capacity;
     free(run->buffer);
+    free(run->packed_records);
     run->buffer = NULL;
-    run->count = run->capacity = 0;
+    run->packed_records = NULL;
+    run->count = run->capacity = run->packed = run->packed_bytes = run->packed_capacity = 0;
 }
 
 void rebuild_run_drop(struct rebuild_folder *folder, struct rebuild_run *run, bool files)
 {
     char path[REBUILD_PATH_BYTES];
 
-    buffer_free(folder, run);
+    memory_free(folder, run);
     if (files && run->blocks > 0) {
         rebuild_run_path(folder, run, path, sizeof(path));
         unlink(path);
@@ -57,42 +61,98 @@ void rebuild_run_drop(struct rebuild_folder *folder, struct rebuild_run *run, bo
 
 /* ---- writing ---- */
 
+static bool reserve_packed(struct rebuild_folder *folder, struct rebuild_run *run, size_t more)
+{
+    size_t needed = run->packed_bytes + more;
+    size_t capacity = run->packed_capacity;
+    uint8_t *grown;
+
+    if (needed <= capacity) {
+        return true;
+    }
+    capacity = needed > 2 * capacity ? needed : 2 * capacity;
+    grown = realloc(run->packed_records, capacity);
+    if (grown == NULL) {
+        return false;
+    }
+    folder->buffered += capacity - run->packed_capacity;
+    run->packed_records = grown;
+    run->packed_capacity = (uint32_t)capacity;
+    return true;
+}
+
+/* The buffer joins the packed records of its block. A packed record depends on the one before it: that is
+ * packed once more in front, and its bytes are left out. */
+static int pack_buffer(struct rebuild_folder *folder, struct rebuild_run *run, struct varve_message *message)
+{
+    size_t bytes;
+    size_t before;
+
+    if (run->count == 0) {
+        return VARVE_OK;
+    }
+    before = record_pack(run->buffer, 1, folder->packed);
+    bytes = record_pack(run->buffer, run->count + 1, folder->packed) - before;
+    if (!reserve_packed(folder, run, bytes)) {
+        return rebuild_no_memory(message);
+    }
+    memcpy(run->packed_records + run->packed_bytes, folder->packed + before, bytes);
+    run->packed_bytes += (uint32_t)bytes;
+    run->packed += run->count;
+    run->previous = run->buffer[0] = run->buffer[run->count];
+    run->count = 0;
+    return VARVE_OK;
+}
+
 int rebuild_run_park(struct rebuild_folder *folder, struct rebuild_run *run, struct varve_message *message)
 {
     char path[REBUILD_PATH_BYTES];
-    int code = VARVE_OK;
+    int code = pack_buffer(folder, run, message);
 
-    if (run->count > 0) {
+    if (code == VARVE_OK && run->packed > 0) {
         part_path(folder, run, path, sizeof(path));
-        code = rebuild_file_write(path, run->buffer, run->count * sizeof(*run->buffer),
-                                  run->parked * sizeof(*run->buffer), message);
+        code = rebuild_file_write(path, run->packed_records, run->packed_bytes, run->parked_bytes, message);
     }
     if (code == VARVE_OK) {
-        run->parked += run->count;
-        buffer_free(folder, run);
+        run->parked += run->packed;
+        run->parked_bytes += run->packed_bytes;
+        memory_free(folder, run);
     }
     return code;
 }
 
-/* RING_STAGING_RECORDS are complete, in the file of parked ones and in the buffer. */
-static int write_block(struct rebuild_folder *folder, struct rebuild_run *run, struct varve_message *message)
+/* The packed records of the block that is not complete, parked ones first. */
+static int gather_packed(const struct rebuild_folder *folder, const struct rebuild_run *run, uint8_t *packed,
+                         struct varve_message *message)
 {
     char path[REBUILD_PATH_BYTES];
-    struct record_block block = {.records = RING_STAGING_RECORDS};
-    const struct varve_record *records = run->buffer;
-    uint64_t stride;
     int code = VARVE_OK;
 
     if (run->parked > 0) {
         part_path(folder, run, path, sizeof(path));
-        code = rebuild_file_read(path, folder->block, run->parked * sizeof(*folder->block), 0, message);
-        memcpy(folder->block + run->parked, run->buffer, run->count * sizeof(*folder->block));
-        records = folder->block;
+        code = rebuild_file_read(path, packed, run->parked_bytes, 0, message);
+    }
+    if (run->packed > 0) {
+        memcpy(packed + run->parked_bytes, run->packed_records, run->packed_bytes);
+    }
+    return code;
+}
+
+/* All records of the block are there. */
+static int write_block(struct rebuild_folder *folder, struct rebuild_run *run, struct varve_message *message)
+{
+    char path[REBUILD_PATH_BYTES];
+    struct record_block block = {.records = RING_STAGING_RECORDS};
+    uint64_t stride;
+    int code = pack_buffer(folder, run, message);
+
+    if (code == VARVE_OK) {
+        code = gather_packed(folder, run, folder->packed + sizeof(block), message);
     }
     if (code != VARVE_OK) {
         return code;
     }
-    block.bytes = (uint32_t)record_pack(records, RING_STAGING_RECORDS, folder->packed + sizeof(block));
+    block.bytes = run->parked_bytes + run->packed_bytes;
     memcpy(folder->packed, &block, sizeof(block));
     stride = record_block_stride(&block);
     memset(folder->packed + sizeof(block) + block.bytes, 0, stride - sizeof(block) - block.bytes);
@@ -101,40 +161,48 @@ static int write_block(struct rebuild_folder *folder, struct rebuild_run *run, s
     if (code == VARVE_OK) {
         run->blocks++;
         run->bytes += stride;
-        run->parked = run->count = 0;
+        run->parked = run->parked_bytes = run->packed = run->packed_bytes = 0;
+        memset(&run->previous, 0, sizeof(run->previous));
+        run->buffer[0] = run->previous;
     }
     return code;
 }
 
 static int buffer_grow(struct rebuild_folder *folder, struct rebuild_run *run, struct varve_message *message)
 {
-    uint32_t room = RING_STAGING_RECORDS - run->parked;
     uint32_t capacity = run->capacity == 0 ? CAPACITY_FIRST : run->capacity * 2;
-    struct varve_record *grown;
+    struct varve_record *grown = realloc(run->buffer, capacity * sizeof(*grown));
 
-    capacity = capacity < room ? capacity : room;
-    grown = realloc(run->buffer, capacity * sizeof(*grown));
     if (grown == NULL) {
         return rebuild_no_memory(message);
     }
     folder->buffered += (capacity - run->capacity) * sizeof(*grown);
+    grown[0] = run->previous;
     run->buffer = grown;
     run->capacity = capacity;
     return VARVE_OK;
+}
+
+/* The buffer is full. */
+static int make_place(struct rebuild_folder *folder, struct rebuild_run *run, struct varve_message *message)
+{
+    return run->capacity < CAPACITY_MAX ? buffer_grow(folder, run, message)
+                                        : pack_buffer(folder, run, message);
 }
 
 /* One more, whatever it is. */
 static inline int push(struct rebuild_folder *folder, struct rebuild_run *run,
                        const struct varve_record *record, struct varve_message *message)
 {
-    if (run->count == run->capacity) {
-        int code = buffer_grow(folder, run, message);
+    if (run->count + 1 >= run->capacity) {
+        int code = make_place(folder, run, message);
         if (code != VARVE_OK) {
             return code;
         }
     }
-    run->buffer[run->count++] = *record;
-    return run->parked + run->count < RING_STAGING_RECORDS ? VARVE_OK : write_block(folder, run, message);
+    run->buffer[++run->count] = *record;
+    return run->parked + run->packed + run->count < RING_STAGING_RECORDS ? VARVE_OK
+                                                                         : write_block(folder, run, message);
 }
 
 static int push_marker(struct rebuild_folder *folder, struct rebuild_run *run, uint64_t missing,
@@ -243,17 +311,19 @@ static int read_block(struct rebuild_run_reader *reader, struct varve_message *m
 static int read_rest(struct rebuild_run_reader *reader, struct varve_message *message)
 {
     const struct rebuild_run *run = reader->run;
-    char path[REBUILD_PATH_BYTES];
-    int code = VARVE_OK;
+    uint8_t *packed = reader->folder->packed;
+    uint32_t count = run->parked + run->packed;
+    int code = gather_packed(reader->folder, run, packed, message);
 
-    if (run->parked > 0) {
-        part_path(reader->folder, run, path, sizeof(path));
-        code = rebuild_file_read(path, reader->records, run->parked * sizeof(*run->buffer), 0, message);
+    if (code == VARVE_OK &&
+        !record_unpack(packed, run->parked_bytes + run->packed_bytes, reader->records, count)) {
+        code = varve_message_set(message, VARVE_ERROR_CORRUPT, "%.300s: was changed by somebody",
+                                 reader->folder->path);
     }
     if (run->count > 0) {
-        memcpy(reader->records + run->parked, run->buffer, run->count * sizeof(*run->buffer));
+        memcpy(reader->records + count, run->buffer + 1, run->count * sizeof(*run->buffer));
     }
-    reader->count = run->parked + run->count;
+    reader->count = count + run->count;
     reader->is_at_end = true;
     return code;
 }

@@ -92,7 +92,7 @@ class Import(lttng_recording.Case):
         self.assert_nothing_left(is_made=True)
         other = os.path.join(self.folder, "other.db")
         self.varve("import", trace, "-o", other)
-        self.assertEqual(self.tables(self.made)["event"], self.tables(other)["event"])
+        self.varve("diff", self.made, other)  # call sites may be numbered in another order
 
     def test_cut_as_by_a_full_disk(self):
         trace = self.trace()
@@ -100,12 +100,13 @@ class Import(lttng_recording.Case):
         self.open(self.made)
         events = self.one("SELECT count(*) FROM event")
         cut = max(self.streams(trace), key=os.path.getsize)
-        os.truncate(cut, os.path.getsize(cut) - 100)
+        os.truncate(cut, os.path.getsize(cut) - 10000)  # more than what a packet is filled up with
         outcome = self.varve("import", "--force", trace, "-o", self.made)
         self.assertEqual(len(outcome.err.splitlines()), 1, outcome)
         self.assertIn(cut, outcome.err)
         self.open(self.made)
-        self.assertLess(self.one("SELECT count(*) FROM event"), events)
+        kept = self.one("SELECT count(*) FROM event WHERE kind <> 53")
+        self.assertTrue(events - 500 <= kept < events, (kept, events))
         self.assertEqual(self.sql("SELECT name, value FROM data_loss WHERE name = 'ctf_streams_damaged'"),
                          [("ctf_streams_damaged", 1)])
         self.assert_nothing_left(is_made=True)

@@ -22,6 +22,7 @@
 
 #define PACKETS 10U
 #define PACKET_EVENTS 20U
+#define RECORD_BYTES 101U                /* with the event's head */
 #define EVENTS (PACKETS * PACKET_EVENTS) /* of one stream */
 
 enum class_number {

@@ -217,7 +217,7 @@ static inline void scene_play(struct scene *scene, unsigned events)
         control->state = process == 1 ? PROCESS_STATE_EXITED : PROCESS_STATE_RUNNING;
         control->parent_id = process - 1;
         control->rank = (int32_t)process;
-        strcpy(control->exec_path, process == 1 ? "/bin/next" : "");
+        snprintf(control->exec_path, sizeof(control->exec_path), "%s", process == 1 ? "/bin/next" : "");
         scene_sites(scene, process);
         for (uint32_t ring = 0; ring < 3; ring++) {
             rings[process - 1][ring] = hand_ring(lab, process, RING_RECORDS);

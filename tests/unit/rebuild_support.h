@@ -388,4 +388,49 @@ static inline void play_lost(struct studio *studio, uint32_t process, uint32_t r
     assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
 }
 
+#define TRACE_ID 77U /* of the recording that is meant */
+
+static inline void play_marks(struct studio *studio, uint32_t process, uint32_t ring, uint64_t first,
+                              uint64_t last)
+{
+    for (uint64_t number = first; number <= last; number++) {
+        play_mark(studio, process, ring, number);
+    }
+}
+
+static inline void play_clock(struct studio *studio, uint64_t trace_id)
+{
+    for (uint64_t ticks = 1000000; ticks <= 2000000; ticks += 1000000) {
+        const struct varve_mirror_clock clock = {trace_id, ticks, (int64_t)ticks, (int64_t)ticks + 5};
+        assert_int_equal(varve_rebuild_clock(studio->rebuild, &clock), VARVE_OK);
+    }
+}
+
+static inline void play_process(struct studio *studio, uint64_t trace_id, uint32_t process, int32_t pid,
+                                const char *name)
+{
+    const struct varve_mirror_process told = {.trace_id = trace_id,
+                                              .process = process,
+                                              .pid = pid,
+                                              .rank = -1,
+                                              .clock_kind = VARVE_CLOCK_MONOTONIC,
+                                              .start_ticks = 1000000,
+                                              .executable = name,
+                                              .command_line = name};
+
+    assert_int_equal(varve_rebuild_process(studio->rebuild, &told), VARVE_OK);
+}
+
+/* Marks carry their number in arg; what the database says of them must agree. */
+static inline void expect_numbers(const struct studio *studio)
+{
+    studio_expect(studio, STUDIO_CONSERVED, 0);
+    studio_expect(studio, "SELECT count(*) FROM event WHERE kind = 15 AND arg IS NOT ring_seq", 0);
+    studio_expect(studio, "SELECT count(*) FROM event WHERE flags & ~7", 0);
+    studio_expect(studio,
+                  "SELECT count(*) FROM (SELECT 1 FROM event WHERE kind = 15 GROUP BY thread_id, arg"
+                  " HAVING count(*) > 1)",
+                  0);
+}
+
 #endif

@@ -96,10 +96,47 @@ static void test_call_sites(void **state)
     lab_mirror_end(lab, log);
 }
 
+/* Written over after it was taken, with counts that no entry can have: then it is not told again. */
+static void test_damaged_afterwards(void **state)
+{
+    const struct sites_module module = {.base = 1, .end = 2, .build_id_bytes = UINT16_MAX, .path_bytes = 1};
+    const struct sites_code code = {.code = 7, .name_bytes = UINT16_MAX, .file_bytes = UINT16_MAX};
+    const struct sites_site site = {.site = 1, .native_count = UINT16_MAX, .python_count = UINT16_MAX};
+    long at[3] = {sizeof(struct sites_entry)};
+    struct lab *lab = lab_begin();
+    struct mirror_log *log = lab_mirror(lab, 1);
+    uint64_t pc = 0x10100;
+    struct writer writer;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    writer = sites_of(lab, 1);
+    put_module(&writer, 0, 0x10000, 0x1000, 0, "/bin/x", "id");
+    at[1] = ftell(writer.stream) + (long)sizeof(struct sites_entry);
+    put_code(&writer, 7, "f", "m.py");
+    at[2] = ftell(writer.stream) + (long)sizeof(struct sites_entry);
+    put_site(&writer, 1, &pc, 1, NULL, 0);
+    put_native(&writer, 2, pc);
+    hand_site(hand_ring(lab, 1, 64), lab->begin + 1, 2);
+    lab_drain(lab);
+    assert_int_equal(mirror_facts(log, "module ") + mirror_facts(log, "code "), 2);
+    assert_int_equal(mirror_facts(log, "callsite "), 2);
+    assert_int_equal(pwrite(fileno(writer.stream), &module, sizeof(module), at[0]), sizeof(module));
+    assert_int_equal(pwrite(fileno(writer.stream), &code, sizeof(code), at[1]), sizeof(code));
+    assert_int_equal(pwrite(fileno(writer.stream), &site, sizeof(site), at[2]), sizeof(site));
+    assert_true(mirror_start(log));
+    lab_round(lab);
+    assert_int_equal(mirror_facts(log, "module ") + mirror_facts(log, "code "), 2);
+    assert_int_equal(mirror_facts(log, "callsite "), 2 + 1);
+    fclose(writer.stream);
+    lab_mirror_end(lab, log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_call_sites),
+        cmocka_unit_test(test_damaged_afterwards),
     };
     return cmocka_run_group_tests_name("collect_mirror_sites", tests, NULL, NULL);
 }

@@ -209,6 +209,19 @@ static void test_failing_steps(void **state)
     }
 }
 
+/* LTTng has made the session, and then cannot write down that it is the current one. */
+static void test_home_not_writable(void **state)
+{
+    (void)state;
+    fake_begin();
+    assert_int_equal(setenv("FAKE_NO_HOME", "1", 1), 0);
+    must_stop(must_start("homeless"), NULL);
+    assert_int_equal(unsetenv("FAKE_NO_HOME"), 0);
+    assert_true(fake_has("lttng --no-sessiond start homeless"));
+    assert_true(fake_has("lttng --no-sessiond destroy homeless"));
+    fake_end();
+}
+
 static void test_hanging(void **state)
 {
     struct lttng_session_options options = options_for("hanging");
@@ -237,10 +250,10 @@ static void test_hanging(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buffer_sizes),  cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_tools_missing), cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_surroundings),  cmocka_unit_test(test_failing_steps),
-        cmocka_unit_test(test_hanging),
+        cmocka_unit_test(test_buffer_sizes),      cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_tools_missing),     cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_surroundings),      cmocka_unit_test(test_failing_steps),
+        cmocka_unit_test(test_home_not_writable), cmocka_unit_test(test_hanging),
     };
 
     return cmocka_run_group_tests(tests, place_make, place_remove);

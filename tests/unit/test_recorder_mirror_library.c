@@ -66,6 +66,32 @@ static void test_detour_stays_without_notice(void **state)
     run_switched(false);
 }
 
+/* Records that nobody wants do not end the detour while somebody wants others. */
+static void scenario_one_kind(struct session *session, void *context)
+{
+    struct mirror_log *log = context;
+
+    (void)session;
+    recorder_mirror_open();
+    mirror_emit(1, 1);
+    mirror_enable(log, 0);
+    log->enabled[VARVE_KIND_MARK_BEGIN] = 1;
+    mirror_emit(2, 3 * MISSES);
+    CHECK(mirror_detour_is_on(), "the detour ended");
+    emit(VARVE_KIND_MARK_BEGIN, 0, 0);
+}
+
+static void test_one_kind_is_wanted(void **state)
+{
+    struct mirror_run run;
+
+    (void)state;
+    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
+    mirror_record(&run, scenario_one_kind, "one kind");
+    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 1 + 1);
+    mirror_end(&run);
+}
+
 /* Events are enabled in a trace that runs: nobody says so, but it is seen before the next lap is over. A fork
  * child looks in vain. */
 static void scenario_enabled_later(struct session *session, void *context)
@@ -386,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_switched_off_and_on),
         cmocka_unit_test(test_detour_stays_without_notice),
+        cmocka_unit_test(test_one_kind_is_wanted),
         cmocka_unit_test(test_enabled_without_notice),
         cmocka_unit_test(test_switched_among_threads),
         cmocka_unit_test(test_sources_are_asked),

@@ -31,6 +31,8 @@ struct settings {
     bool nests;
 };
 
+static struct mirror_log *present;
+
 static void on_signal(int number)
 {
     (void)number;
@@ -185,6 +187,76 @@ static void test_handlers_interrupt_each_other(void **state)
     }
 }
 
+/* ---- a trace begins ---- */
+
+static void on_begin(int number)
+{
+    struct mirror_log *log = present;
+
+    (void)number;
+    mirror_enable(log, 1);
+    CHECK(mirror_start(log), "`started` does not come to an end");
+    step_handler_done();
+}
+
+/* Just when the thread looks whether anybody wants records, finds nobody, and ends the detour. */
+static void scenario_begins(struct session *session, void *context)
+{
+    const struct settings *settings = context;
+    uint64_t misses = 0;
+
+    (void)session;
+    step_handle(SIGUSR1, on_begin);
+    present->threads_at_open = 1;
+    recorder_mirror_open();
+    mirror_emit(1, 1);
+    mirror_enable(present, 0);
+    for (; mirror_detour_is_on(); misses++) {
+        mirror_emit(2, 2);
+    }
+    mirror_enable(present, 1);
+    CHECK(mirror_start(present), "`started` does not come to an end");
+    mirror_enable(present, 0);
+    mirror_emit(1, misses - 1);
+    CHECK(mirror_detour_is_on(), "after %llu records", (unsigned long long)misses - 1);
+    step_begin();
+    emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
+    step_end();
+    CHECK(mirror_detour_is_on() == (settings->signal_at != 0), "the detour");
+}
+
+static uint64_t run_begins(uint64_t signal_at)
+{
+    struct settings settings = {.signal_at = signal_at};
+    struct stepping stepping = {.choose = choose, .context = &settings};
+    struct mirror_run run;
+    char what[64];
+    int wait_status;
+
+    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 16384); /* nobody reads it */
+    present = run.log;
+    wait_status = step_scenario(&run.session, scenario_begins, &settings, &stepping);
+    snprintf(what, sizeof(what), "a trace begins at step %llu", (unsigned long long)signal_at);
+    child_judge(wait_status, what);
+    mirror_end(&run);
+    return stepping.steps;
+}
+
+static void test_trace_begins_when_the_detour_ends(void **state)
+{
+    uint64_t steps;
+
+    (void)state;
+    if (IS_TSAN || IS_ASAN) {
+        skip();
+    }
+    steps = run_begins(0);
+    assert_true(steps > 300);
+    for (uint64_t at = steps - 200; at + 20 < steps; at++) { /* the last ones are past it */
+        run_begins(at);
+    }
+}
+
 /* ---- kills ---- */
 
 /* At moments spread over the whole case. */
@@ -221,8 +293,11 @@ static void test_killed_with_nested_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signal_at_each_instruction),    cmocka_unit_test(test_signal_while_dropping),
-        cmocka_unit_test(test_handlers_interrupt_each_other), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_signal_at_each_instruction),
+        cmocka_unit_test(test_signal_while_dropping),
+        cmocka_unit_test(test_handlers_interrupt_each_other),
+        cmocka_unit_test(test_trace_begins_when_the_detour_ends),
+        cmocka_unit_test(test_killed),
         cmocka_unit_test(test_killed_with_nested_records),
     };
     return cmocka_run_group_tests_name("recorder_mirror_steps", tests, NULL, NULL);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * What the files of the cuda device share. The driver keeps the memory; the books (device_internal.h) are
+ * kept as well, since the driver does not say what it holds, takes stale handles for good ones, and knows no
+ * limit.
+ *
+ *   device_cuda_driver.c  finds the driver
+ *   device_cuda.c         opening and closing, calls and their failures, segments, memory info
+ *   device_cuda_vmm.c     reservations and mappings
+ *   device_cuda_event.c   streams and events
+ *   device_cuda_share.c   peers, and segments of other processes
+ *
+ * Every operation stands between cuda_enter and cuda_leave. What may last (memory of the driver, waiting)
+ * is called with the books open to others: cuda_books_open and cuda_books_lock around it.
+ */
+#ifndef VARVE_ALLOC_DEVICE_CUDA_INTERNAL_H
+#define VARVE_ALLOC_DEVICE_CUDA_INTERNAL_H
+
+#include "alloc/device_cuda_driver.h"
+#include "alloc/device_internal.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+struct cuda_device {
+    struct varve_device device;
+    struct varve_device_ops ops; /* without what this GPU does not have */
+    const struct cuda_driver *driver;
+    cuda_ordinal ordinal;
+    cuda_context context; /* the device's primary one, as the run-time API uses it */
+    pid_t pid;            /* who opened it; the driver is nothing to a fork child */
+    bool has_limit, shares;
+    uint32_t is_gone; /* atomic: the driver, or the context with all that was in it, has ended */
+    pthread_mutex_t mutex;
+    /* Guarded by the mutex: */
+    struct device_ledger ledger; /* `used` holds what is being allocated right now, too */
+    cuda_event *events;          /* by slot of the ledger's events: they serve the slot's next owner again */
+    uint32_t event_capacity;
+    bool has_peer[DEVICE_INDEX_MAX + 1]; /* by index: its primary context is retained */
+};
+
+/* What an operation found, to be put back. */
+struct cuda_scope {
+    enum cuda_capture_mode mode;
+    bool has_pushed;
+};
+
+static inline struct cuda_device *cuda_of(const struct varve_device *device)
+{
+    return (struct cuda_device *)(uintptr_t)device;
+}
+
+/* ---- device_cuda.c ---- */
+
+/// As varve_cuda_open, on any driver; it must outlive the device.
+int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_options *options,
+                     struct varve_device **device_out, struct varve_message *message);
+/// The device's context becomes the thread's, captures of the thread allow what follows, the books are
+/// locked. Errors, with nothing of that done: VARVE_ERROR_UNSUPPORTED (fork child; the driver has ended).
+int cuda_enter(struct cuda_device *cuda, struct cuda_scope *scope);
+/// All of it back; returns `result`.
+int cuda_leave(struct cuda_device *cuda, const struct cuda_scope *scope, int result);
+/// As cuda_leave, for what gives something back: that is no error any more once everything is gone.
+int cuda_leave_freed(struct cuda_device *cuda, const struct cuda_scope *scope, int result);
+/// The result of a cuda_enter that failed, likewise.
+int cuda_enter_freed(const struct cuda_device *cuda, int error);
+void cuda_books_open(struct cuda_device *cuda);
+void cuda_books_lock(struct cuda_device *cuda);
+/// The error for a failed call, its reason noted: the call with its sizes, then what CUDA says. 0 for
+/// success. With the books locked.
+int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/// CUDA's number of the device with index `peer`. Errors: VARVE_ERROR_INVALID, NOT_FOUND.
+int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out);
+
+/* ---- device_cuda_vmm.c ---- */
+
+/// Size of the pieces that memory can be mapped in; 0: this GPU has no virtual memory.
+uint64_t cuda_vmm_granularity(const struct cuda_device *cuda);
+int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
+                     uint64_t *addr_out);
+int cuda_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
+int cuda_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
+int cuda_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
+int cuda_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes);
+int cuda_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes);
+int cuda_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
+/// Everything is unmapped and released, for a close. With the books locked.
+void cuda_vmm_close(struct cuda_device *cuda);
+
+/* ---- device_cuda_event.c ---- */
+
+int cuda_stream_synchronize(struct varve_device *device, uint64_t stream);
+int cuda_event_create(struct varve_device *device, uint64_t *event_out);
+int cuda_event_destroy(struct varve_device *device, uint64_t event);
+int cuda_event_record(struct varve_device *device, uint64_t event, uint64_t stream);
+int cuda_event_query(struct varve_device *device, uint64_t event);
+int cuda_event_synchronize(struct varve_device *device, uint64_t event);
+
+/* ---- device_cuda_share.c ---- */
+
+int cuda_peer_enable(struct varve_device *device, int peer);
+int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
+int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
+int cuda_ipc_close(struct varve_device *device, uint64_t addr);
+
+#endif
