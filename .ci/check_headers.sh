@@ -21,9 +21,11 @@ command -v "$cxx" >/dev/null 2>&1 || {
     cxx=
 }
 
+# With the two macros that every test has.
 compile() { # language, compiler, standard, header
     printf '#include "%s"\n#include "%s"\n' "$4" "$4" |
-        "$2" -x "$1" "-std=$3" $flags -I"$root" -I"$root/tests" - || {
+        "$2" -x "$1" "-std=$3" $flags -I"$root" -I"$root/tests" -DVARVE_BUILD_DIR='"build"' \
+            -DVARVE_SOURCE_DIR='"."' - || {
         echo "$4: does not compile alone as $3"
         failed=$((failed + 1))
     }

@@ -21,7 +21,7 @@
 
 static bool is_gone(const struct cuda_device *cuda)
 {
-    return __atomic_load_n(&cuda->is_gone, __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(&cuda->gone, __ATOMIC_ACQUIRE) != CUDA_RESULT_SUCCESS;
 }
 
 /* ---- calls ---- */
@@ -40,7 +40,7 @@ int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format
     cuda_driver_describe(cuda->driver, result, what, sizeof(what));
     varve_message_set(&cuda->ledger.reason, VARVE_ERROR_IO, "%s: %s", call, what);
     if (result == CUDA_RESULT_DEINITIALIZED || result == CUDA_RESULT_CONTEXT_IS_DESTROYED) {
-        __atomic_store_n(&cuda->is_gone, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&cuda->gone, result, __ATOMIC_RELEASE);
     }
     return cuda_driver_error(result);
 }
@@ -267,7 +267,9 @@ static void cuda_close(struct varve_device *device)
         }
         cuda_leave(cuda, &scope, VARVE_OK);
     }
-    cuda->driver->primary_release(cuda->ordinal);
+    if (cuda->gone != CUDA_RESULT_DEINITIALIZED) {
+        cuda->driver->primary_release(cuda->ordinal);
+    }
     ledger_close(&cuda->ledger);
     free(cuda->events);
     pthread_mutex_destroy(&cuda->mutex);

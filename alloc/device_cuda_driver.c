@@ -20,10 +20,6 @@
 #define CUDA_LIBRARY "libcuda.so.1"
 #define CUDA_CONTROL "/dev/nvidiactl"
 
-typedef cuda_result (*address_get)(const char *symbol, void **function_out, int version, uint64_t flags);
-typedef cuda_result (*address_get_v2)(const char *symbol, void **function_out, int version, uint64_t flags,
-                                      int *status_out);
-
 /* One driver per process, as it has one itself. Written by load_once alone. */
 static struct {
     pthread_once_t once;
@@ -75,13 +71,13 @@ static void *function_find(void *library, const char *symbol, const char *export
     cuda_result result = CUDA_RESULT_NOT_FOUND;
 
     if (by_version_v2) {
-        address_get_v2 get;
-        int status = 0;
+        cuda_address_get_v2 get;
+        enum cuda_address_status status = CUDA_ADDRESS_FOUND;
 
         function_set(&get, by_version_v2);
         result = get(symbol, &found, version, CUDA_ADDRESS_DEFAULT, &status);
     } else if (by_version) {
-        address_get get;
+        cuda_address_get get;
 
         function_set(&get, by_version);
         result = get(symbol, &found, version, CUDA_ADDRESS_DEFAULT);

@@ -123,6 +123,15 @@ struct cuda_ipc_memory {
 
 /* ---- functions ---- */
 
+enum cuda_address_status {
+    CUDA_ADDRESS_FOUND = 0,
+};
+
+/* cuGetProcAddress, and the one of CUDA 12 and later. */
+typedef cuda_result (*cuda_address_get)(const char *symbol, void **function_out, int version, uint64_t flags);
+typedef cuda_result (*cuda_address_get_v2)(const char *symbol, void **function_out, int version,
+                                           uint64_t flags, enum cuda_address_status *status_out);
+
 /* X(field, symbol, exported, version, parameters): `symbol` at `version` is what cuGetProcAddress is asked
  * for, `exported` is the same function's name in the library. */
 /* clang-format off */

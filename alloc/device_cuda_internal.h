@@ -31,7 +31,7 @@ struct cuda_device {
     cuda_context context; /* the device's primary one, as the run-time API uses it */
     pid_t pid;            /* who opened it; the driver is nothing to a fork child */
     bool has_limit, shares;
-    uint32_t is_gone; /* atomic: the driver, or the context with all that was in it, has ended */
+    cuda_result gone; /* atomic: how the driver, or the context with all that was in it, has ended */
     pthread_mutex_t mutex;
     /* Guarded by the mutex: */
     struct device_ledger ledger; /* `used` holds what is being allocated right now, too */

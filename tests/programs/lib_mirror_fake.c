@@ -27,6 +27,7 @@ static struct mirror_log *journal; /* NULL: no test has asked */
 static const struct mirror_host *host;
 static const int *states[MIRROR_KINDS];
 static __thread bool knows_thread;
+static uint32_t threads_started, threads_awake; /* the latter is atomic */
 
 /* ---- threads of its own ---- */
 
@@ -64,6 +65,7 @@ static void *live(void *number)
     uint32_t running;
 
     act();
+    __atomic_add_fetch(&threads_awake, 1, __ATOMIC_ACQ_REL);
     running = __atomic_add_fetch(&journal->own_running, 1, __ATOMIC_ACQ_REL);
     journal->own_tids[running % 8] = (int32_t)syscall(SYS_gettid);
     while (__atomic_load_n(&journal->must_stop, __ATOMIC_ACQUIRE) == 0) {
@@ -77,7 +79,7 @@ static void *live(void *number)
     return NULL;
 }
 
-/* As LTTng does: with all signals blocked, and without waiting for them to be there. The first one obeys. */
+/* As LTTng does: with all signals blocked. The first one obeys. */
 static void start_threads(uint32_t first, uint32_t count)
 {
     sigset_t all, before;
@@ -87,6 +89,7 @@ static void start_threads(uint32_t first, uint32_t count)
     for (uint32_t i = first; i < first + count; i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, live, (void *)(uintptr_t)i) == 0) {
+            threads_started++;
             pthread_detach(thread);
         }
     }
@@ -317,6 +320,9 @@ const struct mirror_provider *varve_mirror_provider(uint32_t version, const stru
         return NULL;
     }
     start_threads(0, journal->threads_at_open);
+    while (__atomic_load_n(&threads_awake, __ATOMIC_ACQUIRE) < threads_started) {
+        usleep(100); /* they have allocated and emitted while the library is being opened */
+    }
     if (journal->version != version) {
         __atomic_add_fetch(&journal->refused, 1, __ATOMIC_ACQ_REL);
         return NULL;

@@ -261,11 +261,13 @@ static void test_everything_again(void **state)
     (void)state;
     tell_meta(lab);
     make_lives(lab);
+    hand_process(lab, lab_dead());
+    hand_emit(hand_ring(lab, 3, 64), VARVE_KIND_MARK_BEGIN, lab->begin + 4, 0, 3);
     lab_rounds(lab, 10000000);
     lab_drain(lab);
-    lab_drain(lab); /* process 1 and a thread are closed by now */
-    assert_int_equal(mirror_facts(log, "process_end "), 1);
-    assert_int_equal(mirror_facts(log, "thread_end "), 2);
+    lab_drain(lab); /* processes 1 and 3 and a thread are closed by now */
+    assert_int_equal(mirror_facts(log, "process_end "), 2);
+    assert_int_equal(mirror_facts(log, "thread_end "), 3);
     meta = mirror_facts(log, "meta ");
     clocks = mirror_facts(log, "clock ");
     records = log->record_count;
@@ -278,11 +280,12 @@ static void test_everything_again(void **state)
         assert_int_equal(mirror_facts(log, "clock "), clocks * (traces + 1));
         assert_int_equal(mirror_facts(log, "process 1 "), 1);
         assert_int_equal(mirror_facts(log, "process 2 "), 1 + traces);
+        assert_int_equal(mirror_facts(log, "process 3 "), 1);
         assert_int_equal(mirror_facts(log, "thread p1"), 1);
         assert_int_equal(mirror_facts(log, "thread p2.r1 "), 1 + traces);
         assert_int_equal(mirror_facts(log, "thread p2.r2 "), 1);
-        assert_int_equal(mirror_facts(log, "process_end "), 1);
-        assert_int_equal(mirror_facts(log, "thread_end "), 2);
+        assert_int_equal(mirror_facts(log, "process_end "), 2);
+        assert_int_equal(mirror_facts(log, "thread_end "), 3);
         assert_int_equal(log->record_count, records);
     }
     expect_facts(lab, log, "meta ", 3, meta_facts);

@@ -76,8 +76,10 @@ static void scenario_one_kind(struct session *session, void *context)
     mirror_emit(1, 1);
     mirror_enable(log, 0);
     log->enabled[VARVE_KIND_MARK_BEGIN] = 1;
-    mirror_emit(2, 3 * MISSES);
-    CHECK(mirror_detour_is_on(), "the detour ended");
+    for (uint64_t at = 2; at <= 2 * MISSES; at++) {
+        mirror_emit(at, at);
+        CHECK(mirror_detour_is_on(), "the detour ended after %llu", (unsigned long long)at);
+    }
     emit(VARVE_KIND_MARK_BEGIN, 0, 0);
 }
 
