@@ -127,10 +127,14 @@ enum cuda_address_status {
     CUDA_ADDRESS_FOUND = 0,
 };
 
-/* cuGetProcAddress, and the one of CUDA 12 and later. */
-typedef cuda_result (*cuda_address_get)(const char *symbol, void **function_out, int version, uint64_t flags);
-typedef cuda_result (*cuda_address_get_v2)(const char *symbol, void **function_out, int version,
-                                           uint64_t flags, enum cuda_address_status *status_out);
+/* Of cuGetProcAddress, and of the one of CUDA 12 and later. */
+#define CUDA_ADDRESS_GET (const char *symbol, void **function_out, int version, uint64_t flags)
+#define CUDA_ADDRESS_GET_V2                                                \
+    (const char *symbol, void **function_out, int version, uint64_t flags, \
+     enum cuda_address_status *status_out)
+
+typedef cuda_result(*cuda_address_get) CUDA_ADDRESS_GET;
+typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
 
 /* X(field, symbol, exported, version, parameters): `symbol` at `version` is what cuGetProcAddress is asked
  * for, `exported` is the same function's name in the library. */

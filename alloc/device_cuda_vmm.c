@@ -202,12 +202,11 @@ int cuda_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes)
     return cuda_leave_freed(cuda, &scope, error);
 }
 
-/* The driver keeps the memory while it is mapped, as the books do. */
+/* The driver keeps the memory while it is mapped, as the books do; they say what is no handle. */
 int cuda_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of(device);
     const struct device_slot *slot;
-    cuda_memory memory = 0;
     struct cuda_scope scope;
     int error = cuda_enter(cuda, &scope);
 
@@ -215,13 +214,12 @@ int cuda_vmm_release(struct varve_device *device, uint64_t handle, uint64_t byte
         return cuda_enter_freed(cuda, error);
     }
     slot = slots_find(&cuda->ledger.handles, handle);
-    if (slot) {
-        memory = slot->value;
-    }
-    error = ledger_handle_release(&cuda->ledger, handle, bytes);
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->vmm_release(memory), "cuMemRelease of %llu bytes",
+    if (slot && !slot->is_released && slot->bytes == bytes) {
+        error = cuda_failed(cuda, cuda->driver->vmm_release(slot->value), "cuMemRelease of %llu bytes",
                             (unsigned long long)bytes);
+    }
+    if (error == VARVE_OK) {
+        error = ledger_handle_release(&cuda->ledger, handle, bytes);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }

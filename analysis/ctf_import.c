@@ -42,8 +42,7 @@ static int nothing_of_ours(const char *folder, const struct ctf_counts *counts, 
                                  others);
     }
     return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: no varve events in it%s", folder,
-                             counts->definitions + counts->statedump > 0 ? ", though a recording began there"
-                                                                         : ", nor any others");
+                             counts->statedump > 0 ? " but a state dump" : ", nor any others");
 }
 
 static int losses_rebuild(struct varve_rebuild *rebuild, const struct ctf_reading *reading)
@@ -65,7 +64,7 @@ static int import_into(const struct ctf_source *source, struct varve_rebuild *re
 {
     int error = ctf_read(source, &result->reading, message);
 
-    if (error == VARVE_OK && result->reading.counts.records == 0 && varve_rebuild_events(rebuild) == 0) {
+    if (error == VARVE_OK && result->reading.counts.records + result->reading.counts.definitions == 0) {
         error = nothing_of_ours(source->folder, &result->reading.counts, message);
     }
     if (error != VARVE_OK && message->text[0] != '\0') {

@@ -2,7 +2,7 @@
 /*
  * CTF traces of the provider `varve`, read through babeltrace2.
  *
- *   folder ─► ctf_folder.c ─► ctf_reader.c ═ pipe ═ ctf_graph.c (in a process of its own)
+ *   folder ─► ctf_folder.c ─► ctf_reader.c ═ pipe ═ ctf_graph.c (in a process of its own, ctf_child.c)
  *            traces, damage       │                    └─ ctf_sink.c ─► ctf_fields.c, ctf_names.c
  *                                 └─► struct ctf_item ─► varve_rebuild_*, or whoever asks
  *

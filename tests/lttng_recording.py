@@ -62,10 +62,9 @@ class Case(recording.Case):
         self.daemon = None
         if self.has_daemon:
             self.assertFalse(self.answers(), "a session daemon of somebody else runs: tests need their own")
-            with open(os.path.join(self.folder, "daemon.log"), "w", encoding="utf-8") as log:
-                self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel", "-vv"], env=self.environment,
-                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                               **self.identity)
+            self.daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=self.environment,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.DEVNULL, start_new_session=True, **self.identity)
             self.addCleanup(self.end_daemon)
             recording.wait_until(self.answers, what="an answer of lttng-sessiond")
 

@@ -94,7 +94,7 @@ static int prepare(struct rebuild_end *end, uint64_t *left_out, uint64_t *missin
     if (code == VARVE_OK) {
         code = settle_rings(end, missing, message);
     }
-    if (code == VARVE_OK && end->rows == 0) {
+    if (code == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
         code =
             varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
     }
@@ -133,7 +133,7 @@ static int compare_anchors(const void *left, const void *right)
 /* Nobody told what ticks are: one is taken for a nanosecond. */
 static int make_anchors(const struct rebuild_end *end)
 {
-    struct clock_anchor first = {.ticks = end->order[0]->run.first_ticks};
+    struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->run.first_ticks : 0};
     struct clock_anchor last = {.ticks = first.ticks + 1};
     int code;
 

@@ -314,7 +314,7 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
 /// Events taken so far.
 uint64_t varve_rebuild_events(const struct varve_rebuild *rebuild);
 /// Order, derive, store; then the database moves to its place. Ends the rebuild, after an error too.
-/// VARVE_ERROR_FORMAT: there was no event in it.
+/// VARVE_ERROR_FORMAT: there was nothing in it, neither an event nor a word of a recording.
 int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress progress, void *context,
                          struct varve_collect_result *result, struct varve_message *message);
 void varve_rebuild_abandon(struct varve_rebuild *rebuild); /* NULL is allowed */

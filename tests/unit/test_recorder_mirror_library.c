@@ -276,6 +276,7 @@ static void scenario_own_threads(struct session *session, void *context)
     recorder_mirror_open();
     mirror_emit(1, 10);
     CHECK(mirror_wait(&log->own_running, 4), "the library's threads do not run");
+    CHECK(mirror_wait(&log->late_acts, 2), "they do not act");
     ATOMIC_SET(log->emits_wanted, 50);
     CHECK(mirror_wait(&log->emits_done, 50) && mirror_wait(&log->starts_done, 1), "they do not obey");
     CHECK(mirror_detour_is_on(), "off at the end");

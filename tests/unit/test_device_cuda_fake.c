@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cuda device on a fake driver: what it calls, in which context and mode, and what becomes of every
+ * failure. This is all of the device that can be seen without a GPU; whether the real driver does what it is
+ * called for is tested in tests/gpu.
+ */
+#include "unit/device_rules.h"
+#include "unit/cuda_driver_fake.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define UNIT RULES_UNIT
+#define STREAM 0x5000
+
+static int fake_open(struct varve_device **device_out)
+{
+    const struct varve_cuda_options options = {
+        .index = RULES_INDEX, .ordinal = FAKE_ORDINAL, .limit_bytes = RULES_CAPACITY};
+
+    fake_reset();
+    if (cuda_device_open(&fake_driver, &options, device_out, NULL) != VARVE_OK) {
+        return -1;
+    }
+    fake.device = *device_out;
+    return 0;
+}
+
+static struct varve_device *fake_opened(void)
+{
+    struct varve_device *device = NULL;
+
+    assert_int_equal(fake_open(&device), 0);
+    return device;
+}
+
+static void nothing_is_wrong(void)
+{
+    if (fake.wrong[0] != '\0') {
+        fail_msg("%s", fake.wrong);
+    }
+}
+
+/* Nothing is left at the driver, and the thread has what it had. */
+static void fake_closed(struct varve_device *device)
+{
+    struct varve_message message = {""};
+
+    if (varve_cuda_check(device, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    fake.device = NULL;
+    device->ops->close(device);
+    nothing_is_wrong();
+    assert_int_equal(fake_count(FAKE_NONE), FAKE_OBJECTS);
+    assert_int_equal(fake_thread.depth, 0);
+    assert_int_equal(fake_thread.mode, CUDA_CAPTURE_MODE_GLOBAL);
+}
+
+static const char *reason(struct varve_device *device)
+{
+    static struct varve_message message;
+
+    varve_cuda_reason(device, &message);
+    return message.text;
+}
+
+static const struct rules_kind kind = {"cuda", fake_open, varve_cuda_check, STREAM};
+
+static int rules_teardown_strict(void **state)
+{
+    int error = rules_teardown(state);
+
+    return error != 0 || fake.wrong[0] != '\0' || fake_count(FAKE_NONE) != FAKE_OBJECTS;
+}
+
+/* ---- contexts ---- */
+
+static void test_context(void **state)
+{
+    static const int before[][2] = {{0, -1}, {1, FAKE_ORDINAL}, {1, 2}};
+    struct varve_device *device = fake_opened();
+    uint64_t addr = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        fake_thread.depth = before[i][0];
+        fake_thread.contexts[0] = fake_context(before[i][1]);
+        fake_thread.mode = i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL;
+        assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
+        assert_int_equal(device->ops->segment_alloc(device, UINT64_MAX, 0, &addr), VARVE_ERROR_NO_MEMORY);
+        assert_int_equal(device->ops->event_query(device, 9), VARVE_ERROR_NOT_FOUND);
+        assert_int_equal(fake_thread.depth, before[i][0]);
+        assert_ptr_equal(fake_thread.contexts[0], fake_context(before[i][1]));
+        assert_int_equal(fake_thread.mode, i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL);
+    }
+    fake_thread = (struct fake_thread){.depth = 0};
+    fake_closed(device);
+}
+
+/* ---- failures ---- */
+
+static void test_reasons(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t addr = 0, handle = 0;
+
+    (void)state;
+    assert_string_equal(reason(device), "");
+    fake.has_no_memory = true;
+    assert_int_equal(ops->segment_alloc(device, 12345, 0, &addr), VARVE_ERROR_NO_MEMORY);
+    assert_string_equal(reason(device),
+                        "cuMemAlloc of 12345 bytes: CUDA_ERROR_OUT_OF_MEMORY (said by the driver)");
+    assert_int_equal(ops->vmm_create(device, UNIT, &handle), VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(reason(device), "cuMemCreate of 2097152 bytes: "));
+    fake.has_no_memory = false;
+    assert_int_equal(ops->segment_alloc(device, RULES_CAPACITY, 0, &addr), 0); /* neither has counted */
+    fake.context_result = 719;
+    assert_int_equal(ops->segment_free(device, addr, RULES_CAPACITY), VARVE_ERROR_IO);
+    assert_non_null(strstr(reason(device), "context of CUDA device 1: CUDA_ERROR_OTHER"));
+    fake.context_result = 0;
+    assert_int_equal(ops->segment_free(device, addr, RULES_CAPACITY), 0);
+    fake_closed(device);
+}
+
+/* One of everything. Returns what failed; then the caller closes, and nothing may be left. */
+static int one_of_everything(struct varve_device *device)
+{
+    const struct varve_device_ops *ops = device->ops;
+    struct varve_ipc_handle ipc;
+    uint64_t addr, base, handle, event, import, free_bytes, total;
+    int error;
+
+    (error = ops->segment_alloc(device, UNIT, 0, &addr)) != 0 ||
+        (error = ops->memory_info(device, &free_bytes, &total)) != 0 ||
+        (error = ops->vmm_reserve(device, 4 * UNIT, NULL, &base)) != 0 ||
+        (error = ops->vmm_create(device, UNIT, &handle)) != 0 ||
+        (error = ops->vmm_map(device, base, UNIT, handle)) != 0 ||
+        (error = ops->vmm_map(device, base + UNIT, UNIT, handle)) != 0 ||
+        (error = ops->vmm_set_access(device, base, UNIT, RULES_INDEX)) != 0 ||
+        (error = ops->event_create(device, &event)) != 0 ||
+        (error = ops->event_record(device, event, STREAM)) != 0 ||
+        (error = ops->event_query(device, event)) != 1 ||
+        (error = ops->event_synchronize(device, event)) != 0 ||
+        (error = ops->stream_synchronize(device, STREAM)) != 0 ||
+        (error = ops->peer_enable(device, RULES_INDEX - FAKE_ORDINAL)) != 0 ||
+        (error = ops->ipc_export(device, addr, &ipc)) != 0 ||
+        (error = ops->ipc_open(device, &ipc, &import)) != 0 ||
+        (error = ops->ipc_open(device, &ipc, &import)) != 0 ||
+        (error = ops->ipc_close(device, import)) != 0 ||
+        (error = ops->vmm_unmap(device, base, 2 * UNIT)) != 0 ||
+        (error = ops->vmm_release(device, handle, UNIT)) != 0 ||
+        (error = ops->vmm_address_free(device, base, 4 * UNIT)) != 0 ||
+        (error = ops->event_destroy(device, event)) != 0 ||
+        (error = ops->segment_free(device, addr, UNIT)) != 0;
+    return error;
+}
+
+/* Whichever call fails, in whichever way: it is told, the books hold, and closing leaves nothing behind. */
+static void test_every_call_fails(void **state)
+{
+    static const cuda_result results[] = {CUDA_RESULT_INVALID_VALUE, CUDA_RESULT_OUT_OF_MEMORY, 700,
+                                          CUDA_RESULT_NOT_PERMITTED, CUDA_RESULT_NOT_SUPPORTED};
+    uint64_t calls;
+
+    (void)state;
+    {
+        struct varve_device *device = fake_opened();
+
+        calls = fake.calls;
+        assert_int_equal(one_of_everything(device), 0);
+        calls = fake.calls - calls;
+        fake_closed(device);
+    }
+    assert_true(calls > 50);
+    for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
+        for (uint64_t nth = 1; nth <= calls; nth++) {
+            struct varve_device *device = fake_opened();
+            int error;
+
+            fake.fail_at = nth;
+            fake.fail_with = results[i];
+            error = one_of_everything(device);
+            /* only asking for the number of devices, on the way to a peer, has an answer of its own */
+            if (error != cuda_driver_error(results[i]) && error != VARVE_ERROR_NOT_FOUND) {
+                fail_msg("call %d with result %u: error %d", (int)nth, results[i], error);
+            }
+            assert_true(strlen(reason(device)) > 10);
+            fake_closed(device);
+        }
+    }
+}
+
+static void test_open_fails(void **state)
+{
+    struct varve_cuda_options options = {.index = 3, .ordinal = FAKE_ORDINAL, .shares = true};
+    struct varve_device *device = NULL;
+    struct varve_message message = {""};
+
+    (void)state;
+    for (uint64_t nth = 1; nth <= 20; nth++) {
+        int error;
+
+        fake_reset();
+        fake.fail_at = nth;
+        fake.fail_with = CUDA_RESULT_DEVICE_UNAVAILABLE;
+        error = cuda_device_open(&fake_driver, &options, &device, &message);
+        if (error == VARVE_OK) { /* not asked that often, or it was about virtual memory only */
+            device->ops->close(device);
+        } else {
+            assert_int_equal(error, VARVE_ERROR_BUSY);
+            assert_non_null(strstr(message.text, "CUDA device 1"));
+        }
+        assert_int_equal(fake_count(FAKE_NONE), FAKE_OBJECTS);
+    }
+    fake_reset();
+    options.ordinal = FAKE_DEVICES;
+    assert_int_equal(cuda_device_open(&fake_driver, &options, &device, &message), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(message.text, "no CUDA device 3; this process sees 3"));
+    options.ordinal = FAKE_ORDINAL;
+    for (size_t i = 0; i < 3; i++) {
+        static const size_t granularities[] = {0, (size_t)4 << 20, (size_t)64 << 10};
+
+        fake_reset();
+        fake.granularity = granularities[i];
+        assert_int_equal(cuda_device_open(&fake_driver, &options, &device, &message), 0);
+        assert_true((device->ops->vmm_reserve != NULL) == (i == 2));
+        fake_closed(device);
+    }
+}
+
+/* ---- the end ---- */
+
+/* Giving back is no error, the rest is; and once the end is known, the driver is left alone. */
+static void after_the_end(struct varve_device *device, const uint64_t ids[4], bool is_known)
+{
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t calls = fake.calls, out = 0;
+
+    assert_int_equal(ops->segment_free(device, ids[0], UNIT), 0);
+    assert_true(is_known ? fake.calls == calls : fake.calls <= calls + 2);
+    calls = fake.calls;
+    assert_int_equal(ops->vmm_unmap(device, ids[1], UNIT), 0);
+    assert_int_equal(ops->vmm_release(device, ids[2], UNIT), 0);
+    assert_int_equal(ops->vmm_address_free(device, ids[1], UNIT), 0);
+    assert_int_equal(ops->event_destroy(device, ids[3]), 0);
+    assert_int_equal(ops->ipc_close(device, 0x1000), 0);
+    assert_int_equal(ops->segment_alloc(device, UNIT, 0, &out), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &out), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(ops->event_query(device, ids[3]), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(ops->stream_synchronize(device, 0), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(fake.calls, calls);
+    assert_true(strlen(reason(device)) > 10);
+}
+
+static void test_end(void **state)
+{
+    static const cuda_result ends[] = {CUDA_RESULT_DEINITIALIZED, CUDA_RESULT_CONTEXT_IS_DESTROYED,
+                                       CUDA_RESULT_CONTEXT_IS_DESTROYED};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct varve_device *device = fake_opened();
+        const struct varve_device_ops *ops = device->ops;
+        uint64_t ids[4], other = 0;
+
+        assert_int_equal(ops->segment_alloc(device, UNIT, 0, &ids[0]), 0);
+        assert_int_equal(ops->segment_alloc(device, UNIT, 0, &other), 0);
+        assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &ids[1]), 0);
+        assert_int_equal(ops->vmm_create(device, UNIT, &ids[2]), 0);
+        assert_int_equal(ops->vmm_map(device, ids[1], UNIT, ids[2]), 0);
+        assert_int_equal(ops->event_create(device, &ids[3]), 0);
+        fake.has_ended = i == 0;
+        fake.context_result = i == 1 ? ends[i] : 0;
+        if (i == 2) { /* noticed by the free itself */
+            fake.fail_at = 3;
+            fake.fail_with = ends[i];
+            assert_int_equal(ops->segment_free(device, other, UNIT), 0);
+        }
+        after_the_end(device, ids, i == 2);
+        assert_int_equal(varve_cuda_check(device, NULL), 0);
+        fake.device = NULL;
+        device->ops->close(device);
+        nothing_is_wrong();
+        assert_int_equal(fake_count(FAKE_RETAIN), i == 0); /* a reset device is still to be released */
+    }
+}
+
+static void test_after_fork(void **state)
+{
+    struct varve_device *device = fake_opened();
+    uint64_t addr = 0;
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        uint64_t calls = fake.calls;
+        struct varve_message message;
+        bool is_refused = device->ops->segment_alloc(device, UNIT, 0, &addr) == VARVE_ERROR_UNSUPPORTED &&
+                          device->ops->segment_free(device, addr, UNIT) == VARVE_ERROR_UNSUPPORTED &&
+                          device->ops->event_query(device, 1) == VARVE_ERROR_UNSUPPORTED &&
+                          varve_cuda_check(device, NULL) == VARVE_ERROR_UNSUPPORTED;
+
+        varve_cuda_reason(device, &message);
+        device->ops->close(device);
+        _exit(is_refused && fake.calls == calls ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(device->ops->segment_free(device, addr, UNIT), 0);
+    fake_closed(device);
+}
+
+/* ---- streams, events, peers, processes ---- */
+
+static void test_capture(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t event = 0, addr = 0;
+
+    (void)state;
+    assert_int_equal(ops->event_create(device, &event), 0);
+    fake.captured = STREAM;
+    assert_int_equal(ops->event_record(device, event, STREAM), VARVE_ERROR_BUSY);
+    assert_int_equal(ops->stream_synchronize(device, STREAM), VARVE_ERROR_BUSY);
+    assert_non_null(strstr(reason(device), "0x5000 is being captured"));
+    assert_int_equal(ops->event_record(device, event, 0), VARVE_ERROR_BUSY);
+    assert_int_equal(ops->stream_synchronize(device, 0), VARVE_ERROR_BUSY);
+    assert_int_equal(fake.event_records + fake.waits, 0);
+    assert_int_equal(ops->event_query(device, event), 1); /* as if nothing had been asked for */
+    assert_int_equal(ops->event_record(device, event, STREAM + 16), 0);
+    assert_int_equal(ops->stream_synchronize(device, STREAM + 16), 0);
+    assert_int_equal(ops->segment_alloc(device, UNIT, STREAM, &addr), 0);
+    fake.captured = 0;
+    assert_int_equal(ops->event_record(device, event, STREAM), 0);
+    fake_closed(device); /* with the segment out */
+}
+
+static void test_events(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t events[100];
+
+    (void)state;
+    for (size_t round = 0; round < 10; round++) {
+        for (size_t i = 0; i < 100; i++) {
+            assert_int_equal(ops->event_create(device, &events[i]), 0);
+            fake.is_event_pending = true; /* what the last owner recorded is nothing to the next */
+            assert_int_equal(ops->event_query(device, events[i]), 1);
+            assert_int_equal(ops->event_record(device, events[i], STREAM), 0);
+            assert_int_equal(ops->event_query(device, events[i]), 0);
+            fake.is_event_pending = false;
+            assert_int_equal(ops->event_query(device, events[i]), 1);
+        }
+        for (size_t i = 0; i < 100; i++) {
+            assert_int_equal(ops->event_destroy(device, events[i]), 0);
+            assert_int_equal(ops->event_record(device, events[i], STREAM), VARVE_ERROR_NOT_FOUND);
+        }
+    }
+    assert_int_equal(fake.event_creates, 100);
+    fake_closed(device);
+}
+
+static void test_peers(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+
+    (void)state;
+    assert_int_equal(ops->peer_enable(device, 3), VARVE_ERROR_INVALID); /* itself */
+    assert_int_equal(ops->peer_enable(device, -1), VARVE_ERROR_INVALID);
+    assert_int_equal(ops->peer_enable(device, 256), VARVE_ERROR_INVALID);
+    assert_int_equal(ops->peer_enable(device, 1), VARVE_ERROR_NOT_FOUND); /* CUDA device -1 */
+    assert_int_equal(ops->peer_enable(device, 5), VARVE_ERROR_NOT_FOUND); /* CUDA device 3 */
+    assert_int_equal(ops->peer_enable(device, 4), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(fake_count(FAKE_RETAIN), 1);
+    assert_int_equal(ops->peer_enable(device, 2), 0);
+    assert_int_equal(ops->peer_enable(device, 2), 0);
+    assert_int_equal(fake.peer_from, 0); /* it may read us: asked for in its context */
+    assert_int_equal(fake.peer_to, FAKE_ORDINAL);
+    assert_int_equal(fake_find(FAKE_RETAIN, 1)->count, 1);
+    fake_closed(device);
+}
+
+static void test_ipc(void **state)
+{
+    struct varve_device *device = fake_opened();
+    const struct varve_device_ops *ops = device->ops;
+    struct varve_ipc_handle handle;
+    uint64_t addr = 0, first = 0, second = 0;
+
+    (void)state;
+    assert_int_equal(ops->segment_alloc(device, 2 * UNIT, 0, &addr), 0);
+    assert_int_equal(ops->ipc_export(device, addr + UNIT, &handle), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
+    assert_int_equal(ops->ipc_open(device, &handle, &first), 0);
+    assert_int_equal(ops->ipc_open(device, &handle, &second), 0);
+    assert_int_equal(first, second);
+    assert_int_equal(ops->segment_free(device, first, UNIT), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->ipc_close(device, first), 0);
+    assert_int_equal(ops->ipc_close(device, first), 0);
+    assert_int_equal(ops->ipc_close(device, first), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->ipc_close(device, addr), VARVE_ERROR_NOT_FOUND);
+    handle.bytes[63] ^= 1;
+    assert_int_equal(ops->ipc_open(device, &handle, &first), VARVE_ERROR_INVALID);
+    handle.bytes[63] ^= 1;
+    assert_int_equal(ops->ipc_open(device, &handle, &first), 0);
+    assert_int_equal(ops->ipc_open(device, &handle, &first), 0);
+    fake_closed(device); /* closed as often as it was opened */
+}
+
+#define STRICT(name)                                                                                    \
+    {                                                                                                   \
+        "rules/" #name, rules_test_##name, rules_setup, rules_teardown_strict, (void *)(uintptr_t)&kind \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STRICT(head),
+        STRICT(segments),
+        STRICT(segment_misuse),
+        STRICT(vmm_life),
+        STRICT(release_before_unmap),
+        STRICT(map_misuse),
+        STRICT(unmap_misuse),
+        STRICT(events),
+        STRICT(random),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_open_fails),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_after_fork),
+        cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_ipc),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
