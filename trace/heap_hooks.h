@@ -41,6 +41,12 @@ static inline bool hook_records(void)
            __builtin_expect(recorder_foreign_depth == 0, 1);
 }
 
+/* The provider of the second sink tidies up at the end of the program: not the program's doing. */
+static inline bool hook_is_tidying(const uintptr_t *frame)
+{
+    return __builtin_expect(recorder_mirror_is_closed, 0) && recorder_mirror_owns_code(frame[1]);
+}
+
 static inline uint32_t hook_callsite(const struct callsite_start *start)
 {
     return __builtin_expect(heap_with_stacks != 0, 0) ? callsite_capture(start) : 0;

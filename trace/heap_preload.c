@@ -68,12 +68,12 @@ HOOK void *malloc(size_t size)
     return hook_is_off() ? heap_real.malloc(size) : malloc_general(size, HOOK_FRAME());
 }
 
-static __attribute__((noinline)) void free_general(void *memory)
+static __attribute__((noinline)) void free_general(void *memory, const uintptr_t *frame)
 {
     if (memory == NULL || heap_bootstrap_owns(memory) || !hook_can_call()) {
         return;
     }
-    if (hook_records()) {
+    if (hook_records() && !hook_is_tidying(frame)) {
         note_free(memory, VARVE_CAUSE_FREE);
     }
     heap_real.free(memory);
@@ -84,7 +84,7 @@ HOOK void free(void *memory)
     if (hook_is_off() && !heap_bootstrap_owns(memory)) {
         heap_real.free(memory);
     } else {
-        free_general(memory);
+        free_general(memory, HOOK_FRAME());
     }
 }
 

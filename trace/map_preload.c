@@ -86,7 +86,7 @@ HOOK int munmap(void *address, size_t bytes)
     if (!hook_can_call()) {
         return (int)syscall(SYS_munmap, address, bytes);
     }
-    if (!hook_records() || !is_range(address, bytes)) {
+    if (!hook_records() || !is_range(address, bytes) || hook_is_tidying(HOOK_FRAME())) {
         return heap_real.munmap(address, bytes);
     }
     start = hook_start(HOOK_FRAME());

@@ -147,6 +147,9 @@ void recorder_mirror_open(void);
 void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record);
 /// Now and then: events may be enabled in a trace that has begun, which nobody tells.
 void recorder_mirror_look(void);
+/// From the program's exit handlers on: does this code belong to the provider, which now tidies up?
+bool recorder_mirror_owns_code(uintptr_t pc);
+extern bool recorder_mirror_is_closed;
 /// This thread is one of the provider's own: it works for us, and nothing that it does is the program's.
 bool recorder_mirror_owns_thread(void);
 

@@ -12,12 +12,14 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define OWN_THREADS_MAX 8U
+#define OWN_OBJECTS_MAX 8U
 #define THREADS_MAX 256U
 #define MISSES_TO_LOOK 4096U /* records that nobody wanted, until we look whether anybody wants any */
 
@@ -25,6 +27,12 @@ static bool is_opening;
 static int32_t opener;
 static int32_t own_threads[OWN_THREADS_MAX];
 static uint32_t starts; /* traces that have begun */
+
+bool recorder_mirror_is_closed;
+static struct {
+    uintptr_t begin, end;
+} own_objects[OWN_OBJECTS_MAX];
+static unsigned own_object_count;
 static __thread uint32_t misses;
 
 bool recorder_mirror_owns_thread(void)
@@ -85,6 +93,36 @@ static void note_own_threads(const int32_t *before, unsigned before_count)
     }
 }
 
+/* Text of the objects that came with the library: ours and LTTng's. */
+static int note_own_object(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    (void)bytes;
+    (void)context;
+    if (strstr(info->dlpi_name, "lttng") == NULL || own_object_count == OWN_OBJECTS_MAX) {
+        return 0;
+    }
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD && (header->p_flags & PF_X) != 0) {
+            own_objects[own_object_count].begin = info->dlpi_addr + header->p_vaddr;
+            own_objects[own_object_count].end = own_objects[own_object_count].begin + header->p_memsz;
+            own_object_count++;
+            break;
+        }
+    }
+    return 0;
+}
+
+bool recorder_mirror_owns_code(uintptr_t pc)
+{
+    for (unsigned i = 0; i < own_object_count; i++) {
+        if (pc >= own_objects[i].begin && pc < own_objects[i].end) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_any_enabled(const struct mirror_provider *provider)
 {
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
@@ -112,11 +150,13 @@ static void started(void *context)
 }
 
 /* Before the library's destructor, which pulls its tracepoints out one by one: from here on the collector
- * tells what comes. */
+ * tells what comes. What that destructor frees was never recorded when it was allocated. */
 static void close_at_exit(void)
 {
     struct recorder_process *process = recorder_process_page();
 
+    dl_iterate_phdr(note_own_object, NULL);
+    recorder_mirror_is_closed = true;
     __atomic_store_n(&process->mirror, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE);
 }

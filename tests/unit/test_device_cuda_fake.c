@@ -124,37 +124,44 @@ static void test_reasons(void **state)
     fake_closed(device);
 }
 
-/* One of everything. Returns what failed; then the caller closes, and nothing may be left. */
+#define TRY(call, wanted)      \
+    do {                       \
+        int got = (call);      \
+        if (got != (wanted)) { \
+            return got;        \
+        }                      \
+    } while (0)
+
+/* One of everything; returns the first error, with all that was taken so far still out. */
 static int one_of_everything(struct varve_device *device)
 {
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle ipc;
     uint64_t addr, base, handle, event, import, free_bytes, total;
-    int error;
 
-    (error = ops->segment_alloc(device, UNIT, 0, &addr)) != 0 ||
-        (error = ops->memory_info(device, &free_bytes, &total)) != 0 ||
-        (error = ops->vmm_reserve(device, 4 * UNIT, NULL, &base)) != 0 ||
-        (error = ops->vmm_create(device, UNIT, &handle)) != 0 ||
-        (error = ops->vmm_map(device, base, UNIT, handle)) != 0 ||
-        (error = ops->vmm_map(device, base + UNIT, UNIT, handle)) != 0 ||
-        (error = ops->vmm_set_access(device, base, UNIT, RULES_INDEX)) != 0 ||
-        (error = ops->event_create(device, &event)) != 0 ||
-        (error = ops->event_record(device, event, STREAM)) != 0 ||
-        (error = ops->event_query(device, event)) != 1 ||
-        (error = ops->event_synchronize(device, event)) != 0 ||
-        (error = ops->stream_synchronize(device, STREAM)) != 0 ||
-        (error = ops->peer_enable(device, RULES_INDEX - FAKE_ORDINAL)) != 0 ||
-        (error = ops->ipc_export(device, addr, &ipc)) != 0 ||
-        (error = ops->ipc_open(device, &ipc, &import)) != 0 ||
-        (error = ops->ipc_open(device, &ipc, &import)) != 0 ||
-        (error = ops->ipc_close(device, import)) != 0 ||
-        (error = ops->vmm_unmap(device, base, 2 * UNIT)) != 0 ||
-        (error = ops->vmm_release(device, handle, UNIT)) != 0 ||
-        (error = ops->vmm_address_free(device, base, 4 * UNIT)) != 0 ||
-        (error = ops->event_destroy(device, event)) != 0 ||
-        (error = ops->segment_free(device, addr, UNIT)) != 0;
-    return error;
+    TRY(ops->segment_alloc(device, UNIT, 0, &addr), 0);
+    TRY(ops->memory_info(device, &free_bytes, &total), 0);
+    TRY(ops->vmm_reserve(device, 4 * UNIT, NULL, &base), 0);
+    TRY(ops->vmm_create(device, UNIT, &handle), 0);
+    TRY(ops->vmm_map(device, base, UNIT, handle), 0);
+    TRY(ops->vmm_map(device, base + UNIT, UNIT, handle), 0);
+    TRY(ops->vmm_set_access(device, base, UNIT, RULES_INDEX), 0);
+    TRY(ops->event_create(device, &event), 0);
+    TRY(ops->event_record(device, event, STREAM), 0);
+    TRY(ops->event_query(device, event), 1);
+    TRY(ops->event_synchronize(device, event), 0);
+    TRY(ops->stream_synchronize(device, STREAM), 0);
+    TRY(ops->peer_enable(device, RULES_INDEX - FAKE_ORDINAL), 0);
+    TRY(ops->ipc_export(device, addr, &ipc), 0);
+    TRY(ops->ipc_open(device, &ipc, &import), 0);
+    TRY(ops->ipc_open(device, &ipc, &import), 0);
+    TRY(ops->ipc_close(device, import), 0);
+    TRY(ops->vmm_unmap(device, base, 2 * UNIT), 0);
+    TRY(ops->vmm_release(device, handle, UNIT), 0);
+    TRY(ops->vmm_address_free(device, base, 4 * UNIT), 0);
+    TRY(ops->event_destroy(device, event), 0);
+    TRY(ops->segment_free(device, addr, UNIT), 0);
+    return 0;
 }
 
 /* Whichever call fails, in whichever way: it is told, the books hold, and closing leaves nothing behind. */
