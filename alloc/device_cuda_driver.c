@@ -44,13 +44,33 @@ int cuda_driver_error(cuda_result result)
     }
 }
 
+/* What the driver can't always tell: its stub has no names at all. */
+static const char *result_name(cuda_result result)
+{
+    switch (result) {
+#define CUDA_RESULT_CASE(NAME, number, error) \
+    case (number):                            \
+        return "CUDA_ERROR_" #NAME;
+        CUDA_RESULT_LIST(CUDA_RESULT_CASE)
+#undef CUDA_RESULT_CASE
+    default:
+        return NULL;
+    }
+}
+
 void cuda_driver_describe(const struct cuda_driver *driver, cuda_result result, char *text, size_t size)
 {
     const char *name = NULL, *meaning = NULL;
 
     if (driver->error_name(result, &name) != CUDA_RESULT_SUCCESS || !name) {
+        name = result_name(result);
+    }
+    if (driver->error_text(result, &meaning) != CUDA_RESULT_SUCCESS) {
+        meaning = NULL;
+    }
+    if (!name) {
         snprintf(text, size, "CUDA error %u", result);
-    } else if (driver->error_text(result, &meaning) != CUDA_RESULT_SUCCESS || !meaning) {
+    } else if (!meaning) {
         snprintf(text, size, "%s", name);
     } else {
         snprintf(text, size, "%s (%s)", name, meaning);

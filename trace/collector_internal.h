@@ -95,7 +95,8 @@ struct ring_reader {
     uint64_t stored;                /* read + spill_read at the last commit */
     uint64_t head_seen, spill_seen; /* published, as of the last refresh */
     uint64_t last_ticks;            /* of the last record taken */
-    uint64_t sequence;              /* number of the last one, lost records counted */
+    int64_t last_ns;
+    uint64_t sequence;       /* number of the last one, lost records counted */
     uint64_t gaps, gap_rows; /* of a rebuilt recording: records that are missing, markers that say so */
     uint64_t key;            /* merge.c: when the next record is due */
     bool is_held_back;       /* merge.c: its next record waited for another ring once */

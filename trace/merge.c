@@ -93,6 +93,9 @@ static void decode(struct collector *collector, const struct ring_reader *reader
 {
     event->seq = collector->seq + 1;
     event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
+    if (event->ts_ns < reader->last_ns) {
+        event->ts_ns = reader->last_ns; /* a signal handler that interrupted it came first */
+    }
     event->process_id = reader->process->id;
     event->thread_id = reader->thread_id;
     event->pid = reader->process->control->pid;
@@ -160,6 +163,7 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
         collector->newest_ts_ns = (uint64_t)event->ts_ns;
     }
     note_taken(reader, record);
+    reader->last_ns = event->ts_ns;
     collector->held_count -= reader->is_held_back;
     reader->is_held_back = false;
     if (collector->held_count > 0) {

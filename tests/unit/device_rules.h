@@ -360,14 +360,16 @@ static inline void rules_test_random(void **state)
     }
 }
 
-#define RULES_TEST(name, kind)                                                                         \
-    {                                                                                                  \
-        "rules_test_" #name, rules_test_##name, rules_setup, rules_teardown, (void *)(uintptr_t)(kind) \
+#define RULES_TEST(name, kind, teardown)                                                           \
+    {                                                                                              \
+        "rules_test_" #name, rules_test_##name, rules_setup, (teardown), (void *)(uintptr_t)(kind) \
     }
-/* All of them, of one kind, as elements of an array of struct CMUnitTest. */
-#define RULES_TESTS(kind)                                                                                 \
-    RULES_TEST(head, kind), RULES_TEST(segments, kind), RULES_TEST(segment_misuse, kind),                 \
-        RULES_TEST(vmm_life, kind), RULES_TEST(release_before_unmap, kind), RULES_TEST(map_misuse, kind), \
-        RULES_TEST(unmap_misuse, kind), RULES_TEST(events, kind), RULES_TEST(random, kind)
+/* All of them, of one kind, as elements of an array of struct CMUnitTest; `teardown` calls rules_teardown. */
+#define RULES_TESTS(kind, teardown)                                                               \
+    RULES_TEST(head, kind, teardown), RULES_TEST(segments, kind, teardown),                       \
+        RULES_TEST(segment_misuse, kind, teardown), RULES_TEST(vmm_life, kind, teardown),         \
+        RULES_TEST(release_before_unmap, kind, teardown), RULES_TEST(map_misuse, kind, teardown), \
+        RULES_TEST(unmap_misuse, kind, teardown), RULES_TEST(events, kind, teardown),             \
+        RULES_TEST(random, kind, teardown)
 
 #endif

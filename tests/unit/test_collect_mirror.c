@@ -300,7 +300,10 @@ static void test_trace_begins_after_the_end(void **state)
 
     (void)state;
     assert_true(mirror_start(log));
-    lab_drop_collector(lab);
+    collector_close(lab->collector);
+    session_directory_remove(&lab->collector->directory);
+    free(lab->collector);
+    lab->collector = NULL;
     assert_true(mirror_start(log));
     lab_mirror_end(lab, log);
 }

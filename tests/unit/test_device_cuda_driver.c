@@ -190,6 +190,8 @@ static void test_words(void **state)
     assert_string_equal(text, "CUDA_ERROR_X");
     cuda_driver_describe(&driver, 77777, text, sizeof(text));
     assert_string_equal(text, "CUDA error 77777");
+    cuda_driver_describe(&driver, 34, text, sizeof(text)); /* the driver has no name for it, we have */
+    assert_string_equal(text, "CUDA_ERROR_STUB_LIBRARY");
     cuda_driver_describe(&driver, 2, text, 8);
     assert_string_equal(text, "CUDA_ER");
 }

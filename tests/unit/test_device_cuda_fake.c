@@ -78,21 +78,24 @@ static int rules_teardown_strict(void **state)
 
 static void test_context(void **state)
 {
-    static const int before[][2] = {{0, -1}, {1, FAKE_ORDINAL}, {1, 2}};
+    static const cuda_context contexts[] = {NULL, (cuda_context)0xc0001, (cuda_context)0xc0002};
     struct varve_device *device = fake_opened();
     uint64_t addr = 0;
 
     (void)state;
+    assert_ptr_equal(contexts[1], fake_context(FAKE_ORDINAL));
     for (size_t i = 0; i < 3; i++) {
-        fake_thread.depth = before[i][0];
-        fake_thread.contexts[0] = fake_context(before[i][1]);
-        fake_thread.mode = i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL;
+        enum cuda_capture_mode mode = i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL;
+
+        fake_thread.depth = i != 0;
+        fake_thread.contexts[0] = contexts[i];
+        fake_thread.mode = mode;
         assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
         assert_int_equal(device->ops->segment_alloc(device, UINT64_MAX, 0, &addr), VARVE_ERROR_NO_MEMORY);
         assert_int_equal(device->ops->event_query(device, 9), VARVE_ERROR_NOT_FOUND);
-        assert_int_equal(fake_thread.depth, before[i][0]);
-        assert_ptr_equal(fake_thread.contexts[0], fake_context(before[i][1]));
-        assert_int_equal(fake_thread.mode, i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL);
+        assert_int_equal(fake_thread.depth, i != 0);
+        assert_ptr_equal(fake_current(), contexts[i]);
+        assert_int_equal(fake_thread.mode, mode);
     }
     fake_thread = (struct fake_thread){.depth = 0};
     fake_closed(device);
@@ -213,6 +216,7 @@ static void test_open_fails(void **state)
         fake.fail_at = nth;
         fake.fail_with = CUDA_RESULT_DEVICE_UNAVAILABLE;
         error = cuda_device_open(&fake_driver, &options, &device, &message);
+        fake.fail_at = 0;
         if (error == VARVE_OK) { /* not asked that often, or it was about virtual memory only */
             device->ops->close(device);
         } else {
@@ -423,23 +427,10 @@ static void test_ipc(void **state)
     fake_closed(device); /* closed as often as it was opened */
 }
 
-#define STRICT(name)                                                                                    \
-    {                                                                                                   \
-        "rules/" #name, rules_test_##name, rules_setup, rules_teardown_strict, (void *)(uintptr_t)&kind \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STRICT(head),
-        STRICT(segments),
-        STRICT(segment_misuse),
-        STRICT(vmm_life),
-        STRICT(release_before_unmap),
-        STRICT(map_misuse),
-        STRICT(unmap_misuse),
-        STRICT(events),
-        STRICT(random),
+        RULES_TESTS(&kind, rules_teardown_strict),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_every_call_fails),

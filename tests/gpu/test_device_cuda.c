@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cuda device on a real GPU: the rules of all devices, and what only a real one has: memory that keeps
+ * what is written to it, access that comes with set_access, work on streams that takes its time, contexts of
+ * the threads that call, many threads at once, and captures that go on as if nothing had been called. It ends
+ * with what the operations cost, for the record.
+ */
+#include "gpu/device_cuda_support.h"
+#include "unit/device_rules.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+#define THREADS 4U
+#define ROUNDS 60U
+#define MANY 3000U
+
+static struct rules_kind kind;
+
+static int kind_open(struct varve_device **device_out)
+{
+    const struct varve_cuda_options options = {.index = RULES_INDEX, .limit_bytes = RULES_CAPACITY};
+
+    return varve_cuda_open(&options, device_out, NULL);
+}
+
+static void test_segment_memory(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t first = 0, second = 0, small = 0, free_bytes = 0, total = 0, total_limited = 0;
+
+    (void)state;
+    assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &first), 0);
+    assert_int_equal(ops->segment_alloc(device, 4 * MIB, 0, &second), 0);
+    assert_int_equal(ops->segment_alloc(device, 100, 0, &small), 0);
+    gpu_fill(first, 4 * MIB, 0x11, 0);
+    gpu_fill(second, 4 * MIB, 0x22, 0);
+    gpu_fill(small, 100, 0x33, 0);
+    assert_int_equal(gpu_first_other(first, 4 * MIB, 0x11), 4 * MIB);
+    assert_int_equal(gpu_first_other(second, 4 * MIB, 0x22), 4 * MIB);
+    assert_int_equal(gpu_first_other(small, 100, 0x33), 100);
+    assert_int_equal(ops->segment_free(device, first, 4 * MIB), 0);
+    assert_int_equal(gpu_first_other(second, 4 * MIB, 0x22), 4 * MIB);
+    assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
+    assert_true(free_bytes > 0 && free_bytes < total);
+    assert_int_equal(ops->segment_alloc(device, 2 * total, 0, &first), VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(cuda_reason(device), "cuMemAlloc"));
+    assert_non_null(strstr(cuda_reason(device), "CUDA_ERROR_OUT_OF_MEMORY"));
+    assert_int_equal(ops->vmm_create(device, 2 * total / UNIT * UNIT, &first), VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(cuda_reason(device), "cuMemCreate"));
+    assert_int_equal(gpu_first_other(second, 4 * MIB, 0x22), 4 * MIB); /* the context has survived that */
+    cuda_close_checked(device);                                        /* with segments out */
+    device = cuda_open(64 * MIB);
+    assert_int_equal(device->ops->memory_info(device, &free_bytes, &total_limited), 0);
+    assert_true(total_limited == 64 * MIB && free_bytes == 64 * MIB);
+    cuda_close_checked(device);
+}
+
+/* What CUDA device 0 may do at `addr`: 0 nothing, 3 read and write; -1: nothing is mapped there. */
+static int access_at(uint64_t addr)
+{
+    const struct cuda_location location = {.type = CUDA_LOCATION_DEVICE, .id = 0};
+    unsigned long long flags = 0;
+
+    return gpu.access_get(&flags, &location, addr) == 0 ? (int)flags : -1;
+}
+
+static void test_vmm_memory(void **state)
+{
+    struct varve_device *device = cuda_open(8 * UNIT);
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t base = 0, handles[2];
+
+    (void)state;
+    assert_non_null(ops->vmm_reserve);
+    assert_int_equal(ops->vmm_reserve(device, 100 * UNIT, NULL, &base), 0);
+    assert_int_equal(access_at(base), -1);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(ops->vmm_create(device, UNIT, &handles[i]), 0);
+        assert_int_equal(ops->vmm_map(device, base + i * UNIT, UNIT, handles[i]), 0);
+    }
+    assert_int_equal(access_at(base), 0);
+    assert_int_equal(ops->vmm_set_access(device, base, 2 * UNIT, 0), 0);
+    assert_int_equal(access_at(base), 3);
+    assert_int_equal(access_at(base + UNIT), 3);
+    gpu_fill(base, 2 * UNIT, 0x33, 0);
+    assert_int_equal(ops->vmm_map(device, base + 50 * UNIT, UNIT, handles[1]), 0);
+    assert_int_equal(ops->vmm_set_access(device, base + 50 * UNIT, UNIT, 0), 0);
+    assert_int_equal(gpu_first_other(base + 50 * UNIT, UNIT, 0x33), UNIT);
+    gpu_fill(base + 50 * UNIT, UNIT, 0x44, 0); /* one memory at two addresses */
+    assert_int_equal(gpu_first_other(base + UNIT, UNIT, 0x44), UNIT);
+    assert_int_equal(gpu_first_other(base, UNIT, 0x33), UNIT);
+    assert_int_equal(ops->vmm_unmap(device, base, 2 * UNIT), 0);
+    assert_int_equal(access_at(base), -1);
+    assert_int_equal(ops->vmm_map(device, base, UNIT, handles[0]), 0);
+    assert_int_equal(access_at(base), 0); /* a new mapping has no access again */
+    assert_int_equal(ops->vmm_release(device, handles[0], UNIT), 0);
+    assert_int_equal(ops->vmm_release(device, handles[1], UNIT), 0);
+    assert_int_equal(gpu_first_other(base + 50 * UNIT, UNIT, 0x44), UNIT); /* stays while it is mapped */
+    cuda_close_checked(device);
+}
+
+static void test_sizes(void **state)
+{
+    struct varve_device *device = cuda_open(8 * UNIT);
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t out = 0;
+    int error;
+
+    (void)state;
+    assert_string_equal(cuda_reason(device), "");
+    assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(cuda_reason(device), "100"));
+    assert_int_equal(ops->vmm_create(device, 100, &out), VARVE_ERROR_INVALID);
+    assert_int_equal(ops->vmm_reserve(device, UINT64_MAX - (UNIT - 1), NULL, &out), VARVE_ERROR_NO_MEMORY);
+    error = ops->vmm_reserve(device, (uint64_t)1 << 56, NULL, &out); /* more than any address space */
+    assert_true(error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID);
+    printf("2^56 bytes of addresses: %s\n", cuda_reason(device));
+    cuda_close_checked(device);
+}
+
+/* More segments and handles than anybody else has; what fits into a quarter of the memory. */
+static void test_many(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    const struct varve_device_ops *ops = device->ops;
+    static uint64_t segments[MANY], handles[MANY];
+    uint64_t free_bytes = 0, total = 0, count;
+
+    (void)state;
+    assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
+    count = free_bytes / 8 / UNIT < MANY ? free_bytes / 8 / UNIT : MANY;
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(ops->segment_alloc(device, UNIT, 0, &segments[i]), 0);
+        assert_int_equal(ops->vmm_create(device, UNIT, &handles[i]), 0);
+        gpu_fill(segments[i] + i, 1, (unsigned char)i, 0);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(gpu_first_other(segments[i] + i, 1, (unsigned char)i), 1);
+        assert_int_equal(ops->segment_free(device, segments[i], UNIT), 0);
+        assert_int_equal(ops->vmm_release(device, handles[i], UNIT), 0);
+    }
+    cuda_close_checked(device);
+}
+
+/* ---- streams ---- */
+
+struct waiter {
+    struct varve_device *device;
+    uint64_t event, stream;
+    int results[2];
+    uint32_t done; /* atomic */
+};
+
+/* A thread without a context. */
+static void *wait_for_both(void *context)
+{
+    struct waiter *waiter = context;
+
+    waiter->results[0] = waiter->device->ops->event_synchronize(waiter->device, waiter->event);
+    waiter->results[1] = waiter->device->ops->stream_synchronize(waiter->device, waiter->stream);
+    __atomic_store_n(&waiter->done, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void test_streams(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    const struct varve_device_ops *ops = device->ops;
+    struct waiter waiter = {.device = device, .stream = gpu_stream(), .results = {1, 1}};
+    uint64_t before = 0, other = 0, again = 0, other_stream = gpu_stream();
+    struct gpu_gate gate;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(ops->event_create(device, &waiter.event), 0);
+    assert_int_equal(ops->event_create(device, &before), 0);
+    assert_int_equal(ops->event_create(device, &other), 0);
+    assert_int_equal(ops->event_record(device, before, waiter.stream), 0);
+    assert_int_equal(ops->event_synchronize(device, before), 0);
+    gpu_gate_shut(&gate, waiter.stream);
+    assert_int_equal(ops->event_record(device, waiter.event, waiter.stream), 0);
+    assert_int_equal(ops->event_record(device, other, other_stream), 0);
+    assert_int_equal(ops->event_synchronize(device, other), 0);
+    assert_int_equal(ops->event_query(device, waiter.event), 0);
+    assert_int_equal(ops->event_query(device, before), 1);
+    assert_int_equal(ops->event_query(device, other), 1);
+    assert_int_equal(ops->stream_synchronize(device, other_stream), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_both, &waiter), 0);
+    for (int i = 0; i < 20; i++) { /* meanwhile the device serves others */
+        assert_int_equal(ops->event_query(device, waiter.event), 0);
+        assert_int_equal(__atomic_load_n(&waiter.done, __ATOMIC_ACQUIRE), 0);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    assert_int_equal(ops->event_destroy(device, waiter.event), 0); /* while it is waited for */
+    assert_int_equal(ops->event_create(device, &again), 0);
+    assert_int_equal(ops->event_query(device, again), 1); /* never recorded, whatever it was before */
+    gpu_gate_open(&gate);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(waiter.results[0] == 0 && waiter.results[1] == 0);
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(waiter.stream)));
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(other_stream)));
+    cuda_close_checked(device);
+}
+
+/* ---- threads ---- */
+
+struct worker {
+    pthread_t thread;
+    struct varve_device *device;
+    unsigned number, failures, refused;
+};
+
+static unsigned fill_and_look(uint64_t addr, unsigned char value)
+{
+    unsigned failures = gpu.context_set(gpu.context) != 0;
+
+    failures += gpu.fill(addr, value, UNIT, NULL) != 0;
+    failures += gpu_first_other(addr, UNIT, value) != UNIT;
+    return failures + (gpu.context_set(NULL) != 0);
+}
+
+/* A segment, then a mapped handle, each written and read; running out of memory is no failure. The thread has
+ * no context of its own while it calls the device. */
+static void work_once(struct worker *worker, unsigned char value)
+{
+    struct varve_device *device = worker->device;
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t addr, base, handle, event;
+    cuda_context context = gpu.context;
+    int error = ops->segment_alloc(device, UNIT, worker->number, &addr);
+
+    if (error == 0) {
+        worker->failures += fill_and_look(addr, value);
+        worker->failures += ops->segment_free(device, addr, UNIT) != 0;
+    }
+    worker->refused += error == VARVE_ERROR_NO_MEMORY;
+    worker->failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
+    error = ops->vmm_create(device, UNIT, &handle);
+    if (error == 0) {
+        worker->failures += ops->vmm_reserve(device, 2 * UNIT, NULL, &base) != 0;
+        worker->failures += ops->vmm_map(device, base, UNIT, handle) != 0;
+        worker->failures += ops->vmm_set_access(device, base, UNIT, 0) != 0;
+        worker->failures += ops->vmm_release(device, handle, UNIT) != 0;
+        worker->failures += fill_and_look(base, value);
+        worker->failures += ops->vmm_unmap(device, base, UNIT) != 0;
+        worker->failures += ops->vmm_address_free(device, base, 2 * UNIT) != 0;
+    }
+    worker->refused += error == VARVE_ERROR_NO_MEMORY;
+    worker->failures += error != 0 && error != VARVE_ERROR_NO_MEMORY;
+    worker->failures += ops->event_create(device, &event) != 0 || ops->event_record(device, event, 0) != 0 ||
+                        ops->event_synchronize(device, event) != 0 || ops->event_destroy(device, event) != 0;
+    worker->failures += gpu.context_get(&context) != 0 || context != NULL;
+}
+
+static void *work(void *context)
+{
+    struct worker *worker = context;
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        work_once(worker, (unsigned char)(worker->number * 64 + i % 64));
+    }
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    struct varve_device *device = cuda_open(3 * UNIT); /* one less than threads, so that some are refused */
+    struct worker workers[THREADS];
+    unsigned failures = 0, refused = 0;
+    uint64_t free_bytes = 0, total = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.device = device, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        failures += workers[i].failures;
+        refused += workers[i].refused;
+    }
+    assert_int_equal(failures, 0);
+    assert_true(refused < 2 * THREADS * ROUNDS);
+    assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
+    assert_int_equal(free_bytes, total);
+    cuda_close_checked(device);
+}
+
+/* ---- captures ---- */
+
+/* Everything is called in the middle of a capture in the strictest mode; the capture goes on, and its graph
+ * is what was captured. */
+static void test_capture(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t stream = gpu_stream(), other = gpu_stream();
+    uint64_t addr = 0, base = 0, handle = 0, event = 0, done = 0, free_bytes, total;
+    gpu_graph graph = NULL;
+    gpu_graph_exec exec = NULL;
+
+    (void)state;
+    assert_int_equal(ops->event_create(device, &event), 0);
+    assert_int_equal(ops->event_create(device, &done), 0);
+    assert_int_equal(ops->event_record(device, done, other), 0);
+    gpu_ok(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
+    assert_int_equal(ops->segment_alloc(device, UNIT, stream, &addr), 0);
+    gpu_fill(addr, UNIT, 0x51, stream);
+    assert_int_equal(ops->event_record(device, event, stream), VARVE_ERROR_BUSY);
+    assert_int_equal(ops->stream_synchronize(device, stream), VARVE_ERROR_BUSY);
+    assert_non_null(strstr(cuda_reason(device), "captured"));
+    assert_int_equal(ops->event_query(device, event), 1);
+    assert_true(ops->event_query(device, done) >= 0);
+    assert_int_equal(ops->event_synchronize(device, done), 0);
+    assert_int_equal(ops->event_record(device, event, other), 0);
+    assert_int_equal(ops->stream_synchronize(device, other), 0);
+    assert_int_equal(ops->memory_info(device, &free_bytes, &total), 0);
+    assert_int_equal(ops->vmm_reserve(device, 4 * UNIT, NULL, &base), 0);
+    assert_int_equal(ops->vmm_create(device, UNIT, &handle), 0);
+    assert_int_equal(ops->vmm_map(device, base, UNIT, handle), 0);
+    assert_int_equal(ops->vmm_set_access(device, base, UNIT, 0), 0);
+    gpu_ok(gpu.copy(base, addr, UNIT, gpu_stream_of(stream)));
+    gpu_ok(gpu.capture_end(gpu_stream_of(stream), &graph));
+    assert_non_null(graph);
+    gpu_ok(gpu.graph_make(&exec, graph, 0));
+    for (unsigned char i = 0; i < 3; i++) {
+        gpu_fill(addr, UNIT, i, stream);
+        gpu_fill(base, UNIT, i, stream);
+        gpu_ok(gpu.graph_launch(exec, gpu_stream_of(stream)));
+        assert_int_equal(ops->stream_synchronize(device, stream), 0);
+        assert_int_equal(gpu_first_other(base, UNIT, 0x51), UNIT);
+    }
+    gpu_ok(gpu.graph_exec_destroy(exec));
+    gpu_ok(gpu.graph_destroy(graph));
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(other)));
+    cuda_close_checked(device);
+}
+
+static void test_open_refuses(void **state)
+{
+    const struct varve_cuda_options none = {.ordinal = gpu.count};
+    struct varve_message message = {""};
+    struct varve_device *device = NULL;
+
+    (void)state;
+    assert_int_equal(varve_cuda_open(&none, &device, &message), VARVE_ERROR_NOT_FOUND);
+    assert_true(strlen(message.text) > 20);
+    assert_null(device);
+}
+
+/* Not asserted: a machine may be busy. */
+static void test_costs(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[7] = {0};
+
+    (void)state;
+    assert_int_equal(ops->event_create(device, &event), 0);
+    assert_int_equal(ops->vmm_reserve(device, 64 * UNIT, NULL, &base), 0);
+#define TIMED(at, call)       \
+    start = now_ns();         \
+    assert_true((call) >= 0); \
+    times[at] += now_ns() - start;
+    for (int i = 0; i < 200; i++) {
+        TIMED(0, ops->segment_alloc(device, 10 * UNIT, 0, &addr));
+        TIMED(1, ops->segment_free(device, addr, 10 * UNIT));
+        TIMED(2, ops->vmm_create(device, 10 * UNIT, &handle));
+        TIMED(3, ops->vmm_map(device, base, 10 * UNIT, handle) +
+                     ops->vmm_set_access(device, base, 10 * UNIT, 0));
+        TIMED(4, ops->vmm_unmap(device, base, 10 * UNIT) + ops->vmm_release(device, handle, 10 * UNIT));
+        TIMED(5, ops->event_record(device, event, stream));
+        TIMED(6, ops->event_query(device, event));
+    }
+#undef TIMED
+    printf("20 MiB, ns: alloc %" PRIu64 ", free %" PRIu64 "; create %" PRIu64 ", map and access %" PRIu64
+           ", unmap and release %" PRIu64 "; event record %" PRIu64 ", query %" PRIu64 "\n",
+           times[0] / 200, times[1] / 200, times[2] / 200, times[3] / 200, times[4] / 200, times[5] / 200,
+           times[6] / 200);
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
+    cuda_close_checked(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RULES_TESTS(&kind, rules_teardown),  cmocka_unit_test(test_segment_memory),
+        cmocka_unit_test(test_vmm_memory),   cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_many),         cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_open_refuses), cmocka_unit_test(test_costs),
+    };
+    int status = gpu_start();
+    cuda_stream stream = NULL;
+
+    if (status != 0) {
+        return status;
+    }
+    if (gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING) != 0) {
+        return 1;
+    }
+    kind = (struct rules_kind){"cuda", kind_open, varve_cuda_check, (uint64_t)(uintptr_t)stream};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The caching allocator on the cuda device, with real work in its memory: out of memory and back, expandable
+ * segments, blocks that other streams still read when they are freed, pools of captured graphs, peers. What
+ * is written is looked at, since memory handed out too early shows nowhere else. It ends with the cost of a
+ * cached pair, for the record.
+ */
+#include "gpu/device_cuda_support.h"
+
+#include <inttypes.h>
+
+#define BLOCKS 64U
+
+static struct varve_message message;
+
+static uint64_t block(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream)
+{
+    uint64_t addr = 0;
+
+    if (varve_alloc_raw_alloc_with_stream(alloc, bytes, stream, &addr, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return addr;
+}
+
+static void give(struct varve_alloc *alloc, uint64_t addr)
+{
+    if (varve_alloc_raw_delete(alloc, addr, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+}
+
+static struct varve_alloc *must_open(struct varve_device *device, bool is_expandable)
+{
+    struct varve_alloc_config config;
+    struct varve_alloc *alloc;
+
+    varve_alloc_config_init(&config);
+    config.expandable_segments = is_expandable;
+    alloc = alloc_open(device, &config);
+    assert_non_null(alloc);
+    return alloc;
+}
+
+static void close_both(struct varve_alloc *alloc, struct varve_device *device)
+{
+    if (varve_alloc_check(alloc, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    varve_alloc_close(alloc);
+    cuda_close_checked(device);
+}
+
+/* ---- out of memory ---- */
+
+/* Until nothing is left, with a mark in each; then one that needs what all of them had. */
+static void run_out(struct varve_alloc *alloc, uint64_t bytes)
+{
+    uint64_t addrs[BLOCKS];
+    size_t count = 0;
+    int error = VARVE_OK;
+
+    while (count < BLOCKS && error == VARVE_OK) {
+        error = varve_alloc_raw_alloc(alloc, bytes, &addrs[count], &message);
+        if (error == VARVE_OK) {
+            gpu_fill(addrs[count] + bytes - 4096, 4096, (unsigned char)(count + 1), 0);
+            count++;
+        }
+    }
+    assert_int_equal(error, VARVE_ERROR_NO_MEMORY);
+    assert_true(strlen(message.text) > 50);
+    assert_true(count >= 4);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(gpu_first_other(addrs[i] + bytes - 4096, 4096, (unsigned char)(i + 1)), 4096);
+        give(alloc, addrs[i]);
+    }
+    addrs[0] = block(alloc, 3 * bytes, 0);
+    gpu_fill(addrs[0], 3 * bytes, 0x7e, 0);
+    assert_int_equal(gpu_first_other(addrs[0] + 3 * bytes - 4096, 4096, 0x7e), 4096);
+    give(alloc, addrs[0]);
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
+    assert_int_equal(varve_alloc_memory_reserved(alloc), 0);
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        uint64_t limit = i < 2 ? 300 * MIB : 0, free_bytes = 0, total = 0;
+        struct varve_device *device = cuda_open(limit);
+        struct varve_alloc *alloc = must_open(device, i % 2);
+
+        assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
+        run_out(alloc, limit ? 40 * MIB : free_bytes / 12 / UNIT * UNIT); /* all that the GPU has */
+        close_both(alloc, device);
+    }
+}
+
+/* ---- expandable segments ---- */
+
+static void test_expandable(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    struct varve_alloc *alloc = must_open(device, true);
+    uint64_t addrs[BLOCKS], bytes[BLOCKS], large, before = 0, after = 0, total;
+
+    (void)state;
+    assert_int_equal(device->ops->memory_info(device, &before, &total), 0);
+    for (unsigned i = 0; i < BLOCKS; i++) { /* small ones and large ones: two segments that grow */
+        bytes[i] = i % 3 ? (i + 1) * 700000 : (i + 1) * 3000;
+        addrs[i] = block(alloc, bytes[i], 0);
+        gpu_fill(addrs[i], bytes[i], (unsigned char)(i + 1), 0);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        assert_int_equal(gpu_first_other(addrs[i], bytes[i], (unsigned char)(i + 1)), bytes[i]);
+    }
+    for (unsigned i = 0; i < BLOCKS; i += 2) {
+        give(alloc, addrs[i]);
+    }
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK); /* holes amid what is in use */
+    large = block(alloc, 500 * MIB, 0);
+    gpu_fill(large, 500 * MIB, 0x99, 0);
+    for (unsigned i = 1; i < BLOCKS; i += 2) {
+        assert_int_equal(gpu_first_other(addrs[i], bytes[i], (unsigned char)(i + 1)), bytes[i]);
+        give(alloc, addrs[i]);
+    }
+    assert_int_equal(gpu_first_other(large, 64 * MIB, 0x99), 64 * MIB);
+    assert_int_equal(gpu_first_other(large + 436 * MIB, 64 * MIB, 0x99), 64 * MIB);
+    give(alloc, large);
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
+    assert_int_equal(varve_alloc_memory_reserved(alloc), 0);
+    assert_int_equal(device->ops->memory_info(device, &after, &total), 0);
+    assert_true(after + 64 * MIB > before); /* the driver keeps some for its tables */
+    close_both(alloc, device);
+}
+
+/* ---- streams ---- */
+
+/* The second stream copies what the first one wrote, but only when the gate opens; the block is freed at once
+ * and the first stream goes on allocating and writing. Returns how many copies are not what they must be. */
+static unsigned read_late(struct varve_alloc *alloc, bool is_recorded)
+{
+    uint64_t writer = gpu_stream(), reader = gpu_stream(), copies[BLOCKS];
+    struct gpu_gate gate;
+    unsigned wrong = 0;
+
+    gpu_gate_shut(&gate, reader);
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        uint64_t addr = block(alloc, MIB, writer);
+        cuda_event written = NULL;
+
+        copies[i] = block(alloc, MIB, reader);
+        gpu_fill(addr, MIB, (unsigned char)(i + 1), writer);
+        gpu_ok(gpu.event_create(&written, CUDA_EVENT_NO_TIMING));
+        gpu_ok(gpu.event_record(written, gpu_stream_of(writer)));
+        gpu_ok(gpu.stream_wait_event(gpu_stream_of(reader), written, 0));
+        gpu_ok(gpu.event_destroy(written));
+        gpu_ok(gpu.copy(copies[i], addr, MIB, gpu_stream_of(reader)));
+        if (is_recorded) {
+            assert_int_equal(varve_alloc_record_stream(alloc, addr, reader, NULL), VARVE_OK);
+        }
+        give(alloc, addr);
+    }
+    gpu_ok(gpu.stream_synchronize(gpu_stream_of(writer)));
+    gpu_gate_open(&gate);
+    gpu_ok(gpu.stream_synchronize(gpu_stream_of(reader)));
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        wrong += gpu_first_other(copies[i], MIB, (unsigned char)(i + 1)) != MIB;
+        give(alloc, copies[i]);
+    }
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK); /* no memory of a stream that is no more */
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(writer)));
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(reader)));
+    return wrong;
+}
+
+static void test_streams(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct varve_device *device = cuda_open(0);
+        struct varve_alloc *alloc = must_open(device, i == 1);
+
+        for (int round = 0; round < 5; round++) {
+            assert_int_equal(read_late(alloc, true), 0);
+        }
+        assert_true(read_late(alloc, false) > 0); /* what this test would see */
+        close_both(alloc, device);
+    }
+}
+
+/* ---- graphs ---- */
+
+static bool is_stream(void *context, uint64_t stream)
+{
+    return stream == *(uint64_t *)context;
+}
+
+/* A captured chain in blocks of a private pool, freed and taken again within the capture; then launches,
+ * while the default pool hands out and overwrites all that it has. */
+static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
+{
+    const struct varve_pool_id pool = {0, 1};
+    uint64_t stream = gpu_stream(), result, first, second, third, other;
+    gpu_graph graph = NULL;
+    gpu_graph_exec exec = NULL;
+
+    other = block(alloc, 30 * MIB, 0);
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(alloc, pool, is_stream, &stream), VARVE_OK);
+    gpu_ok(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
+    result = block(alloc, 3 * MIB, stream);
+    first = block(alloc, 2 * MIB, stream);
+    gpu_fill(first, 2 * MIB, 0x31, stream);
+    gpu_ok(gpu.copy(result, first, MIB, gpu_stream_of(stream)));
+    give(alloc, first);
+    second = block(alloc, 2 * MIB, stream);
+    gpu_fill(second, 2 * MIB, 0x32, stream);
+    gpu_ok(gpu.copy(result + MIB, second + MIB, MIB, gpu_stream_of(stream)));
+    give(alloc, second);
+    third = block(alloc, 25 * MIB, stream); /* a new segment, in the middle of the capture */
+    gpu_fill(third, 25 * MIB, 0x33, stream);
+    gpu_ok(gpu.copy(result + 2 * MIB, third + 24 * MIB, MIB, gpu_stream_of(stream)));
+    give(alloc, third);
+    give(alloc, other); /* the default pool goes on meanwhile */
+    other = block(alloc, 30 * MIB, 0);
+    gpu_ok(gpu.capture_end(gpu_stream_of(stream), &graph));
+    assert_int_equal(varve_alloc_end_allocate_to_pool(alloc, pool), VARVE_OK);
+    assert_non_null(graph);
+    assert_int_equal(first, second); /* the same stream's: nothing to wait for */
+    gpu_ok(gpu.graph_make(&exec, graph, 0));
+    for (unsigned char launch = 0; launch < 5; launch++) {
+        uint64_t more = block(alloc, 2 * MIB, stream); /* of the default pool, not of the graph's */
+
+        gpu_fill(more, 2 * MIB, 0xe0, stream);
+        gpu_fill(other, 30 * MIB, launch, stream);
+        gpu_fill(result, 3 * MIB, launch, stream);
+        gpu_ok(gpu.graph_launch(exec, gpu_stream_of(stream)));
+        assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
+        gpu_ok(gpu.stream_synchronize(gpu_stream_of(stream)));
+        for (unsigned char part = 0; part < 3; part++) {
+            assert_int_equal(gpu_first_other(result + part * MIB, MIB, 0x31 + part), MIB);
+        }
+        assert_int_equal(gpu_first_other(other, 30 * MIB, launch), 30 * MIB);
+        assert_int_equal(gpu_first_other(more, 2 * MIB, 0xe0), 2 * MIB);
+        give(alloc, more);
+    }
+    gpu_ok(gpu.graph_exec_destroy(exec));
+    gpu_ok(gpu.graph_destroy(graph));
+    give(alloc, result);
+    give(alloc, other);
+    assert_int_equal(varve_alloc_release_pool(alloc, pool), VARVE_OK);
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
+    assert_int_equal(varve_alloc_memory_reserved(alloc), 0);
+    assert_int_equal(varve_cuda_check(device, NULL), VARVE_OK);
+    gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
+}
+
+static void test_graphs(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct varve_device *device = cuda_open(0);
+        struct varve_alloc *alloc = must_open(device, i == 1);
+
+        graph_run(alloc, device);
+        graph_run(alloc, device);
+        close_both(alloc, device);
+    }
+}
+
+/* ---- peers ---- */
+
+/* The second GPU writes into memory of the first one. */
+static void test_peers(void **state)
+{
+    cuda_context peer_context = NULL;
+
+    (void)state;
+    if (gpu.count < 2) {
+        printf("skipped: peers need two GPUs\n");
+        skip();
+    }
+    gpu_ok(gpu.primary_retain(&peer_context, 1));
+    for (int i = 0; i < 2; i++) {
+        struct varve_device *device = cuda_open(0);
+        struct varve_alloc *alloc = must_open(device, i == 1);
+        uint64_t early = block(alloc, 4 * MIB, 0), late;
+        int error = varve_alloc_enable_peer(alloc, 1);
+
+        if (error == VARVE_ERROR_UNSUPPORTED) {
+            printf("skipped: %s\n", cuda_reason(device));
+            close_both(alloc, device);
+            continue;
+        }
+        assert_int_equal(error, VARVE_OK);
+        assert_int_equal(varve_alloc_enable_peer(alloc, 1), VARVE_OK);
+        late = block(alloc, 40 * MIB, 0);
+        gpu_ok(gpu.context_set(peer_context));
+        gpu_fill(early, 4 * MIB, 0x21, 0);
+        gpu_fill(late, 40 * MIB, 0x22, 0);
+        gpu_ok(gpu.context_synchronize());
+        gpu_ok(gpu.context_set(gpu.context));
+        assert_int_equal(gpu_first_other(early, 4 * MIB, 0x21), 4 * MIB);
+        assert_int_equal(gpu_first_other(late, 40 * MIB, 0x22), 40 * MIB);
+        close_both(alloc, device);
+    }
+    gpu_ok(gpu.primary_release(1));
+}
+
+/* ---- speed: not asserted ---- */
+
+static void test_speed(void **state)
+{
+    static const uint64_t sizes[] = {512, 1000000, 20 * MIB};
+    struct varve_device *device = cuda_open(0);
+    struct varve_alloc *alloc = must_open(device, false);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        uint64_t best = UINT64_MAX;
+
+        give(alloc, block(alloc, sizes[i], 0));
+        for (int round = 0; round < 20; round++) {
+            uint64_t start = now_ns(), taken;
+
+            for (int pair = 0; pair < 20000; pair++) {
+                uint64_t addr;
+
+                varve_alloc_raw_alloc(alloc, sizes[i], &addr, NULL);
+                varve_alloc_raw_delete(alloc, addr, NULL);
+            }
+            taken = now_ns() - start;
+            best = taken < best ? taken : best;
+        }
+        printf("cached pair of %" PRIu64 " bytes on the cuda device: %.1f ns\n", sizes[i],
+               (double)best / 20000);
+    }
+    close_both(alloc, device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_expandable),
+        cmocka_unit_test(test_streams),       cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_peers),         cmocka_unit_test(test_speed),
+    };
+    int status = gpu_start();
+
+    return status != 0 ? status : cmocka_run_group_tests(tests, NULL, NULL);
+}
