@@ -170,13 +170,14 @@ struct varve_cuda_options {
     bool shares;          /* physical memory can be exported as file descriptors, where the GPU can */
 };
 
-/// The driver is found at run time. Memory is the device's primary context's, so code on the run-time API
-/// (PyTorch) can use it; the context that a calling thread has is left as it is. Operations may be called
+/// The driver is found at run time. Memory is that of the device's primary context, so code on the run-time
+/// API (PyTorch) can use it; the context that a calling thread has is left as it is. Operations may be called
 /// while streams are being captured and do them no harm, but a stream that is captured can't be waited for
-/// and takes no events: VARVE_ERROR_BUSY. Once the driver has shut down, at exit, or the device was reset,
-/// giving things back is no error and the rest is VARVE_ERROR_UNSUPPORTED, as is everything in a fork child.
+/// and takes no events: VARVE_ERROR_BUSY. Once the driver has shut down, at exit, giving things back is no
+/// error and the rest is VARVE_ERROR_UNSUPPORTED; so it is after a reset of the GPU, if the device is closed
+/// before anybody uses the GPU again. In a fork child everything is VARVE_ERROR_UNSUPPORTED.
 /// A handle of ipc_export is good for the life of its segment; ipc_open refuses those of its own process,
-/// and gives the same address for the same handle.
+/// and gives the same address for the same handle. It must be closed before the exporter frees the segment.
 /// Threads: any, of this function and of all operations. Errors: VARVE_ERROR_UNSUPPORTED (no driver, no
 /// device, too old), PERMISSION, NOT_FOUND (no such device), INVALID, NO_MEMORY, BUSY (another process has
 /// the device for itself).

@@ -15,7 +15,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define CUDA_GRAIN ((uint64_t)2 << 20) /* how the driver obtains memory, also without virtual memory */
 
@@ -63,7 +62,7 @@ int cuda_enter(struct cuda_device *cuda, struct cuda_scope *scope)
     int error;
 
     *scope = (struct cuda_scope){.mode = CUDA_CAPTURE_MODE_RELAXED};
-    if (getpid() != cuda->pid || is_gone(cuda)) {
+    if (cuda_is_inherited(cuda) || is_gone(cuda)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     result = driver->context_current(&current);
@@ -101,7 +100,7 @@ int cuda_leave(struct cuda_device *cuda, const struct cuda_scope *scope, int res
 
 int cuda_enter_freed(const struct cuda_device *cuda, int error)
 {
-    return is_gone(cuda) && getpid() == cuda->pid ? VARVE_OK : error;
+    return is_gone(cuda) && !cuda_is_inherited(cuda) ? VARVE_OK : error;
 }
 
 int cuda_leave_freed(struct cuda_device *cuda, const struct cuda_scope *scope, int result)
@@ -249,7 +248,7 @@ static void cuda_close(struct varve_device *device)
     cuda_ordinal peer;
     struct cuda_scope scope;
 
-    if (getpid() != cuda->pid) {
+    if (cuda_is_inherited(cuda)) {
         return; /* a thread may have been at the books when the parent forked */
     }
     if (cuda_enter(cuda, &scope) == VARVE_OK) {
@@ -355,13 +354,14 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
     struct cuda_device *cuda = calloc(1, sizeof(*cuda));
     int error;
 
-    if (!cuda) {
+    if (!cuda || cuda_forks_watch() != VARVE_OK) {
+        free(cuda);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cuda: no memory for a device");
     }
     cuda->driver = driver;
     cuda->ops = cuda_ops;
     cuda->device = (struct varve_device){&cuda->ops, options->index};
-    cuda->pid = getpid();
+    cuda->forks = cuda_forks();
     cuda->has_limit = options->limit_bytes != 0;
     error = device_find(cuda, options, message);
     if (error != VARVE_OK) {
@@ -396,7 +396,7 @@ void varve_cuda_reason(const struct varve_device *device, struct varve_message *
     struct cuda_device *cuda = cuda_of(device);
 
     message_out->text[0] = '\0';
-    if (getpid() == cuda->pid) {
+    if (!cuda_is_inherited(cuda)) {
         cuda_books_lock(cuda);
         *message_out = cuda->ledger.reason;
         cuda_books_open(cuda);
@@ -408,7 +408,7 @@ int varve_cuda_check(const struct varve_device *device, struct varve_message *me
     struct cuda_device *cuda = cuda_of(device);
     int error;
 
-    if (getpid() != cuda->pid) {
+    if (cuda_is_inherited(cuda)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     cuda_books_lock(cuda);

@@ -204,6 +204,11 @@ struct cuda_driver {
 /// Threads: any. Errors, the same ones for every later call: VARVE_ERROR_UNSUPPORTED (no driver, no device,
 /// too old, a fork child of the process that loaded it), PERMISSION.
 int cuda_driver_load(const struct cuda_driver **driver_out, struct varve_message *message);
+/// Forks from the process that called cuda_forks_watch first down to this one: who finds another number than
+/// before is a child. Threads: any. Costs a load.
+uint32_t cuda_forks(void);
+/// Errors: VARVE_ERROR_NO_MEMORY.
+int cuda_forks_watch(void);
 /// The enum varve_error for a result; 0 for success.
 int cuda_driver_error(cuda_result result);
 /// "CUDA_ERROR_NAME (its text)", or the number, in `text`.

@@ -21,7 +21,6 @@
 #include "alloc/device_internal.h"
 
 #include <pthread.h>
-#include <sys/types.h>
 
 struct cuda_device {
     struct varve_device device;
@@ -29,7 +28,7 @@ struct cuda_device {
     const struct cuda_driver *driver;
     cuda_ordinal ordinal;
     cuda_context context; /* the device's primary one, as the run-time API uses it */
-    pid_t pid;            /* who opened it; the driver is nothing to a fork child */
+    uint32_t forks;       /* when it was opened; the driver is nothing to a fork child */
     bool has_limit, shares;
     cuda_result gone; /* atomic: how the driver, or the context with all that was in it, has ended */
     pthread_mutex_t mutex;
@@ -49,6 +48,11 @@ struct cuda_scope {
 static inline struct cuda_device *cuda_of(const struct varve_device *device)
 {
     return (struct cuda_device *)(uintptr_t)device;
+}
+
+static inline bool cuda_is_inherited(const struct cuda_device *cuda)
+{
+    return cuda_forks() != cuda->forks;
 }
 
 /* ---- device_cuda.c ---- */

@@ -176,7 +176,8 @@ int database_open(const char *path, enum database_use use, struct database **dat
     database = memory_resize(NULL, sizeof(*database));
     *database = (struct database){.path = memory_copy_text(path)};
     uri = make_uri(path, file.is_wal);
-    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL) != SQLITE_OK) {
+    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
+                        NULL) != SQLITE_OK) {
         result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
                                    sqlite3_errmsg(database->sqlite));
     } else {

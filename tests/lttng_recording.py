@@ -21,6 +21,10 @@ def library(name):
     return os.path.join(os.path.dirname(recording.VARVE), name)
 
 
+# A sanitized varve can neither be recorded (its run-time library must come first) nor be a plug-in of babeltrace2.
+is_sanitized = os.environ.get("VARVE_SANITIZE", "none") != "none"
+
+
 def why_not():
     """The reason why nothing can be tested here, or None."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
@@ -140,4 +144,4 @@ def main():
     recording.main()
 
 
-__all__ = ["Case", "main", "library", "unittest"]
+__all__ = ["Case", "is_sanitized", "main", "library", "unittest"]

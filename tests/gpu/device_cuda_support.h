@@ -47,6 +47,7 @@ typedef struct gpu_graph_exec_opaque *gpu_graph_exec;
     X(event_create, cuEventCreate, (cuda_event *event_out, unsigned flags))                             \
     X(event_destroy, cuEventDestroy_v2, (cuda_event event))                                             \
     X(event_record, cuEventRecord, (cuda_event event, cuda_stream stream))                              \
+    X(event_query, cuEventQuery, (cuda_event event))                                                    \
     X(host_function, cuLaunchHostFunc, (cuda_stream stream, void (*function)(void *), void *context))   \
     X(capture_begin, cuStreamBeginCapture_v2, (cuda_stream stream, enum cuda_capture_mode mode))        \
     X(capture_end, cuStreamEndCapture, (cuda_stream stream, gpu_graph *graph_out))                      \
@@ -190,6 +191,51 @@ static inline const char *cuda_reason(const struct varve_device *device)
 
     varve_cuda_reason(device, &message);
     return message.text;
+}
+
+/* ---- an allocator: what it is asked for must work ---- */
+
+static inline uint64_t block(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream)
+{
+    struct varve_message message = {""};
+    uint64_t addr = 0;
+
+    if (varve_alloc_raw_alloc_with_stream(alloc, bytes, stream, &addr, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return addr;
+}
+
+static inline void give(struct varve_alloc *alloc, uint64_t addr)
+{
+    struct varve_message message = {""};
+
+    if (varve_alloc_raw_delete(alloc, addr, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+}
+
+static inline struct varve_alloc *must_open(struct varve_device *device, bool is_expandable)
+{
+    struct varve_alloc_config config;
+    struct varve_alloc *alloc;
+
+    varve_alloc_config_init(&config);
+    config.expandable_segments = is_expandable;
+    alloc = alloc_open(device, &config);
+    assert_non_null(alloc);
+    return alloc;
+}
+
+static inline void close_both(struct varve_alloc *alloc, struct varve_device *device)
+{
+    struct varve_message message = {""};
+
+    if (varve_alloc_check(alloc, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    varve_alloc_close(alloc);
+    cuda_close_checked(device);
 }
 
 static inline uint64_t now_ns(void)

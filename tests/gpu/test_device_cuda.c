@@ -66,13 +66,11 @@ static int access_at(uint64_t addr)
     return gpu.access_get(&flags, &location, addr) == 0 ? (int)flags : -1;
 }
 
-static void test_vmm_memory(void **state)
+static void look_at_vmm(struct varve_device *device)
 {
-    struct varve_device *device = cuda_open(8 * UNIT);
     const struct varve_device_ops *ops = device->ops;
     uint64_t base = 0, handles[2];
 
-    (void)state;
     assert_non_null(ops->vmm_reserve);
     assert_int_equal(ops->vmm_reserve(device, 100 * UNIT, NULL, &base), 0);
     assert_int_equal(access_at(base), -1);
@@ -99,6 +97,20 @@ static void test_vmm_memory(void **state)
     assert_int_equal(ops->vmm_release(device, handles[1], UNIT), 0);
     assert_int_equal(gpu_first_other(base + 50 * UNIT, UNIT, 0x44), UNIT); /* stays while it is mapped */
     cuda_close_checked(device);
+}
+
+static void test_vmm_memory(void **state)
+{
+    struct varve_cuda_options options = {.limit_bytes = 8 * UNIT};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct varve_device *device = NULL;
+
+        options.shares = i == 1; /* it makes no difference to what is seen from here */
+        assert_int_equal(varve_cuda_open(&options, &device, NULL), 0);
+        look_at_vmm(device);
+    }
 }
 
 static void test_sizes(void **state)
@@ -356,11 +368,13 @@ static void test_costs(void **state)
 {
     struct varve_device *device = cuda_open(0);
     const struct varve_device_ops *ops = device->ops;
-    uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[7] = {0};
+    uint64_t addr = 0, base = 0, handle = 0, event = 0, stream = gpu_stream(), start, times[9] = {0};
+    cuda_event bare = NULL;
 
     (void)state;
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->vmm_reserve(device, 64 * UNIT, NULL, &base), 0);
+    gpu_ok(gpu.event_create(&bare, CUDA_EVENT_NO_TIMING));
 #define TIMED(at, call)       \
     start = now_ns();         \
     assert_true((call) >= 0); \
@@ -374,12 +388,16 @@ static void test_costs(void **state)
         TIMED(4, ops->vmm_unmap(device, base, 10 * UNIT) + ops->vmm_release(device, handle, 10 * UNIT));
         TIMED(5, ops->event_record(device, event, stream));
         TIMED(6, ops->event_query(device, event));
+        TIMED(7, (int)gpu.event_record(bare, gpu_stream_of(stream)));
+        TIMED(8, (int)gpu.event_query(bare));
     }
 #undef TIMED
     printf("20 MiB, ns: alloc %" PRIu64 ", free %" PRIu64 "; create %" PRIu64 ", map and access %" PRIu64
-           ", unmap and release %" PRIu64 "; event record %" PRIu64 ", query %" PRIu64 "\n",
+           ", unmap and release %" PRIu64 "; event record %" PRIu64 ", query %" PRIu64
+           ", the driver's own part %" PRIu64 " and %" PRIu64 "\n",
            times[0] / 200, times[1] / 200, times[2] / 200, times[3] / 200, times[4] / 200, times[5] / 200,
-           times[6] / 200);
+           times[6] / 200, times[7] / 200, times[8] / 200);
+    gpu_ok(gpu.event_destroy(bare));
     gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
     cuda_close_checked(device);
 }

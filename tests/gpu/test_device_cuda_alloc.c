@@ -8,48 +8,9 @@
 #include "gpu/device_cuda_support.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 
 #define BLOCKS 64U
-
-static struct varve_message message;
-
-static uint64_t block(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream)
-{
-    uint64_t addr = 0;
-
-    if (varve_alloc_raw_alloc_with_stream(alloc, bytes, stream, &addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    return addr;
-}
-
-static void give(struct varve_alloc *alloc, uint64_t addr)
-{
-    if (varve_alloc_raw_delete(alloc, addr, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-}
-
-static struct varve_alloc *must_open(struct varve_device *device, bool is_expandable)
-{
-    struct varve_alloc_config config;
-    struct varve_alloc *alloc;
-
-    varve_alloc_config_init(&config);
-    config.expandable_segments = is_expandable;
-    alloc = alloc_open(device, &config);
-    assert_non_null(alloc);
-    return alloc;
-}
-
-static void close_both(struct varve_alloc *alloc, struct varve_device *device)
-{
-    if (varve_alloc_check(alloc, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    varve_alloc_close(alloc);
-    cuda_close_checked(device);
-}
 
 /* ---- out of memory ---- */
 
@@ -58,6 +19,7 @@ static void run_out(struct varve_alloc *alloc, uint64_t bytes)
 {
     uint64_t addrs[BLOCKS];
     size_t count = 0;
+    struct varve_message message = {""};
     int error = VARVE_OK;
 
     while (count < BLOCKS && error == VARVE_OK) {
@@ -92,6 +54,37 @@ static void test_out_of_memory(void **state)
 
         assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
         run_out(alloc, limit ? 40 * MIB : free_bytes / 12 / UNIT * UNIT); /* all that the GPU has */
+        close_both(alloc, device);
+    }
+}
+
+static void *open_later(void *context)
+{
+    nanosleep(&(struct timespec){0, 30000000}, NULL);
+    gpu_gate_open(context);
+    return NULL;
+}
+
+/* All memory is in a block that is free, but that another stream may still read: the request waits for it. */
+static void test_waits_for_streams(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct varve_device *device = cuda_open(100 * MIB);
+        struct varve_alloc *alloc = must_open(device, i == 1);
+        uint64_t reader = gpu_stream(), addr = block(alloc, 80 * MIB, 0);
+        struct gpu_gate gate;
+        pthread_t thread;
+
+        gpu_gate_shut(&gate, reader);
+        assert_int_equal(varve_alloc_record_stream(alloc, addr, reader, NULL), VARVE_OK);
+        give(alloc, addr);
+        assert_int_equal(pthread_create(&thread, NULL, open_later, &gate), 0);
+        addr = block(alloc, 90 * MIB, 0);
+        assert_int_equal(__atomic_load_n(&gate.is_open, __ATOMIC_ACQUIRE), 1);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        give(alloc, addr);
+        gpu_ok(gpu.stream_destroy(gpu_stream_of(reader)));
         close_both(alloc, device);
     }
 }
@@ -341,9 +334,10 @@ static void test_speed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_expandable),
-        cmocka_unit_test(test_streams),       cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_peers),         cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_waits_for_streams),
+        cmocka_unit_test(test_expandable),    cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_graphs),        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_speed),
     };
     int status = gpu_start();
 

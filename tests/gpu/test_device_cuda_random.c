@@ -381,6 +381,19 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
+static uint64_t at_least(uint64_t value, uint64_t least)
+{
+    return value > least ? value : least;
+}
+
+/* A GPU has memory in pieces of 2 MiB, the sim in bytes. */
+static void config_make_whole(struct varve_alloc_config *config)
+{
+    config->large_segment_size = 20 * MIB;
+    config->max_split_size = at_least(config->max_split_size, 20 * MIB);
+    config->max_non_split_rounding_size = at_least(config->max_non_split_rounding_size, 20 * MIB);
+}
+
 static void test_random_operations(void **state)
 {
     uint64_t seed = number_from("VARVE_MODEL_SEED", 1), first = seed, done = 0, left_out = 0;
@@ -397,9 +410,8 @@ static void test_random_operations(void **state)
         struct alloc_pair_setup setup = {.capacity = 0};
         size_t count = alloc_random_run(seed, &setup, ops);
 
-        if (setup.config.large_segment_size % UNIT !=
-            0) { /* no size that a GPU could map, or would not round */
-            setup.config.large_segment_size = 20 * MIB;
+        if (setup.config.large_segment_size % UNIT != 0) {
+            config_make_whole(&setup.config);
         }
         if (setup.capacity > free_bytes / 2) {
             left_out++;

@@ -119,7 +119,7 @@ static inline cuda_result fake_context_enable_peer(cuda_context peer, unsigned f
     FAKE_CALL("cuCtxEnablePeerAccess", FAKE_ANYHOW);
     fake.peer_from = (int)((uintptr_t)fake_current() - 0xc0000);
     fake.peer_to = (int)((uintptr_t)peer - 0xc0000);
-    return flags ? CUDA_RESULT_INVALID_VALUE : CUDA_RESULT_SUCCESS;
+    return flags ? CUDA_RESULT_INVALID_VALUE : fake.peer_result;
 }
 
 /* ---- memory ---- */
@@ -202,6 +202,7 @@ static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes,
         kind->location.id != FAKE_ORDINAL || flags) {
         fake_wrong("cuMemCreate", bytes);
     }
+    fake.handle_types = kind->handle_types;
     *memory_out = fake_add(FAKE_HANDLE, 0, bytes);
     return CUDA_RESULT_SUCCESS;
 }

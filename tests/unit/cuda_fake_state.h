@@ -44,7 +44,9 @@ static struct fake {
     cuda_result fail_with;
     bool has_ended, has_no_memory, is_event_pending;
     cuda_result context_result;  /* of making a context current */
+    cuda_result peer_result;     /* of giving a peer access */
     uint64_t captured;           /* stream; 0: none */
+    int handle_types;            /* of the last vmm_create */
     int peer_from, peer_to;      /* of the last context_enable_peer */
     struct varve_device *device; /* whose books calls look at; NULL: nobody's */
     char wrong[160];             /* the first thing that was; "" */

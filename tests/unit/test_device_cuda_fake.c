@@ -127,13 +127,10 @@ static void test_reasons(void **state)
     fake_closed(device);
 }
 
-#define TRY(call, wanted)      \
-    do {                       \
-        int got = (call);      \
-        if (got != (wanted)) { \
-            return got;        \
-        }                      \
-    } while (0)
+#define TRY(call, wanted)               \
+    if ((error = (call)) != (wanted)) { \
+        return error;                   \
+    }
 
 /* One of everything; returns the first error, with all that was taken so far still out. */
 static int one_of_everything(struct varve_device *device)
@@ -141,6 +138,7 @@ static int one_of_everything(struct varve_device *device)
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle ipc;
     uint64_t addr, base, handle, event, import, free_bytes, total;
+    int error;
 
     TRY(ops->segment_alloc(device, UNIT, 0, &addr), 0);
     TRY(ops->memory_info(device, &free_bytes, &total), 0);
@@ -159,8 +157,8 @@ static int one_of_everything(struct varve_device *device)
     TRY(ops->ipc_open(device, &ipc, &import), 0);
     TRY(ops->ipc_open(device, &ipc, &import), 0);
     TRY(ops->ipc_close(device, import), 0);
-    TRY(ops->vmm_unmap(device, base, 2 * UNIT), 0);
     TRY(ops->vmm_release(device, handle, UNIT), 0);
+    TRY(ops->vmm_unmap(device, base, 2 * UNIT), 0);
     TRY(ops->vmm_address_free(device, base, 4 * UNIT), 0);
     TRY(ops->event_destroy(device, event), 0);
     TRY(ops->segment_free(device, addr, UNIT), 0);
@@ -207,6 +205,7 @@ static void test_open_fails(void **state)
     struct varve_cuda_options options = {.index = 3, .ordinal = FAKE_ORDINAL, .shares = true};
     struct varve_device *device = NULL;
     struct varve_message message = {""};
+    uint64_t handle = 0;
 
     (void)state;
     for (uint64_t nth = 1; nth <= 20; nth++) {
@@ -237,6 +236,8 @@ static void test_open_fails(void **state)
         fake.granularity = granularities[i];
         assert_int_equal(cuda_device_open(&fake_driver, &options, &device, &message), 0);
         assert_true((device->ops->vmm_reserve != NULL) == (i == 2));
+        assert_int_equal(device->ops->vmm_create(device, UNIT, &handle), 0);
+        assert_int_equal(fake.handle_types, i == 0 ? CUDA_HANDLE_TYPE_NONE : CUDA_HANDLE_TYPE_FD);
         fake_closed(device);
     }
 }
@@ -274,7 +275,7 @@ static void test_end(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct varve_device *device = fake_opened();
         const struct varve_device_ops *ops = device->ops;
-        uint64_t ids[4], other = 0;
+        uint64_t ids[4], other = 0, calls;
 
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &ids[0]), 0);
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &other), 0);
@@ -292,8 +293,10 @@ static void test_end(void **state)
         after_the_end(device, ids, i == 2);
         assert_int_equal(varve_cuda_check(device, NULL), 0);
         fake.device = NULL;
+        calls = fake.calls;
         device->ops->close(device);
         nothing_is_wrong();
+        assert_int_equal(fake.calls - calls, i != 0);
         assert_int_equal(fake_count(FAKE_RETAIN), i == 0); /* a reset device is still to be released */
     }
 }
@@ -392,6 +395,7 @@ static void test_peers(void **state)
     assert_int_equal(ops->peer_enable(device, 5), VARVE_ERROR_NOT_FOUND); /* CUDA device 3 */
     assert_int_equal(ops->peer_enable(device, 4), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(fake_count(FAKE_RETAIN), 1);
+    fake.peer_result = CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED; /* by the program itself */
     assert_int_equal(ops->peer_enable(device, 2), 0);
     assert_int_equal(ops->peer_enable(device, 2), 0);
     assert_int_equal(fake.peer_from, 0); /* it may read us: asked for in its context */

@@ -113,7 +113,8 @@ static void test_sessions(void **state)
 
 static void test_tools_missing(void **state)
 {
-    char *path = strdup(getenv("PATH"));
+    const char *given = getenv("PATH");
+    char *path = strdup(given != NULL ? given : "");
 
     (void)state;
     lttng_is("exit 1");
