@@ -29,7 +29,9 @@ static struct {
     pid_t pid;
 } loaded = {.once = PTHREAD_ONCE_INIT};
 
-/* Forks are counted instead of asking for the process's id at every operation: a system call costs as much as
+/* ---- forks ---- */
+
+/* They are counted instead of asking for the process's id at every operation: a system call costs as much as
  * the operation. */
 static struct {
     pthread_once_t once;
@@ -58,33 +60,35 @@ uint32_t cuda_forks(void)
     return __atomic_load_n(&forks.count, __ATOMIC_RELAXED);
 }
 
-int cuda_driver_error(cuda_result result)
+/* ---- results ---- */
+
+struct result {
+    cuda_result number;
+    int error;
+    const char *name; /* the driver can't always tell: its stub has no names at all */
+};
+
+static const struct result results[] = {{CUDA_RESULT_SUCCESS, VARVE_OK, "CUDA_SUCCESS"},
+#define CUDA_RESULT_ROW(NAME, number, error) {(number), VARVE_ERROR_##error, "CUDA_ERROR_" #NAME},
+                                        CUDA_RESULT_LIST(CUDA_RESULT_ROW)
+#undef CUDA_RESULT_ROW
+};
+
+static const struct result *result_find(cuda_result number)
 {
-    switch (result) {
-    case CUDA_RESULT_SUCCESS:
-        return VARVE_OK;
-#define CUDA_RESULT_CASE(NAME, number, error) \
-    case (number):                            \
-        return VARVE_ERROR_##error;
-        CUDA_RESULT_LIST(CUDA_RESULT_CASE)
-#undef CUDA_RESULT_CASE
-    default:
-        return VARVE_ERROR_IO;
+    for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
+        if (results[i].number == number) {
+            return &results[i];
+        }
     }
+    return NULL;
 }
 
-/* What the driver can't always tell: its stub has no names at all. */
-static const char *result_name(cuda_result result)
+int cuda_driver_error(cuda_result result)
 {
-    switch (result) {
-#define CUDA_RESULT_CASE(NAME, number, error) \
-    case (number):                            \
-        return "CUDA_ERROR_" #NAME;
-        CUDA_RESULT_LIST(CUDA_RESULT_CASE)
-#undef CUDA_RESULT_CASE
-    default:
-        return NULL;
-    }
+    const struct result *found = result_find(result);
+
+    return found ? found->error : VARVE_ERROR_IO;
 }
 
 void cuda_driver_describe(const struct cuda_driver *driver, cuda_result result, char *text, size_t size)
@@ -92,7 +96,9 @@ void cuda_driver_describe(const struct cuda_driver *driver, cuda_result result, 
     const char *name = NULL, *meaning = NULL;
 
     if (driver->error_name(result, &name) != CUDA_RESULT_SUCCESS || !name) {
-        name = result_name(result);
+        const struct result *found = result_find(result);
+
+        name = found ? found->name : NULL;
     }
     if (driver->error_text(result, &meaning) != CUDA_RESULT_SUCCESS) {
         meaning = NULL;
@@ -105,6 +111,8 @@ void cuda_driver_describe(const struct cuda_driver *driver, cuda_result result, 
         snprintf(text, size, "%s (%s)", name, meaning);
     }
 }
+
+/* ---- finding the functions ---- */
 
 /* POSIX promises that what dlsym returns can be a function; C has no conversion that says so. */
 static void function_set(void *field, void *function)
@@ -152,6 +160,8 @@ static int functions_find(void *library, struct cuda_driver *driver, struct varv
     }
     return VARVE_OK;
 }
+
+/* ---- starting ---- */
 
 /* With no right to its device files, the driver says that there is no device, or that something is unknown.
  */

@@ -110,13 +110,13 @@ static inline int gpu_start(void)
     return 0;
 }
 
-#define gpu_ok(call) assert_int_equal((call), 0)
+#define GPU_OK(call) assert_int_equal((call), 0)
 
 static inline uint64_t gpu_stream(void)
 {
     cuda_stream stream = NULL;
 
-    gpu_ok(gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING));
+    GPU_OK(gpu.stream_create(&stream, GPU_STREAM_NON_BLOCKING));
     return (uint64_t)(uintptr_t)stream;
 }
 
@@ -145,7 +145,7 @@ static inline uint64_t gpu_first_other(uint64_t addr, uint64_t bytes, unsigned c
 
 static inline void gpu_fill(uint64_t addr, uint64_t bytes, unsigned char value, uint64_t stream)
 {
-    gpu_ok(gpu.fill(addr, value, bytes, gpu_stream_of(stream)));
+    GPU_OK(gpu.fill(addr, value, bytes, gpu_stream_of(stream)));
 }
 
 static inline struct varve_device *cuda_open(uint64_t limit)
@@ -264,7 +264,7 @@ static inline void gpu_gate_wait(void *context)
 static inline void gpu_gate_shut(struct gpu_gate *gate, uint64_t stream)
 {
     gate->is_open = 0;
-    gpu_ok(gpu.host_function(gpu_stream_of(stream), gpu_gate_wait, gate));
+    GPU_OK(gpu.host_function(gpu_stream_of(stream), gpu_gate_wait, gate));
 }
 
 static inline void gpu_gate_open(struct gpu_gate *gate)

@@ -14,8 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 struct other {
     pid_t pid;
     int to, from; /* its input and output */

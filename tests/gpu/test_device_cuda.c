@@ -211,8 +211,8 @@ static void test_streams(void **state)
     gpu_gate_open(&gate);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(waiter.results[0] == 0 && waiter.results[1] == 0);
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(waiter.stream)));
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(other_stream)));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(waiter.stream)));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(other_stream)));
     cuda_close_checked(device);
 }
 
@@ -317,7 +317,7 @@ static void test_capture(void **state)
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->event_create(device, &done), 0);
     assert_int_equal(ops->event_record(device, done, other), 0);
-    gpu_ok(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
+    GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
     assert_int_equal(ops->segment_alloc(device, UNIT, stream, &addr), 0);
     gpu_fill(addr, UNIT, 0x51, stream);
     assert_int_equal(ops->event_record(device, event, stream), VARVE_ERROR_BUSY);
@@ -333,21 +333,21 @@ static void test_capture(void **state)
     assert_int_equal(ops->vmm_create(device, UNIT, &handle), 0);
     assert_int_equal(ops->vmm_map(device, base, UNIT, handle), 0);
     assert_int_equal(ops->vmm_set_access(device, base, UNIT, 0), 0);
-    gpu_ok(gpu.copy(base, addr, UNIT, gpu_stream_of(stream)));
-    gpu_ok(gpu.capture_end(gpu_stream_of(stream), &graph));
+    GPU_OK(gpu.copy(base, addr, UNIT, gpu_stream_of(stream)));
+    GPU_OK(gpu.capture_end(gpu_stream_of(stream), &graph));
     assert_non_null(graph);
-    gpu_ok(gpu.graph_make(&exec, graph, 0));
+    GPU_OK(gpu.graph_make(&exec, graph, 0));
     for (unsigned char i = 0; i < 3; i++) {
         gpu_fill(addr, UNIT, i, stream);
         gpu_fill(base, UNIT, i, stream);
-        gpu_ok(gpu.graph_launch(exec, gpu_stream_of(stream)));
+        GPU_OK(gpu.graph_launch(exec, gpu_stream_of(stream)));
         assert_int_equal(ops->stream_synchronize(device, stream), 0);
         assert_int_equal(gpu_first_other(base, UNIT, 0x51), UNIT);
     }
-    gpu_ok(gpu.graph_exec_destroy(exec));
-    gpu_ok(gpu.graph_destroy(graph));
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(other)));
+    GPU_OK(gpu.graph_exec_destroy(exec));
+    GPU_OK(gpu.graph_destroy(graph));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(other)));
     cuda_close_checked(device);
 }
 
@@ -374,7 +374,7 @@ static void test_costs(void **state)
     (void)state;
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->vmm_reserve(device, 64 * UNIT, NULL, &base), 0);
-    gpu_ok(gpu.event_create(&bare, CUDA_EVENT_NO_TIMING));
+    GPU_OK(gpu.event_create(&bare, CUDA_EVENT_NO_TIMING));
 #define TIMED(at, call)       \
     start = now_ns();         \
     assert_true((call) >= 0); \
@@ -397,8 +397,8 @@ static void test_costs(void **state)
            ", the driver's own part %" PRIu64 " and %" PRIu64 "\n",
            times[0] / 200, times[1] / 200, times[2] / 200, times[3] / 200, times[4] / 200, times[5] / 200,
            times[6] / 200, times[7] / 200, times[8] / 200);
-    gpu_ok(gpu.event_destroy(bare));
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
+    GPU_OK(gpu.event_destroy(bare));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
     cuda_close_checked(device);
 }
 

@@ -84,7 +84,7 @@ static void test_waits_for_streams(void **state)
         assert_int_equal(__atomic_load_n(&gate.is_open, __ATOMIC_ACQUIRE), 1);
         assert_int_equal(pthread_join(thread, NULL), 0);
         give(alloc, addr);
-        gpu_ok(gpu.stream_destroy(gpu_stream_of(reader)));
+        GPU_OK(gpu.stream_destroy(gpu_stream_of(reader)));
         close_both(alloc, device);
     }
 }
@@ -144,26 +144,26 @@ static unsigned read_late(struct varve_alloc *alloc, bool is_recorded)
 
         copies[i] = block(alloc, MIB, reader);
         gpu_fill(addr, MIB, (unsigned char)(i + 1), writer);
-        gpu_ok(gpu.event_create(&written, CUDA_EVENT_NO_TIMING));
-        gpu_ok(gpu.event_record(written, gpu_stream_of(writer)));
-        gpu_ok(gpu.stream_wait_event(gpu_stream_of(reader), written, 0));
-        gpu_ok(gpu.event_destroy(written));
-        gpu_ok(gpu.copy(copies[i], addr, MIB, gpu_stream_of(reader)));
+        GPU_OK(gpu.event_create(&written, CUDA_EVENT_NO_TIMING));
+        GPU_OK(gpu.event_record(written, gpu_stream_of(writer)));
+        GPU_OK(gpu.stream_wait_event(gpu_stream_of(reader), written, 0));
+        GPU_OK(gpu.event_destroy(written));
+        GPU_OK(gpu.copy(copies[i], addr, MIB, gpu_stream_of(reader)));
         if (is_recorded) {
             assert_int_equal(varve_alloc_record_stream(alloc, addr, reader, NULL), VARVE_OK);
         }
         give(alloc, addr);
     }
-    gpu_ok(gpu.stream_synchronize(gpu_stream_of(writer)));
+    GPU_OK(gpu.stream_synchronize(gpu_stream_of(writer)));
     gpu_gate_open(&gate);
-    gpu_ok(gpu.stream_synchronize(gpu_stream_of(reader)));
+    GPU_OK(gpu.stream_synchronize(gpu_stream_of(reader)));
     for (unsigned i = 0; i < BLOCKS; i++) {
         wrong += gpu_first_other(copies[i], MIB, (unsigned char)(i + 1)) != MIB;
         give(alloc, copies[i]);
     }
     assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK); /* no memory of a stream that is no more */
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(writer)));
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(reader)));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(writer)));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(reader)));
     return wrong;
 }
 
@@ -200,36 +200,36 @@ static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
 
     other = block(alloc, 30 * MIB, 0);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(alloc, pool, is_stream, &stream), VARVE_OK);
-    gpu_ok(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
+    GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
     result = block(alloc, 3 * MIB, stream);
     first = block(alloc, 2 * MIB, stream);
     gpu_fill(first, 2 * MIB, 0x31, stream);
-    gpu_ok(gpu.copy(result, first, MIB, gpu_stream_of(stream)));
+    GPU_OK(gpu.copy(result, first, MIB, gpu_stream_of(stream)));
     give(alloc, first);
     second = block(alloc, 2 * MIB, stream);
     gpu_fill(second, 2 * MIB, 0x32, stream);
-    gpu_ok(gpu.copy(result + MIB, second + MIB, MIB, gpu_stream_of(stream)));
+    GPU_OK(gpu.copy(result + MIB, second + MIB, MIB, gpu_stream_of(stream)));
     give(alloc, second);
     third = block(alloc, 25 * MIB, stream); /* a new segment, in the middle of the capture */
     gpu_fill(third, 25 * MIB, 0x33, stream);
-    gpu_ok(gpu.copy(result + 2 * MIB, third + 24 * MIB, MIB, gpu_stream_of(stream)));
+    GPU_OK(gpu.copy(result + 2 * MIB, third + 24 * MIB, MIB, gpu_stream_of(stream)));
     give(alloc, third);
     give(alloc, other); /* the default pool goes on meanwhile */
     other = block(alloc, 30 * MIB, 0);
-    gpu_ok(gpu.capture_end(gpu_stream_of(stream), &graph));
+    GPU_OK(gpu.capture_end(gpu_stream_of(stream), &graph));
     assert_int_equal(varve_alloc_end_allocate_to_pool(alloc, pool), VARVE_OK);
     assert_non_null(graph);
     assert_int_equal(first, second); /* the same stream's: nothing to wait for */
-    gpu_ok(gpu.graph_make(&exec, graph, 0));
+    GPU_OK(gpu.graph_make(&exec, graph, 0));
     for (unsigned char launch = 0; launch < 5; launch++) {
         uint64_t more = block(alloc, 2 * MIB, stream); /* of the default pool, not of the graph's */
 
         gpu_fill(more, 2 * MIB, 0xe0, stream);
         gpu_fill(other, 30 * MIB, launch, stream);
         gpu_fill(result, 3 * MIB, launch, stream);
-        gpu_ok(gpu.graph_launch(exec, gpu_stream_of(stream)));
+        GPU_OK(gpu.graph_launch(exec, gpu_stream_of(stream)));
         assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
-        gpu_ok(gpu.stream_synchronize(gpu_stream_of(stream)));
+        GPU_OK(gpu.stream_synchronize(gpu_stream_of(stream)));
         for (unsigned char part = 0; part < 3; part++) {
             assert_int_equal(gpu_first_other(result + part * MIB, MIB, 0x31 + part), MIB);
         }
@@ -237,15 +237,15 @@ static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
         assert_int_equal(gpu_first_other(more, 2 * MIB, 0xe0), 2 * MIB);
         give(alloc, more);
     }
-    gpu_ok(gpu.graph_exec_destroy(exec));
-    gpu_ok(gpu.graph_destroy(graph));
+    GPU_OK(gpu.graph_exec_destroy(exec));
+    GPU_OK(gpu.graph_destroy(graph));
     give(alloc, result);
     give(alloc, other);
     assert_int_equal(varve_alloc_release_pool(alloc, pool), VARVE_OK);
     assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
     assert_int_equal(varve_alloc_memory_reserved(alloc), 0);
     assert_int_equal(varve_cuda_check(device, NULL), VARVE_OK);
-    gpu_ok(gpu.stream_destroy(gpu_stream_of(stream)));
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
 }
 
 static void test_graphs(void **state)
@@ -273,7 +273,7 @@ static void test_peers(void **state)
         printf("skipped: peers need two GPUs\n");
         skip();
     }
-    gpu_ok(gpu.primary_retain(&peer_context, 1));
+    GPU_OK(gpu.primary_retain(&peer_context, 1));
     for (int i = 0; i < 2; i++) {
         struct varve_device *device = cuda_open(0);
         struct varve_alloc *alloc = must_open(device, i == 1);
@@ -288,16 +288,16 @@ static void test_peers(void **state)
         assert_int_equal(error, VARVE_OK);
         assert_int_equal(varve_alloc_enable_peer(alloc, 1), VARVE_OK);
         late = block(alloc, 40 * MIB, 0);
-        gpu_ok(gpu.context_set(peer_context));
+        GPU_OK(gpu.context_set(peer_context));
         gpu_fill(early, 4 * MIB, 0x21, 0);
         gpu_fill(late, 40 * MIB, 0x22, 0);
-        gpu_ok(gpu.context_synchronize());
-        gpu_ok(gpu.context_set(gpu.context));
+        GPU_OK(gpu.context_synchronize());
+        GPU_OK(gpu.context_set(gpu.context));
         assert_int_equal(gpu_first_other(early, 4 * MIB, 0x21), 4 * MIB);
         assert_int_equal(gpu_first_other(late, 40 * MIB, 0x22), 40 * MIB);
         close_both(alloc, device);
     }
-    gpu_ok(gpu.primary_release(1));
+    GPU_OK(gpu.primary_release(1));
 }
 
 /* ---- speed: not asserted ---- */

@@ -62,7 +62,7 @@ static void test_ipc(void **state)
                          offer.bytes[i]);
         gpu_fill(addrs[i] + offer.bytes[i] - 16, 16, (unsigned char)(0x70 + i), 0);
     }
-    gpu_ok(gpu.context_synchronize());
+    GPU_OK(gpu.context_synchronize());
     assert_int_equal(ops->ipc_open(device, &offer.handles[0], &again), 0);
     assert_int_equal(again, addrs[0]);
     assert_int_equal(ops->segment_free(device, addrs[0], offer.bytes[0]), VARVE_ERROR_NOT_FOUND);
@@ -182,7 +182,7 @@ static void test_blocks(void **state)
         gpu_fill(addr[i], bytes, (unsigned char)(i + 1), 0);
         assert_int_equal(varve_alloc_ipc_export(alloc, addr[i], &offer.ipc[i]), VARVE_OK);
     }
-    gpu_ok(gpu.context_synchronize());
+    GPU_OK(gpu.context_synchronize());
     assert_int_equal(offer.ipc[1].offset, 100 * 4096);
     assert_memory_equal(&offer.ipc[0].handle, &offer.ipc[1].handle, sizeof(offer.ipc[0].handle));
     assert_true(say(other.to, &offer, sizeof(offer)));

@@ -78,7 +78,7 @@ static void test_threads(void **state)
         assert_int_equal(failures, 0);
         close_both(alloc, device);
         for (unsigned k = 0; k < THREADS; k++) {
-            gpu_ok(gpu.stream_destroy(gpu_stream_of(workers[k].stream)));
+            GPU_OK(gpu.stream_destroy(gpu_stream_of(workers[k].stream)));
         }
     }
 }

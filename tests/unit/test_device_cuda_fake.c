@@ -87,9 +87,7 @@ static void test_context(void **state)
     for (size_t i = 0; i < 3; i++) {
         enum cuda_capture_mode mode = i == 1 ? CUDA_CAPTURE_MODE_RELAXED : CUDA_CAPTURE_MODE_GLOBAL;
 
-        fake_thread.depth = i != 0;
-        fake_thread.contexts[0] = contexts[i];
-        fake_thread.mode = mode;
+        fake_thread = (struct fake_thread){.contexts = {contexts[i]}, .depth = i != 0, .mode = mode};
         assert_int_equal(device->ops->segment_alloc(device, UNIT, 0, &addr), 0);
         assert_int_equal(device->ops->segment_alloc(device, UINT64_MAX, 0, &addr), VARVE_ERROR_NO_MEMORY);
         assert_int_equal(device->ops->event_query(device, 9), VARVE_ERROR_NOT_FOUND);
