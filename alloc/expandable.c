@@ -87,14 +87,18 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     return error;
 }
 
-static void device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
+/* False: the stream can't be waited for now (it is being captured), so its work may still use the memory. */
+static bool device_unmap(struct varve_alloc *alloc, struct expandable *segment, uint64_t stream,
                          uint64_t first, uint64_t count)
 {
-    alloc->device->ops->stream_synchronize(alloc->device, stream);
+    if (alloc->device->ops->stream_synchronize(alloc->device, stream) != VARVE_OK) {
+        return false;
+    }
     for (uint64_t i = first; i < first + count; i++) {
         alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit, segment->unit);
         device_release_handles(alloc, segment, i, 1);
     }
+    return true;
 }
 
 /* ---- growing ---- */
@@ -329,8 +333,10 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         return 0; /* it stays as it is */
     }
     if (bytes > 0) {
-        device_unmap(alloc, segment, index_stream_handle(block->home), (addr - segment->addr) / segment->unit,
-                     bytes / segment->unit);
+        if (!device_unmap(alloc, segment, index_stream_handle(block->home),
+                          (addr - segment->addr) / segment->unit, bytes / segment->unit)) {
+            return 0;
+        }
         free_index_remove(&pool->index, block);
         if (addr > begin) {
             leave_over(alloc, block, begin, addr - begin, true);
