@@ -23,7 +23,8 @@
 #define MIRROR_PROVIDER_SYMBOL "varve_mirror_provider" /* mirror_provider_open */
 
 /* What the provider may call: in a thread of LTTng's, which holds a lock of LTTng's meanwhile (so it must not
- * wait for a thread that forks, exits or opens libraries), perhaps before mirror_provider_open has returned. */
+ * wait for a thread that forks, exits or opens libraries), perhaps before mirror_provider_open has returned.
+ */
 struct mirror_host {
     void *context;
     /* A trace that wants our events has begun, or one more. Not for one that runs already when the library is

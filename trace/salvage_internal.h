@@ -24,8 +24,8 @@ struct salvage;
 int salvage_open(const char *path, struct salvage **salvage_out, struct varve_message *message);
 void salvage_close(struct salvage *salvage); /* NULL is allowed */
 
-/// Keep a record of a ring; numbers of a ring grow. VARVE_ERROR_FULL, NO_MEMORY: from then on nothing is kept,
-/// and salvage_each says so.
+/// Keep a record of a ring; numbers of a ring grow. VARVE_ERROR_FULL, NO_MEMORY: from then on nothing is
+/// kept, and salvage_each says so.
 int salvage_keep(struct salvage *salvage, const struct varve_mirror_origin *origin, uint64_t ring_seq,
                  const struct varve_record *record);
 

@@ -133,10 +133,10 @@ int store_each_ring_position(struct store *store,
                              struct varve_message *message)
 {
     struct position_reader reader = {.take = take, .context = context};
-    return query_each(
-        store,
-        "SELECT thread_id, process_id, ring, tail, spill_tail, sequence FROM ring_position ORDER BY thread_id",
-        position_take, &reader, message);
+    return query_each(store,
+                      "SELECT thread_id, process_id, ring, tail, spill_tail, sequence FROM ring_position "
+                      "ORDER BY thread_id",
+                      position_take, &reader, message);
 }
 
 struct anchor_reader {

@@ -180,8 +180,7 @@ int store_commit(struct store *store, const struct store_ring_position *position
         const struct store_value values[] = {
             VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
             VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
-            VALUE_INTEGER(positions[i].spill_tail),
-            VALUE_INTEGER(positions[i].sequence),
+            VALUE_INTEGER(positions[i].spill_tail), VALUE_INTEGER(positions[i].sequence),
         };
         code = rows_write(store, STATEMENT_POSITION, values, sizeof values / sizeof values[0]);
         if (code != VARVE_OK) {
