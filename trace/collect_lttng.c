@@ -302,7 +302,6 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
         return;
     }
     snprintf(extract, sizeof(extract), "%s/crash", lttng->output);
-    result->was_killed = collector->was_killed;
     end_session(collector, extract, result);
     if (collector->was_killed && lttng->salvage != NULL &&
         complete(collector, extract, result, &reason) != VARVE_OK) {

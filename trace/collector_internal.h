@@ -283,7 +283,7 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
 int collect_lttng_start(struct collector *collector, const struct varve_collect_options *options,
                         struct varve_message *message);
 /// After everything was told: end the session, after taking out what the killed left. Sets `discarded`,
-/// `was_killed`, `has_extract`, `salvaged`.
+/// `has_extract`, `salvaged`.
 void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result);
 /// Move the trace beside the database; sets `ctf_path`.
 int collect_lttng_publish(struct collector *collector, const char *database_path,

@@ -203,7 +203,6 @@ struct varve_collect_result {
     char database_path[4096];
     char ctf_path[4096]; /* "": no such trace */
     uint64_t discarded;  /* events that LTTng says that it discarded */
-    bool was_killed;     /* a recorded process did not end by itself */
     bool has_extract;    /* ctf_path/crash holds what lttng-crash found and the trace lacked */
     uint64_t salvaged;   /* records that both lacked: they are in ctf_path/salvaged */
 };

@@ -182,10 +182,12 @@ static inline bool column_is(sqlite3_stmt *row, int column, uint64_t value)
            (uint64_t)sqlite3_column_int64(row, column) == value;
 }
 
+/* `floor_ns`: of the event before it in its ring; where a handler interrupted its thread, times wait. */
 static inline bool mirror_is_event(sqlite3_stmt *row, struct collector *collector,
-                                   const struct mirror_told *told)
+                                   const struct mirror_told *told, int64_t floor_ns)
 {
     const struct varve_record *record = &told->record;
+    int64_t ns = collect_clock_ns(&collector->clock, record->ticks);
 
     return column_is(row, 0, told->origin.process) && column_is(row, 1, told->origin.ring) &&
            sqlite3_column_int64(row, 2) == (int64_t)told->ring_seq &&
@@ -195,7 +197,7 @@ static inline bool mirror_is_event(sqlite3_stmt *row, struct collector *collecto
            column_is(row, 7, record->addr) && column_is(row, 8, record->arg) &&
            column_is(row, 9, record->device) && column_is(row, 10, varve_record_dev_seq(record)) &&
            column_is(row, 11, varve_record_stream(record)) && column_is(row, 12, record->pool) &&
-           sqlite3_column_int64(row, 13) == collect_clock_ns(&collector->clock, record->ticks);
+           sqlite3_column_int64(row, 13) == (ns > floor_ns ? ns : floor_ns);
 }
 
 /* Records told, in the order of their numbers; the caller frees it. `was_killed`: one may be in the middle.
@@ -270,6 +272,7 @@ static inline void mirror_compare(struct collector *collector, const struct mirr
 {
     const struct mirror_told **sorted, *told, *before = NULL;
     bool was_killed = run->is_killed;
+    int64_t floor_ns = INT64_MIN;
     uint32_t count, at = 0;
     sqlite3_stmt *row;
     sqlite3 *db;
@@ -277,13 +280,17 @@ static inline void mirror_compare(struct collector *collector, const struct mirr
     sorted = mirror_sorted(run->log, was_killed, &count);
     row = mirror_rows(collector, &db);
     while (sqlite3_step(row) == SQLITE_ROW) {
-        while (was_killed && at < count && !mirror_is_event(row, collector, sorted[at]) &&
+        if (before != NULL &&
+            !(column_is(row, 0, before->origin.process) && column_is(row, 1, before->origin.ring))) {
+            floor_ns = INT64_MIN;
+        }
+        while (was_killed && at < count && !mirror_is_event(row, collector, sorted[at], floor_ns) &&
                mirror_is_up_to(sorted[at], row)) {
             verdict->figures[7]++;
             at++;
         }
         told = at < count ? sorted[at] : sorted[0];
-        CHECK(at < count && mirror_is_event(row, collector, told),
+        CHECK(at < count && mirror_is_event(row, collector, told, floor_ns),
               "event p%lld.r%lld %lld kind %lld is told as p%u.r%u %llu kind %u flags %u (%u of %u)",
               sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2),
               sqlite3_column_int64(row, 5), told->origin.process, told->origin.ring,
@@ -291,9 +298,10 @@ static inline void mirror_compare(struct collector *collector, const struct mirr
               varve_record_flags(&told->record), at, count);
         CHECK(run->has_handlers || !mirror_goes_back(before, told), "time goes back in p%u.r%u at %llu",
               told->origin.process, told->origin.ring, (unsigned long long)told->ring_seq);
+        floor_ns = sqlite3_column_int64(row, 13);
         before = told;
         at++;
-        while (was_killed && at < count && mirror_is_event(row, collector, sorted[at])) {
+        while (was_killed && at < count && mirror_is_event(row, collector, sorted[at], floor_ns)) {
             at++;
         }
     }
