@@ -73,8 +73,9 @@ static inline struct step *tape_add(enum step_kind kind)
     struct step *step;
 
     if ((*count & (*count - 1)) == 0) {
-        *steps = realloc(*steps, (*count * 2 + 1) * sizeof(**steps));
-        assert_non_null(*steps);
+        struct step *grown = realloc(*steps, (*count * 2 + 1) * sizeof(*grown));
+        assert_non_null(grown);
+        *steps = grown;
     }
     step = &(*steps)[(*count)++];
     memset(step, 0, sizeof(*step));
