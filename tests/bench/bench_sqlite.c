@@ -72,7 +72,8 @@ static void events_make(struct event *events, size_t count)
         /* Most frees hit what was allocated just before. */
         size_t slot = random % 8 != 0 ? random / 8 % 64 : random / 8 % LIVE_BLOCKS;
         ts_ns += 20 + (int64_t)(random >> 40) % 400;
-        *event = (struct event){.seq = i + 1, .ts_ns = ts_ns, .process_id = 1, .pid = 12345};
+        *event =
+            (struct event){.seq = i + 1, .ring_seq = i + 1, .ts_ns = ts_ns, .process_id = 1, .pid = 12345};
         event->thread_id = 1 + (uint32_t)(slot % 4);
         event->tid = 12345 + (int32_t)(slot % 4);
         if (live[slot].addr != 0) {
@@ -206,7 +207,7 @@ static double run_prepared(const char *directory, const struct event *events, si
     sqlite3_stmt *insert;
     CHECK(sqlite3_open(path_in(directory, "prepared.db"), &db) == SQLITE_OK, "prepared: open");
     CHECK(sqlite3_exec(db, PEER_SETTINGS "BEGIN", NULL, NULL, NULL) == SQLITE_OK, "prepared: settings");
-    CHECK(sqlite3_prepare_v2(db, "INSERT INTO event VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", -1,
+    CHECK(sqlite3_prepare_v2(db, "INSERT INTO event VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", -1,
                              &insert, NULL) == SQLITE_OK,
           "prepared: prepare");
     for (size_t i = 0; i < count; i++) {
@@ -232,6 +233,7 @@ static double run_prepared(const char *directory, const struct event *events, si
         sqlite3_bind_int64(insert, 16, event->callsite);
         sqlite3_bind_int64(insert, 17, event->thread_id);
         sqlite3_bind_int(insert, 18, event->flags);
+        sqlite3_bind_int64(insert, 19, (int64_t)event->ring_seq);
         CHECK(sqlite3_step(insert) == SQLITE_DONE, "prepared: step");
         sqlite3_reset(insert);
     }
@@ -248,12 +250,12 @@ static void csv_write(const char *path, const struct event *events, size_t count
     for (size_t i = 0; i < count; i++) {
         const struct event *event = &events[i];
         bool is_alloc = event->kind == VARVE_KIND_HEAP_ALLOC;
-        fprintf(csv, "%llu,%lld,%d,%d,0,0,%u,0,0,%llu,%llu,%llu,%llu,%llu,%u,%u,%u,%u\n",
+        fprintf(csv, "%llu,%lld,%d,%d,0,0,%u,0,0,%llu,%llu,%llu,%llu,%llu,%u,%u,%u,%u,%llu\n",
                 (unsigned long long)event->seq, (long long)event->ts_ns, event->pid, event->tid, event->kind,
                 (unsigned long long)event->id, (unsigned long long)event->addr,
                 (unsigned long long)event->size, (unsigned long long)(is_alloc ? event->requested : 0),
-                (unsigned long long)event->arg, event->cause, event->callsite, event->thread_id,
-                event->flags);
+                (unsigned long long)event->arg, event->cause, event->callsite, event->thread_id, event->flags,
+                (unsigned long long)event->ring_seq);
     }
     CHECK(fclose(csv) == 0, "cannot write the CSV file");
 }
