@@ -40,6 +40,11 @@ struct event {
     uint64_t arg;
 };
 
+/* ---- array_grow.c ---- */
+
+/// Make room for `needed` elements in a grown array; false without memory.
+bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes);
+
 enum domain {
     DOMAIN_HEAP = 1,   /* malloc and its kin */
     DOMAIN_MMAP = 2,   /* mmap by the program itself, not by the C library */
@@ -47,6 +52,10 @@ enum domain {
     DOMAIN_BLOCK = 4,  /* blocks of a caching allocator */
     DOMAIN_LIMIT = 5,
 };
+
+/* ---- collect_clock.c, for all; the rest of it is in collector_internal.h ---- */
+
+uint64_t collect_monotonic_ns(void);
 
 /* ---- event_names.c: tables made from the lists ---- */
 
@@ -59,6 +68,16 @@ struct event_kind_info {
 
 const struct event_kind_info *event_kind_info(unsigned kind); /* NULL if there is no such kind */
 const char *event_cause_text(unsigned cause);                 /* NULL if there is no such cause */
+
+/* ---- publish.c: a database that is there whole or not at all ---- */
+
+/// A new folder beside `path`, for what will be moved there; its name into `folder`. Errors:
+/// VARVE_ERROR_INVALID (it exists and may not be replaced, is a folder, or is too long a name), NOT_FOUND,
+/// PERMISSION, FULL, IO.
+int publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
+                        struct varve_message *message);
+/// Move trace.db of `folder` to `path`. Errors: VARVE_ERROR_INVALID (somebody was faster), IO.
+int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message);
 
 /* ---- derive.c, derive_*.c: what follows from the events in their order ---- */
 

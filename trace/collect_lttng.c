@@ -12,28 +12,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define OPEN_FOLDERS 16
 #define NAME_FILE "lttng" /* in the recording directory: the name of the session, for `varve recover` */
-
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
-{
-    (void)status;
-    (void)type;
-    (void)walk;
-    return remove(path) != 0 && errno != ENOENT;
-}
-
-static void remove_tree(const char *path)
-{
-    nftw(path, remove_entry, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS);
-}
 
 static void paths_fill(const struct collector *collector, struct collect_lttng *lttng)
 {
@@ -161,8 +146,8 @@ void collect_lttng_abandon(struct collector *collector)
     salvage_close(lttng->salvage);
     lttng->salvage = NULL;
     if (lttng->output[0] != '\0') {
-        remove_tree(lttng->output);
-        remove_tree(lttng->shm);
+        lttng_folder_remove(lttng->output);
+        lttng_folder_remove(lttng->shm);
         lttng->output[0] = '\0';
     }
     snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
@@ -180,16 +165,6 @@ static void tell_failure(const struct collector *collector, const struct varve_m
 static void mark(void *context, uint32_t process, int32_t pid, uint32_t ring, uint64_t ring_seq)
 {
     salvage_mark(context, process, pid, ring, ring_seq);
-}
-
-static int count_only(void *context, const struct varve_mirror_origin *origin, uint64_t ring_seq,
-                      const struct varve_record *record)
-{
-    (void)context;
-    (void)origin;
-    (void)ring_seq;
-    (void)record;
-    return VARVE_OK;
 }
 
 static int tell_again(void *context, const struct varve_mirror_origin *origin, uint64_t ring_seq,
@@ -227,14 +202,14 @@ static int salvage_rest(struct collector *collector, struct varve_collect_result
     }
     error = salvage_each(lttng->salvage, tell_again, collector, &result->salvaged, message);
     ended = lttng_session_stop(session, NULL, message);
-    remove_tree(shm);
+    lttng_folder_remove(shm);
     return error != VARVE_OK ? error : ended;
 }
 
 /* How many copies are not in the trace. Where the disk was full for some, the others count. */
 static int count_missing(struct salvage *salvage, uint64_t *missing, struct varve_message *message)
 {
-    int error = salvage_each(salvage, count_only, NULL, missing, message);
+    int error = salvage_each(salvage, NULL, NULL, missing, message);
 
     return error == VARVE_ERROR_FULL ? VARVE_OK : error;
 }
@@ -254,7 +229,7 @@ static int complete(struct collector *collector, const char *extract, struct var
         error = count_missing(lttng->salvage, &missing, message);
     }
     if (error == VARVE_OK && missing == 0 && result->has_extract) {
-        remove_tree(extract); /* all of it is in the trace already */
+        lttng_folder_remove(extract); /* all of it is in the trace already */
         result->has_extract = false;
     }
     if (error == VARVE_OK && missing > 0 && result->has_extract) {
@@ -309,7 +284,7 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
     }
     salvage_close(lttng->salvage);
     lttng->salvage = NULL;
-    remove_tree(lttng->shm);
+    lttng_folder_remove(lttng->shm);
 }
 
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
@@ -348,7 +323,7 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
         result->ctf_path[0] = '\0';
         return VARVE_OK;
     }
-    remove_tree(result->ctf_path); /* only there if it may be replaced */
+    lttng_folder_remove(result->ctf_path); /* only there if it may be replaced */
     if (rename(lttng->output, result->ctf_path) != 0) {
         return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s",
                                  result->ctf_path, strerror(errno));

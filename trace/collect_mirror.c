@@ -10,7 +10,6 @@
 #include "trace/salvage_internal.h"
 #include "trace/sites_internal.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,33 +101,6 @@ static void tell_site(const struct mirror_provider *provider, uint32_t process, 
                                                        .lines = lines});
 }
 
-/* Entries were sound when they were taken, but a trace that begins in mid-run has them read again. */
-static bool entry_is_sound(const struct sites_entry *entry, const uint8_t *payload)
-{
-    struct sites_module module;
-    struct sites_code code;
-    struct sites_site site;
-
-    switch (entry->tag) {
-    case SITES_TAG_MODULE:
-        memcpy(&module, payload, entry->bytes >= sizeof(module) ? sizeof(module) : 0);
-        return entry->bytes >= sizeof(module) &&
-               entry->bytes >= sizeof(module) + module.build_id_bytes + module.path_bytes;
-    case SITES_TAG_MODULE_GONE:
-        return entry->bytes >= sizeof(struct sites_gone);
-    case SITES_TAG_CODE:
-        memcpy(&code, payload, entry->bytes >= sizeof(code) ? sizeof(code) : 0);
-        return entry->bytes >= sizeof(code) &&
-               entry->bytes >= sizeof(code) + code.name_bytes + code.file_bytes;
-    default:
-        memcpy(&site, payload, entry->bytes >= sizeof(site) ? sizeof(site) : 0);
-        return entry->tag == SITES_TAG_SITE && entry->bytes >= sizeof(site) &&
-               site.native_count <= SITES_DEPTH_MAX && site.python_count <= SITES_DEPTH_MAX &&
-               entry->bytes >= sizeof(site) + site.native_count * sizeof(uint64_t) +
-                                   site.python_count * sizeof(struct sites_python);
-    }
-}
-
 static void tell_entry(void *context, uint32_t process_id, const struct sites_entry *entry,
                        const uint8_t *payload)
 {
@@ -139,9 +111,8 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
     int32_t pid = process != NULL ? process->pid : 0;
     struct sites_gone gone;
 
-    if (!entry_is_sound(entry, payload) ||
-        __atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->mirror.starts_answered) {
-        return; /* or it will be told again in a moment, after what explains it */
+    if (__atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->mirror.starts_answered) {
+        return; /* it will be told again in a moment, after what explains it */
     }
     switch (entry->tag) {
     case SITES_TAG_MODULE:
@@ -165,14 +136,11 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
 static int load_provider(struct collect_mirror *mirror, const char *path, struct varve_message *message)
 {
     static const struct mirror_host host = {.context = &starts, .started = started};
-    mirror_provider_open *open_provider = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library != NULL ? dlsym(library, MIRROR_PROVIDER_SYMBOL) : NULL;
+    mirror_provider_open *open_provider = mirror_provider_find(path);
 
-    if (symbol == NULL) {
+    if (open_provider == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "cannot load LTTng-UST: %s", dlerror());
     }
-    memcpy(&open_provider, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
     mirror->starts_answered = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
     mirror->provider = open_provider(MIRROR_INTERFACE_VERSION, &host);
     return mirror->provider != NULL

@@ -256,7 +256,6 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
 int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message);
 void collector_close(struct collector *collector);
 void collector_result(const struct collector *collector, struct varve_collect_result *result);
-uint64_t collect_monotonic_ns(void);
 
 /* ---- collect_mirror.c: what the second sink is told from here (mirror_internal.h) ---- */
 

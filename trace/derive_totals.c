@@ -20,7 +20,7 @@
 
 #define SITES_MIN 1024U
 
-static int sites_reserve(struct domain_totals *domain, uint32_t callsite)
+static int array_reserve(struct domain_totals *domain, uint32_t callsite)
 {
     if (callsite < domain->site_limit) {
         return VARVE_OK;
@@ -65,7 +65,7 @@ int totals_reserve(struct domain_totals *domain, struct total **process, unsigne
             return VARVE_ERROR_NO_MEMORY;
         }
     }
-    int code = sites_reserve(domain, callsite);
+    int code = array_reserve(domain, callsite);
     if (code == VARVE_OK) {
         code = total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras);
     }

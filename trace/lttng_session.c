@@ -108,10 +108,10 @@ static int daemon_release(struct varve_message *message)
 /* LTTng removes the buffers' files itself, soon; what a daemon waits for must not depend on it. */
 static void buffers_remove(const struct lttng_session *session)
 {
-    uint64_t end_ns = lttng_monotonic_ns() + BUFFERS_GONE_NS;
+    uint64_t end_ns = collect_monotonic_ns() + BUFFERS_GONE_NS;
     uint64_t nap_ns = 0;
 
-    while (!lttng_folder_is_empty(session->shm) && lttng_monotonic_ns() < end_ns) {
+    while (!lttng_folder_is_empty(session->shm) && collect_monotonic_ns() < end_ns) {
         lttng_nap(&nap_ns);
     }
     lttng_folder_remove(session->shm);

@@ -140,13 +140,13 @@ static void family_ask(const struct family *family, struct family *asked)
  * itself (see session_destroy), and one without a session has nothing to lose. */
 static int family_end(const char *mark, struct varve_message *message)
 {
-    uint64_t start_ns = lttng_monotonic_ns();
+    uint64_t start_ns = collect_monotonic_ns();
     struct family asked = {.count = 0};
     struct family family;
     uint64_t nap_ns = 0;
 
     for (family_find(&family, mark); family.count > 0; family_find(&family, mark)) {
-        uint64_t passed_ns = lttng_monotonic_ns() - start_ns;
+        uint64_t passed_ns = collect_monotonic_ns() - start_ns;
 
         if (passed_ns > PATIENCE_NS + lttng_tool_limit()) {
             return varve_message_set(message, VARVE_ERROR_IO, "the LTTng session daemon %d does not end",
@@ -289,7 +289,7 @@ int lttng_daemon_release(struct varve_message *message)
 int lttng_daemon_lock(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    uint64_t end_ns = lttng_monotonic_ns() + 2 * lttng_tool_limit();
+    uint64_t end_ns = collect_monotonic_ns() + 2 * lttng_tool_limit();
     uint64_t hash = UINT64_C(14695981039346656037);
     uint64_t nap_ns = 0;
     char mark[MARK_BYTES];
@@ -304,7 +304,7 @@ int lttng_daemon_lock(void)
                       (unsigned)geteuid(), (unsigned long long)hash);
     length += (int)offsetof(struct sockaddr_un, sun_path) + 1;
     while (descriptor >= 0 && bind(descriptor, (struct sockaddr *)&address, (socklen_t)length) != 0) {
-        if (errno != EADDRINUSE || lttng_monotonic_ns() > end_ns) {
+        if (errno != EADDRINUSE || collect_monotonic_ns() > end_ns) {
             close(descriptor);
             return -1;
         }

@@ -54,4 +54,8 @@ int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss 
 int lttng_session_adopt(const struct lttng_session_options *options, struct lttng_session **session_out,
                         struct varve_message *message);
 
+/// Remove a folder with all that is in it, while LTTng may be doing the same. Links are removed, not
+/// followed.
+void lttng_folder_remove(const char *path);
+
 #endif

@@ -7,6 +7,7 @@
 #ifndef VARVE_LTTNG_SESSION_PARTS_INTERNAL_H
 #define VARVE_LTTNG_SESSION_PARTS_INTERNAL_H
 
+#include "trace/collect_internal.h"
 #include "trace/lttng_session_internal.h"
 
 #include <stdbool.h>
@@ -38,7 +39,6 @@ int lttng_tool_simply(const char *const *argv, struct varve_message *message);
 /// True if PATH has an executable file of that name.
 bool lttng_tool_is_there(const char *name);
 
-uint64_t lttng_monotonic_ns(void);
 void lttng_nap(uint64_t *nap_ns); /* sleeps, and doubles the nap up to 10 ms */
 
 /// The next <tag>text</tag> of LTTng's machine interface; `cursor` moves behind it.
@@ -85,8 +85,6 @@ unsigned lttng_buffers_cpus(void);
 
 /// Make the folder for the buffers; INVALID if it is there already.
 int lttng_folder_make(const char *path, uint64_t *free_bytes_out, struct varve_message *message);
-/// Remove it with all that is in it. Links are removed, not followed.
-void lttng_folder_remove(const char *path);
 bool lttng_folder_is_empty(const char *path); /* true also: not there */
 /* Bytes of its files, the metadata of traces apart. */
 struct lttng_folder_sizes {

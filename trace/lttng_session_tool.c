@@ -44,14 +44,6 @@ uint64_t lttng_tool_limit(void)
     return limit_now_ns;
 }
 
-uint64_t lttng_monotonic_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
-}
-
 void lttng_nap(uint64_t *nap_ns)
 {
     struct timespec time;
@@ -181,7 +173,7 @@ static int spawn(const char *const *argv, char *const *entries, int output, pid_
 /* False if it had to be killed. */
 static bool wait_or_kill(pid_t pid, uint64_t limit_ns, int *status)
 {
-    uint64_t end_ns = lttng_monotonic_ns() + limit_ns;
+    uint64_t end_ns = collect_monotonic_ns() + limit_ns;
     uint64_t nap_ns = 0;
 
     for (;;) {
@@ -194,7 +186,7 @@ static bool wait_or_kill(pid_t pid, uint64_t limit_ns, int *status)
             *status = -1;
             return true;
         }
-        if (lttng_monotonic_ns() >= end_ns) {
+        if (collect_monotonic_ns() >= end_ns) {
             break;
         }
         lttng_nap(&nap_ns);

@@ -16,8 +16,10 @@
 #include "trace/mirror.h"
 #include "trace/record.h"
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define MIRROR_INTERFACE_VERSION 1U
 #define MIRROR_PROVIDER_SYMBOL "varve_mirror_provider" /* mirror_provider_open */
@@ -58,5 +60,16 @@ struct mirror_provider {
 
 /// Of the library, once per process; NULL if LTTng is too old or `version` is another one. `host` must stay.
 typedef const struct mirror_provider *mirror_provider_open(uint32_t version, const struct mirror_host *host);
+
+/// The library's one function; NULL if it cannot be opened (dlerror says why). The library stays open.
+static inline mirror_provider_open *mirror_provider_find(const char *path)
+{
+    mirror_provider_open *found = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library != NULL ? dlsym(library, MIRROR_PROVIDER_SYMBOL) : NULL;
+
+    memcpy(&found, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
+    return found;
+}
 
 #endif

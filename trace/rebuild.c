@@ -9,26 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-#define CAPACITY_FIRST 64U
-
-bool rebuild_reserve(void **array, size_t *capacity, size_t count, size_t element_bytes)
-{
-    size_t grown = *capacity == 0 ? CAPACITY_FIRST : *capacity * 2;
-    void *moved;
-
-    if (count < *capacity) {
-        return true;
-    }
-    moved = reallocarray(*array, grown, element_bytes);
-    if (moved == NULL) {
-        return false;
-    }
-    *array = moved;
-    *capacity = grown;
-    return true;
-}
 
 int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_message *message)
 {
@@ -54,8 +34,7 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
                        struct varve_message *message)
 {
     struct varve_rebuild *rebuild = calloc(1, sizeof(*rebuild));
-    struct stat status;
-    int code = VARVE_OK;
+    int code;
 
     *rebuild_out = NULL;
     if (rebuild == NULL || (rebuild->path = strdup(path)) == NULL) {
@@ -63,13 +42,7 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
         return rebuild_no_memory(message);
     }
     rebuild->may_replace = replace;
-    if (lstat(path, &status) == 0 && (!replace || S_ISDIR(status.st_mode))) {
-        code = varve_message_set(message, VARVE_ERROR_INVALID, "%.300s: exists already%s", path,
-                                 S_ISDIR(status.st_mode) ? ", and is a folder" : "; name another file");
-    }
-    if (code == VARVE_OK) {
-        code = rebuild_folder_make(&rebuild->folder, path, message);
-    }
+    code = rebuild_folder_make(&rebuild->folder, path, replace, message);
     if (code != VARVE_OK) {
         varve_rebuild_abandon(rebuild);
         return code;
@@ -133,8 +106,8 @@ int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror
     if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, told->trace_id)) {
         return rebuild->error;
     }
-    if (!rebuild_reserve((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count,
-                         sizeof(*rebuild->anchors))) {
+    if (!array_grow((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count + 1,
+                    sizeof(*rebuild->anchors))) {
         return keep_no_memory(rebuild);
     }
     rebuild->anchors[rebuild->anchor_count++] =
@@ -155,8 +128,8 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
             return &rebuild->meta[i];
         }
     }
-    if (!rebuild_reserve((void **)&rebuild->meta, &rebuild->meta_capacity, rebuild->meta_count,
-                         sizeof(*rebuild->meta))) {
+    if (!array_grow((void **)&rebuild->meta, &rebuild->meta_capacity, rebuild->meta_count + 1,
+                    sizeof(*rebuild->meta))) {
         keep_no_memory(rebuild);
         return NULL;
     }
@@ -213,8 +186,8 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
             return VARVE_OK;
         }
     }
-    if (!rebuild_reserve((void **)&rebuild->stats, &rebuild->stat_capacity, rebuild->stat_count,
-                         sizeof(*rebuild->stats))) {
+    if (!array_grow((void **)&rebuild->stats, &rebuild->stat_capacity, rebuild->stat_count + 1,
+                    sizeof(*rebuild->stats))) {
         return keep_no_memory(rebuild);
     }
     stat = &rebuild->stats[rebuild->stat_count];

@@ -32,9 +32,10 @@ static int fail(struct varve_message *message, const char *what, const char *pat
     return varve_message_set(message, code, "%.300s: cannot %s: %s", path, what, strerror(errno));
 }
 
-int rebuild_folder_make(struct rebuild_folder *folder, const char *target, struct varve_message *message)
+int rebuild_folder_make(struct rebuild_folder *folder, const char *target, bool may_replace,
+                        struct varve_message *message)
 {
-    char path[DIRECTORY_PATH_BYTES];
+    int code;
 
     if (strlen(target) > TARGET_BYTES_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", target);
@@ -45,12 +46,11 @@ int rebuild_folder_make(struct rebuild_folder *folder, const char *target, struc
     if (folder->block == NULL || folder->packed == NULL) {
         return rebuild_no_memory(message);
     }
-    snprintf(path, sizeof(path), "%s.XXXXXX", target);
-    if (mkdtemp(path) == NULL) {
-        return fail(message, "make a folder beside it", target);
+    code = publish_folder_make(target, may_replace, folder->path, sizeof(folder->path), message);
+    if (code != VARVE_OK) {
+        folder->path[0] = '\0'; /* there is nothing to remove */
     }
-    memcpy(folder->path, path, sizeof(path));
-    return VARVE_OK;
+    return code;
 }
 
 void rebuild_folder_remove(struct rebuild_folder *folder)

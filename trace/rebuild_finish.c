@@ -6,8 +6,6 @@
  */
 #include "trace/rebuild_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,25 +244,6 @@ static int collect(struct rebuild_end *end, struct varve_message *message)
                             : code;
 }
 
-static int publish(const struct varve_rebuild *rebuild, struct varve_message *message)
-{
-    char path[REBUILD_PATH_BYTES];
-    int result;
-
-    snprintf(path, sizeof(path), "%s/trace.db", rebuild->folder.path);
-    result = renameat2(AT_FDCWD, path, AT_FDCWD, rebuild->path, rebuild->may_replace ? 0 : RENAME_NOREPLACE);
-    if (result != 0 && (errno == EINVAL || errno == ENOSYS) && !rebuild->may_replace) {
-        /* This file system cannot do it in one step. */
-        result = link(path, rebuild->path);
-    }
-    if (result != 0) {
-        return varve_message_set(message, errno == EEXIST ? VARVE_ERROR_INVALID : VARVE_ERROR_IO,
-                                 "%.300s: cannot move the database there: %s", rebuild->path,
-                                 strerror(errno));
-    }
-    return VARVE_OK;
-}
-
 static void collector_end(struct rebuild_end *end, struct varve_collect_result *result)
 {
     if (end->collector == NULL) {
@@ -307,7 +286,7 @@ static int finish(struct rebuild_end *end, struct varve_collect_result *result, 
     }
     collector_end(end, result);
     if (code == VARVE_OK) {
-        code = publish(rebuild, message);
+        code = publish_file(rebuild->folder.path, rebuild->path, rebuild->may_replace, message);
     }
     return code;
 }

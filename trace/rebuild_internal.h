@@ -30,7 +30,8 @@ struct rebuild_folder {
 };
 
 /// Make a folder beside `target`. Errors: NOT_FOUND, PERMISSION, FULL, IO.
-int rebuild_folder_make(struct rebuild_folder *folder, const char *target, struct varve_message *message);
+int rebuild_folder_make(struct rebuild_folder *folder, const char *target, bool may_replace,
+                        struct varve_message *message);
 /// Remove it with all that is in it.
 void rebuild_folder_remove(struct rebuild_folder *folder);
 /// Write all of `bytes`; the file is made if it is not there. The reason is in `message`.
@@ -265,8 +266,6 @@ struct varve_rebuild {
 int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_message *message);
 /// Does this belong to the recording that is rebuilt? The first one to ask decides.
 bool rebuild_is_ours(struct varve_rebuild *rebuild, uint64_t trace_id);
-/// Room for one more element; false without memory.
-bool rebuild_reserve(void **array, size_t *capacity, size_t count, size_t element_bytes);
 
 /// Made if there is none; NULL: an error is kept, or the numbers make no sense (which is counted).
 struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32_t number, int32_t pid);

@@ -73,8 +73,8 @@ static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint3
 {
     struct rebuild_process *process = calloc(1, sizeof(*process));
 
-    if (process == NULL || !rebuild_reserve((void **)&rebuild->processes, &rebuild->process_capacity,
-                                            rebuild->process_count, sizeof(struct rebuild_process *))) {
+    if (process == NULL || !array_grow((void **)&rebuild->processes, &rebuild->process_capacity,
+                                       rebuild->process_count + 1, sizeof(struct rebuild_process *))) {
         free(process);
         return NULL;
     }

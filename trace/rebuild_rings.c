@@ -22,8 +22,8 @@ static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struc
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
 
-    if (ring == NULL || !rebuild_reserve((void **)&rebuild->rings, &rebuild->ring_capacity,
-                                         rebuild->ring_count, sizeof(struct rebuild_ring *))) {
+    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity,
+                                    rebuild->ring_count + 1, sizeof(struct rebuild_ring *))) {
         free(ring);
         return NULL;
     }

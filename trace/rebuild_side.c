@@ -100,7 +100,7 @@ int rebuild_side_park(struct rebuild_folder *folder, struct rebuild_side *side, 
         memory_free(folder, side);
         return VARVE_OK;
     }
-    if (!rebuild_reserve((void **)&side->slices, &capacity, side->slice_count, sizeof(*side->slices)) ||
+    if (!array_grow((void **)&side->slices, &capacity, side->slice_count + 1, sizeof(*side->slices)) ||
         !sort_late(side)) {
         return rebuild_no_memory(message);
     }

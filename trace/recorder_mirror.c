@@ -11,7 +11,6 @@
 #include "trace/recorder_internal.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,11 +163,8 @@ static void close_at_exit(void)
 static const struct mirror_provider *load_provider(const char *path)
 {
     static const struct mirror_host host = {.started = started};
-    mirror_provider_open *open_provider = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library != NULL ? dlsym(library, MIRROR_PROVIDER_SYMBOL) : NULL;
+    mirror_provider_open *open_provider = mirror_provider_find(path);
 
-    memcpy(&open_provider, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
     return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
 }
 

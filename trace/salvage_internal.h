@@ -32,8 +32,8 @@ int salvage_keep(struct salvage *salvage, const struct varve_mirror_origin *orig
 /// This number is in the trace; unknown ones are ignored.
 int salvage_mark(struct salvage *salvage, uint32_t process, int32_t pid, uint32_t ring, uint64_t ring_seq);
 
-/// Call `take` for every record that was kept and not marked, ring by ring, in the order of numbers. Stops at
-/// the first error of `take`. VARVE_ERROR_FULL: not everything had been kept.
+/// Call `take` for every record that was kept and not marked, ring by ring, in the order of numbers; NULL:
+/// just count them. Stops at the first error of `take`. VARVE_ERROR_FULL: not everything had been kept.
 int salvage_each(struct salvage *salvage,
                  int (*take)(void *context, const struct varve_mirror_origin *origin, uint64_t ring_seq,
                              const struct varve_record *record),

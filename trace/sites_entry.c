@@ -18,6 +18,38 @@ static bool is_padded(const struct sites_entry *entry, size_t bytes)
     return entry->bytes == ((bytes + 7) & ~(size_t)7);
 }
 
+/* Sizes that agree with each other: then the payload holds what its head says. */
+bool sites_entry_is_sound(const struct sites_entry *entry, const uint8_t *payload)
+{
+    struct sites_module module;
+    struct sites_code code;
+    struct sites_site site;
+
+    switch (entry->tag) {
+    case SITES_TAG_MODULE:
+        if (entry->bytes < sizeof(module))
+            return false;
+        memcpy(&module, payload, sizeof(module));
+        return is_padded(entry, sizeof(module) + module.build_id_bytes + module.path_bytes);
+    case SITES_TAG_MODULE_GONE:
+        return entry->bytes == sizeof(struct sites_gone);
+    case SITES_TAG_CODE:
+        if (entry->bytes < sizeof(code))
+            return false;
+        memcpy(&code, payload, sizeof(code));
+        return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
+    case SITES_TAG_SITE:
+        if (entry->bytes < sizeof(site))
+            return false;
+        memcpy(&site, payload, sizeof(site));
+        return site.native_count <= SITES_DEPTH_MAX && site.python_count <= SITES_DEPTH_MAX &&
+               is_padded(entry, sizeof(site) + site.native_count * sizeof(uint64_t) +
+                                    site.python_count * sizeof(struct sites_python));
+    default:
+        return false;
+    }
+}
+
 /* ---- modules ---- */
 
 /* First live module whose end is past `address`. */
@@ -41,8 +73,8 @@ static bool mapped_insert(struct sites_process *process, const struct sites_mapp
 {
     size_t from = mapped_find(process, mapped->base), to = from;
 
-    if (!sites_reserve((void **)&process->mapped, &process->mapped_capacity, process->mapped_count + 1,
-                       sizeof(*mapped)))
+    if (!array_grow((void **)&process->mapped, &process->mapped_capacity, process->mapped_count + 1,
+                    sizeof(*mapped)))
         return false;
     while (to < process->mapped_count && process->mapped[to].base < mapped->end)
         to++;
@@ -53,19 +85,14 @@ static bool mapped_insert(struct sites_process *process, const struct sites_mapp
     return true;
 }
 
-static bool take_module(struct sites *sites, struct sites_process *process, const struct sites_entry *entry,
-                        const uint8_t *payload)
+static void take_module(struct sites *sites, struct sites_process *process, const uint8_t *payload)
 {
     struct sites_module module;
     struct sites_pair pair = {0, 0};
     struct sites_mapped mapped;
 
-    if (entry->bytes < sizeof(module))
-        return false;
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
-    if (!is_padded(entry, sizeof(module) + module.build_id_bytes + module.path_bytes))
-        return false;
     pair.first = sites_text_intern(&sites->texts, payload + module.build_id_bytes, module.path_bytes);
     if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX)
         pair.second = sites_text_intern(&sites->texts, payload, module.build_id_bytes);
@@ -74,15 +101,12 @@ static bool take_module(struct sites *sites, struct sites_process *process, cons
     if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || mapped.module == 0 ||
         !mapped_insert(process, &mapped))
         process->errors++;
-    return true;
 }
 
-static bool take_gone(struct sites_process *process, const struct sites_entry *entry, const uint8_t *payload)
+static void take_gone(struct sites_process *process, const uint8_t *payload)
 {
     struct sites_gone gone;
 
-    if (entry->bytes != sizeof(gone))
-        return false;
     memcpy(&gone, payload, sizeof(gone));
     for (size_t i = 0; i < process->mapped_count; i++) {
         if (process->mapped[i].number != gone.number)
@@ -92,31 +116,24 @@ static bool take_gone(struct sites_process *process, const struct sites_entry *e
                 (process->mapped_count - i) * sizeof(*process->mapped));
         break;
     }
-    return true;
 }
 
 /* ---- Python ---- */
 
-static bool take_code(struct sites *sites, struct sites_process *process, const struct sites_entry *entry,
-                      const uint8_t *payload)
+static void take_code(struct sites *sites, struct sites_process *process, const uint8_t *payload)
 {
     struct sites_code code;
     struct sites_pair pair;
     uint32_t number;
 
-    if (entry->bytes < sizeof(code))
-        return false;
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
-    if (!is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes))
-        return false;
     pair.first = sites_text_intern(&sites->texts, payload, code.name_bytes);
     pair.second = sites_text_intern(&sites->texts, payload + code.name_bytes, code.file_bytes);
     number = sites_pair_intern(&sites->codes, pair);
     if (number == 0 || code.code == 0 || code.code > SITES_NUMBER_MAX ||
         !sites_map_set(&process->codes, code.code, number))
         process->errors++;
-    return true;
 }
 
 /* ---- sites ---- */
@@ -135,21 +152,15 @@ static uint32_t native_frame(struct sites *sites, const struct sites_process *pr
     return sites_frame_intern(&sites->frames, frame);
 }
 
-static bool take_site(struct sites *sites, struct sites_process *process, uint32_t process_id,
-                      const struct sites_entry *entry, const uint8_t *payload)
+static void take_site(struct sites *sites, struct sites_process *process, uint32_t process_id,
+                      const uint8_t *payload)
 {
     uint32_t words[2 * SITES_DEPTH_MAX], number = 0, missing = 0;
     struct sites_stack stack = {.process_id = process_id};
     struct sites_site site;
 
-    if (entry->bytes < sizeof(site))
-        return false;
     memcpy(&site, payload, sizeof(site));
     payload += sizeof(site);
-    if (site.native_count > SITES_DEPTH_MAX || site.python_count > SITES_DEPTH_MAX ||
-        !is_padded(entry, sizeof(site) + site.native_count * sizeof(uint64_t) +
-                              site.python_count * sizeof(struct sites_python)))
-        return false;
     stack.local = site.site;
     stack.native_count = site.native_count;
     stack.python_count = site.python_count;
@@ -173,28 +184,32 @@ static bool take_site(struct sites *sites, struct sites_process *process, uint32
     /* A number that comes twice keeps its first stack: events may carry it already. */
     if (site.site == 0 || site.site > SITES_NUMBER_MAX || sites_map_get(&process->sites, site.site) != 0) {
         process->errors++;
-        return true;
+        return;
     }
     if (missing == 0)
         number = sites_stack_intern(&sites->stacks, &stack, words);
     if (number == 0 || !sites_map_set(&process->sites, site.site, number))
         process->errors++;
-    return true;
 }
 
 bool sites_entry_take(struct sites *sites, struct sites_process *process, uint32_t process_id,
                       const struct sites_entry *entry, const uint8_t *payload)
 {
+    if (!sites_entry_is_sound(entry, payload))
+        return false;
     switch (entry->tag) {
     case SITES_TAG_MODULE:
-        return take_module(sites, process, entry, payload);
+        take_module(sites, process, payload);
+        break;
     case SITES_TAG_MODULE_GONE:
-        return take_gone(process, entry, payload);
+        take_gone(process, payload);
+        break;
     case SITES_TAG_CODE:
-        return take_code(sites, process, entry, payload);
-    case SITES_TAG_SITE:
-        return take_site(sites, process, process_id, entry, payload);
+        take_code(sites, process, payload);
+        break;
     default:
-        return false;
+        take_site(sites, process, process_id, payload);
+        break;
     }
+    return true;
 }

@@ -35,8 +35,8 @@ static void take_place(struct finish *finish, const struct store_symbol *symbol,
     if (row == 0)
         finish->result = VARVE_ERROR_DATABASE;
     else if (finish->place_count >= UINT32_MAX ||
-             !sites_reserve((void **)&finish->places, &finish->place_capacity, finish->place_count + 1,
-                            sizeof(*finish->places)))
+             !array_grow((void **)&finish->places, &finish->place_capacity, finish->place_count + 1,
+                         sizeof(*finish->places)))
         finish->result = VARVE_ERROR_NO_MEMORY;
     else
         finish->places[finish->place_count++] = (struct sites_place){row, roles};

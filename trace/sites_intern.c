@@ -13,28 +13,11 @@
 
 #define COUNT_MAX (UINT32_C(1) << 31)
 
-bool sites_reserve(void **array, size_t *capacity, size_t needed, size_t element_bytes)
-{
-    size_t grown = *capacity ? *capacity : 64;
-    void *moved;
-
-    if (needed <= *capacity)
-        return true;
-    while (grown < needed)
-        grown *= 2;
-    moved = reallocarray(*array, grown, element_bytes);
-    if (!moved)
-        return false;
-    *array = moved;
-    *capacity = grown;
-    return true;
-}
-
 static bool reserve32(void **array, uint32_t *capacity, uint32_t count, size_t element_bytes)
 {
     size_t wide = *capacity;
 
-    if (count >= COUNT_MAX || !sites_reserve(array, &wide, (size_t)count + 1, element_bytes))
+    if (count >= COUNT_MAX || !array_grow(array, &wide, (size_t)count + 1, element_bytes))
         return false;
     *capacity = (uint32_t)wide;
     return true;
@@ -152,7 +135,7 @@ uint32_t sites_text_intern(struct sites_texts *texts, const void *bytes, size_t 
         return 0;
     if (slot->value)
         return slot->value;
-    if (!sites_reserve((void **)&texts->bytes, &texts->bytes_capacity, texts->bytes_used + length + 1, 1) ||
+    if (!array_grow((void **)&texts->bytes, &texts->bytes_capacity, texts->bytes_used + length + 1, 1) ||
         !reserve32((void **)&texts->starts, &texts->capacity, texts->count, sizeof(*texts->starts)))
         return 0;
     if (length)
@@ -269,8 +252,8 @@ uint32_t sites_stack_intern(struct sites_stacks *stacks, const struct sites_stac
     if (slot->value)
         return slot->value;
     if (stacks->words_used + depth > UINT32_MAX ||
-        !sites_reserve((void **)&stacks->words, &stacks->words_capacity, stacks->words_used + depth + 1,
-                       sizeof(*words)) ||
+        !array_grow((void **)&stacks->words, &stacks->words_capacity, stacks->words_used + depth + 1,
+                    sizeof(*words)) ||
         !reserve32((void **)&stacks->stacks, &stacks->capacity, stacks->count, sizeof(*stack)))
         return 0;
     if (depth)
@@ -309,7 +292,7 @@ bool sites_map_set(struct sites_map *map, uint32_t number, uint32_t value)
 
     assert(number <= SITES_NUMBER_MAX);
     if (page >= map->page_count) {
-        if (!sites_reserve((void **)&map->pages, &capacity, page + 1, sizeof(*map->pages)))
+        if (!array_grow((void **)&map->pages, &capacity, page + 1, sizeof(*map->pages)))
             return false;
         memset(map->pages + map->page_count, 0, (capacity - map->page_count) * sizeof(*map->pages));
         map->page_count = capacity;

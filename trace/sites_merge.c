@@ -13,7 +13,7 @@
 
 static bool add_line(struct sites_lines *out, const struct sites_place *place, int64_t pc)
 {
-    if (!sites_reserve((void **)&out->lines, &out->capacity, out->count + 1, sizeof(*out->lines)))
+    if (!array_grow((void **)&out->lines, &out->capacity, out->count + 1, sizeof(*out->lines)))
         return false;
     out->lines[out->count++] = (struct sites_line){place->symbol, place->roles, pc};
     return true;

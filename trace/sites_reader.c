@@ -95,8 +95,8 @@ int sites_process(struct sites *sites, uint32_t process_id, const char *path)
 
     if (process_id == 0 || process_id > PROCESS_ID_MAX)
         return VARVE_ERROR_INVALID;
-    if (!sites_reserve((void **)&sites->processes, &capacity, (size_t)process_id + 1,
-                       sizeof(struct sites_process *)))
+    if (!array_grow((void **)&sites->processes, &capacity, (size_t)process_id + 1,
+                    sizeof(struct sites_process *)))
         return VARVE_ERROR_NO_MEMORY;
     if (capacity > sites->process_capacity)
         memset(sites->processes + sites->process_capacity, 0,
@@ -151,7 +151,7 @@ void sites_listen(struct sites *sites, sites_listener *listener, void *context)
     sites->listener_context = context;
 }
 
-/* Entries [0, offset) were sound when they were taken; their sizes are checked all the same. */
+/* Entries [0, offset) were sound when they were taken; the file may have changed since. */
 static void retell_process(const struct sites *sites, const struct sites_process *process,
                            uint32_t process_id)
 {
@@ -164,7 +164,8 @@ static void retell_process(const struct sites *sites, const struct sites_process
             memcpy(&entry, entries + at, sizeof(entry));
             if (entry.bytes > process->offset - at - sizeof(entry))
                 break;
-            sites->listener(sites->listener_context, process_id, &entry, entries + at + sizeof(entry));
+            if (sites_entry_is_sound(&entry, entries + at + sizeof(entry)))
+                sites->listener(sites->listener_context, process_id, &entry, entries + at + sizeof(entry));
         }
     }
     free(entries);

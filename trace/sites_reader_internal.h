@@ -80,9 +80,6 @@ struct sites_stacks {
     struct sites_index index;
 };
 
-/// Make room for `needed` elements in a grown array; false without memory.
-bool sites_reserve(void **array, size_t *capacity, size_t needed, size_t element_bytes);
-
 /// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries).
 uint32_t sites_text_intern(struct sites_texts *texts, const void *bytes, size_t length);
 uint32_t sites_pair_intern(struct sites_pairs *pairs, struct sites_pair pair);
@@ -157,6 +154,8 @@ void sites_process_read(struct sites *sites, struct sites_process *process, uint
 
 /* ---- sites_entry.c: one entry of a file ---- */
 
+/// Is the payload as long as its head says, and its tag known?
+bool sites_entry_is_sound(const struct sites_entry *entry, const uint8_t *payload);
 /// Take a complete entry; false if its sizes contradict each other or its tag is unknown.
 bool sites_entry_take(struct sites *sites, struct sites_process *process, uint32_t process_id,
                       const struct sites_entry *entry, const uint8_t *payload);

@@ -25,8 +25,7 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
 {
     struct origins *origins = context;
 
-    if (!sites_reserve((void **)&origins->rows, &origins->capacity, origins->count + 1,
-                       sizeof(*origins->rows)))
+    if (!array_grow((void **)&origins->rows, &origins->capacity, origins->count + 1, sizeof(*origins->rows)))
         return VARVE_ERROR_NO_MEMORY;
     origins->rows[origins->count++] = (struct origin){callsite_id, process_id, site};
     return VARVE_OK;
@@ -94,7 +93,7 @@ static int place_all(struct sites *sites, const struct origins *origins, struct 
     int result = VARVE_ERROR_NO_MEMORY;
 
     if (!placed || !moved ||
-        !sites_reserve((void **)&sites->stacks.words, &sites->stacks.words_capacity, 1, sizeof(uint32_t)))
+        !array_grow((void **)&sites->stacks.words, &sites->stacks.words_capacity, 1, sizeof(uint32_t)))
         varve_message_set(message, result, "no memory for the call sites");
     else
         result = place_stored(sites, origins, placed, moved, message);

@@ -11,12 +11,9 @@
 #include "trace/trace.h"
 #include "trace/writer_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define FRAMES_MAX 65535U
@@ -65,39 +62,12 @@ static void folder_remove(struct varve_writer *writer)
 static int folder_make(struct varve_writer *writer, struct varve_message *message)
 {
     char folder[4096 + 16];
-    struct stat status;
-    bool is_there = lstat(writer->path, &status) == 0;
-    if (is_there && (!writer->may_replace || S_ISDIR(status.st_mode))) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: exists already%s", writer->path,
-                                 S_ISDIR(status.st_mode) ? ", and is a folder" : "; name another file");
-    }
-    snprintf(folder, sizeof folder, "%s.XXXXXX", writer->path);
-    if (strlen(writer->path) > 4000 || mkdtemp(folder) == NULL) {
-        int code = errno == ENOENT || errno == ENOTDIR                   ? VARVE_ERROR_NOT_FOUND
-                   : errno == EACCES || errno == EPERM || errno == EROFS ? VARVE_ERROR_PERMISSION
-                   : errno == ENOSPC || errno == EDQUOT                  ? VARVE_ERROR_FULL
-                                                                         : VARVE_ERROR_IO;
-        return varve_message_set(message, code, "%s: cannot be written: %s", writer->path, strerror(errno));
+    int code = publish_folder_make(writer->path, writer->may_replace, folder, sizeof folder, message);
+    if (code != VARVE_OK) {
+        return code;
     }
     writer->folder = strdup(folder);
     return writer->folder != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-}
-
-static int folder_publish(struct varve_writer *writer, struct varve_message *message)
-{
-    char path[4096 + 64];
-    path_in(writer, "trace.db", path, sizeof path);
-    int result =
-        renameat2(AT_FDCWD, path, AT_FDCWD, writer->path, writer->may_replace ? 0 : RENAME_NOREPLACE);
-    if (result != 0 && (errno == EINVAL || errno == ENOSYS) && !writer->may_replace) {
-        /* This file system cannot do it in one step. */
-        result = link(path, writer->path);
-    }
-    if (result != 0) {
-        return varve_message_set(message, errno == EEXIST ? VARVE_ERROR_INVALID : VARVE_ERROR_IO,
-                                 "%s: cannot move the database there: %s", writer->path, strerror(errno));
-    }
-    return VARVE_OK;
 }
 
 /* ---- open and close ---- */
@@ -395,7 +365,8 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
     if (code == VARVE_OK) {
         store_close(writer->store);
         writer->store = NULL;
-        code = keep_message(writer, folder_publish(writer, &reason), &reason);
+        code = keep_message(writer, publish_file(writer->folder, writer->path, writer->may_replace, &reason),
+                            &reason);
     }
     if (code != VARVE_OK) {
         varve_message_set(message, code, "%s", writer->message.text);

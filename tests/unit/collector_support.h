@@ -296,9 +296,9 @@ static inline sqlite3 *lab_database(const struct lab *lab)
 }
 
 /* The one integer that a query gives. */
-static inline int64_t lab_integer(const struct lab *lab, const char *sql)
+/* The one figure that `sql` gives; closes the database. */
+static inline int64_t database_take_integer(sqlite3 *db, const char *sql)
 {
-    sqlite3 *db = lab_database(lab);
     sqlite3_stmt *statement = NULL;
     int64_t value;
 
@@ -310,6 +310,11 @@ static inline int64_t lab_integer(const struct lab *lab, const char *sql)
     sqlite3_finalize(statement);
     sqlite3_close(db);
     return value;
+}
+
+static inline int64_t lab_integer(const struct lab *lab, const char *sql)
+{
+    return database_take_integer(lab_database(lab), sql);
 }
 
 /* Asserts it. */

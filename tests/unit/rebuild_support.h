@@ -333,19 +333,10 @@ static inline void studio_close(struct studio *studio)
 /* The one integer that a query gives. */
 static inline int64_t studio_integer(const struct studio *studio, const char *sql)
 {
-    sqlite3_stmt *statement = NULL;
     sqlite3 *db;
-    int64_t value;
 
     assert_int_equal(sqlite3_open_v2(studio->database, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK ||
-        sqlite3_step(statement) != SQLITE_ROW) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    value = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    sqlite3_close(db);
-    return value;
+    return database_take_integer(db, sql);
 }
 
 static inline void studio_expect(const struct studio *studio, const char *sql, int64_t expected)

@@ -65,7 +65,8 @@ static const char *reason(struct varve_device *device)
     return message.text;
 }
 
-static const struct rules_kind kind = {"cuda", fake_open, varve_cuda_check, STREAM};
+static const struct rules_kind kind = {
+    .name = "cuda", .open = fake_open, .check = varve_cuda_check, .stream = STREAM};
 
 static int rules_teardown_strict(void **state)
 {
