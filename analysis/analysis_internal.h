@@ -35,6 +35,7 @@ enum option_kind {
     OPTION_BYTES,   /* int64_t; suffixes K, M, G */
     OPTION_SECONDS, /* int64_t in ns; decimals allowed */
     OPTION_CHOICE,  /* int: index into choices */
+    OPTION_MODE,    /* int: 1 for --name, 2 + index into choices for --name=choice */
     OPTION_ABSENT,  /* known, but not in this build: help says what is missing */
 };
 
@@ -289,12 +290,20 @@ const char *cursor_column_name(struct cursor *cursor, int column);
 struct value cursor_value(struct cursor *cursor, int column);
 const char *database_library_version(void);
 
-/* ---- preload_find.c ---- */
+/* ---- component_find.c ---- */
 
-/// Path of libvarve_preload.so of this installation; false if it is not there.
-bool preload_find(char *buffer, size_t buffer_bytes);
-/// The same for libvarve_lttng.so, which is not there if varve was built without LTTng.
-bool provider_find(char *buffer, size_t buffer_bytes);
+/* What a recorded program loads of this installation. */
+enum component {
+    COMPONENT_PRELOAD,  /* libvarve_preload.so */
+    COMPONENT_PROVIDER, /* libvarve_lttng.so: absent if varve was built without LTTng */
+    COMPONENT_CUPTI,    /* libvarve-cupti.so */
+    COMPONENT_TORCH,    /* libvarve-torch.so */
+    COMPONENT_REPLACE,  /* libvarve-replace.so */
+    COMPONENT_PYTHON,   /* sitecustomize.py, in its folder */
+};
+
+/// Path of a component; false if it is not there: then where it should be.
+bool component_find(enum component component, char *buffer, size_t buffer_bytes);
 
 #ifdef __cplusplus
 }

@@ -45,7 +45,8 @@ static void print_option(FILE *out, const struct option_spec *option)
         snprintf(letter, sizeof(letter), "-%c, ", option->letter);
     }
     length = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, option->name,
-                      option->argument != NULL ? " " : "", option->argument != NULL ? option->argument : "");
+                      option->argument != NULL && option->kind != OPTION_MODE ? " " : "",
+                      option->argument != NULL ? option->argument : "");
     if (length + 2 > OPTION_COLUMN) {
         fprintf(out, "%s\n%*s", left, OPTION_COLUMN, "");
     } else {

@@ -31,33 +31,6 @@ static const struct option_spec options[] = {
 
 /* ---- a snapshot of PyTorch ---- */
 
-static int pytorch_into(const char *path, const struct values *values, struct progress *progress,
-                        struct import_result *result, struct varve_message *message)
-{
-    struct varve_writer *writer;
-    struct history *history;
-    int error = history_read_pytorch(path, &history, progress, message);
-
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = varve_writer_open(values->output, values->force, &writer, message);
-    if (error == VARVE_OK) {
-        struct varve_message reason = {""};
-
-        varve_writer_meta_text(writer, "import.source", path);
-        error = import_pytorch(history, writer, progress, result, &reason);
-        if (error != VARVE_OK) {
-            varve_writer_abandon(writer);
-            varve_message_set(message, error, "%s: %s", path, reason.text);
-        } else {
-            error = varve_writer_finish(writer, progress_step, progress, message);
-        }
-    }
-    history_free(history);
-    return error;
-}
-
 static int pytorch_run(struct command_context *context, const struct values *values, const char *path)
 {
     struct varve_message message = {""};
@@ -66,7 +39,7 @@ static int pytorch_run(struct command_context *context, const struct values *val
     int error;
 
     progress_begin(&progress, context, values->quiet);
-    error = pytorch_into(path, values, &progress, &result, &message);
+    error = import_pytorch_file(path, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text);

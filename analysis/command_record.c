@@ -6,6 +6,7 @@
  */
 #include "analysis/analysis_internal.h"
 #include "analysis/ctf_internal.h"
+#include "analysis/import_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +18,9 @@
 struct values {
     const char *output;
     bool heap;
+    int cuda;
+    bool cupti;
+    int torch;
     bool lttng;
     bool lttng_only;
     int stacks;
@@ -39,14 +43,30 @@ static const struct values defaults = {
 static const char *const stacks_names[] = {"none", "native", "python", "all", NULL};
 static const char *const overflow_names[] = {"spill", "block", "drop", NULL};
 
-#define ABSENT "this build records the heap only; leave the option out"
+static const char *const cuda_names[] = {"replace", NULL};
+static const char *const torch_names[] = {"observe", NULL};
+
+enum cuda_mode {
+    CUDA_RECORD = 1,
+    CUDA_REPLACE = 2,
+};
 
 static const struct option_spec options[] = {
     {"output", 'o', OPTION_TEXT, "DB", "the database to write (default PROGRAM.PID.db)",
      offsetof(struct values, output), 0, 0, NULL},
-    {"heap", 0, OPTION_FLAG, NULL,
-     "record malloc and its kin, and mmap (the default, as there is nothing else yet)",
-     offsetof(struct values, heap), 0, 0, NULL},
+    {"heap", 0, OPTION_FLAG, NULL, "record malloc and its kin, and mmap", offsetof(struct values, heap), 0, 0,
+     NULL},
+    {"cuda", 0, OPTION_MODE, "[=replace]",
+     "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
+     offsetof(struct values, cuda), 0, 0, cuda_names},
+    {"cupti", 0, OPTION_FLAG, NULL,
+     "record it as CUPTI tells it: also without LD_PRELOAD, but only one profiler can hold CUPTI",
+     offsetof(struct values, cupti), 0, 0, NULL},
+    {"torch", 0, OPTION_MODE, "[=observe]",
+     "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
+     "its "
+     "own history becomes DB.torch.PID.db at the end",
+     offsetof(struct values, torch), 0, 0, torch_names},
     {"lttng", 0, OPTION_FLAG, NULL,
      "trace to LTTng too: a session of its own, whose CTF trace is left beside DB (DB without .db, with "
      ".ctf)",
@@ -69,9 +89,6 @@ static const struct option_spec options[] = {
      NULL},
     {"quiet", 'q', OPTION_FLAG, NULL, "no summary at the end and no remarks", offsetof(struct values, quiet),
      0, 0, NULL},
-    {"cuda", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
-    {"cupti", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
-    {"torch", 0, OPTION_ABSENT, NULL, ABSENT, 0, 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
@@ -122,46 +139,93 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
     }
 }
 
+/* Paths of what the program will load; NULL where it is not asked for. */
+struct libraries {
+    char preload[4096], provider[4096], cupti[4096], replace[4096], torch[4096], python[4096];
+};
+
+/* What is missing is said by the collector, which names what it looked for. */
+static void find_libraries(struct libraries *libraries, const struct values *values,
+                           struct varve_collect_options *collect)
+{
+    char *slash;
+
+    component_find(COMPONENT_PROVIDER, libraries->provider, sizeof(libraries->provider));
+    collect->provider_path = libraries->provider;
+    component_find(COMPONENT_CUPTI, libraries->cupti, sizeof(libraries->cupti));
+    collect->cupti_path = libraries->cupti;
+    component_find(COMPONENT_REPLACE, libraries->replace, sizeof(libraries->replace));
+    collect->replace_path = values->cuda == CUDA_REPLACE ? libraries->replace : NULL;
+    component_find(COMPONENT_TORCH, libraries->torch, sizeof(libraries->torch));
+    collect->torch_path = libraries->torch;
+    component_find(COMPONENT_PYTHON, libraries->python, sizeof(libraries->python));
+    slash = strrchr(libraries->python, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    collect->python_path = libraries->python;
+}
+
+/* Without a word about it: the heap, and CUDA if the program uses it. */
+static void choose_records(const struct values *values, struct varve_collect_options *collect)
+{
+    bool is_named = values->heap || values->cuda != 0 || values->cupti || values->torch != 0;
+
+    collect->heap = values->heap || !is_named;
+    collect->cuda = values->cuda != 0 || !is_named;
+    collect->cupti = values->cupti;
+    collect->torch = values->torch == 0   ? VARVE_TORCH_OFF
+                     : values->torch == 1 ? VARVE_TORCH_ALLOCATE
+                                          : VARVE_TORCH_OBSERVE;
+}
+
+static void fill_options(const struct values *values, struct varve_collect_options *collect)
+{
+    choose_records(values, collect);
+    collect->lttng = values->lttng || values->lttng_only;
+    collect->no_sqlite = values->lttng_only;
+    collect->numbers = ctf_version() != NULL ? ctf_each_number : NULL;
+    collect->overflow = (unsigned)values->overflow;
+    collect->stacks = (unsigned)values->stacks;
+    collect->stack_depth = (unsigned)values->stack_depth;
+    collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
+    collect->replace = values->force;
+    collect->quiet = values->quiet;
+    collect->linger_ns = values->linger_ns;
+}
+
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
     struct varve_collect_options collect;
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
+    struct libraries libraries;
     struct progress progress;
-    char preload[4096];
-    char provider[4096];
     char output[4096];
     int code;
 
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
     }
-    if (!preload_find(preload, sizeof(preload))) {
-        return command_fail(context, "%s is missing: build it, or install varve as a whole", preload);
+    if (!component_find(COMPONENT_PRELOAD, libraries.preload, sizeof(libraries.preload))) {
+        return command_fail(context, "%s is missing: build it, or install varve as a whole",
+                            libraries.preload);
     }
     name_output(output, sizeof(output), operands->rest[0]);
     progress_begin(&progress, context, values->quiet);
     varve_collect_options_init(&collect);
+    fill_options(values, &collect);
+    find_libraries(&libraries, values, &collect);
     collect.database_path = values->output != NULL ? values->output : output;
-    collect.preload_path = preload;
-    provider_find(provider, sizeof(provider)); /* if it is missing, recording says so and does without */
-    collect.provider_path = provider;
-    collect.lttng = values->lttng || values->lttng_only;
-    collect.no_sqlite = values->lttng_only;
-    collect.numbers = ctf_version() != NULL ? ctf_each_number : NULL;
+    collect.preload_path = libraries.preload;
     collect.argv = operands->rest;
-    collect.overflow = (unsigned)values->overflow;
-    collect.stacks = (unsigned)values->stacks;
-    collect.stack_depth = (unsigned)values->stack_depth;
-    collect.ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
-    collect.heap = true;
-    collect.replace = values->force;
-    collect.quiet = values->quiet;
-    collect.linger_ns = values->linger_ns;
     collect.progress = step;
     collect.progress_context = &progress;
     code = varve_collect_record(&collect, &result, &message);
+    if (result.started && result.torch_history[0] != '\0') {
+        record_histories(result.torch_history, values->force, &progress, context->err);
+    }
     progress_end(&progress);
     if (code != VARVE_OK) {
         command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
@@ -181,12 +245,17 @@ const struct command command_record = {
     .arguments = "[--] COMMAND [ARGUMENTS]",
     .summary = "run a program and record every allocation of it",
     .purpose =
-        "Runs COMMAND and records every heap allocation of it and of all its child processes into a "
-        "database. The program needs no changes. The exit status is the program's (a program that a signal "
+        "Runs COMMAND and records every heap allocation, and every call of the CUDA driver about memory, of "
+        "it "
+        "and of all its child processes into a database; options that name a kind narrow it to what they "
+        "name. "
+        "The program needs no changes. The exit status is the program's (a program that a signal "
         "ended: the same signal); 2 if it could not be started. Ctrl-C stops the program, not the recording. "
         "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"
-                "  varve record --stacks python -- python3 train.py\n",
+                "  varve record --stacks python -- python3 train.py\n"
+                "  varve record --torch -- python3 train.py          # PyTorch on varve's allocator\n"
+                "  varve record --cuda --cupti -- ./simulate         # device memory, told twice\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

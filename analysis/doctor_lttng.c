@@ -218,7 +218,7 @@ void doctor_check_lttng(struct doctor_lines *lines)
 {
     char path[PATH_MAX];
 
-    if (provider_find(path, sizeof(path))) {
+    if (component_find(COMPONENT_PROVIDER, path, sizeof(path))) {
         doctor_add(lines, "lttng_provider", DOCTOR_OK, "", "", "%.150s", path);
     } else {
         doctor_add(lines, "lttng_provider", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",

@@ -120,7 +120,7 @@ static void check_installation(struct doctor_lines *lines)
 {
     char preload[PATH_MAX];
 
-    if (preload_find(preload, sizeof(preload))) {
+    if (component_find(COMPONENT_PRELOAD, preload, sizeof(preload))) {
         doctor_add(lines, "preload", DOCTOR_OK, "", "", "%.150s", preload);
     } else {
         doctor_add(lines, "preload", DOCTOR_MISSING, "nothing can be recorded",

@@ -21,6 +21,17 @@ struct import_result {
 int import_pytorch(const struct history *history, struct varve_writer *writer, struct progress *progress,
                    struct import_result *result, struct varve_message *message);
 
+/// The same from a file into a new database; nothing is left behind by an error. Errors: those of
+/// history_read_pytorch and of the writer.
+int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
+                        struct import_result *result, struct varve_message *message);
+
+/* ---- record_histories.c: what a recorded PyTorch left of its own history ---- */
+
+/// Make a database of each PREFIX.PID.pickle: PREFIX.PID.db, in place of the pickle. One that can't be read
+/// is left as it is, with a line on `err`. Returns how many databases there are.
+unsigned record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -214,3 +214,30 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     replay_sink_free(import.sink);
     return error;
 }
+
+int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
+                        struct import_result *result, struct varve_message *message)
+{
+    struct varve_writer *writer;
+    struct history *history;
+    int error = history_read_pytorch(path, &history, progress, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = varve_writer_open(output, may_replace, &writer, message);
+    if (error == VARVE_OK) {
+        struct varve_message reason = {""};
+
+        varve_writer_meta_text(writer, "import.source", path);
+        error = import_pytorch(history, writer, progress, result, &reason);
+        if (error != VARVE_OK) {
+            varve_writer_abandon(writer);
+            varve_message_set(message, error, "%s: %s", path, reason.text);
+        } else {
+            error = varve_writer_finish(writer, progress_step, progress, message);
+        }
+    }
+    history_free(history);
+    return error;
+}

@@ -168,6 +168,21 @@ static int parse_choice(const struct option_spec *option, const char *text, int 
                              list, text);
 }
 
+static int parse_mode(const struct option_spec *option, const char *text, int *value_out,
+                      struct varve_message *message)
+{
+    int choice;
+    int error;
+
+    *value_out = 1;
+    if (text == NULL) {
+        return VARVE_OK;
+    }
+    error = parse_choice(option, text, &choice, message);
+    *value_out = error == VARVE_OK ? choice + 2 : 0;
+    return error;
+}
+
 static int parse_value(const struct option_spec *option, const char *text, void *values,
                        struct varve_message *message)
 {
@@ -228,6 +243,9 @@ static int parse_option(const struct command *command, int argc, char *const arg
         }
         *(bool *)((char *)values + option->offset) = true;
         return VARVE_OK;
+    }
+    if (option->kind == OPTION_MODE) {
+        return parse_mode(option, value, (int *)((char *)values + option->offset), message);
     }
     if (value == NULL) {
         if (*index + 1 >= argc) {

@@ -306,11 +306,12 @@ struct launch {
     unsigned interrupts; /* SIGINT seen since the program ended */
 };
 
-/// Start `argv` with `preload` put in front of LD_PRELOAD and `session_directory` as VARVE_SESSION; the
-/// collector becomes the subreaper of daemons. The program gets the signal mask and dispositions that the
+/// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
+/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own; the collector
+/// becomes the subreaper of daemons. The program gets the signal mask and dispositions that the
 /// collector had before. Errors of exec come back here.
 int launch_start(struct launch *launch, char *const argv[], const char *preload,
-                 const char *session_directory, struct varve_message *message);
+                 const char *session_directory, char *const *variables, struct varve_message *message);
 
 /// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
 /// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.

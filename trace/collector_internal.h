@@ -324,4 +324,19 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
 /// Take every record older than collector->watermark, oldest first.
 int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message);
 
+/* ---- record_variables.c: what the program's environment says besides ---- */
+
+#define RECORD_VARIABLES 8
+
+struct record_variables {
+    char *items[RECORD_VARIABLES + 1]; /* "NAME=VALUE", NULL at the end */
+};
+
+/// By the roads that `options` asks for; `torch_history` (4096 bytes) gets the prefix of what PyTorch's own
+/// history is written to, "" if it isn't asked for. Errors: VARVE_ERROR_NOT_FOUND (a library is missing, or
+/// the database's folder), NO_MEMORY.
+int record_variables_make(struct record_variables *variables, const struct varve_collect_options *options,
+                          char *torch_history, struct varve_message *message);
+void record_variables_free(struct record_variables *variables);
+
 #endif

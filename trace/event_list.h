@@ -52,23 +52,33 @@
     X(34, HEAP_REALLOC,     heap_realloc,     heap,      "address returned", "bytes asked for", "the same, filled by the collector", "old address", "a realloc call ended; flag failed: the old block is still valid") \
     X(35, MMAP,             mmap,             heap,      "first address", "bytes, whole pages", "bytes asked for", "protection in bits 0-31, flags in bits 32-63", "the program mapped memory; cause names the function") \
     X(36, MUNMAP,           munmap,           heap,      "first address", "bytes, whole pages", "", "", "the program unmapped memory; cause names the function") \
-    X(37, DEV_ALLOC,        dev_alloc,        device,    "device address", "bytes", "", "error code of the call", "device memory from the CUDA API") \
-    X(38, DEV_FREE,         dev_free,         device,    "device address", "bytes", "", "error code of the call", "device memory given back") \
-    X(39, DEV_ALLOC_ASYNC,  dev_alloc_async,  device,    "device address", "bytes", "", "error code of the call", "stream-ordered device allocation") \
-    X(40, DEV_FREE_ASYNC,   dev_free_async,   device,    "device address", "bytes", "", "error code of the call", "stream-ordered device free") \
-    X(41, VMM_RESERVE,      vmm_reserve,      device,    "first virtual address", "bytes", "", "", "virtual addresses were reserved") \
-    X(42, VMM_CREATE,       vmm_create,       device,    "", "bytes", "", "handle", "physical memory was created") \
-    X(43, VMM_MAP,          vmm_map,          device,    "first virtual address", "bytes", "", "handle", "physical memory was mapped") \
-    X(44, VMM_UNMAP,        vmm_unmap,        device,    "first virtual address", "bytes", "", "", "physical memory was unmapped") \
-    X(45, VMM_RELEASE,      vmm_release,      device,    "", "bytes", "", "handle", "physical memory was released") \
-    X(46, VMM_ADDRESS_FREE, vmm_address_free, device,    "first virtual address", "bytes", "", "", "virtual addresses were given back") \
-    X(47, DEV_OOM,          dev_oom,          device,    "", "bytes asked for", "", "error code of the call", "a device allocation failed") \
-    X(48, DEV_POOL,         dev_pool,         device,    "pool", "bytes", "release threshold", "operation", "a driver memory pool changed") \
+    X(37, DEV_ALLOC,        dev_alloc,        device,    "device address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "memory from the CUDA API; cause names the function, pool the kind of memory (bits 12-15) and the context") \
+    X(38, DEV_FREE,         dev_free,         device,    "device address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "memory given back; cause names the function") \
+    X(39, DEV_ALLOC_ASYNC,  dev_alloc_async,  device,    "device address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "stream-ordered allocation; pool: kind of memory (bits 12-15) and number of the driver's pool") \
+    X(40, DEV_FREE_ASYNC,   dev_free_async,   device,    "device address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "stream-ordered free") \
+    X(41, VMM_RESERVE,      vmm_reserve,      device,    "first virtual address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "virtual addresses were reserved") \
+    X(42, VMM_CREATE,       vmm_create,       device,    "", "bytes", "ns that the call took", "handle; failed: CUresult of the call", "physical memory was created, or with cause cuMemRetainAllocationHandle or cuMemImportFromShareableHandle got one more reference or came from elsewhere") \
+    X(43, VMM_MAP,          vmm_map,          device,    "first virtual address", "bytes", "ns that the call took", "handle; failed: CUresult of the call", "physical memory was mapped") \
+    X(44, VMM_UNMAP,        vmm_unmap,        device,    "first virtual address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "physical memory was unmapped, all mappings of the range") \
+    X(45, VMM_RELEASE,      vmm_release,      device,    "", "bytes", "ns that the call took", "handle; failed: CUresult of the call", "a reference to physical memory was given back") \
+    X(46, VMM_ADDRESS_FREE, vmm_address_free, device,    "first virtual address", "bytes", "ns that the call took", "0; failed: CUresult of the call", "virtual addresses were given back") \
+    X(47, DEV_OOM,          dev_oom,          device,    "", "bytes asked for", "ns that the call took", "CUresult of the call", "a device allocation failed for want of memory; cause names the function") \
+    X(48, DEV_POOL,         dev_pool,         device,    "handle of the pool", "bytes it holds, if known", "ns that the call took; from CUPTI: its release threshold", "from CUPTI: bytes in use; else what was set; failed: CUresult", "a memory pool of the driver was made, changed or destroyed; cause says what, pool its number") \
     X(49, PROCESS_START,    process_start,    process,   "", "", "", "parent process id", "a process allocated for the first time") \
     X(50, PROCESS_EXIT,     process_exit,     process,   "", "", "", "", "a process reached its exit handlers") \
     X(51, THREAD_START,     thread_start,     process,   "", "", "", "", "a thread recorded for the first time") \
     X(52, MODULE,           module,           process,   "load address", "bytes mapped", "", "module number in the process", "an executable or library was mapped") \
-    X(53, LOST,             lost,             process,   "", "bytes of the lost allocations", "", "number of lost events", "events of this thread were dropped before this one")
+    X(53, LOST,             lost,             process,   "", "bytes of the lost allocations", "", "number of lost events", "events of this thread were dropped before this one") \
+    X(54, VMM_SET_ACCESS,   vmm_set_access,   device,    "first virtual address", "bytes", "ns that the call took", "number of devices whose access was set; failed: CUresult", "a range of mapped memory became accessible") \
+    X(55, DEV_RESET,        dev_reset,        device,    "", "", "ns that the call took", "0; failed: CUresult", "a context ended, and with it what it had allocated; cause names the function, pool the context (bits 0-11; 0: all of the device)") \
+    X(56, DEV_SYNC,         dev_sync,         device,    "handle of the event, if it is one", "", "ns that the call took", "CUresult of the call", "the program waited for the device; cause names the function") \
+    X(57, DEV_MEMORY,       dev_memory,       device,    "", "total bytes of the device", "bytes that are free", "", "what the driver says of the device as a whole, other processes included") \
+    X(58, DEVICE,           device,           device,    "first half of the UUID", "total bytes", "", "second half of the UUID", "what the number of a device means in this process") \
+    X(59, DEVICE_NAME,      device_name,      device,    "name, bytes 0-7", "name, bytes 8-15", "name, bytes 16-23", "name, bytes 24-31", "the name of a device") \
+    X(60, STREAM,           stream,           device,    "handle of the stream", "", "", "", "what the number of a stream means in this process and device") \
+    X(61, POOL,             pool,             allocator, "capture id", "user id", "", "1 if it is the small pool", "what the number of a pool means in this allocator") \
+    X(62, CUPTI_MEMORY,     cupti_memory,     device,    "address", "bytes", "CUPTI's time of the operation, ns of CLOCK_REALTIME", "correlation id in bits 0-31, operation (1 allocation, 2 release) in bits 32-39", "an activity record of CUPTI; pool: kind of memory (bits 12-15)") \
+    X(63, CUPTI_STATE,      cupti_state,      device,    "", "", "CUPTI's time, ns of CLOCK_REALTIME", "a CUptiResult, version or number, as cause says", "CUPTI's recorder says what became of it; cause says what")
 /* clang-format on */
 
 /*
@@ -109,7 +119,78 @@
     X(29, INHERITED,         "inherited") \
     X(30, UNKNOWN_ADDRESS,   "unknown_address") \
     X(31, REMAINDER,         "remainder") \
-    X(32, OVERMAPPED,        "overmapped")
+    X(32, OVERMAPPED,        "overmapped") \
+    X( 33, CUDA_MALLOC,                         "cudaMalloc") \
+    X( 34, CUDA_MALLOC_MANAGED,                 "cudaMallocManaged") \
+    X( 35, CUDA_MALLOC_PITCH,                   "cudaMallocPitch") \
+    X( 36, CUDA_MALLOC_3D,                      "cudaMalloc3D") \
+    X( 37, CUDA_MALLOC_ARRAY,                   "cudaMallocArray") \
+    X( 38, CUDA_MALLOC_3D_ARRAY,                "cudaMalloc3DArray") \
+    X( 39, CUDA_MALLOC_MIPMAPPED_ARRAY,         "cudaMallocMipmappedArray") \
+    X( 40, CUDA_MALLOC_HOST,                    "cudaMallocHost") \
+    X( 41, CUDA_HOST_ALLOC,                     "cudaHostAlloc") \
+    X( 42, CUDA_HOST_REGISTER,                  "cudaHostRegister") \
+    X( 43, CUDA_MALLOC_ASYNC,                   "cudaMallocAsync") \
+    X( 44, CUDA_MALLOC_FROM_POOL_ASYNC,         "cudaMallocFromPoolAsync") \
+    X( 45, CUDA_FREE,                           "cudaFree") \
+    X( 46, CUDA_FREE_ARRAY,                     "cudaFreeArray") \
+    X( 47, CUDA_FREE_MIPMAPPED_ARRAY,           "cudaFreeMipmappedArray") \
+    X( 48, CUDA_FREE_HOST,                      "cudaFreeHost") \
+    X( 49, CUDA_HOST_UNREGISTER,                "cudaHostUnregister") \
+    X( 50, CUDA_FREE_ASYNC,                     "cudaFreeAsync") \
+    X( 51, CUDA_DEVICE_RESET,                   "cudaDeviceReset") \
+    X( 52, CUDA_DEVICE_SYNCHRONIZE,             "cudaDeviceSynchronize") \
+    X( 53, CUDA_STREAM_SYNCHRONIZE,             "cudaStreamSynchronize") \
+    X( 54, CUDA_EVENT_SYNCHRONIZE,              "cudaEventSynchronize") \
+    X( 55, CU_MEM_ALLOC,                        "cuMemAlloc") \
+    X( 56, CU_MEM_ALLOC_MANAGED,                "cuMemAllocManaged") \
+    X( 57, CU_MEM_ALLOC_PITCH,                  "cuMemAllocPitch") \
+    X( 58, CU_ARRAY_CREATE,                     "cuArrayCreate") \
+    X( 59, CU_ARRAY_3D_CREATE,                  "cuArray3DCreate") \
+    X( 60, CU_MIPMAPPED_ARRAY_CREATE,           "cuMipmappedArrayCreate") \
+    X( 61, CU_MEM_ALLOC_HOST,                   "cuMemAllocHost") \
+    X( 62, CU_MEM_HOST_ALLOC,                   "cuMemHostAlloc") \
+    X( 63, CU_MEM_HOST_REGISTER,                "cuMemHostRegister") \
+    X( 64, CU_MEM_ALLOC_ASYNC,                  "cuMemAllocAsync") \
+    X( 65, CU_MEM_ALLOC_FROM_POOL_ASYNC,        "cuMemAllocFromPoolAsync") \
+    X( 66, CU_MEM_FREE,                         "cuMemFree") \
+    X( 67, CU_ARRAY_DESTROY,                    "cuArrayDestroy") \
+    X( 68, CU_MIPMAPPED_ARRAY_DESTROY,          "cuMipmappedArrayDestroy") \
+    X( 69, CU_MEM_FREE_HOST,                    "cuMemFreeHost") \
+    X( 70, CU_MEM_HOST_UNREGISTER,              "cuMemHostUnregister") \
+    X( 71, CU_MEM_FREE_ASYNC,                   "cuMemFreeAsync") \
+    X( 72, CU_MEM_ADDRESS_RESERVE,              "cuMemAddressReserve") \
+    X( 73, CU_MEM_ADDRESS_FREE,                 "cuMemAddressFree") \
+    X( 74, CU_MEM_CREATE,                       "cuMemCreate") \
+    X( 75, CU_MEM_RELEASE,                      "cuMemRelease") \
+    X( 76, CU_MEM_MAP,                          "cuMemMap") \
+    X( 77, CU_MEM_UNMAP,                        "cuMemUnmap") \
+    X( 78, CU_MEM_SET_ACCESS,                   "cuMemSetAccess") \
+    X( 79, CU_MEM_RETAIN_ALLOCATION_HANDLE,     "cuMemRetainAllocationHandle") \
+    X( 80, CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE, "cuMemImportFromShareableHandle") \
+    X( 81, CU_MEM_POOL_CREATE,                  "cuMemPoolCreate") \
+    X( 82, CU_MEM_POOL_DESTROY,                 "cuMemPoolDestroy") \
+    X( 83, CU_MEM_POOL_TRIM_TO,                 "cuMemPoolTrimTo") \
+    X( 84, CU_MEM_POOL_SET_ATTRIBUTE,           "cuMemPoolSetAttribute") \
+    X( 85, CU_IPC_OPEN_MEM_HANDLE,              "cuIpcOpenMemHandle") \
+    X( 86, CU_IPC_CLOSE_MEM_HANDLE,             "cuIpcCloseMemHandle") \
+    X( 87, CU_DEVICE_PRIMARY_CTX_RESET,         "cuDevicePrimaryCtxReset") \
+    X( 88, CU_DEVICE_PRIMARY_CTX_RELEASE,       "cuDevicePrimaryCtxRelease") \
+    X( 89, CU_CTX_DESTROY,                      "cuCtxDestroy") \
+    X( 90, CU_CTX_SYNCHRONIZE,                  "cuCtxSynchronize") \
+    X( 91, CU_STREAM_SYNCHRONIZE,               "cuStreamSynchronize") \
+    X( 92, CU_EVENT_SYNCHRONIZE,                "cuEventSynchronize") \
+    X( 93, CU_MEM_GET_INFO,                     "cuMemGetInfo") \
+    X( 94, GRAPH,                               "graph") \
+    X( 95, CUPTI_BEGIN,                         "cupti_begin") \
+    X( 96, CUPTI_REFUSED,                       "cupti_refused") \
+    X( 97, CUPTI_END,                           "cupti_end") \
+    X( 98, CUPTI_FATAL,                         "cupti_fatal") \
+    X( 99, CUPTI_DROPPED,                       "cupti_dropped") \
+    X(100, CUPTI_CLOCK,                         "cupti_clock") \
+    X(101, POOL_CREATED,                        "pool_created") \
+    X(102, POOL_DESTROYED_BY_DRIVER,            "pool_destroyed_by_driver") \
+    X(103, POOL_TRIMMED,                        "pool_trimmed")
 /* clang-format on */
 
 #endif

@@ -41,6 +41,12 @@ static inline bool hook_records(void)
            __builtin_expect(recorder_foreign_depth == 0, 1);
 }
 
+/* Is there a session at all, and this thread not at work for it? */
+static inline bool hook_is_recording(void)
+{
+    return preload_is_on && recorder_foreign_depth == 0;
+}
+
 /* The provider of the second sink tidies up at the end of the program: not the program's doing. */
 static inline bool hook_is_tidying(const uintptr_t *frame)
 {

@@ -12,6 +12,7 @@
 struct heap_real heap_real;
 uint32_t heap_state;
 uint32_t heap_with_stacks;
+bool preload_is_on;
 
 static uint32_t find_lock;
 
@@ -65,7 +66,8 @@ bool heap_ready(void)
     if (heap_state == HEAP_STATE_NEW) {
         __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
         find_all();
-        is_on = recorder_prepare() && (recorder_session()->records & SESSION_RECORDS_HEAP) != 0;
+        preload_is_on = recorder_prepare();
+        is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
         heap_with_stacks = is_on ? recorder_session()->stacks : SESSION_STACKS_NONE;
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }

@@ -76,7 +76,7 @@ static bool variable_is(const char *entry, const char *name)
 }
 
 struct launch_environment {
-    char **entries; /* borrowed from environ, but for the two below */
+    char **entries; /* borrowed from environ and the caller, but for the two below */
     char *preload;
     char *session;
 };
@@ -88,7 +88,20 @@ static void environment_free(struct launch_environment *environment)
     free(environment->session);
 }
 
-static int environment_make(struct launch_environment *environment, const char *preload, const char *session)
+/* Does one of `variables` ("NAME=VALUE") take the place of `entry`? */
+static bool is_replaced(const char *entry, char *const *variables)
+{
+    for (; *variables; variables++) {
+        size_t length = strcspn(*variables, "=") + 1;
+        if (strncmp(entry, *variables, length) == 0) {
+            return true;
+        }
+    }
+    return variable_is(entry, "LD_PRELOAD") || variable_is(entry, SESSION_ENVIRONMENT);
+}
+
+static int environment_make(struct launch_environment *environment, const char *preload, const char *session,
+                            char *const *variables)
 {
     memset(environment, 0, sizeof *environment);
     const char *others = getenv("LD_PRELOAD");
@@ -103,16 +116,23 @@ static int environment_make(struct launch_environment *environment, const char *
     while (environ && environ[count]) {
         count++;
     }
-    environment->entries = calloc(count + 3, sizeof *environment->entries);
+    size_t added = 0;
+    while (variables[added]) {
+        added++;
+    }
+    environment->entries = calloc(count + added + 3, sizeof *environment->entries);
     if (!environment->entries || !environment->preload || !environment->session) {
         environment_free(environment);
         return VARVE_ERROR_NO_MEMORY;
     }
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!variable_is(environ[i], "LD_PRELOAD") && !variable_is(environ[i], SESSION_ENVIRONMENT)) {
+        if (!is_replaced(environ[i], variables)) {
             environment->entries[kept++] = environ[i];
         }
+    }
+    for (size_t i = 0; i < added; i++) {
+        environment->entries[kept++] = variables[i];
     }
     environment->entries[kept++] = environment->preload;
     environment->entries[kept] = environment->session;
@@ -222,10 +242,10 @@ static int paths_resolve(const char *preload, const char *session_directory, cha
 }
 
 static int start_with(struct launch *launch, char *const argv[], const char *preload, const char *session,
-                      struct varve_message *message)
+                      char *const *variables, struct varve_message *message)
 {
     struct launch_environment environment;
-    if (environment_make(&environment, preload, session)) {
+    if (environment_make(&environment, preload, session, variables)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the program's environment");
     }
     struct launch_signals signals;
@@ -254,7 +274,7 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
 }
 
 int launch_start(struct launch *launch, char *const argv[], const char *preload,
-                 const char *session_directory, struct varve_message *message)
+                 const char *session_directory, char *const *variables, struct varve_message *message)
 {
     assert(argv[0]);
     memset(launch, 0, sizeof *launch);
@@ -265,7 +285,7 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
     char *session_path;
     int error = paths_resolve(preload, session_directory, &preload_path, &session_path, message);
     if (!error) {
-        error = start_with(launch, argv, preload_path, session_path, message);
+        error = start_with(launch, argv, preload_path, session_path, variables, message);
     }
     free(preload_path);
     free(session_path);

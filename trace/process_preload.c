@@ -16,7 +16,7 @@ static void leave(void)
 {
     struct varve_record record = {0};
 
-    if (hook_records() && recorder_process_current() != NULL) {
+    if (hook_is_recording() && recorder_process_current() != NULL) {
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_PROCESS_EXIT, 0);
         varve_emit(&record);
         recorder_process_exited();
@@ -26,7 +26,7 @@ static void leave(void)
 /* Before main, with the program's libraries ready and usually no other thread. */
 __attribute__((constructor)) static void load(void)
 {
-    if (hook_can_call() && hook_records()) {
+    if (hook_can_call() && hook_is_recording()) {
         recorder_mirror_open();
     }
 }
@@ -38,7 +38,7 @@ __attribute__((destructor)) static void unload(void)
 
 HOOK __attribute__((noreturn)) void _exit(int status)
 {
-    if (hook_can_call() && hook_records()) {
+    if (hook_can_call() && hook_is_recording()) {
         recorder_process_exited();
     }
     heap_real._exit(status);
@@ -58,26 +58,26 @@ HOOK int dlclose(void *handle)
         return -1;
     }
     result = heap_real.dlclose(handle);
-    if (hook_records()) {
+    if (hook_is_recording()) {
         callsite_modules_changed();
     }
     return result;
 }
 
 /* exec only returns when it failed. */
-#define EXECUTE(path, call)                      \
-    do {                                         \
-        int result;                              \
-        if (hook_can_call() && hook_records()) { \
-            recorder_process_executing(path);    \
-        }                                        \
-        result = heap_real.call;                 \
-        if (hook_records()) {                    \
-            int saved_errno = errno;             \
-            recorder_process_executing(NULL);    \
-            errno = saved_errno;                 \
-        }                                        \
-        return result;                           \
+#define EXECUTE(path, call)                           \
+    do {                                              \
+        int result;                                   \
+        if (hook_can_call() && hook_is_recording()) { \
+            recorder_process_executing(path);         \
+        }                                             \
+        result = heap_real.call;                      \
+        if (hook_is_recording()) {                    \
+            int saved_errno = errno;                  \
+            recorder_process_executing(NULL);         \
+            errno = saved_errno;                      \
+        }                                             \
+        return result;                                \
     } while (0)
 
 HOOK int execve(const char *path, char *const argv[], char *const envp[])

@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define VARVE_TRANSPORT_VERSION 3U
+#define VARVE_TRANSPORT_VERSION 4U
 
 enum varve_kind {
     VARVE_KIND_NONE = 0,
@@ -50,10 +50,25 @@ enum varve_flag {
     VARVE_FLAG_FAILED = 1,     /* the call failed; the record says what was asked for */
     VARVE_FLAG_NESTED = 2,     /* emitted by a signal handler in the middle of another record */
     VARVE_FLAG_LATE = 4,       /* emitted after the thread's ring was retired */
+    VARVE_FLAG_WITNESS = 8,    /* CUPTI tells it too, of a call that the CUDA recorder has told */
     VARVE_FLAGS_STORED = 63,   /* those above are the transport's own */
     VARVE_FLAG_GAP = 64,       /* of LOST: stands for `arg` records that are missing, has no number itself */
     VARVE_FLAG_MIRRORED = 128, /* the workload has told the second sink already */
 };
+
+/* What kind of memory a record of the device API is about: bits 12 to 15 of its `pool`. CUPTI's numbers. */
+enum varve_memory_kind {
+    VARVE_MEMORY_UNKNOWN = 0,
+    VARVE_MEMORY_PAGEABLE = 1,
+    VARVE_MEMORY_PINNED = 2,
+    VARVE_MEMORY_DEVICE = 3,
+    VARVE_MEMORY_ARRAY = 4,
+    VARVE_MEMORY_MANAGED = 5,
+    VARVE_MEMORY_DEVICE_STATIC = 6,
+    VARVE_MEMORY_MANAGED_STATIC = 7,
+};
+
+#define VARVE_MEMORY_KIND_SHIFT 12
 
 enum varve_clock_kind {
     VARVE_CLOCK_MONOTONIC = 0, /* ticks are ns of CLOCK_MONOTONIC */

@@ -90,7 +90,13 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->stack_depth = options->stack_depth;
     settings->ring_capacity = options->ring_records;
     settings->clock_kind = collect_clock_choose();
-    settings->records = options->heap ? SESSION_RECORDS_HEAP : 0;
+    settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
+                        (options->cuda ? VARVE_RECORDS_CUDA : 0U) |
+                        (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
+                        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
+    if (options->cuda && options->replace_path != NULL) {
+        snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
+    }
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
     if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
@@ -297,8 +303,10 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     return error;
 }
 
-static int start(struct recording *recording, struct varve_message *message)
+static int start(struct recording *recording, struct varve_collect_result *result,
+                 struct varve_message *message)
 {
+    struct record_variables variables;
     struct launch_check check;
     char preload[4096];
     int error = check_options(recording->options, message);
@@ -307,14 +315,20 @@ static int start(struct recording *recording, struct varve_message *message)
         error = launch_check(recording->options->argv[0], &check, message);
     }
     if (error == VARVE_OK) {
-        error = prepare(recording, message);
+        error = record_variables_make(&variables, recording->options, result->torch_history, message);
     }
     if (error != VARVE_OK) {
         return error;
     }
+    error = prepare(recording, message);
+    if (error != VARVE_OK) {
+        record_variables_free(&variables);
+        return error;
+    }
     snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
     error = launch_start(&recording->launch, recording->options->argv, preload,
-                         recording->collector.directory.path, message);
+                         recording->collector.directory.path, variables.items, message);
+    record_variables_free(&variables);
     if (error != VARVE_OK) {
         give_up(recording);
     }
@@ -357,7 +371,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     if (!options->no_sqlite) {
         snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
     }
-    error = start(recording, message);
+    error = start(recording, result, message);
     if (error != VARVE_OK) {
         free(recording);
         return error;

@@ -49,10 +49,6 @@ enum session_state {
     SESSION_STATE_CLOSED = 2, /* no collector will read what is emitted now: recorders switch off */
 };
 
-enum session_records {
-    SESSION_RECORDS_HEAP = 1, /* malloc and its kin, mmap */
-};
-
 enum session_mirror {
     SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
 };
@@ -67,12 +63,13 @@ struct session_control {
     uint32_t stack_depth;      /* frames kept per stack */
     uint32_t ring_capacity;    /* records */
     uint32_t clock_kind;       /* enum varve_clock_kind, the same for all processes */
-    uint32_t records;          /* bit mask of enum session_records */
+    uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
-    uint32_t mirror;        /* bit mask of enum session_mirror */
-    char mirror_path[1024]; /* the provider library (mirror_internal.h) */
+    uint32_t mirror;         /* bit mask of enum session_mirror */
+    char mirror_path[1024];  /* the provider library (mirror_internal.h) */
+    char replace_path[1024]; /* serves cudaMalloc (cuda_replace_internal.h); "": the driver does */
 
     _Alignas(64) uint32_t process_count; /* workload: atomic add takes a number, the first is 1 */
     _Alignas(64) uint64_t heartbeat_ns;  /* collector: CLOCK_MONOTONIC of its last round */

@@ -145,6 +145,29 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
 /// The same, not inline, for those who find it by dlsym: a program that is being recorded.
 VARVE_API void varve_emit_record(const struct varve_record *record);
 
+/// Number of the calling thread's stack, for varve_record.callsite, beginning with the caller; 0: none is
+/// wanted. Async-signal-safe, never allocates. It is in the call-site file before it is returned.
+VARVE_API uint32_t varve_callsite_here(void);
+
+/// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
+/// False without a session. A load and a branch.
+enum varve_records {
+    VARVE_RECORDS_HEAP = 1,  /* malloc and its kin, mmap */
+    VARVE_RECORDS_CUDA = 2,  /* calls of the CUDA driver about memory */
+    VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI tells them */
+    VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */
+};
+VARVE_API bool varve_records_wanted(unsigned records);
+
+/// A number for a stream of a device, for varve_record.id_stream: 0 for handle 0, else the same number for
+/// the same handle until the process ends; told once by a STREAM event. 65535: there are too many.
+VARVE_API unsigned varve_stream_number(unsigned device, uint64_t handle);
+/// Tell once what `device`, a number of this process, is: DEVICE and DEVICE_NAME events. Later calls for the
+/// same device do nothing. The collector numbers devices of all processes by their UUID.
+VARVE_API void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
+                                     const char *name);
+VARVE_API bool varve_device_is_described(unsigned device);
+
 /// From now until it is removed, `source` is asked for its state when a trace begins in mid-run. Removing
 /// waits for a dump that runs. Threads: any, but not from within `dump`.
 VARVE_API void varve_state_source_add(struct varve_state_source *source);
@@ -174,6 +197,12 @@ typedef int varve_collect_numbers(const char *folder,
                                                uint64_t ring_seq),
                                   void *context, struct varve_message *message);
 
+enum varve_torch {
+    VARVE_TORCH_OFF = 0,
+    VARVE_TORCH_ALLOCATE = 1, /* PyTorch allocates from varve */
+    VARVE_TORCH_OBSERVE = 2,  /* PyTorch keeps its own allocator; its own history is kept at the end */
+};
+
 struct varve_collect_options {
     const char *database_path;      /* the recording directory is this + ".d" while it lasts */
     const char *preload_path;       /* libvarve_preload.so */
@@ -184,7 +213,14 @@ struct varve_collect_options {
     unsigned stack_depth;           /* frames kept per stack, at most 256 */
     unsigned ring_records;          /* per thread; a power of two */
     varve_collect_numbers *numbers; /* to see what LTTng lost of the killed; NULL: that is not looked at */
+    const char *cupti_path;         /* libvarve-cupti.so; only for cupti */
+    const char *replace_path;       /* libvarve-replace.so: it serves cudaMalloc; NULL: the driver does */
+    const char *torch_path;         /* libvarve-torch.so; only for torch */
+    const char *python_path;        /* the folder with our sitecustomize.py; only for torch */
     bool heap;
+    bool cuda;
+    bool cupti;
+    unsigned torch; /* enum varve_torch */
     bool lttng;     /* to LTTng too: DB without .db, with .ctf */
     bool no_sqlite; /* to LTTng alone */
     bool replace;   /* an existing database may be overwritten (when the new one is complete) */
@@ -201,10 +237,11 @@ struct varve_collect_result {
     int wait_status; /* of the program, as waitpid tells it */
     bool started;    /* the program ran: its status is the one to pass on, whatever the recording's fate */
     char database_path[4096];
-    char ctf_path[4096]; /* "": no such trace */
-    uint64_t discarded;  /* events that LTTng says that it discarded */
-    bool has_extract;    /* ctf_path/crash holds what lttng-crash found and the trace lacked */
-    uint64_t salvaged;   /* records that both lacked: they are in ctf_path/salvaged */
+    char ctf_path[4096];      /* "": no such trace */
+    char torch_history[4096]; /* PyTorch's own histories are this + ".PID.pickle"; "": not asked for */
+    uint64_t discarded;       /* events that LTTng says that it discarded */
+    bool has_extract;         /* ctf_path/crash holds what lttng-crash found and the trace lacked */
+    uint64_t salvaged;        /* records that both lacked: they are in ctf_path/salvaged */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

@@ -96,7 +96,7 @@ static inline struct session_control session_settings(uint32_t overflow, uint32_
     settings.overflow = overflow;
     settings.ring_capacity = capacity;
     settings.clock_kind = collect_clock_choose();
-    settings.records = SESSION_RECORDS_HEAP;
+    settings.records = VARVE_RECORDS_HEAP;
     settings.block_timeout_ns = 1000000;
     settings.trace_id = support_monotonic_ns() ^ ((uint64_t)getpid() << 40);
     settings.heartbeat_ns = support_monotonic_ns() + UINT64_C(3600000000000);

@@ -229,8 +229,9 @@ static void test_commands(void **state)
     assert_says("varve help leaks", "leaks", "--frobnicate");
     assert_says("varve report DB", "report", NULL);
     assert_says("there is no command 'nosuch'", "help", "nosuch");
-    assert_says("--cuda", "record", "--cuda");
-    assert_says("--torch", "record", "--torch");
+    assert_says("one of replace", "record", "--cuda=observe");
+    assert_says("one of observe", "record", "--torch=replace");
+    assert_says("takes no value", "record", "--cupti=yes");
     assert_says("spill, block, drop", "record", "--overflow=never");
     struct command_outcome outcome = command_run("record", "--ring-size=5000", "true", NULL);
 

@@ -84,10 +84,13 @@ static void isolate(void (*body)(void), struct outcome *outcome)
     assert_int_equal(waitpid(pid, &outcome->status, 0), pid);
 }
 
+static char *no_variables[] = {NULL};
+static char **variables = no_variables;
+
 static void start(struct launch *launch, char *const argv[], const char *session)
 {
     struct varve_message message = {""};
-    int error = launch_start(launch, argv, preload, session, &message);
+    int error = launch_start(launch, argv, preload, session, variables, &message);
     require(error == VARVE_OK, message.text);
     require(launch->pid > 0 && !launch->has_ended && launch->signal_fd >= 0, "launch is filled in");
 }
@@ -184,6 +187,16 @@ static void body_environment_relative(void)
     end_like(&launch);
 }
 
+static void body_environment_replaced(void)
+{
+    char first[] = "PYTHONPATH=/ours:/theirs", second[] = "VARVE_TORCH=observe";
+    char *items[] = {first, second, NULL};
+    setenv("PYTHONPATH", "/theirs", 1);
+    setenv("PYTHONPATHS", "another", 1);
+    variables = items;
+    run_like("echo \"$PYTHONPATH|$VARVE_TORCH|$PYTHONPATHS\"; env | grep -c ^PYTHONPATH=");
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -198,6 +211,8 @@ static void test_environment(void **state)
     isolate(body_environment_relative, &outcome);
     snprintf(expected, sizeof expected, "%s\n", folder);
     assert_string_equal(outcome.output, expected);
+    isolate(body_environment_replaced, &outcome);
+    assert_string_equal(outcome.output, "/ours:/theirs|observe|another\n1\n");
 }
 
 /* ---- mask and dispositions ---- */
@@ -382,7 +397,7 @@ static void refuse(char *program, const char *library, const char *session, int 
     struct launch launch;
     struct varve_message message = {""};
     char *argv[] = {program, NULL};
-    assert_int_equal(launch_start(&launch, argv, library, session, &message), expected);
+    assert_int_equal(launch_start(&launch, argv, library, session, no_variables, &message), expected);
     if (!strstr(message.text, text)) {
         fail_msg("'%s' is not in '%s'", text, message.text);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the libraries of this installation are that a recorded program loads: beside the command (build
- * folder), in the library folder that belongs to the command's (installed), or where VARVE_PRELOAD and
- * VARVE_PROVIDER say. Asked by record and doctor.
+ * folder), in the library folder that belongs to the command's (installed), or where the variable of each
+ * says. Asked by record and doctor.
  */
 #include "analysis/analysis_internal.h"
 
@@ -45,12 +45,16 @@ static bool find(const char *name, const char *variable, char *buffer, size_t bu
     return false;
 }
 
-bool preload_find(char *buffer, size_t buffer_bytes)
-{
-    return find("libvarve_preload.so", "VARVE_PRELOAD", buffer, buffer_bytes);
-}
+/* By enum component. */
+static const struct {
+    const char *name, *variable;
+} components[] = {
+    {"libvarve_preload.so", "VARVE_PRELOAD"}, {"libvarve_lttng.so", "VARVE_PROVIDER"},
+    {"libvarve-cupti.so", "VARVE_CUPTI"},     {"libvarve-torch.so", "VARVE_TORCH_LIBRARY"},
+    {"libvarve-replace.so", "VARVE_REPLACE"}, {"python/sitecustomize.py", "VARVE_PYTHON"},
+};
 
-bool provider_find(char *buffer, size_t buffer_bytes)
+bool component_find(enum component component, char *buffer, size_t buffer_bytes)
 {
-    return find("libvarve_lttng.so", "VARVE_PROVIDER", buffer, buffer_bytes);
+    return find(components[component].name, components[component].variable, buffer, buffer_bytes);
 }
