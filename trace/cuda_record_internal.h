@@ -21,7 +21,7 @@ struct cuda_call {
     unsigned stream;  /* varve_stream_number */
     unsigned context; /* number of the context, or of the driver's pool; 12 bits */
     int result;       /* CUresult */
-    bool is_alloc;    /* CUDA_ERROR_OUT_OF_MEMORY (2) becomes DEV_OOM */
+    bool is_alloc;    /* addr is an out-parameter; CUDA_ERROR_OUT_OF_MEMORY (2) becomes DEV_OOM */
     uint64_t addr, bytes, arg;
     uint64_t took_ns;
     uint32_t callsite;
@@ -34,7 +34,7 @@ static inline void cuda_call_emit(const struct cuda_call *call)
 {
     bool is_oom = call->is_alloc && call->result == CUDA_RESULT_OUT_OF_MEMORY;
     struct varve_record record = {
-        .addr = call->result == 0 ? call->addr : 0,
+        .addr = call->result == 0 || !call->is_alloc ? call->addr : 0, /* of a failed free: which block stays */
         .size = call->bytes,
         .requested = call->took_ns,
         .arg = call->result == 0 ? call->arg : (uint64_t)call->result,

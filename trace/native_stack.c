@@ -47,8 +47,8 @@ struct walk {
 };
 
 /*
- * What the last walk of a thread read from its own stack: initial-exec thread-local, since it is asked for in
- * malloc hooks. No other thread reads it; a signal handler that interrupts its owner finds `busy` set and
+ * What the last walk of a thread read from its own stack. Thread-local is a pointer only: of initial-exec
+ * storage a library that is opened late finds very little. No other thread reads it; a signal handler that interrupts its owner finds `busy` set and
  * leaves it alone.
  *
  * Invariant: frames[first, MEMO_FRAMES) are innermost first with rising sp, and for each i > first the step
@@ -62,7 +62,10 @@ struct stack_memo {
     struct frame frames[MEMO_FRAMES];
 };
 
-static _Thread_local struct stack_memo thread_memo __attribute__((tls_model("initial-exec")));
+static _Thread_local struct stack_memo *thread_memo __attribute__((tls_model("initial-exec")));
+
+/* Of threads that have none: no memory for it, or they have ended. Always busy. */
+static struct stack_memo no_memo = {.busy = true};
 
 /*
  * The rule cache, for the whole process: an entry is one word, so it is never seen torn. Upper half: the bits
@@ -403,10 +406,35 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
     memo->first = MEMO_FRAMES;
 }
 
+static WALK_COLD struct stack_memo *memo_make(void)
+{
+    struct recorder_signals signals;
+
+    recorder_signals_block(&signals); /* a handler would make another one */
+    if (thread_memo == NULL) {
+        thread_memo = recorder_map(sizeof(*thread_memo));
+        if (thread_memo == NULL) {
+            thread_memo = &no_memo;
+        }
+    }
+    recorder_signals_restore(&signals);
+    return thread_memo;
+}
+
+void native_stack_thread_end(void)
+{
+    struct stack_memo *memo = thread_memo;
+
+    thread_memo = &no_memo;
+    if (memo != NULL && memo != &no_memo) {
+        recorder_unmap(memo, sizeof(*memo));
+    }
+}
+
 UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
                                                  unsigned max)
 {
-    struct stack_memo *memo = &thread_memo;
+    struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
     struct walk walk = {
         .at = {.pc = start->pc, .sp = start->sp, .fp = start->fp}, .count = 1, .max = max, .pcs = pcs};
 

@@ -50,6 +50,10 @@ void native_stack_prepare(void)
 {
 }
 
+void native_stack_thread_end(void)
+{
+}
+
 void native_stack_forget(void)
 {
 }

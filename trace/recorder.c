@@ -93,6 +93,7 @@ static void end_of_thread(void *round)
         recorder_ring_retire(thread_of(producer));
         recorder_unmap(producer, THREAD_BYTES);
     }
+    native_stack_thread_end();
     recorder_signals_restore(&saved);
 }
 

@@ -190,6 +190,9 @@ unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
 /// One-time work that may allocate (inside recorder_foreign_begin/end).
 void native_stack_prepare(void);
 
+/// This thread ends: what is kept for its next walk goes. Signals are blocked.
+void native_stack_thread_end(void);
+
 /// Forget cached rules: an object was unloaded and its addresses may be reused.
 void native_stack_forget(void);
 
