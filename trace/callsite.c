@@ -399,19 +399,6 @@ uint32_t callsite_capture(const struct callsite_start *start)
     return capture_small(start, now->stacks, now->depth);
 }
 
-uint32_t varve_callsite_here(void)
-{
-    const struct session_control *session = recorder_session();
-    const uintptr_t *frame = __builtin_frame_address(0);
-    struct callsite_start start;
-
-    if (session == NULL || session->stacks == SESSION_STACKS_NONE || recorder_foreign_depth > 0) {
-        return 0;
-    }
-    start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
-    return callsite_capture(&start);
-}
-
 void callsite_modules_changed(void)
 {
     atomic_store_explicit(&callsites.modules_changed, true, memory_order_release);

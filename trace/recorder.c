@@ -145,17 +145,6 @@ bool recorder_prepare(void)
     return true;
 }
 
-bool varve_records_wanted(unsigned records)
-{
-    static bool has_looked;
-
-    if (!__atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)) {
-        recorder_prepare();
-        __atomic_store_n(&has_looked, true, __ATOMIC_RELEASE);
-    }
-    return recorder_session() != NULL && (recorder_session()->records & records) != 0;
-}
-
 /* Hooks pass through: for a late key the C library allocates. */
 static void watch_end_of_thread(void)
 {
