@@ -21,6 +21,8 @@
 #define NAME_BYTES 256U
 #define FILE_NAME_BYTES 1024U
 
+#define CAPTURE_BORROWS 0x100U /* beside enum session_stacks: take what another thread has lent */
+
 enum attached_state { NOT_ATTACHED = 0, ATTACHED, DETACHED };
 
 /* One stack, as it was captured. */
@@ -325,6 +327,9 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
         }
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
             stack->python_count = python_stack_capture(stack->frames, depth);
+            if (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0) {
+                stack->python_count = python_stack_borrow(stack->frames, depth);
+            }
         }
         if (stack->native_count + stack->python_count == 0) {
             return 0;
@@ -380,7 +385,8 @@ static COLD bool attach_now(void)
     return is_attached();
 }
 
-uint32_t callsite_capture(const struct callsite_start *start)
+static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start,
+                                                              uint32_t how)
 {
     if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
         return 0;
@@ -391,12 +397,22 @@ uint32_t callsite_capture(const struct callsite_start *start)
         modules_check();
     }
     if (now->depth > SMALL_DEPTH) {
-        return capture_large(start, now->stacks, now->depth);
+        return capture_large(start, now->stacks | how, now->depth);
     }
     if (now->stacks == SESSION_STACKS_NATIVE) {
         return capture_native(start, now->depth);
     }
-    return capture_small(start, now->stacks, now->depth);
+    return capture_small(start, now->stacks | how, now->depth);
+}
+
+uint32_t callsite_capture(const struct callsite_start *start)
+{
+    return capture(start, 0);
+}
+
+uint32_t callsite_capture_borrowing(const struct callsite_start *start)
+{
+    return capture(start, CAPTURE_BORROWS);
 }
 
 void callsite_modules_changed(void)

@@ -25,5 +25,5 @@ uint32_t varve_callsite_here(void)
         return 0;
     }
     start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
-    return callsite_capture(&start);
+    return callsite_capture_borrowing(&start);
 }

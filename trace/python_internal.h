@@ -146,9 +146,14 @@ enum python_verdict {
 };
 
 /// Check the thread state and every frame of this thread against the layout, without trusting any pointer.
-/// `*frames` is how many frames were looked at. The caller holds the GIL.
+/// `*frames` is how many frames were looked at. They are the caller's own.
 enum python_verdict python_verify_stack(const struct python_layout *layout, const struct python_types *types,
                                         const void *state, unsigned *frames);
+
+/* ---- python_lend.c ---- */
+
+/// Frames that a waiting thread has lent (varve_python_lend); 0 if none has. Threads: any.
+unsigned python_stack_borrow(struct python_frame *frames, unsigned max);
 
 /* ---- python_text.c ---- */
 

@@ -3,9 +3,10 @@
  * Python frames of the calling thread, from inside malloc. A hook runs in the middle of anything the
  * interpreter does: while it makes a frame, inside the garbage collector, without the GIL, before and after
  * its life. So nothing here allocates, changes a reference count or calls more of the C API than the two
- * functions which return a pointer; frames are read as python_layout.c describes, and only by the thread that
- * holds the GIL, because nobody else changes them then. The hard part is to be sure: that the thread holds
- * the GIL (thread_state), and that the layout is right (verified on the first frames, python_verify.c). A
+ * functions which return a pointer; frames are read as python_layout.c describes, and only those of the
+ * calling thread, which nobody else changes, with the GIL or without it (PyTorch lets go of it in every
+ * operator). The hard part is to be sure: that the state is this thread's and still there (thread_state),
+ * and that the layout is right (verified on the first frames, python_verify.c). A
  * signal handler that allocates may come while the interpreter links a frame, and see stale pointers; that
  * stack may then be wrong or short, but python_readable comes before every step. callsite.c calls this.
  */
@@ -38,8 +39,9 @@ static struct {
     const struct python_layout *layout;
     struct python_types types;
     void *(*current_state)(
-        void);                /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
-    void *(*own_state)(void); /* of this thread, whether it holds the GIL or not */
+        void);                   /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    void *(*own_state)(void);    /* of this thread, whether it holds the GIL or not */
+    int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
 } interpreter;
 
 static _Atomic int phase;
@@ -80,6 +82,7 @@ static bool interpreter_find(void)
     interpreter.types.unicode = elf_symbol_in(&object, "PyUnicode_Type");
     interpreter.types.bytes = elf_symbol_in(&object, "PyBytes_Type");
     *(void **)&interpreter.own_state = elf_symbol_in(&object, "PyGILState_GetThisThreadState");
+    *(void **)&interpreter.is_initialized = elf_symbol_in(&object, "Py_IsInitialized");
     void *current = elf_symbol_in(&object, "PyThreadState_GetUnchecked");
     if (current == NULL)
         current = elf_symbol_in(&object, "_PyThreadState_UncheckedGet");
@@ -91,7 +94,8 @@ static bool interpreter_is_complete(void)
 {
     return interpreter.layout != NULL && interpreter.types.code != NULL && interpreter.types.frame != NULL &&
            interpreter.types.unicode != NULL && interpreter.types.bytes != NULL &&
-           interpreter.current_state != NULL && interpreter.own_state != NULL;
+           interpreter.current_state != NULL && interpreter.own_state != NULL &&
+           interpreter.is_initialized != NULL;
 }
 
 /* Looks once for each set of loaded objects that callsite.c tells of, and now and then all the same: what is
@@ -130,32 +134,40 @@ static int interpreter_phase_now(void)
 
 /* ---- whose frames ---- */
 
+/* Up to 3.11 the current state is one variable of the process. Another one than this thread's first may still
+ * be ours, that of a subinterpreter; if it is not, or if that interpreter is being deleted, it may be gone,
+ * hence the careful read. */
+static bool is_of_this_thread(const char *state)
+{
+    const struct python_layout *layout = interpreter.layout;
+    char head[256];
+    if (state == foreign_state)
+        return false;
+    if (!python_memory_copy(head, state, (size_t)layout->state_thread + 8) ||
+        python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
+        foreign_state = state;
+        return false;
+    }
+    return true;
+}
+
 /*
- * The thread state of this thread if it holds the GIL, else NULL; `*top` is what it knows of its frames. Up
- * to 3.11 the current state is one variable of the process: equal to this thread's own, it can't change under
- * us. Another state may still be ours, that of a subinterpreter; if it is not, or if that interpreter is
- * being deleted, it may be gone, hence the careful read.
+ * The thread state of this thread, NULL if it has none: the current one if that is ours, else the one that
+ * waits for the GIL, which stays until this thread ends or the interpreter does. `*top` is what it knows of
+ * its frames.
  */
 static const char *thread_state(const char **top)
 {
     const struct python_layout *layout = interpreter.layout;
     const char *current = interpreter.current_state();
-    if (current == NULL)
-        return NULL;
-    if (layout->state_per_thread || current == interpreter.own_state()) {
-        *top = python_pointer(current, layout->state_frame);
-        return current;
-    }
-    char head[256];
-    if (current == foreign_state || interpreter.own_state() == NULL)
-        return NULL;
-    if (!python_memory_copy(head, current, (size_t)layout->state_thread + 8) ||
-        python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
-        foreign_state = current;
-        return NULL;
-    }
-    *top = python_pointer(head, layout->state_frame);
-    return current;
+    const char *own = interpreter.own_state();
+    const char *state = current;
+    if (current == NULL ||
+        (!layout->state_per_thread && current != own && (own == NULL || !is_of_this_thread(current))))
+        state = own != NULL && interpreter.is_initialized() ? own : NULL;
+    if (state != NULL)
+        *top = python_pointer(state, layout->state_frame);
+    return state;
 }
 
 /* ---- walking ---- */

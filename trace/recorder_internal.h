@@ -170,6 +170,8 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth);
 /// Number of the current stack, 0 if there is none (stacks off, nested call in a signal handler, no memory).
 /// The call site is in the file before the number is returned. Threads: any; async-signal-safe.
 uint32_t callsite_capture(const struct callsite_start *start);
+/// The same, with the frames that another thread has lent where this one has no Python frames.
+uint32_t callsite_capture_borrowing(const struct callsite_start *start);
 
 /// The set of loaded objects may have changed (after dlopen, before dlclose): rescans at the next capture.
 void callsite_modules_changed(void);
@@ -209,7 +211,7 @@ struct python_frame {
 };
 
 /// Frames of this thread, innermost first, at most `max`; 0 if there is no interpreter, its version is
-/// unknown, or this thread does not hold the GIL. Never allocates, never runs Python code.
+/// unknown, or this thread has no frames. Never allocates, never runs Python code.
 unsigned python_stack_capture(struct python_frame *frames, unsigned max);
 
 /// Function name and file name as UTF-8 (cut to fit, NUL-terminated) and the line of a frame just captured.

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@
 #define NATIVE_MAX 2048
 
 PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max);
-PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes);
+PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int borrows);
 PROBE_EXPORT unsigned probe_entries(void);
 PROBE_EXPORT void probe_watch(size_t bytes);
 PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes);
@@ -53,12 +54,22 @@ void recorder_foreign_end(const struct recorder_signals *saved)
     recorder_foreign_depth--;
 }
 
+void *recorder_map_wiped(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+void recorder_unmap(void *memory, size_t bytes)
+{
+    munmap(memory, bytes);
+}
+
 /* ---- stacks as text: one frame a line, entry TAB function TAB file TAB line ---- */
 
-PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max)
+static unsigned describe(const struct python_frame *frames, unsigned count, char *out, size_t bytes)
 {
-    struct python_frame frames[FRAMES_MAX];
-    unsigned count = python_stack_capture(frames, max < FRAMES_MAX ? max : FRAMES_MAX);
     size_t used = 0;
     out[0] = '\0';
     for (unsigned i = 0; i < count; i++) {
@@ -76,23 +87,36 @@ PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max)
     return count;
 }
 
+PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max)
+{
+    struct python_frame frames[FRAMES_MAX];
+    unsigned count = python_stack_capture(frames, max < FRAMES_MAX ? max : FRAMES_MAX);
+
+    return describe(frames, count, out, bytes);
+}
+
 struct elsewhere {
     char *out;
     size_t bytes;
     unsigned count;
+    bool borrows;
 };
 
 static void *capture_in_thread(void *argument)
 {
     struct elsewhere *elsewhere = argument;
-    elsewhere->count = probe_capture(elsewhere->out, elsewhere->bytes, FRAMES_MAX);
+    struct python_frame frames[FRAMES_MAX];
+    unsigned count = elsewhere->borrows ? python_stack_borrow(frames, FRAMES_MAX)
+                                        : python_stack_capture(frames, FRAMES_MAX);
+
+    elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
     return NULL;
 }
 
 /* From a thread that Python does not know, while the caller holds the GIL. */
-PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes)
+PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int borrows)
 {
-    struct elsewhere elsewhere = {.out = out, .bytes = bytes, .count = ~0U};
+    struct elsewhere elsewhere = {.out = out, .bytes = bytes, .count = ~0U, .borrows = borrows != 0};
     pthread_t thread;
     if (pthread_create(&thread, NULL, capture_in_thread, &elsewhere) == 0)
         pthread_join(thread, NULL);

@@ -260,10 +260,30 @@ def work_locked(work):
 
 @case
 def without_gil():
-    # A call through CDLL gives the GIL up first; the other thread never had it.
-    assert ctypes.CDLL(probe._name).probe_capture(buffer, size, 256) == 0
-    assert probe.probe_capture_elsewhere(buffer, size) == 0
+    # A call through CDLL gives the GIL up first: the frames stay this thread's. The other thread has none.
+    unlocked = ctypes.CDLL(probe._name)
+    count, want = unlocked.probe_capture(buffer, size, 256), expected()
+    compare(count, want)
+    assert probe.probe_capture_elsewhere(buffer, size, 0) == 0
     look()
+
+
+@case
+def lent():
+    # What a waiting thread lends its helpers get, once, while it lasts; without the innermost frames if so asked.
+    def lend(skip):
+        probe.varve_python_lend(skip)
+        probe.varve_python_lend(0)  # nested: the outer one's frames stay
+        probe.varve_python_lend_end()
+        count = probe.probe_capture_elsewhere(buffer, size, 1)
+        probe.varve_python_lend_end()
+        return count
+
+    assert probe.probe_capture_elsewhere(buffer, size, 1) == 0
+    count, want = lend(1), expected()
+    compare(count, want)
+    assert probe.probe_capture_elsewhere(buffer, size, 1) == 0
+    assert lend(1000) == 0
 
 
 @case
