@@ -28,12 +28,13 @@ struct event {
     uint8_t cause;
     uint8_t device;
     uint8_t flags;
+    bool is_stored; /* read back from a database: `device` is the collector's number already */
     uint16_t pool;
     uint16_t stream;
     uint32_t callsite; /* row of `callsite`, the same number for equal stacks of all processes */
     uint64_t ring_seq; /* of its ring: 1, 2, …, numbers of lost records included; 0: none */
     uint64_t dev_seq;
-    uint64_t id; /* heap, mmap: given by derive_event */
+    uint64_t id; /* heap, mmap, device: given by derive_event */
     uint64_t addr;
     uint64_t size;
     uint64_t requested;
@@ -48,9 +49,12 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 enum domain {
     DOMAIN_HEAP = 1,   /* malloc and its kin */
     DOMAIN_MMAP = 2,   /* mmap by the program itself, not by the C library */
-    DOMAIN_DEVICE = 3, /* CUDA API */
-    DOMAIN_BLOCK = 4,  /* blocks of a caching allocator */
-    DOMAIN_LIMIT = 5,
+    DOMAIN_DEVICE = 3,  /* CUDA API: memory of a device */
+    DOMAIN_BLOCK = 4,   /* blocks of a caching allocator */
+    DOMAIN_PINNED = 5,  /* CUDA API: memory of the host that devices reach */
+    DOMAIN_MANAGED = 6, /* CUDA API: memory that moves between host and devices */
+    DOMAIN_CUPTI = 7,   /* what DOMAIN_DEVICE is, as CUPTI tells it beside the CUDA recorder */
+    DOMAIN_LIMIT = 8,
 };
 
 /* ---- collect_clock.c, for all; the rest of it is in collector_internal.h ---- */
@@ -90,14 +94,16 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 
 /// Take one event in order of seq; completes it: ids and sizes of frees, requested, causes `inherited` and
 /// `unknown_address`, size and callsite of what a free refers to; of an allocator's event the row of its
-/// allocation or segment as id. After an error (VARVE_ERROR_FULL,
-/// NO_MEMORY) nothing has changed: the same event may be tried again.
+/// allocation or segment as id; the number of the device in its process becomes the one of the trace (a
+/// DEVICE event keeps the former as id). After an error (VARVE_ERROR_FULL, NO_MEMORY) nothing has changed:
+/// the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
 /// True if `event` allocates an address that is still live in its process, or frees one that is not: then the
 /// free, or the allocation, that must have come before it is still to be read from another ring (the clocks
 /// of two CPUs were read within ns of each other), and the merge should let other rings go first for a
-/// moment. Events of a caching allocator are numbered (dev_seq): true if numbers before this one are missing.
+/// moment. The same of physical memory of a device, which a handle names. Events of a caching allocator are
+/// numbered (dev_seq): true if numbers before this one are missing.
 bool derive_is_premature(const struct derive *derive, const struct event *event);
 
 /// A process image ended or was replaced: its live allocations stay recorded as leaks, its index entries go.
@@ -110,7 +116,9 @@ uint64_t derive_allocations(const struct derive *derive);
 /// Sizes of damaged records, larger than any block can be: these count as 0 bytes.
 uint64_t derive_sizes_refused(const struct derive *derive);
 
-/// Write allocation, callsite_stat, total_stat, sample, segment, oom, keyframe into the store.
+/// Write allocation, callsite_stat, total_stat, sample, segment, oom, keyframe into the store, and of the
+/// device API device, process_device, stream, pool, device_call_stat, stream_stat, device_memory,
+/// device_event.
 int derive_finish(struct derive *derive, struct store *store, struct varve_message *message);
 void derive_close(struct derive *derive);
 
@@ -185,9 +193,9 @@ int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int
 
 /* What the numbers in allocators' events mean. */
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes);
-int store_stream(struct store *store, unsigned device, unsigned number, uint64_t handle);
-int store_pool(struct store *store, unsigned device, unsigned number, uint64_t capture_id, uint64_t user_id,
-               bool is_small);
+int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle);
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
+               uint64_t capture_id, uint64_t user_id, bool is_small);
 
 struct store_symbol {
     const char *function, *file, *module; /* NULL if unknown */

@@ -3,13 +3,12 @@
  * What follows from the events in their order: which allocation a free gives up, what is live, what the peak
  * was. The collector calls derive_event for every event just before it stores it; the rules are in
  * collect_internal.h. An event is either derived wholly or, on an error, not at all: everything that can fail
- * is reserved first, so the caller may try the same event again when there is space.
- *
- * The hard part is realloc: two events, and another thread may get the old address between them. The block
- * therefore waits in its thread's limbo, closed, and comes back to life only if the call failed.
+ * is reserved first, so the caller may try the same event again when there is space. What each kind does is
+ * in derive_heap.c, derive_mapping.c, derive_block.c (caching allocators) and derive_api.c (CUDA).
  */
-#include "trace/derive_internal.h"
+#include "trace/derive_api_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,6 +38,35 @@ static int array_cover(void **array, size_t *limit, size_t index, size_t element
     return VARVE_OK;
 }
 
+int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t bytes)
+{
+    if (count < *capacity) {
+        return VARVE_OK;
+    }
+    size_t larger = 2 * count + 16;
+    void *grown = realloc(*array, larger * bytes);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    *array = grown;
+    *capacity = larger;
+    return VARVE_OK;
+}
+
+int derive_blocks_reserve(struct derive *derive, struct varve_message *message)
+{
+    char path[4096 + 16];
+    int code = VARVE_OK;
+    if (derive->blocks.fd < 0) {
+        snprintf(path, sizeof path, "%s.blocks", derive->path);
+        code = scratch_open(&derive->blocks, path, message);
+        if (code == VARVE_OK) {
+            unlink(path); /* nobody has to find it again */
+        }
+    }
+    return code == VARVE_OK ? scratch_reserve(&derive->blocks, 1, message) : code;
+}
+
 static struct derive_process *process_get(struct derive *derive, uint32_t process_id)
 {
     if (process_id >= NUMBER_LIMIT || array_cover((void **)&derive->processes, &derive->process_limit,
@@ -57,15 +85,19 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     if (derive == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     }
+    derive->scratch.fd = -1;
     derive->blocks.fd = -1;
     derive->keyframes = (struct derive_keyframes){.fd = -1, .next_seq = UINT64_MAX};
     derive->path = strdup(scratch_path);
-    int code = derive->path != NULL
-                   ? scratch_open(&derive->scratch, scratch_path, message)
-                   : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
+    derive->names = calloc(1, sizeof *derive->names);
+    derive->calls = calls_open();
+    derive->streams = calloc(1, sizeof *derive->streams);
+    int code =
+        derive->path != NULL && derive->names != NULL && derive->calls != NULL && derive->streams != NULL
+            ? scratch_open(&derive->scratch, scratch_path, message)
+            : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     if (code != VARVE_OK) {
-        free(derive->path);
-        free(derive);
+        derive_close(derive);
         return code;
     }
     *derive_out = derive;
@@ -76,15 +108,28 @@ static void process_free(struct derive_process *process)
 {
     live_clear(&process->live);
     ranges_clear(&process->ranges);
-    for (unsigned slot = 0; slot < SLOT_LIMIT; slot++) {
-        struct total **total = process_total(process, slot);
-        if (total != NULL && *total != NULL) {
-            series_free(&(*total)->series);
-            free(*total);
+    for (unsigned domain = 0; domain < DOMAIN_LIMIT; domain++) {
+        for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
+            if (process->totals[domain][i] != NULL) {
+                series_free(&process->totals[domain][i]->series);
+                free(process->totals[domain][i]);
+            }
         }
+        free(process->totals[domain]);
     }
     derive_devices_free(process);
+    derive_api_free(process);
+    free(process->device_numbers);
     free(process);
+}
+
+static void threads_free(struct derive *derive)
+{
+    for (size_t i = 0; i < derive->thread_limit; i++) {
+        free(derive->threads[i].limbo);
+        derive_api_thread_free(&derive->threads[i]);
+    }
+    free(derive->threads);
 }
 
 void derive_close(struct derive *derive)
@@ -97,9 +142,6 @@ void derive_close(struct derive *derive)
             process_free(derive->processes[i]);
         }
     }
-    for (size_t i = 0; i < derive->thread_limit; i++) {
-        free(derive->threads[i].limbo);
-    }
     for (unsigned i = 0; i < SLOT_LIMIT; i++) {
         totals_close_domain(&derive->domains[i]);
     }
@@ -108,11 +150,15 @@ void derive_close(struct derive *derive)
     if (derive->keyframes.fd >= 0) {
         close(derive->keyframes.fd);
     }
+    threads_free(derive);
+    names_close(derive->names);
+    calls_close(derive->calls);
+    streams_close(derive->streams);
+    free(derive->keyframes.dirty);
     free(derive->segments);
     free(derive->ooms);
     free(derive->path);
     free(derive->processes);
-    free(derive->threads);
     free(derive);
 }
 
@@ -139,14 +185,17 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
     struct derive_process *process = derive->processes[process_id];
     live_clear(&process->live);
     ranges_clear(&process->ranges);
-    for (unsigned slot = 0; slot < SLOT_LIMIT && !process->has_ended; slot++) {
-        struct total **total = process_total(process, slot);
-        if (total != NULL && *total != NULL) {
-            series_end(&(*total)->series, ended_limit(derive));
-            derive->ended_points += (*total)->series.count;
+    for (unsigned domain = 0; domain < DOMAIN_LIMIT && !process->has_ended; domain++) {
+        for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
+            struct total *total = process->totals[domain][i];
+            if (total != NULL) {
+                series_end(&total->series, ended_limit(derive));
+                derive->ended_points += total->series.count;
+            }
         }
     }
     derive_devices_end(derive, process);
+    derive_api_end(process);
     process->has_ended = true;
 }
 
@@ -159,7 +208,7 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
     *row = (struct scratch_row){
         .addr = addr,
         .size = size,
-        .requested = like != NULL ? size : event->requested,
+        .requested = like != NULL || domain_is_api(step->domain) ? size : event->requested,
         .alloc_seq = event->seq,
         .source = source,
         .domain = step->domain,
@@ -207,47 +256,71 @@ static int step_prepare(struct derive *derive, const struct event *event, struct
     return VARVE_OK;
 }
 
+/* The process and thread of the event, made if they are new. */
+static int step_find(struct derive *derive, struct event *event, struct derive_step *step,
+                     struct varve_message *message)
+{
+    if (event->thread_id >= derive->thread_limit || derive->threads[event->thread_id].process_id == 0 ||
+        event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL) {
+        int code = step_prepare(derive, event, message);
+        if (code != VARVE_OK) {
+            return code;
+        }
+    }
+    *step = (struct derive_step){
+        .derive = derive,
+        .event = event,
+        .thread = &derive->threads[event->thread_id],
+        .process = derive->processes[event->process_id],
+    };
+    return VARVE_OK;
+}
+
+/* What totals_reserve would find in order, found at once: it is asked for every event. */
+static inline bool has_space(const struct series *series)
+{
+    return series->count < series->capacity || (series->limit != 0 && series->capacity >= series->limit);
+}
+
+int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message)
+{
+    const struct event *event = step->event;
+    unsigned slot = slot_of(domain, event->device);
+    struct domain_totals *totals = &step->derive->domains[slot];
+    struct total **list = step->process->totals[domain];
+    struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
+    if (total == NULL || event->callsite >= totals->site_limit || !has_space(&totals->all.series) ||
+        !has_space(&total->series)) {
+        int code = totals_reserve(totals, step->process, slot, event->callsite);
+        if (code != VARVE_OK) {
+            return varve_message_set(message, code, "no memory for totals");
+        }
+        total = *process_total(step->process, slot);
+    }
+    step->domain = domain;
+    step->totals =
+        (struct totals_step){.domain = totals, .process = total, .seq = event->seq, .ts_ns = event->ts_ns};
+    return VARVE_OK;
+}
+
 /* Look up what the event belongs to, and reserve what every kind needs. */
 static int step_begin(struct derive *derive, struct event *event, enum domain domain,
                       struct derive_step *step, struct varve_message *message)
 {
-    unsigned slot = domain == DOMAIN_BLOCK ? (unsigned)DOMAIN_BLOCK + event->device : (unsigned)domain;
-    int code = VARVE_OK;
-    if (event->thread_id >= derive->thread_limit || derive->threads[event->thread_id].process_id == 0 ||
-        event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL) {
-        code = step_prepare(derive, event, message);
-        if (code != VARVE_OK) {
-            return code;
-        }
+    int code = step_find(derive, event, step, message);
+    if (code == VARVE_OK && domain == DOMAIN_BLOCK) {
+        code = derive_device_prepare(derive, step->process, event, message);
     }
-    struct derive_process *process = derive->processes[event->process_id];
-    if (domain == DOMAIN_BLOCK) {
-        code = derive_device_prepare(derive, process, event, message);
-        if (code != VARVE_OK) {
-            return code;
-        }
+    if (code == VARVE_OK) {
+        code = derive_step_enter(step, domain, message);
     }
-    struct total **total = process_total(process, slot);
-    code = totals_reserve(&derive->domains[slot], total, slot, event->callsite);
-    if (code != VARVE_OK) {
-        varve_message_set(message, code, "no memory for totals");
-        return code;
+    if (code == VARVE_OK && domain == DOMAIN_BLOCK) {
+        step->device = step->process->devices[event->device];
+        step->last_id = &step->thread->last_block_id;
+    } else if (code == VARVE_OK) {
+        step->last_id = &step->thread->last_alloc_id;
     }
-    struct derive_thread *thread = &derive->threads[event->thread_id];
-    *step = (struct derive_step){
-        .derive = derive,
-        .event = event,
-        .thread = thread,
-        .process = process,
-        .device = domain == DOMAIN_BLOCK ? process->devices[event->device] : NULL,
-        .domain = domain,
-        .last_id = domain == DOMAIN_BLOCK ? &thread->last_block_id : &thread->last_alloc_id,
-        .totals = {.domain = &derive->domains[slot],
-                   .process = *total,
-                   .seq = event->seq,
-                   .ts_ns = event->ts_ns},
-    };
-    return VARVE_OK;
+    return code;
 }
 
 void derive_size_check(const struct derive_step *step)
@@ -255,144 +328,35 @@ void derive_size_check(const struct derive_step *step)
     struct event *event = step->event;
     if (event->size > SIZE_LIMIT || step->totals.domain->all.live_bytes > SUM_LIMIT - event->size) {
         event->size = 0;
-        event->requested = 0;
+        event->requested = domain_is_api(step->domain) ? event->requested : 0;
         step->derive->sizes_refused++;
     }
 }
 
-/* A new block of the heap; what the index still has at the address was freed without our hearing of it. */
-static void block_open(struct derive_step *step)
+/* Events of devices, whose numbers are the process' own until here. */
+static int device_event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
-    struct event *event = step->event;
-    derive_size_check(step);
-    uint64_t before = live_put(&step->process->live, event->addr, step->derive->scratch.count + 1);
-    if (before != 0) {
-        derive_row_close(step, before);
+    struct derive_step step = {0};
+    int code = step_find(derive, event, &step, message);
+    if (code == VARVE_OK && names_reserve(derive, event) != VARVE_OK) {
+        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for what a number means");
     }
-    event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
-    step->thread->last_alloc_id = event->id;
-    totals_settle(&step->totals);
-}
-
-static int block_reserve(struct derive_step *step, struct varve_message *message)
-{
-    int code = scratch_reserve(&step->derive->scratch, 1, message);
-    if (code == VARVE_OK && live_reserve(&step->process->live) != VARVE_OK) {
-        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more live allocation");
+    if (code != VARVE_OK) {
+        return code;
+    }
+    names_take(derive, event); /* once more, where the event is tried again: it says the same */
+    if (kind_is_allocator(event->kind)) {
+        code = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
+        return code == VARVE_OK ? derive_block(&step, message) : code;
+    }
+    code = calls_reserve(derive, event, message);
+    if (code == VARVE_OK) {
+        code = derive_api(&step, message);
+    }
+    if (code == VARVE_OK) {
+        calls_take(derive, event);
     }
     return code;
-}
-
-static int heap_alloc(struct derive_step *step, struct varve_message *message)
-{
-    int code = block_reserve(step, message);
-    if (code != VARVE_OK) {
-        return code;
-    }
-    step->event->id = 0;
-    step->event->requested = step->event->size;
-    step->thread->last_alloc_id = 0;
-    if (step->event->addr == 0 || (step->event->flags & VARVE_FLAG_FAILED)) {
-        totals_fail(&step->totals);
-        return VARVE_OK;
-    }
-    block_open(step);
-    return VARVE_OK;
-}
-
-static int limbo_reserve(struct derive_thread *thread)
-{
-    if (thread->limbo_count < thread->limbo_capacity) {
-        return VARVE_OK;
-    }
-    uint32_t capacity = 2 * thread->limbo_capacity + 2;
-    void *grown = realloc(thread->limbo, capacity * sizeof *thread->limbo);
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    thread->limbo = grown;
-    thread->limbo_capacity = capacity;
-    return VARVE_OK;
-}
-
-/* The id that waits for the end of a realloc of `addr`; 0 if none does. The latest first: calls may nest. */
-static uint64_t limbo_take(struct derive_thread *thread, uint64_t addr)
-{
-    for (uint32_t i = thread->limbo_count; i-- > 0;) {
-        if (thread->limbo[i].addr == addr) {
-            uint64_t id = thread->limbo[i].id;
-            thread->limbo_count--;
-            memmove(&thread->limbo[i], &thread->limbo[i + 1],
-                    (thread->limbo_count - i) * sizeof *thread->limbo);
-            return id;
-        }
-    }
-    return 0;
-}
-
-static int heap_free(struct derive_step *step, struct varve_message *message)
-{
-    struct event *event = step->event;
-    struct derive_thread *thread = step->thread;
-    bool is_realloc = event->cause == VARVE_CAUSE_REALLOC;
-    if (is_realloc && limbo_reserve(thread) != VARVE_OK) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more realloc");
-    }
-    event->id = live_take(&step->process->live, event->addr);
-    if (event->id == 0) {
-        event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
-        thread->last_alloc_id = 0;
-        return VARVE_OK;
-    }
-    const struct scratch_row *row = derive_row_close(step, event->id);
-    event->size = row->size;
-    event->requested = row->requested;
-    if (event->callsite == 0) {
-        event->callsite = row->callsite;
-    }
-    if (is_realloc) {
-        thread->limbo[thread->limbo_count++] = (struct derive_limbo){.addr = event->addr, .id = event->id};
-    }
-    thread->last_alloc_id = 0;
-    totals_settle(&step->totals);
-    return VARVE_OK;
-}
-
-static int heap_realloc(struct derive_step *step, struct varve_message *message)
-{
-    int code = block_reserve(step, message);
-    if (code != VARVE_OK) {
-        return code;
-    }
-    struct event *event = step->event;
-    bool has_failed = event->flags & VARVE_FLAG_FAILED;
-    uint64_t old = limbo_take(step->thread, has_failed ? event->addr : event->arg);
-    event->id = 0;
-    event->requested = event->size;
-    step->thread->last_alloc_id = 0;
-    if (!has_failed) {
-        /* realloc(old, 0) may free and return nothing. */
-        if (event->addr != 0) {
-            block_open(step);
-        }
-        return VARVE_OK;
-    }
-    totals_fail(&step->totals);
-    if (old != 0) {
-        uint64_t other = live_take(&step->process->live, event->addr);
-        if (other != 0) {
-            derive_row_close(step, other);
-        }
-        struct scratch_row *row = scratch_touch(&step->derive->scratch, old);
-        totals_reopen(&step->totals, row);
-        row->free_seq = 0;
-        row->free_ns = 0;
-        row->temporary = 0;
-        live_put(&step->process->live, event->addr, old);
-        event->id = old;
-        totals_settle(&step->totals);
-    }
-    return VARVE_OK;
 }
 
 static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
@@ -402,13 +366,13 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:
         code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return code == VARVE_OK ? heap_alloc(&step, message) : code;
+        return code == VARVE_OK ? derive_heap_alloc(&step, message) : code;
     case VARVE_KIND_HEAP_FREE:
         code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return code == VARVE_OK ? heap_free(&step, message) : code;
+        return code == VARVE_OK ? derive_heap_free(&step, message) : code;
     case VARVE_KIND_HEAP_REALLOC:
         code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return code == VARVE_OK ? heap_realloc(&step, message) : code;
+        return code == VARVE_OK ? derive_heap_realloc(&step, message) : code;
     case VARVE_KIND_MMAP:
         code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
         return code == VARVE_OK ? derive_mmap(&step, message) : code;
@@ -416,25 +380,28 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
         code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
         return code == VARVE_OK ? derive_munmap(&step, message) : code;
     default:
-        if (kind_is_allocator(event->kind)) {
-            code = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
-            return code == VARVE_OK ? derive_block(&step, message) : code;
+        if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
+            return device_event_derive(derive, event, message);
         }
         /* Other kinds carry their own ids and feed no table made here: they are stored as they are. */
+        event->device = names_device(derive, event);
         return VARVE_OK;
     }
 }
 
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
 {
+    uint8_t device = event->device;
     int code = event_derive(derive, event, message);
-    if (code == VARVE_OK) {
-        derive->last_seq = event->seq;
-        if (event->seq >= derive->keyframes.next_seq) {
-            keyframes_step(derive, event->seq);
-        }
+    if (code != VARVE_OK) {
+        event->device = device;
+        return code;
     }
-    return code;
+    derive->last_seq = event->seq;
+    if (event->seq >= derive->keyframes.next_seq) {
+        keyframes_step(derive, event->seq);
+    }
+    return VARVE_OK;
 }
 
 uint64_t derive_allocations(const struct derive *derive)

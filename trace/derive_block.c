@@ -7,41 +7,13 @@
  * The hard part is a trace that begins in the middle or lost events: an address that is handed out while its
  * block is live, a segment that goes with live blocks in it. What is lost then ends with that event.
  */
+#include "trace/derive_api_internal.h"
 #include "trace/layout_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- allocators ---- */
-
-static int blocks_open(struct derive *derive, struct varve_message *message)
-{
-    char path[4096 + 16];
-    snprintf(path, sizeof path, "%s.blocks", derive->path);
-    int code = scratch_open(&derive->blocks, path, message);
-    if (code == VARVE_OK) {
-        unlink(path); /* nobody has to find it again */
-        derive->keyframes.next_seq = 0;
-    }
-    return code;
-}
-
-static int array_reserve(void **array, size_t *capacity, size_t count, size_t bytes)
-{
-    if (count < *capacity) {
-        return VARVE_OK;
-    }
-    size_t larger = 2 * count + 16;
-    void *grown = realloc(*array, larger * bytes);
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    *array = grown;
-    *capacity = larger;
-    return VARVE_OK;
-}
 
 static struct derive_device *device_new(void)
 {
@@ -75,27 +47,37 @@ int derive_device_prepare(struct derive *derive, struct derive_process *process,
                           struct varve_message *message)
 {
     struct derive_device *device;
-    int code = derive->blocks.fd < 0 ? blocks_open(derive, message) : VARVE_OK;
-    if (code != VARVE_OK) {
-        return code;
-    }
-    code = device_get(process, event->device, &device);
+    struct derive_keyframes *keyframes = &derive->keyframes;
+    int code = device_get(process, event->device, &device);
     if (code == VARVE_OK) {
         code = layout_reserve(device->layout);
     }
     if (code == VARVE_OK) {
-        code = array_reserve((void **)&derive->segments, &derive->segment_capacity, derive->segment_count,
-                             sizeof *derive->segments);
+        code = streams_reserve(derive);
     }
     if (code == VARVE_OK) {
-        code = array_reserve((void **)&derive->ooms, &derive->oom_capacity, derive->oom_count,
-                             sizeof *derive->ooms);
+        code = derive_array_reserve((void **)&derive->segments, &derive->segment_capacity,
+                                    derive->segment_count, sizeof *derive->segments);
+    }
+    if (code == VARVE_OK) {
+        code = derive_array_reserve((void **)&derive->ooms, &derive->oom_capacity, derive->oom_count,
+                                    sizeof *derive->ooms);
+    }
+    if (code == VARVE_OK) {
+        code = derive_array_reserve((void **)&keyframes->dirty, &keyframes->dirty_capacity,
+                                    keyframes->dirty_count, sizeof *keyframes->dirty);
     }
     if (code != VARVE_OK) {
         return varve_message_set(message, code, "no memory for the blocks of device %u", event->device);
     }
     code = scratch_reserve(&derive->scratch, 1, message);
-    return code == VARVE_OK ? scratch_reserve(&derive->blocks, 1, message) : code;
+    if (code == VARVE_OK) {
+        code = derive_blocks_reserve(derive, message);
+    }
+    if (code == VARVE_OK && keyframes->next_seq == UINT64_MAX) {
+        keyframes->next_seq = 0; /* the first allocator of the trace */
+    }
+    return code;
 }
 
 void derive_devices_end(struct derive *derive, struct derive_process *process)
@@ -126,7 +108,7 @@ void derive_devices_free(struct derive_process *process)
 
 static struct scratch_block *block_row(const struct derive_step *step, uint64_t number)
 {
-    return scratch_block(scratch_touch(&step->derive->blocks, number));
+    return derive_block_row(step->derive, number);
 }
 
 /* The free of this allocation was never told. */
@@ -141,6 +123,7 @@ static void block_lost(void *context, uint64_t number)
         uint64_t last_id = *step->last_id;
         *step->last_id = 0; /* only a free makes an allocation temporary */
         derive_row_close(step, block->id);
+        streams_take(step->derive, block, STREAM_CLOSES);
         *step->last_id = last_id != block->id ? last_id : 0;
     }
     block->completed_seq = step->event->seq;
@@ -211,6 +194,7 @@ static void block_open(const struct derive_step *step, const struct layout_chang
         .stream = event->stream,
         .device = event->device,
     };
+    streams_take(derive, scratch_block(line), STREAM_OPENS);
     *step->last_id = event->id;
     step->device->stage = 0;
 }
@@ -229,6 +213,7 @@ static void block_give(const struct derive_step *step, const struct layout_chang
     event->id = block->id;
     if (event->kind == VARVE_KIND_FREE_REQUESTED || !change->was_pending) {
         row = derive_row_close(step, block->id);
+        streams_take(step->derive, block, STREAM_CLOSES);
         *step->last_id = 0;
     } else {
         row = scratch_touch(&step->derive->scratch, block->id);
@@ -342,16 +327,23 @@ int derive_block(struct derive_step *step, struct varve_message *message)
     if (memcmp(&before, &device->layout->sums, sizeof before) != 0) {
         totals_settle(&step->totals);
     }
-    device->is_dirty = true;
+    if (!device->is_dirty) {
+        struct derive_keyframes *keyframes = &step->derive->keyframes;
+        device->is_dirty = true;
+        keyframes->dirty[keyframes->dirty_count++] =
+            (struct derive_dirty){.process_id = event->process_id, .device = event->device};
+    }
     if (event->dev_seq > device->dev_seq) {
         device->dev_seq = event->dev_seq;
     }
     return VARVE_OK;
 }
 
-bool derive_block_is_premature(const struct derive_process *process, const struct event *event)
+bool derive_block_is_premature(const struct derive *derive, const struct derive_process *process,
+                               const struct event *event)
 {
-    const struct derive_device *device = process->devices != NULL ? process->devices[event->device] : NULL;
+    const struct derive_device *device =
+        process->devices != NULL ? process->devices[names_device(derive, event)] : NULL;
     return event->dev_seq > (device != NULL ? device->dev_seq : 0) + 1;
 }
 
@@ -387,7 +379,9 @@ int derive_device_check(const struct derive *derive, const struct derive_process
                         struct varve_message *message)
 {
     const struct derive_device *device = process->devices[number];
-    const struct total *total = device->total;
+    const struct total *const *place =
+        (const struct total *const *)process_total(process, slot_of(DOMAIN_BLOCK, number));
+    const struct total *total = place != NULL ? *place : NULL;
     struct walk walk = {.derive = derive};
     struct range range = {0};
     if (layout_check(device->layout) != VARVE_OK) {

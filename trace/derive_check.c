@@ -3,7 +3,7 @@
  * The walker of derive_internal.h's invariants: what the address indexes say is live must be what the scratch
  * rows say, and what the totals counted. It reads everything, so only tests and debug builds call it.
  */
-#include "trace/derive_internal.h"
+#include "trace/derive_api_internal.h"
 
 struct walk {
     const struct derive *derive;
@@ -60,9 +60,10 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
                                  "process %u: allocation %llu is in the address index, but its row differs",
                                  process_id, (unsigned long long)walk.bad_id);
     }
-    for (unsigned i = 0; i < DOMAIN_BLOCK && !process->has_ended; i++) {
+    for (unsigned i = DOMAIN_HEAP; i <= DOMAIN_MMAP && !process->has_ended; i++) {
         const struct total none = {0};
-        const struct total *total = process->totals[i] != NULL ? process->totals[i] : &none;
+        struct total **place = process_total(process, slot_of(i, 0));
+        const struct total *total = place != NULL ? *place : &none;
         if (walk.live_allocations[i] != total->live_allocations || walk.live_bytes[i] != total->live_bytes) {
             return varve_message_set(
                 message, VARVE_ERROR_CORRUPT,
@@ -75,7 +76,7 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
             code = derive_device_check(derive, process, i, message);
         }
     }
-    return code;
+    return code == VARVE_OK ? derive_api_check(derive, process_id, message) : code;
 }
 
 /* Whatever waits for the end of a realloc is closed. */

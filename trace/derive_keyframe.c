@@ -79,20 +79,20 @@ static bool keyframe_put(const struct derive *derive, struct derive_keyframe *he
     return is_written;
 }
 
-/* Call `take` for every allocator that changed. False: it did not want more. */
+/* Call `take` for every allocator that changed. False: it did not want more. Those of ended processes are not
+ * among them: what they were like was written at their end, or could not be. */
 static bool dirty_each(struct derive *derive,
                        bool (*take)(void *context, uint32_t process_id, unsigned number,
                                     struct derive_device *device),
                        void *context)
 {
-    for (size_t i = 0; i < derive->process_limit; i++) {
-        struct derive_process *process = derive->processes[i];
-        bool is_there = process != NULL && process->devices != NULL && !process->has_ended;
-        for (unsigned k = 0; is_there && k < DEVICE_LIMIT; k++) {
-            struct derive_device *device = process->devices[k];
-            if (device != NULL && device->is_dirty && !take(context, (uint32_t)i, k, device)) {
-                return false;
-            }
+    const struct derive_keyframes *keyframes = &derive->keyframes;
+    for (size_t i = 0; i < keyframes->dirty_count; i++) {
+        const struct derive_dirty *dirty = &keyframes->dirty[i];
+        const struct derive_process *process = derive->processes[dirty->process_id];
+        if (!process->has_ended &&
+            !take(context, dirty->process_id, dirty->device, process->devices[dirty->device])) {
+            return false;
         }
     }
     return true;
@@ -156,6 +156,7 @@ void keyframes_write(struct derive *derive, uint64_t seq)
         keyframes->used = put.at;
         keyframes->count += put.count;
         dirty_each(derive, make_clean, NULL);
+        keyframes->dirty_count = 0;
     }
     keyframes->last_seq = seq;
     keyframes->next_seq = seq + EVENTS_MIN;

@@ -4,7 +4,7 @@
  * can end several allocations and begin up to two remainders. An mremap is a munmap and an mmap, both with
  * cause mremap; when it fails, the mmap tells the old range again. derive.c calls it.
  */
-#include "trace/derive_internal.h"
+#include "trace/derive_api_internal.h"
 
 #include <sys/mman.h>
 
@@ -109,7 +109,10 @@ bool derive_is_premature(const struct derive *derive, const struct event *event)
         process = derive->processes[event->process_id];
     }
     if (kind_is_allocator(event->kind)) {
-        return derive_block_is_premature(process, event);
+        return derive_block_is_premature(derive, process, event);
+    }
+    if (kind_is_api(event->kind)) {
+        return derive_api_is_premature(derive, process, event);
     }
     if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
         return false;

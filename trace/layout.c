@@ -98,6 +98,32 @@ static uint64_t unmapped_take(struct varve_layout *layout, uint64_t start, uint6
     return requested;
 }
 
+/* Where the addresses end that only this segment can have had: where the next one begins. */
+static uint64_t segment_reach(const struct varve_layout *layout, const struct layout_segment *segment)
+{
+    uint64_t reach = UINT64_MAX;
+    for (uint32_t i = 0; i < layout->expandable_count; i++) {
+        uint64_t addr = layout->segments[layout->expandable[i] - 1].addr;
+        reach = addr > segment->addr && addr < reach ? addr : reach;
+    }
+    return reach;
+}
+
+/* A segment without any memory is gone, and its unmapped blocks with it: a later one may get its addresses.
+ */
+static void unmapped_forget(struct varve_layout *layout, const struct layout_segment *segment)
+{
+    struct range range;
+    uint64_t reach = segment_reach(layout, segment);
+    while (ranges_first(&layout->unmapped, segment->addr, reach, &range)) {
+        ranges_remove(&layout->unmapped, range.start);
+        if (range.end > reach) {
+            const struct range rest = {.start = reach, .end = range.end, .id = 1};
+            ranges_insert(&layout->unmapped, &rest);
+        }
+    }
+}
+
 /* A mapping without a number joins two ranges of one expandable segment that were taken for two. */
 static void segments_fuse(struct varve_layout *layout, uint64_t end, uint32_t number,
                           const struct layout_change *change)
@@ -165,8 +191,12 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
     if (range.end > gone.end && layout_range_at(layout, gone.end, &side)) {
         layout_block_of(layout, &side)->requested = 0;
     }
-    while (ranges_first(&layout->unmapped, gone.start > 0 ? gone.start - 1 : 0,
-                        gone.end < UINT64_MAX ? gone.end + 1 : gone.end, &side)) {
+    /* neighbours that are unmapped too become one object with it, as far as they are of this segment */
+    const struct layout_segment *segment = &layout->segments[change->segment - 1];
+    uint64_t reach = segment_reach(layout, segment);
+    uint64_t first = gone.start > segment->addr ? gone.start - 1 : gone.start;
+    uint64_t last = gone.end < reach ? gone.end + 1 : gone.end;
+    while (ranges_first(&layout->unmapped, first, last, &side)) {
         ranges_remove(&layout->unmapped, side.start);
         gone.start = side.start < gone.start ? side.start : gone.start;
         gone.end = side.end > gone.end ? side.end : gone.end;
@@ -356,6 +386,9 @@ void layout_apply(struct varve_layout *layout, const struct event *event, struct
         const struct layout_segment *segment = &layout->segments[change->segment - 1];
         change->segment_id = segment->id;
         if (segment->mapped == 0) {
+            if (segment->is_expandable) {
+                unmapped_forget(layout, segment);
+            }
             layout_segment_settle(layout, change->segment, change);
             change->segment = 0;
         }

@@ -12,7 +12,7 @@
  * ns the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
  * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
  * are therefore held back until another ring has brought the record in between, or has had HOLD_BACK_NS more
- * without it.
+ * without it. Physical memory of a device has a handle where other memory has an address.
  *
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
  * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
@@ -104,6 +104,7 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->cause = record->cause;
     event->device = record->device;
     event->flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED);
+    event->is_stored = false;
     event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? sequence_of(reader, record) : 0;
     event->pool = record->pool;
     event->stream = (uint16_t)varve_record_stream(record);
@@ -116,12 +117,21 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->arg = record->arg;
 }
 
+/* What the record that a held-back one waits for has in common with it. */
+static uint64_t held_by(const struct event *event)
+{
+    return event->kind == VARVE_KIND_VMM_CREATE || event->kind == VARVE_KIND_VMM_MAP ||
+                   event->kind == VARVE_KIND_VMM_RELEASE
+               ? event->arg
+               : event->addr;
+}
+
 /* What a held-back record waited for may have come: it is the oldest record again, and looked at again. */
 static void release_held(struct collector *collector, const struct event *event)
 {
     for (size_t i = 0; i < collector->heap_count; i++) {
         struct ring_reader *reader = collector->heap[i];
-        if (reader->is_held_back && reader->held_addr == event->addr &&
+        if (reader->is_held_back && reader->held_addr == held_by(event) &&
             reader->process->id == event->process_id) {
             reader->is_held_back = false;
             collector->held_count--;
@@ -186,7 +196,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
         decode(collector, reader, record, &event);
         if (!reader->is_held_back && derive_is_premature(collector->derive, &event)) {
             reader->is_held_back = true;
-            reader->held_addr = event.addr;
+            reader->held_addr = held_by(&event);
             collector->held_count++;
         } else {
             int error = take(collector, reader, &event, message);

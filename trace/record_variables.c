@@ -62,10 +62,19 @@ static int history_name(const char *database_path, char *history, struct varve_m
     return VARVE_OK;
 }
 
+/* In front of what is there. */
+static int add_python(struct record_variables *variables, const char *path, const char *how,
+                      struct varve_message *message)
+{
+    const char *others = getenv("PYTHONPATH");
+    int error = add(variables, message, "PYTHONPATH", path, others != NULL ? others : "");
+
+    return error == VARVE_OK ? add(variables, message, "VARVE_TORCH", how, "") : error;
+}
+
 static int add_torch(struct record_variables *variables, const struct varve_collect_options *options,
                      char *history, struct varve_message *message)
 {
-    const char *others = getenv("PYTHONPATH");
     bool observes = options->torch == VARVE_TORCH_OBSERVE;
     int error = require(options->python_path, "the Python part of varve", message);
 
@@ -75,10 +84,7 @@ static int add_torch(struct record_variables *variables, const struct varve_coll
         error = require(options->torch_path, "libvarve-torch.so", message);
     }
     if (error == VARVE_OK) {
-        error = add(variables, message, "PYTHONPATH", options->python_path, others != NULL ? others : "");
-    }
-    if (error == VARVE_OK) {
-        error = add(variables, message, "VARVE_TORCH", observes ? "observe" : "allocate", "");
+        error = add_python(variables, options->python_path, observes ? "observe" : "allocate", message);
     }
     if (error == VARVE_OK) {
         error = add(variables, message, observes ? "VARVE_TORCH_HISTORY" : "VARVE_TORCH_LIBRARY",
@@ -101,6 +107,11 @@ int record_variables_make(struct record_variables *variables, const struct varve
         error = require(options->cupti_path, "libvarve-cupti.so", message);
         if (error == VARVE_OK) {
             error = add(variables, message, "CUDA_INJECTION64_PATH", options->cupti_path, "");
+        }
+        /* PyTorch's own profiler wants CUPTI too: our Python part gives it up for that, where there is one */
+        if (error == VARVE_OK && options->torch == VARVE_TORCH_OFF && options->python_path != NULL &&
+            access(options->python_path, R_OK) == 0) {
+            error = add_python(variables, options->python_path, "profiler", message);
         }
     }
     if (error == VARVE_OK && options->torch != VARVE_TORCH_OFF) {

@@ -25,26 +25,30 @@ CREATE TABLE thread(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring IN
     lost INTEGER NOT NULL DEFAULT 0, lost_bytes INTEGER NOT NULL DEFAULT 0,
     uncommitted INTEGER NOT NULL DEFAULT 0) STRICT; -- being written when the process was killed
 
+-- Devices of all processes; what a process called them, which may hide some from itself, is in process_device.
 CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid TEXT) STRICT;
+CREATE TABLE process_device(process_id INTEGER NOT NULL, ordinal INTEGER NOT NULL, device INTEGER NOT NULL,
+    PRIMARY KEY(process_id, ordinal)) STRICT, WITHOUT ROWID;
 
 CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
     device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER,
     addr INTEGER, size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER,
-    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late
+    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI tells it beside the CUDA recorder
     ring_seq INTEGER) STRICT;         -- number in its ring (thread_id), lost ones counted; NULL: stands for missing ones
 
 CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
     device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
     requested INTEGER, alloc_seq INTEGER NOT NULL, free_requested_seq INTEGER, free_completed_seq INTEGER,
     alloc_ns INTEGER NOT NULL, free_ns INTEGER, callsite_id INTEGER, source INTEGER,
-    process_id INTEGER NOT NULL, temporary INTEGER) STRICT;
+    process_id INTEGER NOT NULL, temporary INTEGER,
+    memory_kind INTEGER) STRICT; -- CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static
 
--- Numbers in the events of caching allocators. Where `pool` has no row: bit 0 tells the small pool, the bits above
--- it number the private pools, 0 is the default pool.
-CREATE TABLE stream(device INTEGER NOT NULL, number INTEGER NOT NULL, handle INTEGER NOT NULL,
-    PRIMARY KEY(device, number)) STRICT, WITHOUT ROWID;
-CREATE TABLE pool(device INTEGER NOT NULL, number INTEGER NOT NULL, capture_id INTEGER NOT NULL, user_id INTEGER NOT NULL,
-    is_small INTEGER NOT NULL, PRIMARY KEY(device, number)) STRICT, WITHOUT ROWID;
+-- Numbers in the events of a process. Where `pool` has no row: bit 0 tells the small pool, the bits above it number
+-- the private pools, 0 is the default pool; that is a caching allocator's, not a pool of the CUDA driver.
+CREATE TABLE stream(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, handle INTEGER NOT NULL,
+    PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
+CREATE TABLE pool(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, capture_id INTEGER NOT NULL,
+    user_id INTEGER NOT NULL, is_small INTEGER NOT NULL, PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
 
 -- Memory that an allocator got from the device. Of an expandable segment: the lowest address, the most bytes mapped
 -- at a time. cause: why it was given back; number: the allocator's own, as in event.arg.
@@ -94,6 +98,23 @@ CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device
     ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,
     reserved INTEGER, requested INTEGER, live INTEGER NOT NULL,
     PRIMARY KEY(process_id, domain, device, seq)) STRICT, WITHOUT ROWID;
+
+-- The CUDA API: which events are of the group `device`, so that nobody has to look for them among all.
+CREATE TABLE device_event(seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL) STRICT;
+-- Calls per function (cause, as in event.cause), without what CUPTI tells of the same calls. class: 1 allocates, 2 frees,
+-- 3 waits for the device, 4 other. Of a free, calls, failed and bytes are those of its events, the time is that of the
+-- dev_sync that follows it.
+CREATE TABLE device_call_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,
+    cause INTEGER NOT NULL, class INTEGER NOT NULL, calls INTEGER NOT NULL, failed INTEGER NOT NULL, ns INTEGER NOT NULL,
+    max_ns INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(process_id, device, stream, cause)) STRICT, WITHOUT ROWID;
+-- Memory by stream, of the domains that have devices; block: counts as freed when its free was requested.
+CREATE TABLE stream_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
+    stream INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, PRIMARY KEY(process_id, domain, device, stream))
+    STRICT, WITHOUT ROWID;
+-- What the driver said of a device as a whole, and what was live in domain device then, of all processes.
+CREATE TABLE device_memory(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
+    device INTEGER NOT NULL, total_bytes INTEGER NOT NULL, free_bytes INTEGER NOT NULL, live_bytes INTEGER NOT NULL) STRICT;
 
 -- Health of the recording: severity 'info', 'error' or 'data_loss'.
 CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)

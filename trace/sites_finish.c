@@ -80,6 +80,10 @@ static void resolve_native(struct finish *finish, struct symbols *symbols, const
         finish->module_roles |= SITES_ROLE_INTERPRETER;
     if (sites_path_is_recorder(finish->module_path))
         finish->module_roles |= SITES_ROLE_RECORDER;
+    if (sites_path_is_driver(finish->module_path))
+        finish->module_roles |= SITES_ROLE_ALLOCATION;
+    if (sites_path_is_torch(finish->module_path))
+        finish->module_roles |= SITES_ROLE_TORCH;
     build_id = sites_text(texts, module->second, &build_id_bytes);
     /* A return address is after the call, which may be the last instruction of its line or function. */
     result = symbols_resolve(symbols, finish->module_path, (const uint8_t *)build_id, build_id_bytes,
@@ -92,6 +96,7 @@ static void resolve_python(struct finish *finish, const struct sites_frame *fram
 {
     const struct sites_texts *texts = &finish->sites->texts;
     struct store_symbol symbol = {.is_python = true};
+    uint32_t roles = SITES_ROLE_PYTHON;
 
     if (frame->owner) {
         const struct sites_pair *code = &finish->sites->codes.pairs[frame->owner - 1];
@@ -100,7 +105,9 @@ static void resolve_python(struct finish *finish, const struct sites_frame *fram
         symbol.file = sites_text(texts, code->second, NULL);
     }
     symbol.line = (uint32_t)frame->place & ~SITES_PYTHON_ENTRY;
-    take_place(finish, &symbol, SITES_ROLE_PYTHON);
+    if (symbol.file && sites_path_is_torch_python(symbol.file))
+        roles |= SITES_ROLE_TORCH;
+    take_place(finish, &symbol, roles);
 }
 
 /* Python last; else by module and address. */

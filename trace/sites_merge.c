@@ -100,10 +100,46 @@ bool sites_merge(const struct sites_stack *stack, const uint32_t *words, const s
     return python != SIZE_MAX;
 }
 
+/* Did PyTorch call nothing but itself and CUDA, from its first Python frame or the program's down to here? */
+static bool is_torch_call(const struct sites_lines *lines)
+{
+    bool has_torch = false;
+
+    for (size_t i = 0; i < lines->count; i++) {
+        uint32_t roles = lines->lines[i].roles;
+
+        if (roles & SITES_ROLE_PYTHON)
+            return has_torch || (roles & SITES_ROLE_TORCH);
+        if (!(roles & (SITES_ROLE_TORCH | SITES_ROLE_ALLOCATION | SITES_ROLE_INTERPRETER)))
+            return false;
+        has_torch = has_torch || (roles & SITES_ROLE_TORCH);
+    }
+    return false;
+}
+
+/* The innermost Python line, the program's own rather than PyTorch's; NULL if there is none. */
+static const struct sites_line *python_line(const struct sites_lines *lines, bool is_torch_passed)
+{
+    const struct sites_line *first = NULL;
+
+    for (size_t i = 0; i < lines->count; i++) {
+        const struct sites_line *line = &lines->lines[i];
+
+        if (!(line->roles & SITES_ROLE_PYTHON))
+            continue;
+        if (!is_torch_passed || !(line->roles & SITES_ROLE_TORCH))
+            return line;
+        first = first ? first : line;
+    }
+    return first;
+}
+
 uint32_t sites_lines_symbol(const struct sites_lines *lines)
 {
     const struct sites_line *chosen = NULL;
 
+    if (is_torch_call(lines))
+        return python_line(lines, true)->symbol;
     for (size_t i = 0; i < lines->count && !chosen; i++) {
         if (!(lines->lines[i].roles & SITES_ROLE_ALLOCATION))
             chosen = &lines->lines[i];
@@ -113,10 +149,9 @@ uint32_t sites_lines_symbol(const struct sites_lines *lines)
         chosen = &lines->lines[lines->count - 1];
     /* Where Python called into code that says nothing, the Python line does. */
     if (chosen && (chosen->roles & (SITES_ROLE_INTERPRETER | SITES_ROLE_UNNAMED))) {
-        for (size_t i = 0; i < lines->count; i++) {
-            if (lines->lines[i].roles & SITES_ROLE_PYTHON)
-                return lines->lines[i].symbol;
-        }
+        const struct sites_line *python = python_line(lines, false);
+
+        chosen = python ? python : chosen;
     }
     return chosen ? chosen->symbol : 0;
 }

@@ -2,8 +2,8 @@
 /*
  * What a function's or a module's name tells about a frame. A report that said "malloc" or "operator new"
  * for every call site would say nothing, so allocation functions and the usual wrappers are known by name and
- * passed over. The lists err on the short side: a wrapper that is missing is still a true answer.
- * Called by sites_finish.c.
+ * passed over, of the C library, of CUDA and of PyTorch. The lists err on the short side: a wrapper that is
+ * missing is still a true answer. Called by sites_finish.c.
  */
 #include "trace/sites_reader_internal.h"
 
@@ -71,7 +71,21 @@ static const char *const exact_names[] = {
 };
 
 static const char *const prefixes[] = {
-    "PyMem_", "_PyMem_", "_PyObject_", "operator new(", "operator new[](",
+    "PyMem_",        "_PyMem_",          "_PyObject_", "operator new(", "operator new[](", "cuMem",
+    "cudaHostAlloc", "cudaHostRegister", "cudaMalloc", "cudaFree",      "varve_torch_",    "__cudart",
+};
+
+/* Of names with their namespaces, which may follow a return type. */
+static const char *const qualified_prefixes[] = {
+    "at::_ops::empty",
+    "at::detail::_empty_",
+    "at::detail::empty_",
+    "at::empty_",
+    "at::native::empty_",
+    "c10::StorageImpl::StorageImpl",
+    "c10::cuda::CUDACachingAllocator::",
+    "cudaMalloc",
+    "torch::cuda::CUDAPluggableAllocator::",
 };
 
 static const char *const allocator_classes[] = {
@@ -103,6 +117,43 @@ static int compare_name(const void *left, const void *right)
     return order ? order : -(int)(entry[name->length] != '\0');
 }
 
+/* The name itself, without return type, template arguments and parameters. */
+static struct name qualified_name(const char *function)
+{
+    static const char anonymous[] = "(anonymous namespace)";
+    const char *start = function;
+    const char *at = function;
+
+    while (*at != '\0' && *at != '<') {
+        if (has_prefix(at, anonymous)) {
+            at += strlen(anonymous);
+        } else if (*at == '(') {
+            break;
+        } else if (*at++ == ' ') {
+            start = at;
+        }
+    }
+    return (struct name){start, (size_t)(at - start)};
+}
+
+/* PyTorch's ways to memory: the caching allocators and what makes an empty tensor. */
+static bool is_torch_allocation(const char *function)
+{
+    static const char allocate[] = "::allocate(";
+    const struct name name = qualified_name(function);
+    const char *member = strstr(function, allocate);
+    const char *allocator = strstr(function, "Allocator");
+
+    if (name.length == strlen("at::empty") && has_prefix(name.text, "at::empty"))
+        return true;
+    for (size_t i = 0; i < sizeof(qualified_prefixes) / sizeof(*qualified_prefixes); i++) {
+        if (has_prefix(name.text, qualified_prefixes[i]))
+            return true;
+    }
+    return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL &&
+           allocator != NULL && allocator < member;
+}
+
 bool sites_name_is_allocation(const char *function)
 {
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
@@ -126,7 +177,7 @@ bool sites_name_is_allocation(const char *function)
         if (strstr(function, library_members[i]))
             return true;
     }
-    return false;
+    return is_torch_allocation(function);
 }
 
 /* Not _PyEval_EvalFrame: that calls the loop, and its frame stands beside the loop's own. */
@@ -158,5 +209,43 @@ bool sites_path_is_recorder(const char *module_path)
 {
     const char *name = base_name(module_path);
 
-    return has_prefix(name, "libvarve_") && strstr(name, ".so") != NULL;
+    return (has_prefix(name, "libvarve_") || has_prefix(name, "libvarve-")) && strstr(name, ".so") != NULL;
+}
+
+static bool is_one_of(const char *module_path, const char *const *names, size_t count)
+{
+    const char *name = base_name(module_path);
+
+    for (size_t i = 0; i < count; i++) {
+        if (has_prefix(name, names[i]))
+            return strstr(name, ".so") != NULL;
+    }
+    return false;
+}
+
+bool sites_path_is_driver(const char *module_path)
+{
+    static const char *const names[] = {"libcuda.so", "libcudart.so", "libcudart-", "libcupti.so"};
+
+    return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
+}
+
+bool sites_path_is_torch(const char *module_path)
+{
+    static const char *const names[] = {"libtorch", "libc10",      "libcublas",   "libcudnn",
+                                        "libcufft", "libcusolver", "libcusparse", "libnccl",
+                                        "libnvrtc", "libnvJitLink"};
+
+    return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
+}
+
+bool sites_path_is_torch_python(const char *file)
+{
+    static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
+
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+        if (strstr(file, folders[i]))
+            return true;
+    }
+    return false;
 }

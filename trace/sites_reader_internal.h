@@ -166,6 +166,9 @@ bool sites_name_is_allocation(const char *function); /* malloc and its kin, and 
 bool sites_name_is_interpreter_loop(const char *function);
 bool sites_path_is_interpreter(const char *module_path);
 bool sites_path_is_recorder(const char *module_path);
+bool sites_path_is_driver(const char *module_path); /* libcuda and what stands in front of it */
+bool sites_path_is_torch(const char *module_path);  /* native code of PyTorch and the libraries below it */
+bool sites_path_is_torch_python(const char *file);  /* Python code of PyTorch, or ours beside it */
 
 /* ---- sites_merge.c: native and Python frames into one stack ---- */
 
@@ -176,6 +179,7 @@ enum sites_role {
     SITES_ROLE_RECORDER = 8,    /* in our own library */
     SITES_ROLE_PYTHON = 16,
     SITES_ROLE_UNNAMED = 32, /* native code without a symbol */
+    SITES_ROLE_TORCH = 64,   /* PyTorch's own code, native or Python */
 };
 
 /* What stands for one frame number: the inlined functions there and the one that they were inlined into. */
@@ -204,8 +208,8 @@ bool sites_merge(const struct sites_stack *stack, const uint32_t *words, const s
                  const struct sites_resolved *resolved, const struct sites_place *places,
                  struct sites_lines *out);
 
-/// The symbol that stands for the whole stack: the innermost that is no allocation function, and Python code
-/// rather than the interpreter's own; 0 for an empty stack.
+/// The symbol that stands for the whole stack: the innermost that is no allocation function; Python code
+/// rather than the interpreter's own, or PyTorch's; 0 for an empty stack.
 uint32_t sites_lines_symbol(const struct sites_lines *lines);
 
 #endif

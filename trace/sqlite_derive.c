@@ -7,26 +7,28 @@
  * the last event is in; after a full disk it may call it again. What only caching allocators have is in
  * sqlite_derive_block.c.
  */
-#include "trace/derive_internal.h"
+#include "trace/derive_api_internal.h"
 #include "trace/sqlite_derive_internal.h"
 
 /* Sorted by rowid already, so one commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 
-/* `more` is the row of a block, NULL of all others. */
+/* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
 static bool allocation_add(struct store *store, const struct derive *derive, uint64_t id,
                            const struct scratch_block *more)
 {
     const struct scratch_row *row = scratch_peek(&derive->scratch, id);
     const struct derive_thread *thread = &derive->threads[row->thread_id];
-    uint64_t completed_seq = more != NULL ? more->completed_seq : row->free_seq;
+    bool is_block = row->domain == DOMAIN_BLOCK;
+    uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : row->free_seq;
+    unsigned pool = more == NULL ? 0 : is_block ? more->pool : more->pool & 0xfffU;
     const int64_t values[] = {
         0,
         row->domain,
         thread->pid,
         thread->tid,
         more != NULL ? more->device : 0,
-        more != NULL ? more->pool : 0,
+        pool,
         more != NULL ? more->stream : 0,
         more != NULL ? (int64_t)more->segment_id : 0,
         (int64_t)row->addr,
@@ -41,14 +43,16 @@ static bool allocation_add(struct store *store, const struct derive *derive, uin
         row->source,
         thread->process_id,
         row->temporary,
+        more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
     };
-    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are those of blocks; then what a free
-     * sets: it is over when it was requested, even if the block is still pending. */
+    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are not the host's; then what a free
+     * sets: it is over when it was requested, even if the block is still pending; memory_kind is last. */
     uint32_t nulls = 1U |
                      (more == NULL            ? 15U << 4
                       : more->segment_id == 0 ? 1U << 7
                                               : 0) |
-                     (row->free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13);
+                     (row->free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13) |
+                     (more != NULL && !is_block ? 0 : 1U << 20);
     return image_add(store->image, IMAGE_ALLOCATION, id, values, nulls, sizeof values / sizeof values[0]);
 }
 
@@ -100,13 +104,32 @@ int derive_write_row(struct store *store, enum store_statement statement, const 
     return code == VARVE_OK ? VARVE_OK : varve_message_set(message, code, "%s", store->failure.text);
 }
 
-/* One call site in all slots of the domain: of blocks, the sum over the devices, each at its own peak. */
-static int write_site(const struct derive *derive, struct store *store, enum domain domain, uint32_t callsite,
+/* The slots of a domain that were used. */
+struct slots {
+    const struct domain_totals *totals[DEVICE_LIMIT];
+    unsigned count;
+    size_t site_limit;
+};
+
+static void slots_gather(const struct derive *derive, enum domain domain, struct slots *slots)
+{
+    for (unsigned device = 0; device < domain_devices(domain); device++) {
+        const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
+        if (totals->site_limit > 0) {
+            slots->totals[slots->count++] = totals;
+            slots->site_limit =
+                totals->site_limit > slots->site_limit ? totals->site_limit : slots->site_limit;
+        }
+    }
+}
+
+/* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
+static int write_site(struct store *store, const struct slots *slots, enum domain domain, uint32_t callsite,
                       struct varve_message *message)
 {
     struct site_total sum = {0};
-    for (unsigned slot = domain; slot < SLOT_LIMIT && slot_domain(slot) == domain; slot++) {
-        const struct domain_totals *totals = &derive->domains[slot];
+    for (unsigned i = 0; i < slots->count; i++) {
+        const struct domain_totals *totals = slots->totals[i];
         if (callsite < totals->site_limit) {
             const struct site_total *site = &totals->sites[callsite];
             uint64_t peak_allocations;
@@ -141,13 +164,11 @@ static int write_site(const struct derive *derive, struct store *store, enum dom
 static int write_sites(const struct derive *derive, struct store *store, enum domain domain,
                        struct varve_message *message)
 {
-    size_t limit = 0;
+    struct slots slots = {0};
     int code = VARVE_OK;
-    for (unsigned slot = domain; slot < SLOT_LIMIT && slot_domain(slot) == domain; slot++) {
-        limit = derive->domains[slot].site_limit > limit ? derive->domains[slot].site_limit : limit;
-    }
-    for (size_t i = 0; i < limit && code == VARVE_OK; i++) {
-        code = write_site(derive, store, domain, (uint32_t)i, message);
+    slots_gather(derive, domain, &slots);
+    for (size_t i = 0; i < slots.site_limit && code == VARVE_OK; i++) {
+        code = write_site(store, &slots, domain, (uint32_t)i, message);
     }
     return code;
 }
@@ -206,7 +227,7 @@ static int write_totals(struct derive *derive, struct store *store, uint32_t pro
                         const struct derive_process *process, struct varve_message *message)
 {
     int code = VARVE_OK;
-    for (unsigned slot = 0; slot < SLOT_LIMIT && code == VARVE_OK; slot++) {
+    for (unsigned slot = 1; slot < SLOT_LIMIT && code == VARVE_OK; slot++) {
         struct total **place = process != NULL ? process_total(process, slot) : NULL;
         struct total *total = process == NULL ? &derive->domains[slot].all : place != NULL ? *place : NULL;
         if (total == NULL || total->series.limit == 0) {
@@ -233,13 +254,15 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
         code = writer_execute(store,
                               "DELETE FROM allocation; DELETE FROM callsite_stat; DELETE FROM total_stat;"
                               "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom;"
-                              "DELETE FROM keyframe;",
+                              "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
+                              "DELETE FROM device_call_stat; DELETE FROM device_memory;"
+                              "DELETE FROM stream_stat;",
                               message);
     }
     if (code == VARVE_OK) {
         code = write_allocations(derive, store, message);
     }
-    for (unsigned number = 0; number < DOMAIN_LIMIT && code == VARVE_OK; number++) {
+    for (unsigned number = DOMAIN_HEAP; number < DOMAIN_LIMIT && code == VARVE_OK; number++) {
         code = write_sites(derive, store, number, message);
     }
     if (code == VARVE_OK) {
@@ -252,6 +275,9 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
     }
     if (code == VARVE_OK) {
         code = derive_write_blocks(derive, store, message);
+    }
+    if (code == VARVE_OK) {
+        code = derive_write_api(derive, store, message);
     }
     store->has_derived = code == VARVE_OK;
     return code;

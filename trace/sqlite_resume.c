@@ -79,6 +79,7 @@ static int event_take(sqlite3_stmt *row, void *context)
         .thread_id = (uint32_t)sqlite3_column_int64(row, 16),
         .flags = (uint8_t)sqlite3_column_int(row, 17),
         .ring_seq = (uint64_t)sqlite3_column_int64(row, 18),
+        .is_stored = true,
     };
     if (event.thread_id < reader->thread_limit) {
         event.process_id = reader->process_ids[event.thread_id];

@@ -23,10 +23,12 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
     [STATEMENT_ORIGIN] =
         "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
-    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device(id, name, total_bytes) VALUES (?, ?, ?)",
-    [STATEMENT_STREAM] = "INSERT OR REPLACE INTO stream(device, number, handle) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device(id, name, total_bytes, uuid) VALUES (?, ?, ?, ?)",
+    [STATEMENT_STREAM] =
+        "INSERT OR REPLACE INTO stream(process_id, device, number, handle) VALUES (?, ?, ?, ?)",
     [STATEMENT_POOL] =
-        "INSERT OR REPLACE INTO pool(device, number, capture_id, user_id, is_small) VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO pool(process_id, device, number, capture_id, user_id, is_small)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
     [STATEMENT_POSITION] =
         "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -51,6 +53,16 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_OOM] = "INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free,"
                       " stage, process_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STATEMENT_KEYFRAME] = "INSERT INTO keyframe(seq, process_id, device, data) VALUES (?, ?, ?, ?)",
+    [STATEMENT_PROCESS_DEVICE] =
+        "INSERT OR REPLACE INTO process_device(process_id, ordinal, device) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE_CALL] = "INSERT INTO device_call_stat(process_id, device, stream, cause, class, calls,"
+                              " failed, ns, max_ns, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory(seq, ts_ns, process_id, device, total_bytes,"
+                                " free_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_STREAM_STAT] =
+        "INSERT INTO stream_stat(process_id, domain, device, stream, allocations, frees,"
+        " bytes, live_bytes, peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event(seq, kind) VALUES (?, ?)",
     [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
     [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
 };
@@ -245,22 +257,24 @@ int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t pr
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)
 {
     const struct store_value values[] = {VALUE_INTEGER(device), value_text(name),
-                                         value_not_negative(total_bytes > 0 ? (int64_t)total_bytes : -1)};
+                                         value_not_negative(total_bytes > 0 ? (int64_t)total_bytes : -1),
+                                         VALUE_NULL};
     return ROWS_WRITE(store, STATEMENT_DEVICE, values);
 }
 
-int store_stream(struct store *store, unsigned device, unsigned number, uint64_t handle)
+int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle)
 {
-    const struct store_value values[] = {VALUE_INTEGER(device), VALUE_INTEGER(number), VALUE_INTEGER(handle)};
+    const struct store_value values[] = {VALUE_INTEGER(process_id), VALUE_INTEGER(device),
+                                         VALUE_INTEGER(number), VALUE_INTEGER(handle)};
     return ROWS_WRITE(store, STATEMENT_STREAM, values);
 }
 
-int store_pool(struct store *store, unsigned device, unsigned number, uint64_t capture_id, uint64_t user_id,
-               bool is_small)
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
+               uint64_t capture_id, uint64_t user_id, bool is_small)
 {
-    const struct store_value values[] = {VALUE_INTEGER(device), VALUE_INTEGER(number),
-                                         VALUE_INTEGER(capture_id), VALUE_INTEGER(user_id),
-                                         VALUE_INTEGER(is_small)};
+    const struct store_value values[] = {VALUE_INTEGER(process_id), VALUE_INTEGER(device),
+                                         VALUE_INTEGER(number),     VALUE_INTEGER(capture_id),
+                                         VALUE_INTEGER(user_id),    VALUE_INTEGER(is_small)};
     return ROWS_WRITE(store, STATEMENT_POOL, values);
 }
 

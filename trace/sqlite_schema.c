@@ -132,8 +132,11 @@ static int vocabulary_fill(sqlite3 *db)
     static const char *const domains[DOMAIN_LIMIT][2] = {
         [DOMAIN_HEAP] = {"heap", "malloc and its kin"},
         [DOMAIN_MMAP] = {"mmap", "mmap by the program itself, not by the C library"},
-        [DOMAIN_DEVICE] = {"device", "the CUDA API"},
+        [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
         [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator"},
+        [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
+        [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
+        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI tells it beside the CUDA recorder"},
     };
     int code = VARVE_OK;
     for (unsigned i = 0; i < VARVE_KIND_LIMIT && code == VARVE_OK; i++) {

@@ -10,14 +10,14 @@ CREATE VIEW events AS
 CREATE VIEW allocations AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
-        c.text AS source, a.process_id, a.temporary, a.free_ns - a.alloc_ns AS lifetime_ns
+        c.text AS source, a.process_id, a.temporary, a.free_ns - a.alloc_ns AS lifetime_ns, a.memory_kind
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source;
 
 -- Allocations that were never freed. An mmap that is still there at the end is normal; a heap block may be too.
 CREATE VIEW leak AS
     SELECT a.id, d.name AS domain, a.pid, a.tid, a.device, a.pool, a.stream, a.segment_id, a.addr, a.size, a.requested,
         a.alloc_seq, a.free_requested_seq, a.free_completed_seq, a.alloc_ns, a.free_ns, a.callsite_id,
-        c.text AS source, a.process_id, a.temporary
+        c.text AS source, a.process_id, a.temporary, a.memory_kind
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
     WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL;
 
@@ -78,3 +78,121 @@ CREATE VIEW oom_retry AS
 -- Rows say what a report on this trace must admit; none = every event is here.
 CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
+
+-- ---- The CUDA API. None of these reads through `event`: device_event says which of them matter, and CROSS JOIN that it is
+-- read first. What CUPTI tells of calls that the CUDA recorder told too (event.flags & 8) is left out, but for cupti_*, vmm.
+
+-- Which process uses which device; ordinal: its own number, NULL if no event told.
+CREATE VIEW device_process AS
+    SELECT u.device, u.process_id, p.pid, p.rank, max(u.ordinal) AS ordinal
+    FROM (SELECT device, process_id, ordinal FROM process_device UNION ALL
+        SELECT device, process_id, NULL FROM total_stat WHERE domain IN (3, 4, 6, 7) AND process_id <> 0) u
+        LEFT JOIN process p ON p.id = u.process_id
+    GROUP BY u.device, u.process_id;
+
+-- Per function; activity: 'allocate', 'free', 'wait' (for the device), 'other' (pools, resets).
+CREATE VIEW device_call AS
+    SELECT s.process_id, p.pid, s.device, CASE s.class WHEN 1 THEN 'allocate' WHEN 2 THEN 'free' WHEN 3 THEN 'wait'
+        ELSE 'other' END AS activity, c.text AS function, sum(s.calls) AS calls, sum(s.failed) AS failed, sum(s.ns) AS total_ns,
+        sum(s.ns) / max(sum(s.calls), 1) AS mean_ns, max(s.max_ns) AS max_ns, sum(s.bytes) AS bytes
+    FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id LEFT JOIN event_cause c ON c.code = s.cause
+    GROUP BY s.process_id, s.device, s.class, s.cause;
+
+-- Per stream: ns in calls that allocate, free, wait for the device; handle NULL: unknown.
+CREATE VIEW device_time AS
+    SELECT s.process_id, p.pid, s.device, s.stream, CASE WHEN s.stream = 0 THEN 0 ELSE t.handle END AS handle,
+        sum(s.calls) AS calls, sum(s.failed) AS failed,
+        sum(CASE WHEN s.class = 1 THEN s.ns ELSE 0 END) AS allocate_ns,
+        sum(CASE WHEN s.class = 2 THEN s.ns ELSE 0 END) AS free_ns,
+        sum(CASE WHEN s.class = 3 THEN s.ns ELSE 0 END) AS wait_ns,
+        sum(CASE WHEN s.class = 4 THEN s.ns ELSE 0 END) AS other_ns
+    FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id
+        LEFT JOIN stream t ON t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream
+    GROUP BY s.process_id, s.device, s.stream;
+
+-- Memory by stream, of the CUDA API and of caching allocators; handle NULL: unknown.
+CREATE VIEW stream_total AS
+    SELECT s.process_id, p.pid, d.name AS domain, s.device, s.stream, CASE WHEN s.stream = 0 THEN 0 ELSE t.handle END AS handle,
+        s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
+    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
+        LEFT JOIN stream t ON t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream;
+
+-- Requests that the driver refused; result is its CUresult.
+CREATE VIEW device_failure AS
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.tid, e.device, e.stream, k.name AS kind, c.text AS function, e.size AS bytes,
+        e.arg AS result, e.requested AS took_ns, e.callsite_id
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
+    WHERE (d.kind = 47 OR (d.kind IN (37, 39, 41, 42, 43) AND e.flags & 1)) AND coalesce(e.flags, 0) & 8 = 0;
+
+-- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
+-- ended. The rest nobody explains: contexts of CUDA, other programs, what libraries get by other roads.
+CREATE VIEW device_unexplained AS
+    SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, seen, total - free - seen AS unexplained
+    FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
+            m.live_bytes - coalesce((SELECT sum(g.live_bytes) FROM total_stat g JOIN process q ON q.id = g.process_id
+                WHERE g.domain = 3 AND g.device = m.device AND q.end_ns < m.ts_ns), 0) AS seen
+        FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
+
+-- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,
+-- as far as the CUDA API told, of device memory; live_*: the same at the end.
+CREATE VIEW device_segment AS
+    SELECT s.process_id, p.pid, s.device, s.reserved AS peak_reserved, min(s.seq) AS seq, s.ts_ns, s.allocated, s.active,
+        (SELECT a.allocated FROM sample a WHERE a.process_id = s.process_id AND a.domain = 3 AND a.device = s.device
+            AND a.seq <= s.seq ORDER BY a.seq DESC LIMIT 1) AS device_bytes,
+        (SELECT count(*) FROM segment g WHERE g.process_id = s.process_id AND g.device = s.device AND g.free_seq IS NULL)
+            AS live_segments,
+        (SELECT l.reserved FROM sample l WHERE l.process_id = s.process_id AND l.domain = 4 AND l.device = s.device
+            ORDER BY l.seq DESC LIMIT 1) AS live_reserved,
+        b.live_bytes AS live_allocated, v.live_bytes AS live_device_bytes
+    FROM sample s
+        JOIN (SELECT process_id, device, max(reserved) AS most FROM sample WHERE domain = 4 GROUP BY process_id, device) m
+        ON m.process_id = s.process_id AND m.device = s.device AND s.reserved = m.most
+        LEFT JOIN process p ON p.id = s.process_id
+        LEFT JOIN total_stat b ON b.process_id = s.process_id AND b.domain = 4 AND b.device = s.device
+        LEFT JOIN total_stat v ON v.process_id = s.process_id AND v.domain = 3 AND v.device = s.device
+    WHERE s.domain = 4 AND s.process_id <> 0 AND s.reserved > 0
+    GROUP BY s.process_id, s.device;
+
+-- Physical memory and its mappings, call by call; allocation_id: row of the memory.
+CREATE VIEW vmm AS
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, k.name AS kind, c.text AS function,
+        CASE WHEN e.flags & 1 THEN NULL WHEN e.kind IN (42, 43, 45) THEN e.arg END AS handle, e.addr, e.size,
+        e.id AS allocation_id, e.flags & 1 AS failed, e.flags & 8 <> 0 AS is_witness
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
+    WHERE d.kind IN (41, 42, 43, 44, 45, 46, 54);
+
+-- What CUPTI said of memory operations when it got to it; time_ns: CUPTI's time of the operation, since the trace began.
+CREATE VIEW cupti_memory AS
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.stream,
+        CASE e.arg >> 32 & 255 WHEN 1 THEN 'allocation' WHEN 2 THEN 'release' ELSE e.arg >> 32 & 255 END AS op,
+        e.addr, e.size, e.pool >> 12 & 15 AS memory_kind, e.pool & 4095 AS pool,
+        e.arg & 4294967295 AS correlation_id, e.requested - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id WHERE d.kind = 62;
+
+-- Memory pools of the driver as CUPTI tells of them.
+CREATE VIEW cupti_pool AS
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle, c.text AS op,
+        e.size AS bytes, e.requested AS release_threshold, e.arg AS used_bytes
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN event_cause c ON c.code = e.cause
+    WHERE d.kind = 48 AND e.cause BETWEEN 101 AND 103;
+
+-- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says.
+CREATE VIEW cupti_state AS
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, c.text AS state, e.arg,
+        nullif(e.requested, 0) - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
+        LEFT JOIN event_cause c ON c.code = e.cause
+    WHERE d.kind = 63;
+
+-- Allocations of device memory that one of the two recorders told more often than the other, in processes that both told of.
+CREATE VIEW cupti_difference AS
+    SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = 3 THEN 1 END) AS by_cuda,
+        count(CASE WHEN a.domain = 7 THEN 1 END) AS by_cupti
+    FROM device_event d CROSS JOIN event e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id AND a.alloc_seq = e.seq
+        LEFT JOIN process p ON p.id = a.process_id
+    WHERE d.kind IN (37, 39, 42) AND a.domain IN (3, 7)
+        AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = 7 AND allocations > 0)
+    GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;

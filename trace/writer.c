@@ -200,7 +200,7 @@ int varve_writer_stream(struct varve_writer *writer, unsigned device, unsigned n
 {
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer, store_stream(writer->store, device, number, handle), "a stream");
+               : keep(writer, store_stream(writer->store, PROCESS_ID, device, number, handle), "a stream");
 }
 
 int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned number, uint64_t capture_id,
@@ -208,7 +208,8 @@ int varve_writer_pool(struct varve_writer *writer, unsigned device, unsigned num
 {
     return store_take(writer) != VARVE_OK
                ? writer->error
-               : keep(writer, store_pool(writer->store, device, number, capture_id, user_id, is_small),
+               : keep(writer,
+                      store_pool(writer->store, PROCESS_ID, device, number, capture_id, user_id, is_small),
                       "a pool");
 }
 

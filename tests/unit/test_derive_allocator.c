@@ -58,7 +58,7 @@ static void lab_close(struct lab *lab)
 
 static const struct total *lab_total(const struct lab *lab)
 {
-    return &lab->derive->domains[DOMAIN_BLOCK + 3].all;
+    return &lab->derive->domains[slot_of(DOMAIN_BLOCK, 3)].all;
 }
 
 /* What a trace that begins late, lost events or is damaged may hold. */
