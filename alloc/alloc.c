@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MIB (UINT64_C(1) << 20)
 #define REQUEST_LIMIT (UINT64_C(1) << 60)
 
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc)
@@ -30,8 +31,37 @@ void varve_alloc_options_init(struct varve_alloc_options *options)
     varve_alloc_config_init(&options->config);
 }
 
+/* The device can do what policy and configuration want of it. */
+static int check_device(const struct varve_alloc_options *options, struct varve_message *message)
+{
+    const struct varve_device_ops *ops = options->device->ops;
+    const struct alloc_policy *policy = policy_find(options->policy);
+    uint64_t unit = options->config.large_segment_size;
+
+    if (policy->is_ordered && ops->alloc_async == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "policy %s: device %s has no pool of stream-ordered memory", policy->name,
+                                 ops->name);
+    }
+    if (options->config.expandable_segments && ops->vmm_reserve == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "expandable_segments: device %s has no virtual memory", ops->name);
+    }
+    if (options->config.expandable_segments && ops->vmm_granularity != 0 &&
+        unit % ops->vmm_granularity != 0) {
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID,
+            "expandable_segments: device %s maps memory in pieces of %" PRIu64
+            " bytes; large_segment_size is %" PRIu64 ": set large_segment_size_mb to a multiple of %" PRIu64,
+            ops->name, ops->vmm_granularity, unit, (ops->vmm_granularity + MIB - 1) / MIB);
+    }
+    return VARVE_OK;
+}
+
 static int check_options(const struct varve_alloc_options *options, struct varve_message *message)
 {
+    int error;
+
     if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "an allocator needs a device numbered 0 to 255");
@@ -49,12 +79,8 @@ static int check_options(const struct varve_alloc_options *options, struct varve
             "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
             "which no device here tells");
     }
-    if (options->config.expandable_segments && options->device->ops->vmm_reserve == NULL) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "expandable_segments: device %s has no virtual memory",
-                                 options->device->ops->name);
-    }
-    return config_check(&options->config, message);
+    error = check_device(options, message);
+    return error != VARVE_OK ? error : config_check(&options->config, message);
 }
 
 int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
@@ -107,6 +133,11 @@ static void give_back(struct varve_alloc *alloc, const struct block *block)
     if (block->prev != NULL || block->expandable != NULL) {
         return;
     }
+    if (block->is_ordered) {
+        alloc->device->ops->free_async(alloc->device, block->addr, block->size,
+                                       index_stream_handle(block->home));
+        return;
+    }
     for (const struct block *part = block; part != NULL; part = part->next) {
         bytes += part->size;
     }
@@ -128,6 +159,7 @@ void varve_alloc_close(struct varve_alloc *alloc)
         }
     }
     expandable_close(alloc);
+    ordered_trim(alloc, false);
     stream_use_close(alloc);
     share_close(alloc);
     while (alloc->private_pools != NULL) {
@@ -181,49 +213,60 @@ static __attribute__((noinline)) int refuse_size(uint64_t bytes, struct varve_me
                              "a request of %" PRIu64 " bytes; less than 2^60 are possible", bytes);
 }
 
-int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
-                                      uint64_t *addr_out, struct varve_message *message)
+/* The request has failed, for want of memory or for another reason. The lock is open afterwards. */
+static __attribute__((noinline)) void end_failed(struct varve_alloc *alloc, const struct request *request,
+                                                 int error, struct varve_message *message)
 {
     struct varve_alloc_oom oom;
-    struct request request;
-    struct block *block = NULL;
-    bool has_failed = false; /* all stages were tried: `oom` is filled */
-    int error = VARVE_OK;
 
-    *addr_out = 0;
-    if (bytes == 0) {
-        return VARVE_OK;
-    }
-    if (bytes >= REQUEST_LIMIT) {
-        return refuse_size(bytes, message);
-    }
-    alloc_lock(alloc);
-    if (alloc->capture_count == 0 && (alloc->pending_events > 0 || alloc->deferred != NULL)) {
-        error = stream_use_poll(alloc);
-    }
-    if (error == VARVE_OK) {
-        error = request_prepare(alloc, bytes, stream, &request);
-    }
-    if (__builtin_expect(error != VARVE_OK, 0)) {
-        varve_message_set(message, error, "freed blocks that other streams used, or a new stream: %s",
-                          varve_strerror(error));
-    } else {
-        request.message = message;
-        error = request_serve(alloc, &request, &block);
-        if (error == VARVE_OK) {
-            *addr_out = block->addr;
-        } else if (error == VARVE_ERROR_NO_MEMORY) {
-            fail(alloc, &request, &oom);
-            has_failed = true;
-        }
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        fail(alloc, request, &oom);
     }
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
-    if (__builtin_expect(has_failed, 0)) {
+    if (error == VARVE_ERROR_NO_MEMORY) {
         notify(alloc, &oom);
         oom_message(&oom, message);
     }
+}
+
+static __attribute__((noinline)) int poll(struct varve_alloc *alloc, struct varve_message *message)
+{
+    int error = stream_use_poll(alloc);
+
+    if (error != VARVE_OK) {
+        device_message(alloc, error, message, "freed blocks that other streams used");
+        ALLOC_CHECK_STEP(alloc);
+        alloc_unlock(alloc);
+    }
     return error;
+}
+
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                                      uint64_t *addr_out, struct varve_message *message)
+{
+    struct request request;
+    int error;
+
+    *addr_out = 0;
+    if (UNLIKELY(bytes - 1 >= REQUEST_LIMIT - 1)) {
+        return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
+    }
+    alloc_lock(alloc);
+    if (UNLIKELY(alloc->pending_events > 0 || alloc->deferred != NULL) && alloc->capture_count == 0) {
+        error = poll(alloc, message);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    error = request_run(alloc, bytes, stream, message, &request, addr_out);
+    if (UNLIKELY(error != VARVE_OK)) {
+        end_failed(alloc, &request, error, message);
+        return error;
+    }
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return VARVE_OK;
 }
 
 int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,

@@ -53,13 +53,19 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
  * decision: it must not call the allocator. Ticks are 0. A trace that begins in mid-run asks every allocator
- * that has one for its state (varve_state_source). */
+ * that has one for its state (varve_state_source).
+ *
+ * With tells_names the records go into this process's own trace: streams have the numbers that all recorders
+ * of the process share (varve_stream_number, which tells them), and what a pool's number means is told by a
+ * POOL record before the first one with that number. Otherwise streams are numbered by their first
+ * appearance, 0 being the default one, and nobody is told. */
 struct varve_alloc_recorder {
     void (*record)(void *context, const struct varve_record *record);
     void *context;
+    bool tells_names;
 };
 
-/* Records into the ring of the calling thread (varve_emit). */
+/* Records into the ring of the calling thread (varve_emit), and tells names. */
 extern const struct varve_alloc_recorder varve_alloc_recorder_ring;
 
 struct varve_alloc_options {
@@ -73,11 +79,13 @@ struct varve_alloc_options {
 struct varve_alloc;
 
 void varve_alloc_options_init(struct varve_alloc_options *options);
-/// Owner of the result: the caller, by varve_alloc_close. Errors: VARVE_ERROR_INVALID, NOT_FOUND (no such
-/// policy), NO_MEMORY, UNSUPPORTED (expandable segments on a device without virtual memory).
+/// Owner of the result: the caller, by varve_alloc_close. Errors: VARVE_ERROR_INVALID (also expandable
+/// segments in units that the device can't map), NOT_FOUND (no such policy), NO_MEMORY, UNSUPPORTED
+/// (expandable segments on a device without virtual memory, cuda-async on one without stream-ordered memory).
 int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
                      struct varve_message *message);
-/// Gives all segments back to the device, used or not.
+/// Gives all segments back to the device, used or not. Under cuda-async the streams of blocks that are still
+/// in use must exist.
 void varve_alloc_close(struct varve_alloc *alloc);
 /// Names of the policies, NULL at the end.
 const char *const *varve_alloc_policies(void);
@@ -90,9 +98,11 @@ int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes,
                                       uint64_t *addr_out, struct varve_message *message);
 int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
                           struct varve_message *message);
-/// Address 0 is ignored. Errors: VARVE_ERROR_NOT_FOUND for an address that is not allocated here (unknown,
-/// freed already, inside a block, another device's); nothing changes then. Any other error is the device's,
-/// which failed to record an event: the block is freed, and the event is tried again by later requests.
+/// Address 0 is ignored. A block that a captured stream uses waits for the end of the capture. Errors:
+/// VARVE_ERROR_NOT_FOUND for an address that is not allocated here (unknown, freed already, inside a block,
+/// another device's); nothing changes then. Any other error is the device's, which failed to record an event
+/// (or, under cuda-async, to take the memory back): the block is freed, and it is tried again by later
+/// requests.
 int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message);
 /// The block will be used by `stream` too: a later free waits for what that stream has been given by then.
 int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,

@@ -67,12 +67,13 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
     bool is_small = block_pool(block)->is_small;
 
     if (!block->is_mapped || block->is_free || block->id == 0 ||
-        (!block->is_allocated && block_is_available(block))) {
+        (!block->is_allocated && block_is_available(block) && !block->is_ordered) ||
+        (block->is_ordered && block_is_split(block))) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
     }
     sums->in_use++;
     sums->waiting += block->event_count;
-    sums->deferred += !block->is_allocated && block->uses != NULL;
+    sums->deferred += !block->is_allocated && (block->uses != NULL || block->is_ordered);
     sums->oversize_allocations += block->is_allocated && block->size >= sums->oversize;
     sums->allocation[is_small] += block->is_allocated;
     sums->allocated[is_small] += block->is_allocated ? (int64_t)block->size : 0;
@@ -141,7 +142,8 @@ static int check_stat(const struct varve_alloc_stat *stats, const int64_t sums[2
 
 static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, struct varve_message *message)
 {
-    const struct varve_alloc_stats *stats = &alloc->stats;
+    struct varve_alloc_stats read;
+    const struct varve_alloc_stats *stats = &read;
     const struct {
         const struct varve_alloc_stat *stats;
         const int64_t *sums;
@@ -159,6 +161,7 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
     };
     int error = VARVE_OK;
 
+    stats_read(&alloc->stats, &read);
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = check_stat(rows[i].stats, rows[i].sums, rows[i].name, message);
     }
@@ -205,10 +208,13 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
     }
     for (const struct block *block = alloc->deferred; block != NULL; block = block->right) {
         deferred++;
-        if (block->is_allocated || block->uses == NULL || block_map_find(&alloc->map, block->addr) != block ||
-            deferred > sums->deferred) {
+        if (block->is_allocated || (block->uses == NULL && !block->is_ordered) ||
+            block_map_find(&alloc->map, block->addr) != block || deferred > sums->deferred) {
             return wrong(message, "the deferred list has a wrong block, address", block->addr, block->addr);
         }
+    }
+    if (alloc->deferred != NULL && alloc->deferred_last->right != NULL) {
+        return wrong(message, "the deferred list does not end with its last block", deferred, 0);
     }
     if (queued != alloc->pending_events || sums->waiting != queued) {
         return wrong(message, "pending events", alloc->pending_events, queued);

@@ -6,7 +6,7 @@
  *
  *   alloc.c (lock, entry points) ─► request.c (the chain) ─► policy_*.c (search, split, segment size)
  *        │                                └─► segment.c, expandable.c (device) ◄─ release.c (gc, empty_cache)
- *        └─► release of blocks: free.c ─► stream_use.c (events)
+ *        └─► release of blocks: free.c ─► stream_use.c (events), ordered.c (the device's own pool)
  *   free_index.c, block_slab.c, block_map.c: the structures; stats.c: figures; emit.c: records
  *
  * A block is a piece of a segment. Its neighbours by address are `prev` and `next`. It is in exactly one of:
@@ -45,7 +45,8 @@ struct block {
     bool is_allocated;
     bool is_mapped;
     bool is_free;              /* in the free index: address, size and home must not change then */
-    bool is_planned;           /* release.c: it is in a plan */
+    bool is_planned : 1;       /* release.c: it is in a plan */
+    bool is_ordered : 1;       /* ordered.c: of the device's pool, a segment of its own */
     struct block *prev, *next; /* neighbours by address in the segment */
     uint64_t requested;        /* what the last request asked for; stays when the block is freed */
     uint64_t id;               /* of the allocation, 1, 2, …; 0 if not in use */
@@ -87,6 +88,8 @@ struct block_slab {
 
 /// A zeroed descriptor, NULL if the machine has no memory. A region holds thousands of them.
 struct block *block_slab_take(struct block_slab *slab);
+/// The same, of what was never used.
+struct block *block_slab_take_fresh(struct block_slab *slab);
 void block_slab_give(struct block_slab *slab, struct block *block);
 /// At least `count` more takes cannot fail; VARVE_ERROR_NO_MEMORY.
 int block_slab_reserve(struct block_slab *slab, uint64_t count);
@@ -103,7 +106,8 @@ struct block_map_slot {
 struct block_map {
     struct block_map_slot *slots;
     uint64_t count;
-    unsigned bits; /* log2 of the number of slots; 0 before the first block */
+    uint64_t limit; /* entries that fit: half the slots */
+    unsigned bits;  /* log2 of the number of slots; 0 before the first block */
     uint64_t mapped_bytes;
 };
 
@@ -111,6 +115,8 @@ int block_map_reserve(struct block_map *map);                   /* room for one 
 void block_map_put(struct block_map *map, struct block *block); /* after a reserve it cannot fail */
 struct block *block_map_find(const struct block_map *map, uint64_t addr);
 void block_map_remove(struct block_map *map, const struct block *block);
+/// The run behind the slot, which is to be emptied, closes up; the slot that is to be emptied instead.
+struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot);
 void block_map_close(struct block_map *map);
 int block_map_check(const struct block_map *map, struct varve_message *message);
 
@@ -138,6 +144,9 @@ uint64_t index_stream_handle(const struct index_stream *home);
 uint16_t index_stream_number(const struct index_stream *home); /* as records carry it */
 void index_stream_set_number(struct index_stream *home, uint16_t number);
 struct pool *index_stream_pool(const struct index_stream *home);
+/// Has memory of the device's pool been freed on the stream since that pool was trimmed? ordered.c's own.
+bool index_stream_has_freed(const struct index_stream *home);
+void index_stream_set_freed(struct index_stream *home, bool has_freed);
 
 void free_index_insert(struct free_index *index, struct block *block); /* at block->home; sets is_free */
 void free_index_remove(struct free_index *index, struct block *block); /* clears is_free */

@@ -8,7 +8,7 @@
 #ifndef VARVE_ALLOCATOR_INTERNAL_H
 #define VARVE_ALLOCATOR_INTERNAL_H
 
-#include "alloc/alloc_internal.h"
+#include "alloc/hot_internal.h"
 #include "alloc/lock_internal.h"
 #include "alloc/rounding_internal.h"
 #include "alloc/stats_internal.h"
@@ -148,6 +148,7 @@ struct request {
     struct pool *pool;
     struct index_stream *home;
     bool is_expandable; /* expandable segments serve it */
+    bool is_ordered;    /* the device's own pool serves it */
     enum varve_cause source;
     enum varve_alloc_stage stage;
     struct varve_message *message; /* of a device's fatal error */
@@ -167,24 +168,16 @@ struct alloc_policy {
                       const struct block *neighbour);
     bool has_gc;                /* ages are counted, release_plan_gc runs */
     bool has_release_available; /* release_plan_available runs */
+    bool is_ordered;            /* the device's own pool serves what is not of a private pool: ordered.c */
 };
 
-/* policy_pytorch.c, by name: the usual policy is called directly, so that the compiler may inline it */
-uint64_t pytorch_block_size(const struct varve_alloc *alloc, uint64_t bytes);
-bool pytorch_is_small(const struct varve_alloc *alloc, uint64_t rounded);
+/* policy_pytorch.c; the rest of that policy is inline: policy_pytorch_internal.h */
 uint64_t pytorch_segment_size(const struct varve_alloc *alloc, uint64_t rounded);
-struct block *pytorch_search(const struct varve_alloc *alloc, const struct request *request);
-bool pytorch_should_split(const struct varve_alloc *alloc, const struct request *request,
-                          const struct block *block);
-bool pytorch_may_merge(const struct varve_alloc *alloc, const struct block *block,
-                       const struct block *neighbour);
-
-#define POLICY_CALL(alloc, function, ...)                                          \
-    ((alloc)->policy == &policy_pytorch ? pytorch_##function((alloc), __VA_ARGS__) \
-                                        : (alloc)->policy->function((alloc), __VA_ARGS__))
+/// The best block is of an expandable segment: which one it is to be instead.
+struct block *pytorch_pass_expandable(const struct request *request, struct block *block);
 
 /* X(code, name): all policies, the usual one first. */
-#define POLICY_LIST(X) X(pytorch, "pytorch") X(first_fit, "first-fit")
+#define POLICY_LIST(X) X(pytorch, "pytorch") X(first_fit, "first-fit") X(cuda_async, "cuda-async")
 
 #define POLICY_DECLARE(code, text) extern const struct alloc_policy policy_##code;
 POLICY_LIST(POLICY_DECLARE)
@@ -193,17 +186,17 @@ const struct alloc_policy *policy_find(const char *name);
 
 /* ---- blocks ---- */
 
-static inline bool block_is_split(const struct block *block)
+HOT bool block_is_split(const struct block *block)
 {
     return block->prev != NULL || block->next != NULL;
 }
 
-static inline struct pool *block_pool(const struct block *block)
+HOT struct pool *block_pool(const struct block *block)
 {
-    return index_stream_pool(block->home);
+    return block->home->pool;
 }
 
-static inline bool block_is_available(const struct block *block)
+HOT bool block_is_available(const struct block *block)
 {
     return block != NULL && !block->is_allocated && block->event_count == 0 && block->uses == NULL;
 }
@@ -218,22 +211,45 @@ struct emission {
     unsigned flags;
 };
 
-void emit_record(struct varve_alloc *alloc, const struct emission *emission);
+/// `what`: kind, cause and flags, 8 bits each from the lowest on. An emission in pieces, which fit registers.
+void emit_record(struct varve_alloc *alloc, uint32_t what, const struct index_stream *home, uint64_t addr,
+                 uint64_t size, uint64_t requested, uint64_t arg, uint64_t id);
+/// What the pool's number means, for a recorder that tells names.
+void emit_pool(struct varve_alloc *alloc, const struct pool *pool);
 
-static inline __attribute__((always_inline)) void emit(struct varve_alloc *alloc, struct emission emission)
+static inline bool tells_names(const struct varve_alloc *alloc)
 {
-    if (__builtin_expect(alloc->recorder != NULL, 0)) {
-        emit_record(alloc, &emission);
-    }
+    return alloc->recorder != NULL && alloc->recorder->tells_names;
+}
+
+/* A macro, so that what is told is put together only where somebody is told: emit(alloc, (struct
+ * emission){…}) */
+#define emit(alloc, ...)                           \
+    do {                                           \
+        if (UNLIKELY((alloc)->recorder != NULL)) { \
+            emit_pieces((alloc), __VA_ARGS__);     \
+        }                                          \
+    } while (0)
+
+HOT void emit_pieces(struct varve_alloc *alloc, struct emission emission)
+{
+    uint32_t what = (uint32_t)emission.kind | (uint32_t)emission.cause << 8 | (uint32_t)emission.flags << 16;
+
+    emit_record(alloc, what, emission.home, emission.addr, emission.size, emission.requested, emission.arg,
+                emission.id);
 }
 
 /* ---- request.c ---- */
 
+/// Size of the segment that the request would need.
+uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request);
 /// Descriptors for one request; VARVE_ERROR_FULL.
 int request_reserve(struct varve_alloc *alloc);
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request);
-/// Serve a prepared request; VARVE_ERROR_NO_MEMORY after the whole chain.
-int request_serve(struct varve_alloc *alloc, struct request *request, struct block **block_out);
+/// Prepare and serve a request; VARVE_ERROR_NO_MEMORY after the whole chain, when `request` says how far it
+/// came; VARVE_ERROR_FULL.
+int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
+                struct request *request, uint64_t *addr_out);
 
 /* ---- free.c ---- */
 
@@ -254,6 +270,9 @@ int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stre
 int stream_use_wait(struct varve_alloc *alloc, struct block *block);
 /// Free the blocks whose events have completed (process_events).
 int stream_use_poll(struct varve_alloc *alloc);
+/// Let `stream` wait for what `other` has been given by now.
+int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other);
+void stream_use_drop_first(struct varve_alloc *alloc, struct block *block);
 /// Wait for all events, or those of one private pool's blocks (synchronize_and_free_events).
 int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool *only);
 void stream_use_close(struct varve_alloc *alloc);
@@ -265,6 +284,17 @@ int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_r
                    struct block **block_out);
 /// release_block: an unsplit free block that is no part of an expandable segment goes back.
 void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+/// The sums no longer count the segment that is this block alone.
+void segment_uncount(struct varve_alloc *alloc, const struct block *block);
+
+/* ---- ordered.c ---- */
+
+/// A block of the device's pool was freed: its stream waits for the other streams that used it, then it goes
+/// back. After an error it stays, with the uses that are left, and is to be given back again.
+int ordered_give(struct varve_alloc *alloc, struct block *block);
+/// Wait for the streams that freed memory, then the pool keeps nothing unused. Without `waits` it keeps what
+/// streams are not done with. Errors: those of waiting, but for captured streams, which are left out.
+int ordered_trim(struct varve_alloc *alloc, bool waits);
 
 /* ---- expandable.c ---- */
 
@@ -317,8 +347,8 @@ struct private_pool *private_pool_find(const struct varve_alloc *alloc, struct v
 /// The pool of that name, made without a reference if it is new; NULL: no memory, or too many pools.
 struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_pool_id id);
 void private_pools_erase_empty(struct varve_alloc *alloc);
-/// The pool of that kind that a request of `stream` goes to.
-struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is_small);
+/// The pool of that kind that a request of `stream` goes to, while there are captures.
+struct pool *pool_of_captures(struct varve_alloc *alloc, uint64_t stream, bool is_small);
 /// The place of a stream in a pool, numbered for the records; NULL: no memory.
 struct index_stream *pool_stream(struct varve_alloc *alloc, struct pool *pool, uint64_t stream);
 /// Keep the list of unmapped address space in order.
@@ -337,6 +367,9 @@ uint64_t settings_limit(const struct varve_alloc *alloc, double fraction);
 
 void oom_account(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom);
 int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message);
+/// Set `message` to "`what`: " and what the device says of its last failure; returns `error`.
+int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message,
+                   const char *what, ...) __attribute__((format(printf, 4, 5)));
 
 /* ---- statedump.c: without the lock ---- */
 
@@ -351,12 +384,12 @@ void share_close(struct varve_alloc *alloc);
 
 /* ---- the lock ---- */
 
-static inline void alloc_lock(struct varve_alloc *alloc)
+HOT void alloc_lock(struct varve_alloc *alloc)
 {
     lock_take(&alloc->lock);
 }
 
-static inline void alloc_unlock(struct varve_alloc *alloc)
+HOT void alloc_unlock(struct varve_alloc *alloc)
 {
     lock_drop(&alloc->lock);
 }

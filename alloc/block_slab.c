@@ -6,15 +6,13 @@
  * region is cut up as it is needed, not linked when it is mapped, so a region of millions costs one call and
  * no page fault. Called under the allocator's lock by split, merge and segment code.
  */
-#include "alloc/alloc_internal.h"
+#include "alloc/hot_internal.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 #define REGION_BYTES_MIN (UINT64_C(1) << 20)
 #define REGION_BYTES_MAX (UINT64_C(32) << 20)
 #define HUGE_BYTES_MIN (UINT64_C(4) << 20)
-#define LINE_BYTES 64
 
 /* At the start of each region; descriptors follow, one cache line further. */
 struct region {
@@ -22,9 +20,9 @@ struct region {
     uint64_t bytes;
 };
 
-#define REGION_HEADER_BYTES LINE_BYTES
+#define REGION_HEADER_BYTES SLAB_LINE_BYTES
 static_assert(sizeof(struct region) <= REGION_HEADER_BYTES, "the header of a region leaves its cache line");
-static_assert(sizeof(struct block) == 2 * LINE_BYTES, "a descriptor is two cache lines");
+static_assert(sizeof(struct block) == 2 * SLAB_LINE_BYTES, "a descriptor is two cache lines");
 
 void *pages_map(uint64_t bytes)
 {
@@ -88,36 +86,23 @@ static int region_add(struct block_slab *slab, uint64_t count)
     return VARVE_OK;
 }
 
-/* A line at a time: gcc makes one memset of both a string instruction, which takes longer to start than this.
- */
-static void block_clear(struct block *block)
+struct block *block_slab_take_fresh(struct block_slab *slab)
 {
-    memset(block, 0, LINE_BYTES);
-    memset((char *)block + LINE_BYTES, 0, sizeof *block - LINE_BYTES);
+    if (slab->fresh == slab->fresh_end && region_add(slab, 1) != VARVE_OK) {
+        return NULL;
+    }
+    slab->in_use++;
+    return slab->fresh++;
 }
 
 struct block *block_slab_take(struct block_slab *slab)
 {
-    struct block *block = slab->spare;
-    if (block != NULL) {
-        slab->spare = block->next;
-        block_clear(block);
-    } else {
-        if (slab->fresh == slab->fresh_end && region_add(slab, 1) != VARVE_OK) {
-            return NULL;
-        }
-        block = slab->fresh++;
-    }
-    slab->in_use++;
-    return block;
+    return slab_take(slab);
 }
 
 void block_slab_give(struct block_slab *slab, struct block *block)
 {
-    assert(slab->in_use > 0 && !block->is_free);
-    block->next = slab->spare;
-    slab->spare = block;
-    slab->in_use--;
+    slab_give(slab, block);
 }
 
 int block_slab_reserve(struct block_slab *slab, uint64_t count)

@@ -139,7 +139,7 @@ static int read_backend(const struct parse *parse, const struct option *option, 
     (void)option;
     if (config_tokens_is(parse->tokens, *at, "cudaMallocAsync") ||
         config_tokens_is(parse->tokens, *at, "hipMallocAsync"))
-        return fail(parse, *at, "native (the driver's own pools are not supported)");
+        return fail(parse, *at, "native (the driver's own pools are the policy cuda-async)");
     if (!config_tokens_is(parse->tokens, *at, "native"))
         return fail(parse, *at, "native (others are not supported)");
     ++*at;

@@ -4,7 +4,8 @@
  * `sim` (addresses only: scripted capacity, faults, bases, completions, a virtual clock), `host` (real memory
  * of this machine within a byte limit, real threads) and `cuda`. The operations are those of the CUDA driver:
  * cuMemAlloc/cuMemFree, cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess, cuMemUnmap, cuMemRelease,
- * cuMemAddressFree, cuStreamSynchronize, cuEvent*, cuMemGetInfo, cuDeviceCanAccessPeer, cuIpc*.
+ * cuMemAddressFree, cuStreamSynchronize, cuEvent*, cuMemAllocFromPoolAsync/cuMemFreeAsync, cuMemPoolTrimTo,
+ * cuMemGetInfo, cuDeviceCanAccessPeer, cuIpc*.
  *
  * Every operation returns 0 or a negative enum varve_error. VARVE_ERROR_NO_MEMORY means that the device has
  * not enough memory and that a smaller request, or a later one, may succeed; any other error is fatal to the
@@ -44,7 +45,9 @@ struct varve_device_ops {
     int (*segment_alloc)(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
     int (*segment_free)(struct varve_device *device, uint64_t addr, uint64_t bytes);
 
-    /* Virtual memory. NULL vmm_reserve: the device has none. */
+    /* Virtual memory. NULL vmm_reserve: the device has none. Sizes and places of mappings are multiples of
+     * vmm_granularity; 0: any. */
+    uint64_t vmm_granularity;
     int (*vmm_reserve)(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
                        uint64_t *addr_out);
     int (*vmm_create)(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
@@ -64,6 +67,17 @@ struct varve_device_ops {
     int (*event_query)(struct varve_device *device, uint64_t event);
     int (*event_synchronize)(struct varve_device *device, uint64_t event);
 
+    /* A pool of the device's own, in whose memory the order of a stream's work takes the place of waiting.
+     * All four or none; NULL alloc_async: the device has none. `addr` is good for work that is given to
+     * `stream` from now on; free_async gives it back behind the work that `stream` has by then. What the pool
+     * holds unused it keeps until pool_trim, which gives back all but `keep_bytes`, as far as streams are
+     * done with it. VARVE_ERROR_BUSY: the stream is being captured. */
+    int (*alloc_async)(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
+    int (*free_async)(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
+    /* Work given to `stream` from now on comes after the event's last record of now. */
+    int (*stream_wait_event)(struct varve_device *device, uint64_t stream, uint64_t event);
+    int (*pool_trim)(struct varve_device *device, uint64_t keep_bytes);
+
     int (*memory_info)(struct varve_device *device, uint64_t *free_out, uint64_t *total_out);
 
     /* Peers and other processes. NULL: the device has none. */
@@ -71,6 +85,9 @@ struct varve_device_ops {
     int (*ipc_export)(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
     int (*ipc_open)(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
     int (*ipc_close)(struct varve_device *device, uint64_t addr);
+
+    /* Why the last call that failed did so, in one line; "" if none has failed. */
+    void (*reason)(const struct varve_device *device, struct varve_message *message_out);
 
     /* Everything the device holds goes; no allocator may use it any more. */
     void (*close)(struct varve_device *device);
@@ -82,7 +99,11 @@ struct varve_device {
     int index; /* as records carry it, 0…255 */
 };
 
-/* ---- sim: addresses only ---- */
+/* ---- sim: addresses only ----
+ *
+ * Its pool of stream-ordered memory is an ideal one: what is free in it serves any request, so it grows by
+ * 2 MiB steps only when all of it is in use, and frees take effect at once. A driver's pool needs more.
+ */
 
 /* Operations that a script can make fail. */
 enum varve_device_call {
@@ -96,6 +117,10 @@ enum varve_device_call {
     VARVE_DEVICE_VMM_RELEASE,
     VARVE_DEVICE_EVENT_RECORD,
     VARVE_DEVICE_EVENT_QUERY,
+    VARVE_DEVICE_ALLOC_ASYNC,
+    VARVE_DEVICE_FREE_ASYNC,
+    VARVE_DEVICE_STREAM_WAIT_EVENT,
+    VARVE_DEVICE_POOL_TRIM,
     VARVE_DEVICE_CALL_LIMIT,
 };
 
@@ -176,8 +201,9 @@ struct varve_cuda_options {
 /// and takes no events: VARVE_ERROR_BUSY. Once the driver has shut down, at exit, giving things back is no
 /// error and the rest is VARVE_ERROR_UNSUPPORTED; so it is after a reset of the GPU, if the device is closed
 /// before anybody uses the GPU again. In a fork child everything is VARVE_ERROR_UNSUPPORTED.
-/// A handle of ipc_export is good for the life of its segment; ipc_open refuses those of its own process,
-/// and gives the same address for the same handle. It must be closed before the exporter frees the segment.
+/// A handle of ipc_export is good for the life of its segment. ipc_open gives the same address for the same
+/// handle; for one of the same device object, which CUDA would refuse, that of the segment itself, without a
+/// mapping. It must be closed before the exporter frees the segment.
 /// Threads: any, of this function and of all operations. Errors: VARVE_ERROR_UNSUPPORTED (no driver, no
 /// device, too old), PERMISSION, NOT_FOUND (no such device), INVALID, NO_MEMORY, BUSY (another process has
 /// the device for itself).

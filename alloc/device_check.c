@@ -54,7 +54,7 @@ static int mappings_check(const struct device_ledger *ledger, uint32_t *maps, st
 static int handles_check(const struct device_ledger *ledger, const uint32_t *maps,
                          struct varve_message *message)
 {
-    uint64_t used = segment_bytes(ledger);
+    uint64_t used = segment_bytes(ledger) + ledger->pooled;
 
     for (uint32_t i = 0; i < ledger->handles.count; i++) {
         const struct device_slot *handle = &ledger->handles.slots[i];

@@ -167,6 +167,7 @@ static int segment_give(struct cuda_device *cuda, struct device_range *range)
                            (unsigned long long)range->addr);
     }
     cuda->ledger.used -= ledger_footprint(&cuda->ledger, range->bytes);
+    cuda_export_withdraw(cuda, range->addr);
     free(range);
     return VARVE_OK;
 }
@@ -227,18 +228,21 @@ int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_
     return VARVE_OK;
 }
 
-/* Segments and imports; a failure leaves the rest to the end of the context. */
+/* Segments, what is out of the pool, and imports; a failure leaves the rest to the end of the context. */
 static void space_close(struct cuda_device *cuda)
 {
     const struct device_range *range = device_ranges_at_or_after(&cuda->ledger.space, 0);
 
     for (; range; range = device_ranges_at_or_after(&cuda->ledger.space, range->addr + 1)) {
-        if (range->kind == DEVICE_RANGE_SEGMENT) {
+        if (range->kind == DEVICE_RANGE_SEGMENT || range->kind == DEVICE_RANGE_POOLED) {
             cuda->driver->memory_free(range->addr);
         }
         for (uint64_t i = 0; range->kind == DEVICE_RANGE_IMPORT && i < range->value; i++) {
             cuda->driver->ipc_close(range->addr);
         }
+    }
+    if (cuda->pool) {
+        cuda->driver->pool_destroy(cuda->pool);
     }
 }
 
@@ -271,6 +275,7 @@ static void cuda_close(struct varve_device *device)
     }
     ledger_close(&cuda->ledger);
     free(cuda->events);
+    free(cuda->exports);
     pthread_mutex_destroy(&cuda->mutex);
     free(cuda);
 }
@@ -279,6 +284,7 @@ static const struct varve_device_ops cuda_ops = {
     .name = "cuda",
     .segment_alloc = cuda_segment_alloc,
     .segment_free = cuda_segment_free,
+    .vmm_granularity = CUDA_GRAIN,
     .vmm_reserve = cuda_vmm_reserve,
     .vmm_create = cuda_vmm_create,
     .vmm_map = cuda_vmm_map,
@@ -292,21 +298,29 @@ static const struct varve_device_ops cuda_ops = {
     .event_record = cuda_event_record,
     .event_query = cuda_event_query,
     .event_synchronize = cuda_event_synchronize,
+    .alloc_async = cuda_alloc_async,
+    .free_async = cuda_free_async,
+    .stream_wait_event = cuda_stream_wait_event,
+    .pool_trim = cuda_pool_trim,
     .memory_info = cuda_memory_info,
     .peer_enable = cuda_peer_enable,
     .ipc_export = cuda_ipc_export,
     .ipc_open = cuda_ipc_open,
     .ipc_close = cuda_ipc_close,
+    .reason = varve_cuda_reason,
     .close = cuda_close,
 };
 
 /* Without virtual memory in pieces that expandable segments can use, the device has none. */
-static void look_for_vmm(struct cuda_device *cuda)
+static void look_for_parts(struct cuda_device *cuda)
 {
     uint64_t granularity = cuda_vmm_granularity(cuda);
 
     if (granularity == 0 || CUDA_GRAIN % granularity != 0) {
         cuda->ops.vmm_reserve = NULL;
+    }
+    if (!cuda_has_pools(cuda)) {
+        cuda->ops.alloc_async = NULL;
     }
 }
 
@@ -335,7 +349,7 @@ static int device_find(struct cuda_device *cuda, const struct varve_cuda_options
         cuda->shares = shares != 0;
     }
     if (result == CUDA_RESULT_SUCCESS) {
-        look_for_vmm(cuda);
+        look_for_parts(cuda);
         result = driver->primary_retain(&cuda->context, cuda->ordinal);
     }
     if (result != CUDA_RESULT_SUCCESS) {

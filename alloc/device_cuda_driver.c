@@ -153,6 +153,10 @@ static int functions_find(void *library, struct cuda_driver *driver, struct varv
     function_set(&driver->field, found);
     CUDA_DRIVER_LIST(CUDA_DRIVER_FIND)
 #undef CUDA_DRIVER_FIND
+#define CUDA_DRIVER_FIND(field, symbol, exported, version, parameters) \
+    function_set(&driver->field, function_find(library, #symbol, #exported, version));
+    CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIND)
+#undef CUDA_DRIVER_FIND
     if (missing) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "cuda: the driver has no %s; one for CUDA %d.%d or newer is needed", missing,

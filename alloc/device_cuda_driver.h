@@ -28,6 +28,7 @@ typedef uint64_t cuda_memory; /* a handle of physical memory */
 typedef struct cuda_context_opaque *cuda_context;
 typedef struct cuda_stream_opaque *cuda_stream;
 typedef struct cuda_event_opaque *cuda_event;
+typedef struct cuda_pool_opaque *cuda_pool; /* of stream-ordered memory */
 
 /* X(NAME, number, error): the driver's CUDA_ERROR_NAME, and the enum varve_error that stands for it. What is
  * not here is VARVE_ERROR_IO: the device, or a program's work on it, has failed. */
@@ -72,6 +73,11 @@ enum cuda_result_number {
 enum cuda_attribute {
     CUDA_ATTRIBUTE_HAS_VMM = 102,
     CUDA_ATTRIBUTE_SHARES_BY_FD = 103,
+    CUDA_ATTRIBUTE_HAS_POOLS = 115,
+};
+
+enum cuda_pool_attribute {
+    CUDA_POOL_RELEASE_THRESHOLD = 4, /* uint64_t: bytes that it keeps unused */
 };
 
 enum cuda_capture_mode {
@@ -110,6 +116,16 @@ struct cuda_memory_kind {
     unsigned char compression, is_rdma_capable;
     unsigned short usage;
     unsigned char reserved[4];
+};
+
+/* How a pool is to be made; max_bytes 0: as much as there is. */
+struct cuda_pool_kind {
+    int type, handle_types;
+    struct cuda_location location;
+    void *windows_only;
+    size_t max_bytes;
+    unsigned short usage;
+    unsigned char reserved[54];
 };
 
 struct cuda_access {
@@ -182,6 +198,8 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
     X(stream_synchronize, cuStreamSynchronize, cuStreamSynchronize, 2000, (cuda_stream stream))              \
     X(stream_is_capturing, cuStreamIsCapturing, cuStreamIsCapturing, 10000,                                  \
       (cuda_stream stream, enum cuda_capture_status *status_out))                                            \
+    X(stream_wait_event, cuStreamWaitEvent, cuStreamWaitEvent, 3020,                                         \
+      (cuda_stream stream, cuda_event event, unsigned flags))                                                \
     X(event_create, cuEventCreate, cuEventCreate, 2000, (cuda_event *event_out, unsigned flags))             \
     X(event_destroy, cuEventDestroy, cuEventDestroy_v2, 4000, (cuda_event event))                            \
     X(event_record, cuEventRecord, cuEventRecord, 2000, (cuda_event event, cuda_stream stream))              \
@@ -192,11 +210,26 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
     X(ipc_open, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000,                                            \
       (cuda_address *addr_out, struct cuda_ipc_memory handle, unsigned flags))                               \
     X(ipc_close, cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (cuda_address addr))
+
+/* Those of stream-ordered memory: a driver may be too old for them, then they are NULL. */
+#define CUDA_DRIVER_POOL_LIST(X)                                                                             \
+    X(pool_create, cuMemPoolCreate, cuMemPoolCreate, 11020,                                                  \
+      (cuda_pool *pool_out, const struct cuda_pool_kind *kind))                                              \
+    X(pool_destroy, cuMemPoolDestroy, cuMemPoolDestroy, 11020, (cuda_pool pool))                             \
+    X(pool_set, cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020,                                         \
+      (cuda_pool pool, enum cuda_pool_attribute attribute, void *value))                                     \
+    X(pool_set_access, cuMemPoolSetAccess, cuMemPoolSetAccess, 11020,                                        \
+      (cuda_pool pool, const struct cuda_access *access, size_t count))                                      \
+    X(pool_trim, cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (cuda_pool pool, size_t keep_bytes))               \
+    X(pool_alloc, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020,                                   \
+      (cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream))                            \
+    X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))
 /* clang-format on */
 
 struct cuda_driver {
 #define CUDA_DRIVER_FIELD(field, symbol, exported, version, parameters) cuda_result(*field) parameters;
     CUDA_DRIVER_LIST(CUDA_DRIVER_FIELD)
+    CUDA_DRIVER_POOL_LIST(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
 };
 

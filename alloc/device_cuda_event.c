@@ -14,16 +14,10 @@
 
 #define EVENTS_FIRST 64U
 
-static cuda_stream stream_of(uint64_t stream)
-{
-    return (cuda_stream)(uintptr_t)stream;
-}
-
-/* With the books locked. VARVE_ERROR_BUSY for a stream that is. */
-static int capture_check(struct cuda_device *cuda, uint64_t stream)
+int cuda_capture_check(struct cuda_device *cuda, uint64_t stream)
 {
     enum cuda_capture_status status = CUDA_CAPTURE_STATUS_NONE;
-    cuda_result result = cuda->driver->stream_is_capturing(stream_of(stream), &status);
+    cuda_result result = cuda->driver->stream_is_capturing(cuda_stream_of(stream), &status);
 
     if (result == CUDA_RESULT_SUCCESS && status != CUDA_CAPTURE_STATUS_NONE) {
         return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_BUSY, "the stream %#llx is being captured",
@@ -41,12 +35,12 @@ int cuda_stream_synchronize(struct varve_device *device, uint64_t stream)
     if (error != VARVE_OK) {
         return error;
     }
-    error = capture_check(cuda, stream);
+    error = cuda_capture_check(cuda, stream);
     if (error == VARVE_OK) {
         cuda_result result;
 
         cuda_books_open(cuda);
-        result = cuda->driver->stream_synchronize(stream_of(stream));
+        result = cuda->driver->stream_synchronize(cuda_stream_of(stream));
         cuda_books_lock(cuda);
         error = cuda_failed(cuda, result, "cuStreamSynchronize of %#llx", (unsigned long long)stream);
     }
@@ -147,11 +141,11 @@ int cuda_event_record(struct varve_device *device, uint64_t event, uint64_t stre
         return error;
     }
     slot = event_find(cuda, event);
-    error = slot ? capture_check(cuda, stream) : VARVE_ERROR_NOT_FOUND;
+    error = slot ? cuda_capture_check(cuda, stream) : VARVE_ERROR_NOT_FOUND;
     if (error == VARVE_OK) {
-        error =
-            cuda_failed(cuda, cuda->driver->event_record(cuda->events[slots_index(event)], stream_of(stream)),
-                        "cuEventRecord on the stream %#llx", (unsigned long long)stream);
+        error = cuda_failed(
+            cuda, cuda->driver->event_record(cuda->events[slots_index(event)], cuda_stream_of(stream)),
+            "cuEventRecord on the stream %#llx", (unsigned long long)stream);
     }
     if (error == VARVE_OK) {
         slot->is_pending = true; /* it stands for a record of its own, not for one of the slot's last owner */
@@ -205,6 +199,28 @@ int cuda_event_synchronize(struct varve_device *device, uint64_t event)
         result = cuda->driver->event_synchronize(waited);
         cuda_books_lock(cuda);
         error = cuda_failed(cuda, result, "cuEventSynchronize");
+    }
+    return cuda_leave(cuda, &scope, error);
+}
+
+int cuda_stream_wait_event(struct varve_device *device, uint64_t stream, uint64_t event)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    const struct device_slot *slot;
+    struct cuda_scope scope;
+    int error = cuda_enter(cuda, &scope);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    slot = event_find(cuda, event);
+    error = slot ? cuda_capture_check(cuda, stream) : VARVE_ERROR_NOT_FOUND;
+    if (error == VARVE_OK && slot->is_pending) {
+        cuda_result result =
+            cuda->driver->stream_wait_event(cuda_stream_of(stream), cuda->events[slots_index(event)], 0);
+
+        error =
+            cuda_failed(cuda, result, "cuStreamWaitEvent of the stream %#llx", (unsigned long long)stream);
     }
     return cuda_leave(cuda, &scope, error);
 }

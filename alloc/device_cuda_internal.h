@@ -9,6 +9,7 @@
  *   device_cuda.c         opening and closing, calls and their failures, segments, memory info
  *   device_cuda_vmm.c     reservations and mappings
  *   device_cuda_event.c   streams and events
+ *   device_cuda_pool.c    stream-ordered memory
  *   device_cuda_share.c   peers, and segments of other processes
  *
  * Every operation stands between cuda_enter and cuda_leave. What may last (memory of the driver, waiting)
@@ -21,6 +22,13 @@
 #include "alloc/device_internal.h"
 
 #include <pthread.h>
+
+/* A segment that other processes may open; this one opens it by a look into the table. */
+struct cuda_export {
+    struct varve_ipc_handle handle;
+    uint64_t addr;
+    uint64_t opens; /* times that it is open here */
+};
 
 struct cuda_device {
     struct varve_device device;
@@ -36,6 +44,9 @@ struct cuda_device {
     struct device_ledger ledger; /* `used` holds what is being allocated right now, too */
     cuda_event *events;          /* by slot of the ledger's events: they serve the slot's next owner again */
     uint32_t event_capacity;
+    cuda_pool pool; /* NULL: not asked for yet */
+    struct cuda_export *exports;
+    uint32_t export_count, export_capacity;
     bool has_peer[DEVICE_INDEX_MAX + 1]; /* by index: its primary context is retained */
 };
 
@@ -75,6 +86,11 @@ void cuda_books_lock(struct cuda_device *cuda);
 /// success. With the books locked.
 int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+static inline cuda_stream cuda_stream_of(uint64_t stream)
+{
+    return (cuda_stream)(uintptr_t)stream;
+}
+
 /// CUDA's number of the device with index `peer`. Errors: VARVE_ERROR_INVALID, NOT_FOUND.
 int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out);
 
@@ -101,6 +117,19 @@ int cuda_event_destroy(struct varve_device *device, uint64_t event);
 int cuda_event_record(struct varve_device *device, uint64_t event, uint64_t stream);
 int cuda_event_query(struct varve_device *device, uint64_t event);
 int cuda_event_synchronize(struct varve_device *device, uint64_t event);
+int cuda_stream_wait_event(struct varve_device *device, uint64_t stream, uint64_t event);
+/// VARVE_ERROR_BUSY for a stream that is being captured. With the books locked.
+int cuda_capture_check(struct cuda_device *cuda, uint64_t stream);
+
+/* ---- device_cuda_pool.c ---- */
+
+/// Can the GPU and the driver do it at all?
+bool cuda_has_pools(const struct cuda_device *cuda);
+int cuda_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
+int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
+int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes);
+/// A peer reads and writes what is in the pool. With the books locked.
+int cuda_pool_give_access(struct cuda_device *cuda, cuda_ordinal peer);
 
 /* ---- device_cuda_share.c ---- */
 
@@ -108,5 +137,7 @@ int cuda_peer_enable(struct varve_device *device, int peer);
 int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
 int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
 int cuda_ipc_close(struct varve_device *device, uint64_t addr);
+/// The segment is gone, and nobody opens it any more. With the books locked.
+void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr);
 
 #endif

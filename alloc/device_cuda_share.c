@@ -4,11 +4,16 @@
  * from its own primary context, which is kept for that. Other processes get whole segments: what they are
  * told fills the driver's handle to the last byte, so only the first address of a segment can be exported,
  * and a block's offset in it travels beside (varve_alloc_ipc). The driver answers a handle that is open
- * already with the same address, and counts; so do the books. Called through the ops table.
+ * already with the same address, and counts; so do the books. A handle of our own it refuses, though programs
+ * pass storages through queues that end where they began; the table of exports knows it. Called through the
+ * ops table.
  */
 #include "alloc/device_cuda_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#define EXPORTS_FIRST 8U
 
 _Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the driver's handle is all of it");
 
@@ -36,6 +41,9 @@ static int access_give(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     }
     error =
         cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
+    if (error == VARVE_OK) {
+        error = cuda_pool_give_access(cuda, ordinal);
+    }
     if (error == VARVE_OK) {
         cuda->has_peer[peer] = true;
     } else {
@@ -77,11 +85,77 @@ int cuda_peer_enable(struct varve_device *device, int peer)
 
 /* ---- other processes ---- */
 
+static struct cuda_export *export_at(struct cuda_device *cuda, uint64_t addr)
+{
+    for (uint32_t i = 0; i < cuda->export_count; i++) {
+        if (cuda->exports[i].addr == addr) {
+            return &cuda->exports[i];
+        }
+    }
+    return NULL;
+}
+
+static struct cuda_export *export_of(struct cuda_device *cuda, const struct varve_ipc_handle *handle)
+{
+    for (uint32_t i = 0; i < cuda->export_count; i++) {
+        if (memcmp(&cuda->exports[i].handle, handle, sizeof(*handle)) == 0) {
+            return &cuda->exports[i];
+        }
+    }
+    return NULL;
+}
+
+void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr)
+{
+    struct cuda_export *found = export_at(cuda, addr);
+
+    if (found) {
+        *found = cuda->exports[--cuda->export_count];
+    }
+}
+
+/* A place in the table, not counted yet. */
+static struct cuda_export *export_reserve(struct cuda_device *cuda)
+{
+    if (cuda->export_count == cuda->export_capacity) {
+        uint32_t capacity = cuda->export_capacity ? cuda->export_capacity * 2 : EXPORTS_FIRST;
+        struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
+
+        if (!grown) {
+            varve_message_set(&cuda->ledger.reason, VARVE_ERROR_NO_MEMORY,
+                              "no memory for the books of an export");
+            return NULL;
+        }
+        cuda->exports = grown;
+        cuda->export_capacity = capacity;
+    }
+    return &cuda->exports[cuda->export_count];
+}
+
+static int export_make(struct cuda_device *cuda, const struct device_range *segment)
+{
+    struct cuda_export *made = export_reserve(cuda);
+    struct cuda_ipc_memory memory;
+    int error;
+
+    if (!made) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    error = cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr),
+                        "cuIpcGetMemHandle of %llu bytes at %#llx", (unsigned long long)segment->bytes,
+                        (unsigned long long)segment->addr);
+    if (error == VARVE_OK) {
+        *made = (struct cuda_export){.addr = segment->addr};
+        memcpy(made->handle.bytes, memory.bytes, sizeof(made->handle.bytes));
+        cuda->export_count++;
+    }
+    return error;
+}
+
 int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct device_range *segment;
-    struct cuda_ipc_memory memory;
     struct cuda_scope scope;
     int error = cuda_enter(cuda, &scope);
 
@@ -89,13 +163,11 @@ int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
         return error;
     }
     error = ledger_range_find(&cuda->ledger, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->ipc_export(&memory, addr),
-                            "cuIpcGetMemHandle of %llu bytes at %#llx", (unsigned long long)segment->bytes,
-                            (unsigned long long)addr);
+    if (error == VARVE_OK && !export_at(cuda, addr)) {
+        error = export_make(cuda, segment);
     }
     if (error == VARVE_OK) {
-        memcpy(handle_out->bytes, memory.bytes, sizeof(handle_out->bytes));
+        *handle_out = export_at(cuda, addr)->handle;
     }
     return cuda_leave(cuda, &scope, error);
 }
@@ -129,12 +201,19 @@ int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *ha
 {
     struct cuda_device *cuda = cuda_of(device);
     struct cuda_ipc_memory memory;
+    struct cuda_export *own;
     cuda_address addr = 0;
     struct cuda_scope scope;
     int error = cuda_enter(cuda, &scope);
 
     if (error != VARVE_OK) {
         return error;
+    }
+    own = export_of(cuda, handle);
+    if (own) {
+        own->opens++;
+        *addr_out = own->addr;
+        return cuda_leave(cuda, &scope, VARVE_OK);
     }
     memcpy(memory.bytes, handle->bytes, sizeof(memory.bytes));
     error = cuda_failed(cuda, cuda->driver->ipc_open(&addr, memory, CUDA_IPC_LAZY_PEER_ACCESS),
@@ -154,11 +233,17 @@ int cuda_ipc_close(struct varve_device *device, uint64_t addr)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct device_range *range;
+    struct cuda_export *own;
     struct cuda_scope scope;
     int error = cuda_enter(cuda, &scope);
 
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
+    }
+    own = export_at(cuda, addr);
+    if (own && own->opens > 0) {
+        own->opens--;
+        return cuda_leave(cuda, &scope, VARVE_OK);
     }
     error = ledger_range_find(&cuda->ledger, DEVICE_RANGE_IMPORT, addr, 0, &range);
     if (error == VARVE_OK) {

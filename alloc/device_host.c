@@ -235,6 +235,7 @@ static const struct varve_device_ops host_ops = {
     .ipc_export = host_ipc_export,
     .ipc_open = host_ipc_open,
     .ipc_close = host_ipc_close,
+    .reason = varve_host_reason,
     .close = host_close,
 };
 

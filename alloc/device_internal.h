@@ -29,6 +29,7 @@ enum device_range_kind {
     DEVICE_RANGE_SEGMENT,
     DEVICE_RANGE_RESERVATION,
     DEVICE_RANGE_IMPORT,  /* another process's segment */
+    DEVICE_RANGE_POOLED,  /* in the pool of stream-ordered memory, of a sim */
     DEVICE_RANGE_MAPPING, /* of a handle, in a reservation */
     DEVICE_RANGE_EXTENT,  /* of a file */
 };
@@ -107,16 +108,18 @@ struct device_stream {
     bool is_blocked;    /* host only */
 };
 
-/* used = sum of footprints of segments + of handles that are not gone; a footprint is a size rounded up to
- * `grain`. slot->maps = number of mappings whose value is that handle. A mapping lies in one reservation. */
+/* used = sum of footprints of segments + of handles that are not gone + pooled; a footprint is a size rounded
+ * up to `grain`. slot->maps = number of mappings whose value is that handle. A mapping lies in one
+ * reservation. */
 struct device_ledger {
-    struct device_ranges space;    /* segments, reservations, imports */
+    struct device_ranges space;    /* segments, reservations, imports, pooled memory */
     struct device_ranges mappings; /* by address; inside reservations */
     struct device_slots handles, events;
     struct device_stream *streams; /* by stream; those of which there is something to say */
     size_t stream_count, stream_capacity;
     uint64_t records; /* events recorded and waits begun so far: their numbers */
     uint64_t capacity, used;
+    uint64_t pooled; /* of stream-ordered memory: a sim's pool in whole, of others what is handed out */
     uint64_t grain;
     void (*handle_gone)(void *context, const struct device_slot *handle); /* NULL: nobody wants to know */
     void *handle_gone_context;
@@ -132,6 +135,10 @@ void ledger_init(struct device_ledger *ledger, uint64_t capacity, uint64_t grain
 void ledger_close(struct device_ledger *ledger);
 /// Is there physical memory? Errors: VARVE_ERROR_INVALID (0 bytes), NO_MEMORY.
 int ledger_room(struct device_ledger *ledger, uint64_t bytes);
+/// More or less of stream-ordered memory, to the byte. The former after ledger_pool_room.
+int ledger_pool_room(struct device_ledger *ledger, uint64_t bytes);
+void ledger_pool_grow(struct device_ledger *ledger, uint64_t bytes);
+void ledger_pool_shrink(struct device_ledger *ledger, uint64_t bytes);
 /// A new range, not entered; NULL if there is no memory.
 struct device_range *ledger_range_new(struct device_ledger *ledger, enum device_range_kind kind,
                                       uint64_t bytes);

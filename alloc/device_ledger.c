@@ -21,6 +21,8 @@ static const char *kind_name(enum device_range_kind kind)
         return "reservation";
     case DEVICE_RANGE_IMPORT:
         return "imported segment";
+    case DEVICE_RANGE_POOLED:
+        return "allocation of the pool";
     case DEVICE_RANGE_MAPPING:
         return "mapping";
     case DEVICE_RANGE_EXTENT:
@@ -90,6 +92,30 @@ int ledger_room(struct device_ledger *ledger, uint64_t bytes)
                              (unsigned long long)ledger->capacity);
     }
     return 0;
+}
+
+int ledger_pool_room(struct device_ledger *ledger, uint64_t bytes)
+{
+    if (bytes > ledger->capacity - ledger->used) {
+        return DEVICE_REFUSE(ledger, VARVE_ERROR_NO_MEMORY,
+                             "the pool can't grow by %llu bytes: %llu of %llu are in use",
+                             (unsigned long long)bytes, (unsigned long long)ledger->used,
+                             (unsigned long long)ledger->capacity);
+    }
+    return 0;
+}
+
+void ledger_pool_grow(struct device_ledger *ledger, uint64_t bytes)
+{
+    ledger->pooled += bytes;
+    ledger->used += bytes;
+}
+
+void ledger_pool_shrink(struct device_ledger *ledger, uint64_t bytes)
+{
+    assert(bytes <= ledger->pooled);
+    ledger->pooled -= bytes;
+    ledger->used -= bytes;
 }
 
 struct device_range *ledger_range_new(struct device_ledger *ledger, enum device_range_kind kind,

@@ -140,8 +140,13 @@ static const struct varve_device_ops sim_ops = {
     .event_record = sim_event_record,
     .event_query = sim_event_query,
     .event_synchronize = sim_event_synchronize,
+    .alloc_async = sim_alloc_async,
+    .free_async = sim_free_async,
+    .stream_wait_event = sim_stream_wait_event,
+    .pool_trim = sim_pool_trim,
     .memory_info = sim_memory_info,
     .peer_enable = sim_peer_enable,
+    .reason = varve_sim_reason,
     .close = sim_close,
 };
 
@@ -250,6 +255,9 @@ int varve_sim_check(const struct varve_device *device, struct varve_message *mes
 
     pthread_mutex_lock(&sim->mutex);
     error = ledger_check(&sim->ledger, message);
+    if (error == 0) {
+        error = sim_pool_check(sim, message);
+    }
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }

@@ -21,6 +21,8 @@ static const uint64_t cost_ns[VARVE_DEVICE_CALL_LIMIT][COST_POINTS] = {
     [VARVE_DEVICE_VMM_SET_ACCESS] = {17000, 17000, 35000, 57000, 0},
     [VARVE_DEVICE_VMM_UNMAP] = {12000, 12000, 20000, 27000, 0},
     [VARVE_DEVICE_VMM_RELEASE] = {7000, 13000, 31000, 207000, 0},
+    [VARVE_DEVICE_ALLOC_ASYNC] = {250, 250, 250, 250, 250}, /* of a pool that has the memory */
+    [VARVE_DEVICE_FREE_ASYNC] = {360, 360, 360, 360, 360},
 };
 
 static bool is_call(enum varve_device_call call)
@@ -81,10 +83,17 @@ int sim_enter(struct sim_device *sim, enum varve_device_call call)
     return error;
 }
 
+void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes)
+{
+    if (sim->options.has_latency) {
+        sim->clock_ns += sim_cost_ns(call, bytes);
+    }
+}
+
 int sim_leave(struct sim_device *sim, enum varve_device_call call, uint64_t bytes, int result)
 {
-    if (sim->options.has_latency && result >= 0) {
-        sim->clock_ns += sim_cost_ns(call, bytes);
+    if (result >= 0) {
+        sim_charge(sim, call, bytes);
     }
     pthread_mutex_unlock(&sim->mutex);
     return result;

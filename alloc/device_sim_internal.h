@@ -7,6 +7,7 @@
  *
  *   device_sim.c         opening, events, memory info, what tests ask for
  *   device_sim_memory.c  segments and virtual memory: capacity, scripted and counted-up bases
+ *   device_sim_pool.c    stream-ordered memory
  *   device_sim_faults.c  failures at the n-th call; what a call costs on the virtual clock
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_INTERNAL_H
@@ -32,6 +33,7 @@ struct sim_device {
     struct device_ledger ledger;
     uint64_t next_addr; /* where counting up goes on */
     uint64_t clock_ns;
+    uint64_t pool_used; /* handed out; ledger.pooled is what the pool holds */
     uint64_t calls[VARVE_DEVICE_CALL_LIMIT];
     struct sim_fault faults[SIM_FAULTS]; /* those that wait, the oldest first */
     size_t fault_count;
@@ -44,6 +46,10 @@ struct sim_device *sim_of(const struct varve_device *device);
 
 int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
 int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
+/// Addresses for a segment, a reservation or an allocation of the pool, entered in the books.
+int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
+                   const struct varve_device_place *for_place, uint64_t *addr_out);
+int sim_range_give(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes);
 int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
                     uint64_t *addr_out);
 int sim_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
@@ -53,6 +59,14 @@ int sim_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes);
 int sim_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes);
 int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
 
+/* ---- device_sim_pool.c ---- */
+
+int sim_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
+int sim_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
+int sim_stream_wait_event(struct varve_device *device, uint64_t stream, uint64_t event);
+int sim_pool_trim(struct varve_device *device, uint64_t keep_bytes);
+int sim_pool_check(const struct sim_device *sim, struct varve_message *message);
+
 /* ---- device_sim_faults.c ---- */
 
 /// Takes the lock and counts the call; the error that a script wants of it, or 0. Always followed by
@@ -60,6 +74,8 @@ int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t by
 int sim_enter(struct sim_device *sim, enum varve_device_call call);
 /// Charges the clock if `result` is no error, releases the lock, returns `result`.
 int sim_leave(struct sim_device *sim, enum varve_device_call call, uint64_t bytes, int result);
+/// The clock goes on by what such a call takes, if calls take time at all.
+void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes);
 /// What a call takes on the device that was measured; 0 for calls of which there is no figure.
 uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes);
 

@@ -59,11 +59,11 @@ static int place(struct sim_device *sim, varve_sim_place script, uint64_t bytes,
     return 0;
 }
 
-static int range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                      const struct varve_device_place *for_place, uint64_t *addr_out)
+int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
+                   const struct varve_device_place *for_place, uint64_t *addr_out)
 {
     varve_sim_place script =
-        kind == DEVICE_RANGE_SEGMENT ? sim->options.segment_place : sim->options.reserve_place;
+        kind == DEVICE_RANGE_RESERVATION ? sim->options.reserve_place : sim->options.segment_place;
     struct device_range *range = ledger_range_new(&sim->ledger, kind, bytes);
     uint64_t addr;
     int error;
@@ -83,7 +83,7 @@ static int range_take(struct sim_device *sim, enum device_range_kind kind, uint6
     return error;
 }
 
-static int range_give(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
+int sim_range_give(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
 {
     struct device_range *range;
     int error = bytes == 0 ? DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
@@ -104,7 +104,7 @@ int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stre
         error = ledger_room(&sim->ledger, bytes);
     }
     if (error == 0) {
-        error = range_take(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
+        error = sim_range_take(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_ALLOC, bytes, error);
 }
@@ -115,7 +115,7 @@ int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
     int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_FREE);
 
     if (error == 0) {
-        error = range_give(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
+        error = sim_range_give(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
     }
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_FREE, bytes, error);
 }
@@ -130,8 +130,8 @@ int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct va
         error = DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
     if (error == 0) {
-        error = range_take(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0, for_place,
-                           addr_out);
+        error = sim_range_take(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
+                               for_place, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_RESERVE, bytes, error);
 }
@@ -210,7 +210,7 @@ int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t by
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = range_give(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
+    error = sim_range_give(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }

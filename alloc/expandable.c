@@ -214,8 +214,8 @@ int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t byte
     if (error != VARVE_OK) {
         return error == VARVE_ERROR_NO_MEMORY
                    ? error
-                   : varve_message_set(message, error, "the device failed to map %" PRIu64 " bytes: %s",
-                                       mapped, varve_strerror(error));
+                   : device_message(alloc, error, message, "the device failed to map %" PRIu64 " bytes",
+                                    mapped);
     }
     pool_unmapped_remove(pool, block);
     block->is_mapped = true;
@@ -248,8 +248,7 @@ int expandable_obtain(struct varve_alloc *alloc, struct request *request, struct
     int error = find_place(alloc, request, &block);
 
     if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY) {
-        return varve_message_set(request->message, error, "the device failed to reserve addresses: %s",
-                                 varve_strerror(error));
+        return device_message(alloc, error, request->message, "the device failed to reserve addresses");
     }
     if (error == VARVE_OK && !block->is_mapped) {
         error = expandable_map(alloc, block, least(block->size, request->rounded), request->message);

@@ -10,7 +10,7 @@ static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, s
     int error = request_prepare(alloc, bytes, stream, request);
 
     if (error == VARVE_OK) {
-        request->segment_bytes = alloc->policy->segment_size(alloc, request->rounded);
+        request->segment_bytes = request_segment_size(alloc, request);
     }
     return error;
 }

@@ -4,7 +4,7 @@
  * neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset
  * and shows up in snapshots.
  */
-#include "alloc/allocator_internal.h"
+#include "alloc/policy_pytorch_internal.h"
 
 #include <inttypes.h>
 
@@ -30,16 +30,14 @@ void block_insert_free(struct block *block)
     free_index_insert(&pool->index, block);
 }
 
-static bool may_absorb(const struct varve_alloc *alloc, const struct block *block,
-                       const struct block *neighbour)
+HOT bool may_absorb(const struct varve_alloc *alloc, const struct block *block, const struct block *neighbour)
 {
     return block_is_available(neighbour) && neighbour->is_mapped == block->is_mapped &&
            POLICY_CALL(alloc, may_merge, block, neighbour);
 }
 
 /* With `takes_place` the block comes into the index where the neighbour was. */
-static uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour,
-                       bool takes_place)
+HOT uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour, bool takes_place)
 {
     struct pool *pool = block_pool(block);
     bool is_previous = block->prev == neighbour;
@@ -62,13 +60,13 @@ static uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct bl
     }
     block->size += absorbed;
     if (takes_place) {
-        free_index_replace(&pool->index, neighbour, block);
+        index_replace(neighbour, block);
     } else if (neighbour->is_free) {
-        free_index_remove(&pool->index, neighbour);
+        index_remove(&pool->index, neighbour);
     } else if (!neighbour->is_mapped) {
         pool_unmapped_remove(pool, neighbour);
     }
-    block_slab_give(&alloc->slab, neighbour);
+    slab_give(&alloc->slab, neighbour);
     if (block->is_mapped) {
         emit(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
                                       .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
@@ -87,8 +85,7 @@ uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct bloc
 }
 
 /* The net change of inactive_split is applied once, as one increase or one decrease (free_block). */
-static void count_inactive(struct varve_alloc *alloc, const struct block *block, uint64_t before,
-                           uint64_t after)
+HOT void count_inactive(struct varve_alloc *alloc, const struct block *block, uint64_t before, uint64_t after)
 {
     bool is_small = block_pool(block)->is_small;
     int64_t count = -(int64_t)(before > 0) - (int64_t)(after > 0);
@@ -109,9 +106,9 @@ static void count_inactive(struct varve_alloc *alloc, const struct block *block,
     }
 }
 
-void block_free(struct varve_alloc *alloc, struct block *block)
+/* `slot` is the block's in the map. */
+HOT void complete(struct varve_alloc *alloc, struct block *block, struct block_map_slot *slot)
 {
-    uint64_t own = block->size;
     uint64_t before = 0, after = 0;
     bool is_small = block_pool(block)->is_small;
     bool has_next;
@@ -124,7 +121,7 @@ void block_free(struct varve_alloc *alloc, struct block *block)
                                   .requested = block->requested,
                                   .arg = block->segment_id,
                                   .id = block->id});
-    block_map_remove(&alloc->map, block);
+    map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = may_absorb(alloc, block, block->next);
     block->gc_base = block_pool(block)->search_count;
@@ -135,29 +132,49 @@ void block_free(struct varve_alloc *alloc, struct block *block)
         after = absorb(alloc, block, block->next, true);
     }
     if (!block->is_free) {
-        free_index_insert(&block_pool(block)->index, block);
+        index_insert(&block_pool(block)->index, block);
     }
     count_inactive(alloc, block, before, after);
-    stat_change(alloc->stats.active, is_small, -1);
-    stat_change(alloc->stats.active_bytes, is_small, -(int64_t)own);
-    stat_change(alloc->stats.requested_bytes, is_small, -(int64_t)block->requested);
+    stat_complete(&alloc->stats, is_small, block->requested);
+}
+
+void block_free(struct varve_alloc *alloc, struct block *block)
+{
+    complete(alloc, block, map_find(&alloc->map, block->addr));
+}
+
+static __attribute__((noinline)) int refuse(uint64_t addr, bool was_freed, struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             was_freed ? "address %#" PRIx64 " was freed already"
+                                       : "address %#" PRIx64 " is not allocated by this allocator",
+                             addr);
+}
+
+static __attribute__((noinline)) int wait_for_streams(struct varve_alloc *alloc, struct block *block,
+                                                      struct varve_message *message)
+{
+    int error = stream_use_wait(alloc, block);
+
+    return error == VARVE_OK ? error
+                             : device_message(alloc, error, message,
+                                              "freed, but the device failed to order it behind its streams' "
+                                              "work, which is tried again");
 }
 
 int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    struct block *block = block_map_find(&alloc->map, addr);
+    struct block_map_slot *slot = map_find(&alloc->map, addr);
+    struct block *block;
     bool is_small;
 
-    if (block == NULL || !block->is_allocated) {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                 block != NULL ? "address %#" PRIx64 " was freed already"
-                                               : "address %#" PRIx64 " is not allocated by this allocator",
-                                 addr);
+    if (UNLIKELY(slot == NULL || !slot->block->is_allocated)) {
+        return refuse(addr, slot != NULL, message);
     }
+    block = slot->block;
     is_small = block_pool(block)->is_small;
     block->is_allocated = false;
-    stat_change(alloc->stats.allocation, is_small, -1);
-    stat_change(alloc->stats.allocated_bytes, is_small, -(int64_t)block->size);
+    stat_take_back(&alloc->stats, is_small, block->size);
     emit(alloc, (struct emission){.kind = VARVE_KIND_FREE_REQUESTED,
                                   .home = block->home,
                                   .addr = block->addr,
@@ -168,15 +185,9 @@ int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message 
     if (block->size >= alloc->config.max_split_size) {
         stat_decrease(&alloc->stats.oversize_allocations, 1);
     }
-    if (block->uses != NULL) {
-        int error = stream_use_wait(alloc, block);
-        return error == VARVE_OK
-                   ? error
-                   : varve_message_set(
-                         message, error,
-                         "freed, but the device failed to record an event, which is tried again: %s",
-                         varve_strerror(error));
+    if (UNLIKELY(block->uses != NULL || block->is_ordered)) {
+        return wait_for_streams(alloc, block, message);
     }
-    block_free(alloc, block);
+    complete(alloc, block, slot);
     return VARVE_OK;
 }

@@ -5,32 +5,13 @@
  * bin that has a block. A bin with one block is a pointer; more form a treap, a search tree by (size,
  * address) whose parents have the higher priority, a hash of the address. So trees are as balanced as random
  * ones whatever the order of operations was, and insertion and removal need no rebalancing on the way up.
- * Called under the allocator's lock by the policies' searches, by free and by the release of segments.
+ * Most of the time bins have one block, the rest of a large segment or a hole of a size of its own: such a
+ * block has no priority until a second one comes. Called under the allocator's lock by the policies'
+ * searches, by free and by the release of segments.
  */
-#include "alloc/free_index_internal.h"
-
-#include <string.h>
+#include "alloc/hot_internal.h"
 
 /* ---- Bins ---- */
-
-/* First bin with blocks that is not before `bin`; INDEX_BIN_COUNT if there is none. */
-static unsigned bin_from(const struct index_stream *home, unsigned bin)
-{
-    unsigned word = bin / 64;
-    if (word == INDEX_WORD_COUNT) {
-        return INDEX_BIN_COUNT;
-    }
-    uint64_t bits = home->words[word] & (~UINT64_C(0) << bin % 64);
-    if (bits == 0) {
-        uint64_t words = home->summary & (~UINT64_C(0) << (word + 1));
-        if (words == 0) {
-            return INDEX_BIN_COUNT;
-        }
-        word = (unsigned)__builtin_ctzll(words);
-        bits = home->words[word];
-    }
-    return word * 64 + (unsigned)__builtin_ctzll(bits);
-}
 
 /* Last bin with blocks before `bin`; INDEX_BIN_COUNT if there is none. */
 static unsigned bin_before(const struct index_stream *home, unsigned bin)
@@ -48,28 +29,17 @@ static unsigned bin_before(const struct index_stream *home, unsigned bin)
     return word * 64 + 63 - (unsigned)__builtin_clzll(bits);
 }
 
-static void bin_mark(struct index_stream *home, unsigned bin)
-{
-    home->words[bin / 64] |= UINT64_C(1) << bin % 64;
-    home->summary |= UINT64_C(1) << bin / 64;
-}
-
-static void bin_unmark(struct index_stream *home, unsigned bin)
-{
-    home->words[bin / 64] &= ~(UINT64_C(1) << bin % 64);
-    if (home->words[bin / 64] == 0) {
-        home->summary &= ~(UINT64_C(1) << bin / 64);
-    }
-}
-
 /* ---- Trees ---- */
 
-static void tree_insert(struct block **root, struct block *block)
+void free_index_tree_insert(struct block **root, struct block *block)
 {
     struct block **link = root;
     struct block *up = NULL;
     uint32_t priority = index_priority_of(block->addr);
     block->balance = priority;
+    if ((*root)->left == NULL && (*root)->right == NULL) {
+        (*root)->balance = index_priority_of((*root)->addr); /* it was alone */
+    }
     while (*link != NULL && (*link)->balance >= priority) {
         up = *link;
         assert(up->size != block->size || up->addr != block->addr);
@@ -102,7 +72,7 @@ static void tree_insert(struct block **root, struct block *block)
     *right = NULL;
 }
 
-static void tree_remove(struct block **root, struct block *block)
+void free_index_tree_remove(struct block **root, struct block *block)
 {
     struct block *up = block->up;
     struct block *left = block->left;
@@ -129,6 +99,7 @@ static void tree_remove(struct block **root, struct block *block)
     if (rest != NULL) {
         rest->up = up;
     }
+    block->up = block->left = block->right = NULL;
 }
 
 static struct block *tree_first(struct block *root)
@@ -257,75 +228,45 @@ struct pool *index_stream_pool(const struct index_stream *home)
     return home->pool;
 }
 
+bool index_stream_has_freed(const struct index_stream *home)
+{
+    return home->has_freed;
+}
+
+void index_stream_set_freed(struct index_stream *home, bool has_freed)
+{
+    home->has_freed = has_freed;
+}
+
 /* ---- Blocks ---- */
 
 void free_index_insert(struct free_index *index, struct block *block)
 {
-    struct index_stream *home = block->home;
-    unsigned bin = index_bin_of(block->size);
-    assert(!block->is_free && block->size < FREE_INDEX_SIZE_LIMIT && home->index == index);
-    if (home->bins[bin] == NULL) {
-        bin_mark(home, bin);
-    }
-    tree_insert(&home->bins[bin], block);
-    block->is_free = true;
-    home->blocks++;
-    index->blocks++;
+    index_insert(index, block);
 }
 
 void free_index_remove(struct free_index *index, struct block *block)
 {
-    struct index_stream *home = block->home;
-    unsigned bin = index_bin_of(block->size);
-    assert(block->is_free && home->index == index);
-    tree_remove(&home->bins[bin], block);
-    if (home->bins[bin] == NULL) {
-        bin_unmark(home, bin);
-    }
-    block->up = block->left = block->right = NULL;
-    block->is_free = false;
-    home->blocks--;
-    index->blocks--;
-}
-
-/* A block alone in its bin: what splits and merges change most of the time is the rest of a large segment,
- * which stays alone in its wide bin. */
-static bool is_alone(const struct index_stream *home, const struct block *block, unsigned bin)
-{
-    return home->bins[bin] == block && block->left == NULL && block->right == NULL;
+    index_remove(index, block);
 }
 
 void free_index_move(struct free_index *index, struct block *block, uint64_t addr, uint64_t size)
 {
-    unsigned bin = index_bin_of(block->size);
-    assert(block->is_free && block->home->index == index);
-    if (bin == index_bin_of(size) && is_alone(block->home, block, bin)) {
-        block->addr = addr;
-        block->size = size;
-        block->balance = index_priority_of(addr);
-        return;
-    }
-    free_index_remove(index, block);
-    block->addr = addr;
-    block->size = size;
-    free_index_insert(index, block);
+    assert(block->home->index == index);
+    (void)index;
+    index_move(block, addr, size);
 }
 
 void free_index_replace(struct free_index *index, struct block *old, struct block *block)
 {
-    struct index_stream *home = old->home;
-    unsigned bin = index_bin_of(old->size);
-    assert(old->is_free && !block->is_free && home == block->home && home->index == index);
-    if (bin == index_bin_of(block->size) && is_alone(home, old, bin)) {
-        home->bins[bin] = block;
-        block->up = block->left = block->right = NULL;
-        block->balance = index_priority_of(block->addr);
-        old->is_free = false;
-        block->is_free = true;
-        return;
-    }
-    free_index_remove(index, old);
-    free_index_insert(index, block);
+    assert(block->home->index == index);
+    (void)index;
+    index_replace(old, block);
+}
+
+struct block *free_index_bin_first(const struct index_stream *home, unsigned bin)
+{
+    return tree_first(home->bins[bin]);
 }
 
 struct block *free_index_lower_bound(const struct index_stream *home, uint64_t size, uint64_t addr)

@@ -20,8 +20,10 @@ struct walk {
 static bool is_node_sound(const struct walk *walk, const struct block *block, const struct block *up)
 {
     return block->up == up && block->is_free && block->home == walk->home &&
-           index_bin_of(block->size) == walk->bin && block->balance == index_priority_of(block->addr) &&
-           (up == NULL || block->balance <= up->balance);
+           index_bin_of(block->size) == walk->bin &&
+           ((up == NULL && block->left == NULL && block->right == NULL) || /* alone: it has no priority */
+            (block->balance == index_priority_of(block->addr) &&
+             (up == NULL || block->balance <= up->balance)));
 }
 
 static bool is_tree_sound(struct walk *walk, const struct block *block, const struct block *up,

@@ -23,6 +23,7 @@ struct index_stream {
     uint64_t blocks;
     uint32_t position; /* in index->streams */
     uint16_t number;
+    bool has_freed;
     uint64_t summary;                 /* bit w: words[w] is not 0 */
     uint64_t words[INDEX_WORD_COUNT]; /* bit b of word w: bins[64 w + b] is not NULL */
     struct block *bins[INDEX_BIN_COUNT];
@@ -47,6 +48,11 @@ static inline unsigned index_bin_of(uint64_t size)
     unsigned shift = 63 - INDEX_LINEAR_BITS - (unsigned)__builtin_clzll(units);
     return (shift << INDEX_LINEAR_BITS) + (unsigned)((size >> INDEX_UNIT_BITS) >> shift);
 }
+
+/* free_index.c: bins with several blocks. After a removal the block's links are NULL. */
+void free_index_tree_insert(struct block **root, struct block *block);
+void free_index_tree_remove(struct block **root, struct block *block);
+struct block *free_index_bin_first(const struct index_stream *home, unsigned bin);
 
 static inline bool index_is_before(const struct block *block, uint64_t size, uint64_t addr)
 {

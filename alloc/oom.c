@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request failed: the whole accounting, and words that help. The two questions that users ask are why free
+ * A request failed: the whole accounting, and words that help. Where the device failed, they are its own. The
+ * two questions that users ask are why free
  * memory did not serve (it is in pieces, in another stream's or pool's blocks, or waits for a stream) and
  * which option would have.
  */
 #include "alloc/allocator_internal.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 static uint64_t largest_of(const struct index_stream *home)
@@ -109,7 +111,7 @@ void oom_account(struct varve_alloc *alloc, const struct request *request, struc
         .segment_bytes = request->segment_bytes,
         .stream = index_stream_handle(request->home),
         .allocated = (uint64_t)stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].current,
-        .active = (uint64_t)stats->active_bytes[VARVE_ALLOC_STAT_ALL].current,
+        .active = (uint64_t)stat_active_bytes(stats),
         .reserved = (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current,
         .limit = alloc->limit,
         .stage = request->stage,
@@ -151,4 +153,23 @@ int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message
                              oom->requested, oom->segment_bytes, stage_texts[oom->stage], oom->allocated,
                              oom->pending, oom->reserved, oom->device_free, oom->limit, oom->largest_free,
                              hole, oom->advice != NULL ? "; " : "", oom->advice != NULL ? oom->advice : "");
+}
+
+int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message,
+                   const char *what, ...)
+{
+    struct varve_message text, reason = {""};
+    va_list arguments;
+
+    if (message == NULL) {
+        return error;
+    }
+    va_start(arguments, what);
+    vsnprintf(text.text, sizeof(text.text), what, arguments);
+    va_end(arguments);
+    if (error != VARVE_ERROR_NO_MEMORY && error != VARVE_ERROR_FULL) { /* those may be our own */
+        alloc->device->ops->reason(alloc->device, &reason);
+    }
+    return varve_message_set(message, error, "%.200s: %s", text.text,
+                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
 }

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyTorch's decisions: best fit per stream, ties by address, with the exceptions for oversize blocks and for
- * expandable segments. Source: round_size, get_allocation_size, get_free_block, should_split of
- * c10/cuda/CUDACachingAllocator.cpp, PyTorch 2.11.
+ * The usual policy's table, and what is rare of it: sizes of segments, and the search past blocks of
+ * expandable segments. The rest is in policy_pytorch_internal.h.
  */
-#include "alloc/allocator_internal.h"
-
-uint64_t pytorch_block_size(const struct varve_alloc *alloc, uint64_t bytes)
-{
-    return rounding_block_size(&alloc->config, bytes);
-}
-
-bool pytorch_is_small(const struct varve_alloc *alloc, uint64_t rounded)
-{
-    (void)alloc;
-    return rounded <= ROUNDING_SMALL_SIZE;
-}
+#include "alloc/policy_pytorch_internal.h"
 
 uint64_t pytorch_segment_size(const struct varve_alloc *alloc, uint64_t rounded)
 {
@@ -51,46 +39,9 @@ static struct block *skip_expandable(struct block *block)
     return block;
 }
 
-struct block *pytorch_search(const struct varve_alloc *alloc, const struct request *request)
+struct block *pytorch_pass_expandable(const struct request *request, struct block *block)
 {
-    const struct varve_alloc_config *config = &alloc->config;
-    uint64_t size = request->rounded;
-    struct block *block = free_index_lower_bound(request->home, size, 0);
-
-    if (block != NULL && __builtin_expect(block->expandable != NULL, 0)) {
-        block = request->is_expandable ? prefer_least_growth(block) : skip_expandable(block);
-    }
-    if (block == NULL || (size < config->max_split_size && block->size >= config->max_split_size)) {
-        return NULL; /* an oversize block is not for a smaller request */
-    }
-    if (size >= config->max_split_size && block->size >= size + config->max_non_split_rounding_size) {
-        return NULL; /* it would not be split, and waste too much */
-    }
-    return block;
-}
-
-bool pytorch_should_split(const struct varve_alloc *alloc, const struct request *request,
-                          const struct block *block)
-{
-    const struct pool *pool = block_pool(block);
-    uint64_t remaining = block->size - request->rounded;
-
-    if (pool->owner != NULL && pool->owner->no_split) {
-        return false;
-    }
-    if (pool->is_small || request->is_expandable) {
-        return remaining >= ROUNDING_MIN_BLOCK;
-    }
-    return request->rounded < alloc->config.max_split_size && remaining > ROUNDING_SMALL_SIZE;
-}
-
-bool pytorch_may_merge(const struct varve_alloc *alloc, const struct block *block,
-                       const struct block *neighbour)
-{
-    (void)alloc;
-    (void)block;
-    (void)neighbour;
-    return true;
+    return request->is_expandable ? prefer_least_growth(block) : skip_expandable(block);
 }
 
 const struct alloc_policy policy_pytorch = {

@@ -126,7 +126,7 @@ void private_pools_erase_empty(struct varve_alloc *alloc)
     }
 }
 
-struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is_small)
+struct pool *pool_of_captures(struct varve_alloc *alloc, uint64_t stream, bool is_small)
 {
     for (uint32_t i = alloc->capture_count; i-- > 0;) {
         const struct capture *capture = &alloc->captures[i];
@@ -140,6 +140,10 @@ struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is
 /* Numbers in order of first appearance; the default stream is 0. Beyond the field's width all share one. */
 static int number_stream(struct varve_alloc *alloc, uint64_t stream, uint16_t *number_out)
 {
+    if (tells_names(alloc)) {
+        *number_out = (uint16_t)varve_stream_number((unsigned)alloc->device->index, stream);
+        return VARVE_OK;
+    }
     for (uint32_t i = 0; i < alloc->stream_count; i++) {
         if (alloc->streams[i] == stream) {
             *number_out = (uint16_t)i;
@@ -175,6 +179,9 @@ struct index_stream *pool_stream(struct varve_alloc *alloc, struct pool *pool, u
             return NULL;
         }
         index_stream_set_number(home, number);
+        if (before == 0 && tells_names(alloc)) {
+            emit_pool(alloc, pool); /* every record of the pool has a stream of it */
+        }
     }
     return home;
 }

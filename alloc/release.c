@@ -221,7 +221,7 @@ int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct rel
     *sum_out = carry_out(alloc, &plan, cause);
     sum_out->has_succeeded = true;
     private_pools_erase_empty(alloc);
-    return VARVE_OK;
+    return alloc->capture_count == 0 ? ordered_trim(alloc, true) : VARVE_OK;
 }
 
 int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out)

@@ -4,23 +4,54 @@
  * alloc_found_block). The order of the stages, and of what each of them counts and records, is the
  * specification itself.
  */
-#include "alloc/allocator_internal.h"
+#include "alloc/policy_pytorch_internal.h"
 
-int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+HOT struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is_small)
+{
+    if (UNLIKELY(alloc->capture_count > 0)) {
+        return pool_of_captures(alloc, stream, is_small);
+    }
+    return is_small ? &alloc->small : &alloc->large;
+}
+
+HOT struct index_stream *home_of_request(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
+{
+    struct index_stream *recent = pool->index.recent;
+
+    return LIKELY(recent != NULL && recent->handle == stream) ? recent : pool_stream(alloc, pool, stream);
+}
+
+HOT int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     uint64_t rounded = POLICY_CALL(alloc, block_size, bytes);
     struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(alloc, is_small, rounded));
-    struct index_stream *home = pool_stream(alloc, pool, stream);
+    struct index_stream *home = home_of_request(alloc, pool, stream);
 
-    *request = (struct request){
-        .bytes = bytes,
-        .rounded = rounded,
-        .pool = pool,
-        .home = home,
-        .is_expandable = alloc->can_expand,
-        .source = VARVE_CAUSE_CACHE,
-    };
+    request->bytes = bytes;
+    request->rounded = rounded;
+    request->segment_bytes = 0;
+    request->pool = pool;
+    request->home = home;
+    request->is_expandable = alloc->can_expand;
+    request->is_ordered = false;
+    request->source = VARVE_CAUSE_CACHE;
+    request->stage = VARVE_ALLOC_STAGE_CACHE;
+    request->message = NULL;
+    if (UNLIKELY(alloc->policy->is_ordered) && pool->owner == NULL) {
+        request->is_ordered = true;
+        request->is_expandable = false;
+    }
     return home != NULL ? VARVE_OK : VARVE_ERROR_FULL;
+}
+
+int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+{
+    return prepare(alloc, bytes, stream, request);
+}
+
+uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request)
+{
+    return request->is_ordered ? request->rounded : alloc->policy->segment_size(alloc, request->rounded);
 }
 
 /* Before anything is decided, so that nothing can fail half way: front part and leftovers of a map. To be
@@ -32,13 +63,26 @@ int request_reserve(struct varve_alloc *alloc)
                : VARVE_OK;
 }
 
-/* What is found stays in the index until it is handed out: nobody else may act in between. */
-static struct block *search(struct varve_alloc *alloc, struct request *request)
+HOT int reserve(struct varve_alloc *alloc)
 {
-    if (alloc->policy->has_gc && alloc->limit != 0 && alloc->config.garbage_collection_threshold > 0) {
+    return LIKELY(alloc->map.count < alloc->map.limit && alloc->slab.capacity - alloc->slab.in_use >= 4)
+               ? VARVE_OK
+               : request_reserve(alloc);
+}
+
+/* What is found stays in the index until it is handed out: nobody else may act in between. */
+HOT struct block *search(struct varve_alloc *alloc, struct request *request)
+{
+    if (UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&
+        alloc->config.garbage_collection_threshold > 0) {
         request->pool->search_count++; /* also for a second search: the ages depend on it */
     }
     return POLICY_CALL(alloc, search, request);
+}
+
+static struct block *search_again(struct varve_alloc *alloc, struct request *request)
+{
+    return search(alloc, request);
 }
 
 static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
@@ -55,7 +99,7 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 /* trigger_free_memory_callbacks: all of them, whatever the first one says. */
 static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request)
 {
-    int64_t before = alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].current;
+    int64_t before = stat_active_bytes(&alloc->stats);
     int64_t after;
     bool has_freed = false;
     struct block *block = NULL;
@@ -68,10 +112,10 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
         has_freed = alloc->callbacks[i].call(alloc->callbacks[i].context) || has_freed;
     }
     if (has_freed) {
-        block = search(alloc, request);
+        block = search_again(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
-    after = alloc->stats.active_bytes[VARVE_ALLOC_STAT_ALL].current;
+    after = stat_active_bytes(&alloc->stats);
     emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0),
                block != NULL);
     return block;
@@ -91,9 +135,9 @@ static struct block *search_lenders(struct varve_alloc *alloc, struct request *r
         }
         lent.pool = request->pool->is_small ? &lender->small : &lender->large;
         lent.home = pool_stream(alloc, lent.pool, index_stream_handle(request->home));
-        lent.is_expandable = false;
+        lent.is_expandable = lent.is_ordered = false;
         request->stage = lent.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
-        block = lent.home != NULL ? search(alloc, &lent) : NULL;
+        block = lent.home != NULL ? search_again(alloc, &lent) : NULL;
         if (block != NULL) {
             *request = lent;
             request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
@@ -149,15 +193,13 @@ static int obtain_after_all(struct varve_alloc *alloc, struct request *request, 
     request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
     error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
     if (error != VARVE_OK) {
-        return error == VARVE_ERROR_NO_MEMORY
-                   ? error
-                   : varve_message_set(request->message, error,
-                                       "the device failed to wait for freed blocks: %s",
-                                       varve_strerror(error));
+        return error == VARVE_ERROR_NO_MEMORY ? error
+                                              : device_message(alloc, error, request->message,
+                                                               "the device failed to wait for freed blocks");
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
-        *block_out = search(alloc, request);
+        *block_out = search_again(alloc, request);
     }
     error = *block_out != NULL ? VARVE_OK : segment_obtain(alloc, request, true, block_out);
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
@@ -169,7 +211,7 @@ static int obtain_in_stages(struct varve_alloc *alloc, struct request *request, 
 {
     int error;
 
-    request->segment_bytes = alloc->policy->segment_size(alloc, request->rounded);
+    request->segment_bytes = request_segment_size(alloc, request);
     *block_out = search_after_callbacks(alloc, request);
     error = alloc->callback_count > 0 ? request_reserve(alloc) : VARVE_OK;
     if (error != VARVE_OK) {
@@ -194,7 +236,8 @@ static int obtain_in_stages(struct varve_alloc *alloc, struct request *request, 
 
 /* Callbacks, and others while the lock is open, may drop the last reference to the pool and empty the cache:
  * a pool that a request is on its way to stays. */
-static int obtain(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static __attribute__((noinline)) int obtain(struct varve_alloc *alloc, struct request *request,
+                                            struct block **block_out)
 {
     struct private_pool *owner = request->pool->owner; /* lenders change request->pool */
     int error;
@@ -209,10 +252,10 @@ static int obtain(struct varve_alloc *alloc, struct request *request, struct blo
 }
 
 /* The front part is a new block, the old object becomes the remainder. */
-static struct block *split(struct varve_alloc *alloc, const struct request *request, struct block *block,
-                           bool was_split)
+HOT struct block *split(struct varve_alloc *alloc, const struct request *request, struct block *block,
+                        bool was_split)
 {
-    struct block *front = block_slab_take(&alloc->slab);
+    struct block *front = slab_take(&alloc->slab);
     struct block *remainder = block;
     bool is_small = block_pool(block)->is_small;
 
@@ -228,13 +271,18 @@ static struct block *split(struct varve_alloc *alloc, const struct request *requ
     }
     front->next = remainder;
     remainder->prev = front;
-    block_shrink_free(remainder, request->rounded);
+    if (LIKELY(remainder->is_free)) {
+        remainder->gc_base = block_pool(remainder)->search_count;
+        index_move(remainder, remainder->addr + request->rounded, remainder->size - request->rounded);
+    } else {
+        block_shrink_free(remainder, request->rounded);
+    }
     if (remainder->expandable == NULL) {
         if (was_split) {
-            stat_change(alloc->stats.inactive_split_bytes, is_small, -(int64_t)front->size);
+            stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)front->size);
         } else {
-            stat_change(alloc->stats.inactive_split_bytes, is_small, (int64_t)remainder->size);
-            stat_change(alloc->stats.inactive_split, is_small, 1);
+            stat_pool_increase(alloc->stats.inactive_split_bytes, is_small, (int64_t)remainder->size);
+            stat_pool_increase(alloc->stats.inactive_split, is_small, 1);
         }
     }
     emit(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
@@ -247,7 +295,7 @@ static struct block *split(struct varve_alloc *alloc, const struct request *requ
 }
 
 /* alloc_found_block. The descriptors that it needs are reserved. */
-static struct block *hand_out(struct varve_alloc *alloc, const struct request *request, struct block *block)
+HOT struct block *hand_out(struct varve_alloc *alloc, const struct request *request, struct block *block)
 {
     bool was_split = block_is_split(block);
     bool is_small = block_pool(block)->is_small;
@@ -256,11 +304,11 @@ static struct block *hand_out(struct varve_alloc *alloc, const struct request *r
     if (POLICY_CALL(alloc, should_split, request, block)) {
         block = split(alloc, request, block, was_split);
     } else if (block->is_free) {
-        free_index_remove(&request->pool->index, block);
+        index_remove(&request->pool->index, block);
     }
     if (was_split && block->size == found_size && block->expandable == NULL) {
-        stat_change(alloc->stats.inactive_split_bytes, is_small, -(int64_t)block->size);
-        stat_change(alloc->stats.inactive_split, is_small, -1);
+        stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)block->size);
+        stat_pool_decrease(alloc->stats.inactive_split, is_small, 1);
     }
     block->is_allocated = true;
     block->requested = request->bytes;
@@ -273,33 +321,49 @@ static struct block *hand_out(struct varve_alloc *alloc, const struct request *r
                                   .requested = block->requested,
                                   .arg = block->segment_id | (found_size / 512) << 32,
                                   .id = block->id});
-    block_map_put(&alloc->map, block);
-    stat_change(alloc->stats.allocation, is_small, 1);
-    stat_change(alloc->stats.allocated_bytes, is_small, (int64_t)block->size);
-    stat_change(alloc->stats.active, is_small, 1);
-    stat_change(alloc->stats.active_bytes, is_small, (int64_t)block->size);
-    stat_change(alloc->stats.requested_bytes, is_small, (int64_t)block->requested);
+    map_put(&alloc->map, block);
+    stat_hand_out(&alloc->stats, is_small, block->size, block->requested);
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->stats.oversize_allocations, 1);
     }
     return block;
 }
 
-int request_serve(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+HOT int serve(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct block *block;
-    int error = VARVE_OK;
 
-    if (request_reserve(alloc) != VARVE_OK) {
+    if (UNLIKELY(reserve(alloc) != VARVE_OK)) {
         return varve_message_set(request->message, VARVE_ERROR_FULL,
                                  "no memory for the allocator's own descriptors");
     }
     block = search(alloc, request);
-    if (__builtin_expect(block == NULL, 0)) {
-        error = obtain(alloc, request, &block);
+    if (UNLIKELY(block == NULL)) {
+        struct block *obtained = NULL;
+        int error = obtain(alloc, request, &obtained);
+
+        if (error != VARVE_OK) {
+            return error;
+        }
+        block = obtained;
     }
-    if (error == VARVE_OK) {
-        *block_out = hand_out(alloc, request, block);
+    *block_out = hand_out(alloc, request, block);
+    return VARVE_OK;
+}
+
+int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
+                struct request *request, uint64_t *addr_out)
+{
+    struct block *block = NULL;
+    int error = prepare(alloc, bytes, stream, request);
+
+    request->message = message;
+    if (UNLIKELY(error != VARVE_OK)) {
+        return varve_message_set(message, error, "no memory for a new stream");
+    }
+    error = serve(alloc, request, &block);
+    if (LIKELY(error == VARVE_OK)) {
+        *addr_out = block->addr;
     }
     return error;
 }

@@ -188,11 +188,7 @@ static void settle_used(struct varve_alloc *alloc, struct block *block)
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
     block_map_put(&alloc->map, block);
-    stat_change(alloc->stats.allocation, is_small, 1);
-    stat_change(alloc->stats.allocated_bytes, is_small, (int64_t)block->size);
-    stat_change(alloc->stats.active, is_small, 1);
-    stat_change(alloc->stats.active_bytes, is_small, (int64_t)block->size);
-    stat_change(alloc->stats.requested_bytes, is_small, (int64_t)block->requested);
+    stat_hand_out(&alloc->stats, is_small, block->size, block->requested);
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->stats.oversize_allocations, 1);
     }

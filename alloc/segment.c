@@ -10,6 +10,7 @@
 /* The device may be slow: with release_lock_on_cudamalloc others go on meanwhile. */
 static int device_alloc(struct varve_alloc *alloc, const struct request *request, uint64_t *addr_out)
 {
+    const struct varve_device_ops *ops = alloc->device->ops;
     bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
     uint64_t stream = index_stream_handle(request->home);
     int error;
@@ -17,12 +18,15 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
     if (opens) {
         alloc_unlock(alloc);
     }
-    error = alloc->device->ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    error = request->is_ordered ? ops->alloc_async(alloc->device, request->segment_bytes, stream, addr_out)
+                                : ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
     if (opens) {
         alloc_lock(alloc);
         if (request_reserve(alloc) != VARVE_OK) {
-            if (error == VARVE_OK) {
-                alloc->device->ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
+            if (error == VARVE_OK && request->is_ordered) {
+                ops->free_async(alloc->device, *addr_out, request->segment_bytes, stream);
+            } else if (error == VARVE_OK) {
+                ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
             }
             return VARVE_ERROR_FULL;
         }
@@ -65,15 +69,16 @@ int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_r
     if (error != VARVE_OK) {
         return error == VARVE_ERROR_NO_MEMORY
                    ? error
-                   : varve_message_set(request->message, error,
-                                       "the device failed to allocate %" PRIu64 " bytes: %s",
-                                       request->segment_bytes, varve_strerror(error));
+                   : device_message(alloc, error, request->message,
+                                    "the device failed to allocate %" PRIu64 " bytes",
+                                    request->segment_bytes);
     }
     block = block_slab_take(&alloc->slab);
     block->addr = addr;
     block->size = request->segment_bytes;
     block->home = request->home;
     block->is_mapped = true;
+    block->is_ordered = request->is_ordered;
     block->segment_id = ++alloc->segment_id;
     count_segment(alloc, request);
     emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
@@ -87,19 +92,10 @@ int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_r
     return VARVE_OK;
 }
 
-void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
+void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 {
-    struct pool *pool = block_pool(block);
+    const struct pool *pool = block_pool(block);
 
-    assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
-    alloc->stats.num_device_free++;
-    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
-                                  .cause = cause,
-                                  .home = block->home,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .arg = block->segment_id});
-    alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
     alloc->total -= block->size;
     if (pool->owner != NULL) {
         assert(pool->owner->segment_count > 0);
@@ -110,6 +106,22 @@ void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_
     if (block->size >= alloc->config.max_split_size) {
         stat_decrease(&alloc->stats.oversize_segments, 1);
     }
+    alloc->stats.num_device_free++;
+}
+
+void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
+{
+    struct pool *pool = block_pool(block);
+
+    assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
+    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
+                                  .cause = cause,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .arg = block->segment_id});
+    alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    segment_uncount(alloc, block);
     free_index_remove(&pool->index, block);
     block_slab_give(&alloc->slab, block);
 }

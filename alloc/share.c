@@ -31,7 +31,8 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
     alloc_lock(alloc); /* over both steps: the block must not go meanwhile */
     error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
     if (error == VARVE_OK &&
-        (block_map_find(&alloc->map, addr)->expandable != NULL || alloc->device->ops->ipc_export == NULL)) {
+        (block_map_find(&alloc->map, addr)->expandable != NULL ||
+         block_map_find(&alloc->map, addr)->is_ordered || alloc->device->ops->ipc_export == NULL)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK) {
@@ -137,9 +138,7 @@ int varve_alloc_ipc_open(struct varve_alloc *alloc, const struct varve_alloc_ipc
         *addr_out = mapping->addr + ipc->offset;
     }
     alloc_unlock(alloc);
-    return error == VARVE_OK ? error
-                             : varve_message_set(message, error, "cannot open the shared memory: %s",
-                                                 varve_strerror(error));
+    return error == VARVE_OK ? error : device_message(alloc, error, message, "cannot open the shared memory");
 }
 
 int varve_alloc_ipc_close(struct varve_alloc *alloc, uint64_t addr)

@@ -75,8 +75,7 @@ static enum varve_block_state state_of(const struct block *block)
     if (block->is_allocated) {
         return VARVE_BLOCK_ACTIVE_ALLOCATED;
     }
-    return block->event_count > 0 || block->uses != NULL ? VARVE_BLOCK_ACTIVE_PENDING_FREE
-                                                         : VARVE_BLOCK_INACTIVE;
+    return block->is_free ? VARVE_BLOCK_INACTIVE : VARVE_BLOCK_ACTIVE_PENDING_FREE;
 }
 
 static void describe(const struct block *head, struct varve_segment_info *segment,

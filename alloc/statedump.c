@@ -80,7 +80,7 @@ static enum varve_layout_state state_of(const struct block *block)
     if (block->is_allocated) {
         return VARVE_LAYOUT_USED;
     }
-    return block_is_available(block) ? VARVE_LAYOUT_FREE : VARVE_LAYOUT_PENDING;
+    return block->is_free ? VARVE_LAYOUT_FREE : VARVE_LAYOUT_PENDING;
 }
 
 static void tell_range(const struct varve_alloc *alloc, const struct block *first,

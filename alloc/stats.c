@@ -102,9 +102,44 @@ static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
     all->freed = stats[VARVE_ALLOC_STAT_SMALL_POOL].freed + stats[VARVE_ALLOC_STAT_LARGE_POOL].freed;
 }
 
+static void note_peak(struct varve_alloc_stat *active, const struct varve_alloc_stat *allocated)
+{
+    int64_t total = allocated->current + active->current;
+
+    if (active->peak < total) {
+        active->peak = total;
+    }
+}
+
+void stats_note_active(struct varve_alloc_stats *stats, bool is_small)
+{
+    enum varve_alloc_stat_pool kind = stat_pool_kind(is_small);
+
+    note_peak(&stats->active[VARVE_ALLOC_STAT_ALL], &stats->allocation[VARVE_ALLOC_STAT_ALL]);
+    note_peak(&stats->active[kind], &stats->allocation[kind]);
+    note_peak(&stats->active_bytes[VARVE_ALLOC_STAT_ALL], &stats->allocated_bytes[VARVE_ALLOC_STAT_ALL]);
+    note_peak(&stats->active_bytes[kind], &stats->allocated_bytes[kind]);
+}
+
+/* What is allocated and what waits make what is active. While nothing waits both have the same peak, and the
+ * former is never above the latter. */
+static void unite(struct varve_alloc_stat active[VARVE_ALLOC_STAT_POOLS],
+                  const struct varve_alloc_stat allocated[VARVE_ALLOC_STAT_POOLS])
+{
+    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
+        active[pool].current += allocated[pool].current;
+        active[pool].allocated = allocated[pool].allocated;
+        if (active[pool].peak < allocated[pool].peak) {
+            active[pool].peak = allocated[pool].peak;
+        }
+    }
+}
+
 void stats_read(const struct varve_alloc_stats *moved, struct varve_alloc_stats *stats_out)
 {
     *stats_out = *moved;
+    unite(stats_out->active, moved->allocation);
+    unite(stats_out->active_bytes, moved->allocated_bytes);
     each_stat(stats_out, complete);
 #define COMPLETE_ALL(name) complete_all(stats_out->name);
     VARVE_ALLOC_STAT_LIST(COMPLETE_ALL)
@@ -114,6 +149,10 @@ void stats_read(const struct varve_alloc_stats *moved, struct varve_alloc_stats 
 void stats_reset_accumulated(struct varve_alloc_stats *stats)
 {
     each_stat(stats, reset_accumulated);
+    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
+        stats->active[pool].freed += stats->allocation[pool].current;
+        stats->active_bytes[pool].freed += stats->allocated_bytes[pool].current;
+    }
     stats->num_alloc_retries = 0;
     stats->num_ooms = 0;
     stats->num_sync_all_streams = 0;
@@ -124,4 +163,8 @@ void stats_reset_accumulated(struct varve_alloc_stats *stats)
 void stats_reset_peak(struct varve_alloc_stats *stats)
 {
     each_stat(stats, reset_peak);
+    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
+        stats->active[pool].peak += stats->allocation[pool].current;
+        stats->active_bytes[pool].peak += stats->allocated_bytes[pool].current;
+    }
 }

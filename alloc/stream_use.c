@@ -2,7 +2,9 @@
 /*
  * Blocks used by several streams: record_stream, and what follows when such a block is freed (insert_events,
  * process_events, synchronize_and_free_events). A freed block waits for one event of each of its streams; the
- * events of one stream are polled in order, and only by a later request.
+ * events of one stream are polled in order, and only by a later request. While streams are captured, nothing
+ * can be recorded on them: what waits for that is in the deferred list, also where the capture is none that
+ * this allocator was told of.
  *
  * PyTorch keeps queues and uses in hash tables, whose order nobody can rely on; here both go by stream
  * handle.
@@ -44,6 +46,11 @@ static void use_drop(struct varve_alloc *alloc, struct stream_use **link)
     *link = use->next;
     use->next = alloc->spare_uses;
     alloc->spare_uses = use;
+}
+
+void stream_use_drop_first(struct varve_alloc *alloc, struct block *block)
+{
+    use_drop(alloc, &block->uses);
 }
 
 /* ---- queues ---- */
@@ -144,6 +151,22 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
     return VARVE_OK;
 }
 
+int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other)
+{
+    uint64_t event = 0;
+    int error = event_take(alloc, &event);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = alloc->device->ops->event_record(alloc->device, event, other);
+    if (error == VARVE_OK) {
+        error = alloc->device->ops->stream_wait_event(alloc->device, stream, event);
+    }
+    event_give(alloc, event); /* what was waited for is that record, whatever the event stands for later */
+    return error;
+}
+
 /* insert_events. What cannot be recorded stays a use, and is tried again (deferred_insert). */
 static int events_insert(struct varve_alloc *alloc, struct block *block)
 {
@@ -157,19 +180,40 @@ static int events_insert(struct varve_alloc *alloc, struct block *block)
     return VARVE_OK;
 }
 
+static int order(struct varve_alloc *alloc, struct block *block)
+{
+    return block->is_ordered ? ordered_give(alloc, block) : events_insert(alloc, block);
+}
+
+static void wait_begin(struct varve_alloc *alloc, const struct block *block)
+{
+    stat_wait(&alloc->stats, block_pool(block)->is_small, block->size, true);
+}
+
+static void wait_end(struct varve_alloc *alloc, struct block *block)
+{
+    stat_wait(&alloc->stats, block_pool(block)->is_small, block->size, false);
+    block_free(alloc, block);
+}
+
 int stream_use_wait(struct varve_alloc *alloc, struct block *block)
 {
+    bool is_ordered = block->is_ordered;
     int error = VARVE_OK;
 
-    if (alloc->capture_count == 0) {
-        error = events_insert(alloc, block);
+    if (alloc->capture_count == 0 || block->uses == NULL) {
+        error = order(alloc, block);
         if (error == VARVE_OK) {
+            if (!is_ordered) { /* else there is no block any more */
+                wait_begin(alloc, block);
+            }
             return VARVE_OK;
         }
         for (struct stream_use *use = block->uses; use != NULL; use = use->next) {
             use->in_capture = false; /* it was freed outside of captures: all its streams count */
         }
     }
+    wait_begin(alloc, block);
     block->right = NULL;
     if (alloc->deferred == NULL) {
         alloc->deferred = block;
@@ -177,34 +221,63 @@ int stream_use_wait(struct varve_alloc *alloc, struct block *block)
         alloc->deferred_last->right = block;
     }
     alloc->deferred_last = block;
-    return error;
+    return error == VARVE_ERROR_BUSY ? VARVE_OK : error;
 }
 
-/* insert_events_deferred_until_no_capture: streams that were added by a capture belong to its graph. */
+/* The block, which has left the deferred list, is not in use any more, or waits for its events. */
+static void deferred_leave(struct varve_alloc *alloc, struct block *block)
+{
+    block->right = NULL;
+    if (block->event_count == 0) {
+        wait_end(alloc, block);
+    }
+}
+
+static void drop_captured(struct varve_alloc *alloc, struct block *block)
+{
+    struct stream_use **link = &block->uses;
+
+    while (*link != NULL) {
+        if ((*link)->in_capture) {
+            use_drop(alloc, link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+/* insert_events_deferred_until_no_capture: streams that were added by a capture belong to its graph. Blocks
+ * with a stream that is captured still, by somebody else, stay, and do not keep those behind them. */
 static int deferred_insert(struct varve_alloc *alloc)
 {
-    int error = VARVE_OK;
+    struct block **link = &alloc->deferred;
+    struct block *kept = NULL;
 
-    while (error == VARVE_OK && alloc->deferred != NULL && alloc->capture_count == 0) {
-        struct block *block = alloc->deferred;
-        struct stream_use **link = &block->uses;
-        while (*link != NULL) {
-            if ((*link)->in_capture) {
-                use_drop(alloc, link);
+    assert(alloc->capture_count == 0);
+    while (*link != NULL) {
+        struct block *block = *link, *next = block->right;
+        bool is_ordered = block->is_ordered, is_small = block_pool(block)->is_small;
+        uint64_t bytes = block->size;
+        int error;
+
+        drop_captured(alloc, block);
+        error = order(alloc, block);
+        if (error == VARVE_ERROR_BUSY) {
+            kept = block;
+            link = &block->right;
+        } else if (error != VARVE_OK) {
+            return error;
+        } else {
+            *link = next;
+            if (is_ordered) { /* there is no block any more */
+                stat_wait(&alloc->stats, is_small, bytes, false);
             } else {
-                link = &(*link)->next;
-            }
-        }
-        error = events_insert(alloc, block);
-        if (error == VARVE_OK) {
-            alloc->deferred = block->right;
-            block->right = NULL;
-            if (block->event_count == 0) {
-                block_free(alloc, block);
+                deferred_leave(alloc, block);
             }
         }
     }
-    return error;
+    alloc->deferred_last = kept;
+    return VARVE_OK;
 }
 
 static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
@@ -217,7 +290,7 @@ static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
     event_give(alloc, item.event);
     /* uses that are left could not be recorded: the block is in the deferred list for that */
     if (--item.block->event_count == 0 && item.block->uses == NULL) {
-        block_free(alloc, item.block);
+        wait_end(alloc, item.block);
     }
 }
 

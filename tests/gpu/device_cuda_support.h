@@ -215,16 +215,28 @@ static inline void give(struct varve_alloc *alloc, uint64_t addr)
     }
 }
 
+/* Ways to serve requests that tests go through. */
+enum way { WAY_SEGMENTS, WAY_EXPANDABLE, WAY_ASYNC, WAYS };
+
+static inline struct varve_alloc *must_open_as(struct varve_device *device, enum way way)
+{
+    struct varve_alloc_options options;
+    struct varve_alloc *alloc = NULL;
+    struct varve_message message = {""};
+
+    varve_alloc_options_init(&options);
+    options.device = device;
+    options.policy = way == WAY_ASYNC ? "cuda-async" : "pytorch";
+    options.config.expandable_segments = way == WAY_EXPANDABLE;
+    if (varve_alloc_open(&options, &alloc, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return alloc;
+}
+
 static inline struct varve_alloc *must_open(struct varve_device *device, bool is_expandable)
 {
-    struct varve_alloc_config config;
-    struct varve_alloc *alloc;
-
-    varve_alloc_config_init(&config);
-    config.expandable_segments = is_expandable;
-    alloc = alloc_open(device, &config);
-    assert_non_null(alloc);
-    return alloc;
+    return must_open_as(device, is_expandable ? WAY_EXPANDABLE : WAY_SEGMENTS);
 }
 
 static inline void close_both(struct varve_alloc *alloc, struct varve_device *device)

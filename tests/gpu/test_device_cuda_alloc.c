@@ -2,8 +2,9 @@
 /*
  * The caching allocator on the cuda device, with real work in its memory: out of memory and back, expandable
  * segments, blocks that other streams still read when they are freed, pools of captured graphs, peers. What
- * is written is looked at, since memory handed out too early shows nowhere else. It ends with the cost of a
- * cached pair, for the record.
+ * is written is looked at, since memory handed out too early shows nowhere else. Most of it goes through
+ * segments, expandable segments and the driver's own pool (cuda-async). It ends with the cost of a pair, for
+ * the record.
  */
 #include "gpu/device_cuda_support.h"
 
@@ -47,10 +48,10 @@ static void run_out(struct varve_alloc *alloc, uint64_t bytes)
 static void test_out_of_memory(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        uint64_t limit = i < 2 ? 300 * MIB : 0, free_bytes = 0, total = 0;
+    for (int i = 0; i < 2 * WAYS; i++) {
+        uint64_t limit = i < WAYS ? 300 * MIB : 0, free_bytes = 0, total = 0;
         struct varve_device *device = cuda_open(limit);
-        struct varve_alloc *alloc = must_open(device, i % 2);
+        struct varve_alloc *alloc = must_open_as(device, (enum way)(i % WAYS));
 
         assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), 0);
         run_out(alloc, limit ? 40 * MIB : free_bytes / 12 / UNIT * UNIT); /* all that the GPU has */
@@ -170,9 +171,9 @@ static unsigned read_late(struct varve_alloc *alloc, bool is_recorded)
 static void test_streams(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
-        struct varve_alloc *alloc = must_open(device, i == 1);
+        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
 
         for (int round = 0; round < 5; round++) {
             assert_int_equal(read_late(alloc, true), 0);
@@ -180,6 +181,99 @@ static void test_streams(void **state)
         assert_true(read_late(alloc, false) > 0); /* what this test would see */
         close_both(alloc, device);
     }
+}
+
+#define STEPS 400U
+#define STREAMS 3U
+#define PROOF 4096U /* bytes of a block that are kept: its last ones */
+
+/* Work on three streams without ever waiting for one: each block is written on its stream, often read on
+ * another one, and freed before any of that has happened. Its end is copied away; who had the memory
+ * meanwhile must not show in it. */
+static void reuse(struct varve_alloc *alloc)
+{
+    uint64_t streams[STREAMS], proofs = block(alloc, STEPS * PROOF, 0), random = 5;
+    cuda_event written = NULL;
+
+    GPU_OK(gpu.context_synchronize());
+    GPU_OK(gpu.event_create(&written, CUDA_EVENT_NO_TIMING));
+    for (unsigned i = 0; i < STREAMS; i++) {
+        streams[i] = gpu_stream();
+    }
+    for (unsigned i = 0; i < STEPS; i++) {
+        uint64_t writer = streams[i % STREAMS], reader, bytes, addr;
+
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        reader = streams[random >> 60 & 1 ? i % STREAMS : (i + 1) % STREAMS];
+        bytes = PROOF + (random >> 20) % (random >> 63 ? 12 * MIB : MIB) / 512 * 512;
+        addr = block(alloc, bytes, writer);
+        gpu_fill(addr, bytes, (unsigned char)(i % 251 + 1), writer);
+        if (reader != writer) {
+            GPU_OK(gpu.event_record(written, gpu_stream_of(writer)));
+            GPU_OK(gpu.stream_wait_event(gpu_stream_of(reader), written, 0));
+            assert_int_equal(varve_alloc_record_stream(alloc, addr, reader, NULL), VARVE_OK);
+        }
+        GPU_OK(gpu.copy(proofs + i * PROOF, addr + bytes - PROOF, PROOF, gpu_stream_of(reader)));
+        give(alloc, addr);
+    }
+    GPU_OK(gpu.context_synchronize());
+    for (unsigned i = 0; i < STEPS; i++) {
+        assert_int_equal(gpu_first_other(proofs + i * PROOF, PROOF, (unsigned char)(i % 251 + 1)), PROOF);
+    }
+    give(alloc, proofs);
+    assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
+    assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
+    assert_int_equal(varve_alloc_memory_reserved(alloc), 0);
+    for (unsigned i = 0; i < STREAMS; i++) {
+        GPU_OK(gpu.stream_destroy(gpu_stream_of(streams[i])));
+    }
+    GPU_OK(gpu.event_destroy(written));
+}
+
+static void test_reuse(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        struct varve_device *device = cuda_open(0);
+        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
+
+        for (int round = 0; round < 3; round++) {
+            reuse(alloc);
+        }
+        close_both(alloc, device);
+    }
+}
+
+/* What the pool gave back is the GPU's again, and what it keeps is not mapped anew. */
+static void test_pool(void **state)
+{
+    struct varve_device *device = cuda_open(0);
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t stream = gpu_stream(), addr = 0, before = 0, held = 0, after = 0, total, captured = 0;
+    gpu_graph graph = NULL;
+
+    (void)state;
+    assert_int_equal(ops->memory_info(device, &before, &total), 0);
+    assert_int_equal(ops->alloc_async(device, 512 * MIB, stream, &addr), 0);
+    gpu_fill(addr, 512 * MIB, 0x41, stream);
+    assert_int_equal(ops->free_async(device, addr, 512 * MIB, stream), 0);
+    assert_int_equal(ops->stream_synchronize(device, stream), 0);
+    assert_int_equal(ops->memory_info(device, &held, &total), 0);
+    assert_true(held + 256 * MIB < before); /* it waits, and keeps its memory */
+    assert_int_equal(ops->pool_trim(device, 0), 0);
+    assert_int_equal(ops->memory_info(device, &after, &total), 0);
+    assert_true(after > held + 256 * MIB);
+    assert_int_equal(ops->alloc_async(device, MIB, stream, &addr), 0);
+    GPU_OK(gpu.capture_begin(gpu_stream_of(stream), CUDA_CAPTURE_MODE_GLOBAL));
+    assert_int_equal(ops->alloc_async(device, MIB, stream, &captured), VARVE_ERROR_BUSY);
+    assert_int_equal(ops->free_async(device, addr, MIB, stream), VARVE_ERROR_BUSY);
+    printf("in a capture: %s\n", cuda_reason(device));
+    GPU_OK(gpu.capture_end(gpu_stream_of(stream), &graph)); /* it was not harmed */
+    GPU_OK(gpu.graph_destroy(graph));
+    assert_int_equal(ops->free_async(device, addr, MIB, stream), 0);
+    assert_int_equal(ops->stream_synchronize(device, stream), 0);
+    GPU_OK(gpu.stream_destroy(gpu_stream_of(stream)));
+    cuda_close_checked(device);
 }
 
 /* ---- graphs ---- */
@@ -251,9 +345,9 @@ static void graph_run(struct varve_alloc *alloc, struct varve_device *device)
 static void test_graphs(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
-        struct varve_alloc *alloc = must_open(device, i == 1);
+        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
 
         graph_run(alloc, device);
         graph_run(alloc, device);
@@ -274,9 +368,9 @@ static void test_peers(void **state)
         skip();
     }
     GPU_OK(gpu.primary_retain(&peer_context, 1));
-    for (int i = 0; i < 2; i++) {
+    for (int way = 0; way < WAYS; way++) {
         struct varve_device *device = cuda_open(0);
-        struct varve_alloc *alloc = must_open(device, i == 1);
+        struct varve_alloc *alloc = must_open_as(device, (enum way)way);
         uint64_t early = block(alloc, 4 * MIB, 0), late;
         int error = varve_alloc_enable_peer(alloc, 1);
 
@@ -302,13 +396,12 @@ static void test_peers(void **state)
 
 /* ---- speed: not asserted ---- */
 
-static void test_speed(void **state)
+static void speed_of(enum way way, const char *name)
 {
     static const uint64_t sizes[] = {512, 1000000, 20 * MIB};
     struct varve_device *device = cuda_open(0);
-    struct varve_alloc *alloc = must_open(device, false);
+    struct varve_alloc *alloc = must_open_as(device, way);
 
-    (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         uint64_t best = UINT64_MAX;
 
@@ -325,10 +418,17 @@ static void test_speed(void **state)
             taken = now_ns() - start;
             best = taken < best ? taken : best;
         }
-        printf("cached pair of %" PRIu64 " bytes on the cuda device: %.1f ns\n", sizes[i],
+        printf("pair of %" PRIu64 " bytes on the cuda device, %s: %.1f ns\n", sizes[i], name,
                (double)best / 20000);
     }
     close_both(alloc, device);
+}
+
+static void test_speed(void **state)
+{
+    (void)state;
+    speed_of(WAY_SEGMENTS, "cached");
+    speed_of(WAY_ASYNC, "cuda-async");
 }
 
 int main(void)
@@ -336,6 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_waits_for_streams),
         cmocka_unit_test(test_expandable),    cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_reuse),         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_graphs),        cmocka_unit_test(test_peers),
         cmocka_unit_test(test_speed),
     };

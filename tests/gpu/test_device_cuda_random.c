@@ -110,7 +110,7 @@ static void side_open(struct side *side, const struct alloc_pair_setup *setup)
     struct varve_message message = {""};
     struct varve_alloc_options options;
 
-    side->recorder = (struct varve_alloc_recorder){record_take, side};
+    side->recorder = (struct varve_alloc_recorder){.record = record_take, .context = side};
     varve_alloc_options_init(&options);
     options.device = side->device;
     options.config = setup->config;

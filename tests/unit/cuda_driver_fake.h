@@ -9,6 +9,7 @@
 #ifndef VARVE_TESTS_UNIT_CUDA_DRIVER_FAKE_H
 #define VARVE_TESTS_UNIT_CUDA_DRIVER_FAKE_H
 
+#include "unit/cuda_fake_pool.h"
 #include "unit/cuda_fake_state.h"
 
 /* ---- errors, devices, contexts ---- */
@@ -43,10 +44,9 @@ static inline cuda_result fake_device_get(cuda_ordinal *device_out, int ordinal)
 static inline cuda_result fake_device_attribute(int *value_out, enum cuda_attribute attribute,
                                                 cuda_ordinal device)
 {
-    (void)attribute;
     (void)device;
     FAKE_CALL("cuDeviceGetAttribute", FAKE_ANYHOW);
-    *value_out = fake.granularity != 0;
+    *value_out = attribute == CUDA_ATTRIBUTE_HAS_POOLS ? !fake.has_no_pools : fake.granularity != 0;
     return CUDA_RESULT_SUCCESS;
 }
 
@@ -137,7 +137,7 @@ static inline cuda_result fake_memory_alloc(cuda_address *addr_out, size_t bytes
 static inline cuda_result fake_memory_free(cuda_address addr)
 {
     FAKE_CALL("cuMemFree", FAKE_INSIDE);
-    return fake_drop(FAKE_SEGMENT, addr, 0);
+    return fake_drop(fake_find(FAKE_POOLED, addr) ? FAKE_POOLED : FAKE_SEGMENT, addr, 0);
 }
 
 static inline cuda_result fake_memory_info(size_t *free_out, size_t *total_out)
@@ -311,6 +311,15 @@ static inline cuda_result fake_event_synchronize(cuda_event event)
     return fake_event_use("cuEventSynchronize", event, FAKE_INSIDE | FAKE_LASTS);
 }
 
+static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event event, unsigned flags)
+{
+    if (flags || (stream && (uint64_t)(uintptr_t)stream == fake.captured)) {
+        fake_wrong("cuStreamWaitEvent", fake.captured);
+    }
+    fake.orders++;
+    return fake_event_use("cuStreamWaitEvent", event, FAKE_INSIDE);
+}
+
 /* ---- other processes: a handle's first bytes are an address, and whoever made it exists ---- */
 
 static inline cuda_result fake_ipc_export(struct cuda_ipc_memory *handle_out, cuda_address addr)
@@ -384,6 +393,14 @@ static const struct cuda_driver fake_driver = {
     .ipc_export = fake_ipc_export,
     .ipc_open = fake_ipc_open,
     .ipc_close = fake_ipc_close,
+    .stream_wait_event = fake_stream_wait_event,
+    .pool_create = fake_pool_create,
+    .pool_destroy = fake_pool_destroy,
+    .pool_set = fake_pool_set,
+    .pool_set_access = fake_pool_set_access,
+    .pool_trim = fake_pool_trim,
+    .pool_alloc = fake_pool_alloc,
+    .pool_free = fake_pool_free,
 };
 
 static inline void fake_reset(void)

@@ -28,6 +28,8 @@ enum fake_kind {
     FAKE_IMPORT, /* count: times that it is open */
     FAKE_EVENT,  /* count: recorded, and not complete */
     FAKE_RETAIN, /* of the context of device `addr` */
+    FAKE_POOL,
+    FAKE_POOLED, /* allocated from it */
 };
 
 struct fake_object {
@@ -39,15 +41,16 @@ static struct fake {
     struct fake_object objects[FAKE_OBJECTS];
     uint64_t next;
     size_t granularity;
-    uint64_t calls, event_creates, event_records, waits;
+    uint64_t calls, event_creates, event_records, waits, orders, trims;
     uint64_t fail_at; /* this call, counted from now on, fails; 0: none */
     cuda_result fail_with;
-    bool has_ended, has_no_memory, is_event_pending;
+    bool has_ended, has_no_memory, is_event_pending, has_no_pools;
     cuda_result context_result;  /* of making a context current */
     cuda_result peer_result;     /* of giving a peer access */
     uint64_t captured;           /* stream; 0: none */
     int handle_types;            /* of the last vmm_create */
     int peer_from, peer_to;      /* of the last context_enable_peer */
+    int pool_peer;               /* of the last pool_set_access */
     struct varve_device *device; /* whose books calls look at; NULL: nobody's */
     char wrong[160];             /* the first thing that was; "" */
 } fake;

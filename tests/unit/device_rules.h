@@ -294,6 +294,76 @@ static inline void rules_test_events(void **state)
     assert_int_equal(ops->event_destroy(device, second), 0);
 }
 
+/* Where there is a pool: what it keeps unused goes when it is trimmed, and only then has to. */
+static inline void rules_test_pool(void **state)
+{
+    struct rules_fixture *fixture = *state;
+    struct varve_device *device = fixture->device;
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t stream = fixture->kind->stream, quarter = RULES_CAPACITY / 4, addrs[4], addr = 0, event = 0;
+
+    if (!ops->alloc_async) {
+        return;
+    }
+    assert_int_equal(ops->pool_trim(device, 0), 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(ops->alloc_async(device, quarter, i % 2 ? stream : 0, &addrs[i]), 0);
+        assert_int_equal(rules_used(fixture), (i + 1) * quarter);
+        for (size_t k = 0; k < i; k++) {
+            assert_true(addrs[k] + quarter <= addrs[i] || addrs[i] + quarter <= addrs[k]);
+        }
+    }
+    assert_int_equal(ops->alloc_async(device, 1, 0, &addr), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(ops->segment_alloc(device, 1, 0, &addr), VARVE_ERROR_NO_MEMORY);
+    rules_check(fixture);
+    assert_int_equal(ops->event_create(device, &event), 0);
+    assert_int_equal(ops->event_record(device, event, 0), 0);
+    assert_int_equal(ops->stream_wait_event(device, stream, event), 0);
+    assert_int_equal(ops->event_destroy(device, event), 0);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(ops->free_async(device, addrs[i], quarter, i % 2 ? stream : 0), 0);
+        rules_check(fixture);
+    }
+    assert_int_equal(ops->stream_synchronize(device, stream), 0);
+    assert_int_equal(ops->stream_synchronize(device, 0), 0);
+    assert_int_equal(ops->pool_trim(device, 0), 0);
+    assert_int_equal(rules_used(fixture), 0);
+    assert_int_equal(ops->segment_alloc(device, RULES_CAPACITY, 0, &addr), 0);
+    assert_int_equal(ops->segment_free(device, addr, RULES_CAPACITY), 0);
+}
+
+static inline void rules_test_pool_misuse(void **state)
+{
+    struct rules_fixture *fixture = *state;
+    struct varve_device *device = fixture->device;
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t unit = RULES_UNIT, addr = 0, segment = 0, unused = 0;
+
+    if (!ops->alloc_async) {
+        return;
+    }
+    assert_int_equal(ops->alloc_async(device, 0, 0, &unused), VARVE_ERROR_INVALID);
+    assert_int_equal(ops->alloc_async(device, UINT64_MAX, 0, &unused), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(ops->free_async(device, 0x1000, unit, 0), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->free_async(device, 0, unit, 0), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->stream_wait_event(device, 0, 1), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->alloc_async(device, unit, 0, &addr), 0);
+    assert_int_equal(ops->segment_alloc(device, unit, 0, &segment), 0);
+    assert_int_equal(ops->free_async(device, addr, unit / 2, 0), VARVE_ERROR_INVALID);
+    assert_int_equal(ops->free_async(device, addr, 0, 0), VARVE_ERROR_INVALID);
+    assert_int_equal(ops->free_async(device, addr + 512, unit - 512, 0), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->free_async(device, segment, unit, 0), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->segment_free(device, addr, unit), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(rules_used(fixture), 2 * unit);
+    rules_check(fixture);
+    assert_int_equal(ops->free_async(device, addr, unit, 0), 0);
+    assert_int_equal(ops->free_async(device, addr, unit, 0), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(ops->segment_free(device, segment, unit), 0);
+    assert_int_equal(ops->stream_synchronize(device, 0), 0);
+    assert_int_equal(ops->pool_trim(device, 0), 0);
+    assert_int_equal(ops->alloc_async(device, unit, 0, &addr), 0); /* left to the close */
+}
+
 struct rules_piece {
     uint64_t addr, bytes, handle; /* handle 0: a segment */
 };
@@ -380,6 +450,7 @@ static inline void rules_test_random(void **state)
         RULES_TEST(segment_misuse, kind, teardown), RULES_TEST(vmm_life, kind, teardown),         \
         RULES_TEST(release_before_unmap, kind, teardown), RULES_TEST(map_misuse, kind, teardown), \
         RULES_TEST(unmap_misuse, kind, teardown), RULES_TEST(events, kind, teardown),             \
+        RULES_TEST(pool, kind, teardown), RULES_TEST(pool_misuse, kind, teardown),                \
         RULES_TEST(random, kind, teardown)
 
 #endif

@@ -379,7 +379,7 @@ static void test_fatal_error_ends_the_chain(void **state)
     forget(rig);
     assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_ALLOC, 1, 1, VARVE_ERROR_IO), 0);
     refused(rig, 40 * MIB, VARVE_ERROR_IO);
-    assert_non_null(strstr(rig->message.text, varve_strerror(VARVE_ERROR_IO)));
+    assert_non_null(strstr(rig->message.text, "was to fail")); /* the device's own words */
     expect(rig, "");
     after = layout_of(rig);
     assert_string_equal(after, before);

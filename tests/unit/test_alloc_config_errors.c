@@ -131,7 +131,7 @@ static void test_backends(void **state)
 {
     (void)state;
     refused("backend:cudaMallocAsync",
-            "option backend: expected native (the driver's own pools are not supported) "
+            "option backend: expected native (the driver's own pools are the policy cuda-async) "
             "at character 9, found \"cudaMallocAsync\"");
     refused("backend:Native",
             "option backend: expected native (others are not supported) at character 9, found \"Native\"");

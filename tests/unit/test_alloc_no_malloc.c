@@ -186,7 +186,7 @@ static void work_open(const char *config, const struct varve_alloc_recorder *rec
 static void counted(const char *config)
 {
     struct seen seen = {0};
-    const struct varve_alloc_recorder recorder = {see, &seen};
+    const struct varve_alloc_recorder recorder = {.record = see, .context = &seen};
     struct varve_device *device;
     struct varve_alloc *alloc;
     unsigned long mallocs, maps, failed;

@@ -323,7 +323,7 @@ static void test_wait_of_the_retry_fails(void **state)
     hook(rig, NULL, NULL);
     hooks.synchronize_error = VARVE_ERROR_IO;
     refused(rig, 50 * MIB, VARVE_ERROR_IO);
-    assert_non_null(strstr(rig->message.text, varve_strerror(VARVE_ERROR_IO)));
+    assert_non_null(strstr(rig->message.text, "failed to wait for freed blocks: "));
     assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
     hooks.synchronize_error = 0;
     take(rig, 50 * MIB); /* the event was not lost */

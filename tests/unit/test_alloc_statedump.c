@@ -62,7 +62,7 @@ static void subject_open(struct subject *subject, const struct alloc_pair_setup 
     struct varve_alloc_options options;
     struct varve_message message = {""};
 
-    *subject = (struct subject){.recorder = {record_take, subject}};
+    *subject = (struct subject){.recorder = {.record = record_take, .context = subject}};
     subject->layout = varve_layout_new();
     assert_non_null(subject->layout);
     assert_int_equal(varve_sim_open(&sim, &subject->device, &message), VARVE_OK);

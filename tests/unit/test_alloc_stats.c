@@ -154,16 +154,16 @@ static void test_moves_add_up(void **state)
     memset(changes, 0, sizeof(changes));
     for (size_t i = 0; i < MOVES; i++) {
         bool is_small = rand() % 2;
-        struct varve_alloc_stat *stat = &stats.active_bytes[stat_pool_kind(is_small)];
+        struct varve_alloc_stat *stat = &stats.reserved_bytes[stat_pool_kind(is_small)];
         int64_t change = rand() % 3 ? rand() % 5000 : -(rand() % (stat->current + 1));
 
         changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
         if (rand() % 2)
-            stat_change(stats.active_bytes, is_small, change);
+            stat_change(stats.reserved_bytes, is_small, change);
         else if (change >= 0)
-            stat_pool_increase(stats.active_bytes, is_small, change);
+            stat_pool_increase(stats.reserved_bytes, is_small, change);
         else
-            stat_pool_decrease(stats.active_bytes, is_small, -change);
+            stat_pool_decrease(stats.reserved_bytes, is_small, -change);
         if (i == MOVES / 3) {
             stats_reset_accumulated(&stats);
             accumulated_from = i + 1;
@@ -174,12 +174,112 @@ static void test_moves_add_up(void **state)
         }
         stats_read(&stats, &read);
         for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS && i % 100 == 0; pool++) {
-            stat = &read.active_bytes[pool];
+            stat = &read.reserved_bytes[pool];
             assert_int_equal(stat->current, sum_of(changes[pool], 0, i + 1, 0));
             assert_int_equal(stat->allocated, sum_of(changes[pool], accumulated_from, i + 1, 1));
             assert_int_equal(stat->freed, -sum_of(changes[pool], accumulated_from, i + 1, -1));
             assert_int_equal(stat->peak, peak_of(changes[pool], peak_from, i + 1));
         }
+    }
+}
+
+/* ---- Blocks: what is active is what is allocated, and what was freed and waits ---- */
+
+struct plain {
+    int64_t current, peak, allocated, freed;
+};
+
+static void plain_move(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_small, int64_t change)
+{
+    const int pools[] = {VARVE_ALLOC_STAT_ALL, stat_pool_kind(is_small)};
+
+    for (int i = 0; i < 2; i++) {
+        struct plain *one = &plain[pools[i]];
+
+        one->current += change;
+        one->peak = one->current > one->peak ? one->current : one->peak;
+        *(change > 0 ? &one->allocated : &one->freed) += change > 0 ? change : -change;
+    }
+}
+
+static void plain_assert(const struct varve_alloc_stat *stats, const struct plain *plain, const char *name)
+{
+    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
+        if (stats[pool].current != plain[pool].current || stats[pool].peak != plain[pool].peak ||
+            stats[pool].allocated != plain[pool].allocated || stats[pool].freed != plain[pool].freed)
+            fail_msg("%s of pool %d: %jd, peak %jd, not %jd, peak %jd", name, pool,
+                     (intmax_t)stats[pool].current, (intmax_t)stats[pool].peak, (intmax_t)plain[pool].current,
+                     (intmax_t)plain[pool].peak);
+    }
+}
+
+static void plain_reset(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_peak)
+{
+    for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
+        if (is_peak)
+            plain[pool].peak = plain[pool].current;
+        else
+            plain[pool].allocated = plain[pool].freed = 0;
+    }
+}
+
+static void test_blocks(void **state)
+{
+    enum { ALLOCATION, ALLOCATED, ACTIVE, ACTIVE_BYTES, REQUESTED, FIGURES };
+    static struct plain plain[FIGURES][VARVE_ALLOC_STAT_POOLS];
+    struct varve_alloc_stats stats, read;
+    uint64_t used[40], waiting[40]; /* sizes; odd ones are small */
+    size_t used_count = 0, waiting_count = 0;
+
+    (void)state;
+    srand(6);
+    memset(&stats, 0, sizeof(stats));
+    for (size_t i = 0; i < MOVES; i++) {
+        int what = rand() % (i / 500 % 2 ? 12 : 6); /* at times nothing waits for long */
+        bool is_taken = what < 3 && used_count < 40;
+        uint64_t size = (uint64_t)(1 + rand() % 9000);
+
+        if (is_taken) {
+            used[used_count++] = size;
+            stat_hand_out(&stats, size % 2, size, size / 2);
+            plain_move(plain[ALLOCATION], size % 2, 1), plain_move(plain[ALLOCATED], size % 2, (int64_t)size);
+            plain_move(plain[ACTIVE], size % 2, 1), plain_move(plain[ACTIVE_BYTES], size % 2, (int64_t)size);
+            plain_move(plain[REQUESTED], size % 2, (int64_t)(size / 2));
+        } else if (what < 9 && used_count > 0) {
+            size = used[--used_count];
+            stat_take_back(&stats, size % 2, size);
+            plain_move(plain[ALLOCATION], size % 2, -1);
+            plain_move(plain[ALLOCATED], size % 2, -(int64_t)size);
+            if (what >= 6 && waiting_count < 40) {
+                stat_wait(&stats, size % 2, size, true);
+                waiting[waiting_count++] = size;
+                size = 0;
+            }
+        } else if (waiting_count > 0) {
+            size = waiting[--waiting_count];
+            stat_wait(&stats, size % 2, size, false);
+        } else {
+            size = 0;
+        }
+        if (size != 0 && !is_taken) {
+            stat_complete(&stats, size % 2, size / 2);
+            plain_move(plain[ACTIVE], size % 2, -1),
+                plain_move(plain[ACTIVE_BYTES], size % 2, -(int64_t)size);
+            plain_move(plain[REQUESTED], size % 2, -(int64_t)(size / 2));
+        }
+        for (int k = 0; k < FIGURES && i % 97 == 0; k++)
+            plain_reset(plain[k], i % 2);
+        if (i % 97 == 0 && i % 2)
+            stats_reset_peak(&stats);
+        else if (i % 97 == 0)
+            stats_reset_accumulated(&stats);
+        stats_read(&stats, &read);
+        plain_assert(read.allocation, plain[ALLOCATION], "allocation");
+        plain_assert(read.allocated_bytes, plain[ALLOCATED], "allocated_bytes");
+        plain_assert(read.active, plain[ACTIVE], "active");
+        plain_assert(read.active_bytes, plain[ACTIVE_BYTES], "active_bytes");
+        plain_assert(read.requested_bytes, plain[REQUESTED], "requested_bytes");
+        assert_int_equal(stat_active_bytes(&stats), read.active_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
 }
 
@@ -222,15 +322,16 @@ static void test_reset_accumulated(void **state)
 
 static void test_reset_peak(void **state)
 {
-    struct varve_alloc_stats stats, before;
+    struct varve_alloc_stats stats, before, stats_after;
     struct taken old, new;
 
     (void)state;
     fill(&stats);
-    before = stats;
+    stats_read(&stats, &before);
     stats_reset_peak(&stats);
+    stats_read(&stats, &stats_after);
     old = take_all(&before);
-    new = take_all(&stats);
+    new = take_all(&stats_after);
     for (size_t i = 0; i < KEYS; i++) {
         const char *end = strrchr(new.keys[i], '.');
 
@@ -243,9 +344,13 @@ static void test_reset_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_are_sorted),   cmocka_unit_test(test_each_key_shows_its_figure),
-        cmocka_unit_test(test_moves_add_up),      cmocka_unit_test(test_no_net_change_moves_nothing),
-        cmocka_unit_test(test_reset_accumulated), cmocka_unit_test(test_reset_peak),
+        cmocka_unit_test(test_keys_are_sorted),
+        cmocka_unit_test(test_each_key_shows_its_figure),
+        cmocka_unit_test(test_moves_add_up),
+        cmocka_unit_test(test_no_net_change_moves_nothing),
+        cmocka_unit_test(test_reset_accumulated),
+        cmocka_unit_test(test_reset_peak),
+        cmocka_unit_test(test_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,8 @@ CUDA_RESULT_LIST(NUMBER_CHECK)
 SAME(CUDA_RESULT_SUCCESS, CUDA_SUCCESS);
 SAME(CUDA_ATTRIBUTE_HAS_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED);
 SAME(CUDA_ATTRIBUTE_SHARES_BY_FD, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+SAME(CUDA_ATTRIBUTE_HAS_POOLS, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED);
+SAME(CUDA_POOL_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 SAME(CUDA_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
 SAME(CUDA_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
 SAME(CUDA_CAPTURE_STATUS_NONE, CU_STREAM_CAPTURE_STATUS_NONE);
@@ -68,6 +70,9 @@ SAME_SIZE(struct cuda_location, CUmemLocation);
 SAME_SIZE(struct cuda_memory_kind, CUmemAllocationProp);
 SAME_SIZE(struct cuda_access, CUmemAccessDesc);
 SAME_SIZE(struct cuda_ipc_memory, CUipcMemHandle);
+SAME_SIZE(cuda_pool, CUmemoryPool);
+SAME_SIZE(enum cuda_pool_attribute, CUmemPool_attribute);
+SAME_SIZE(struct cuda_pool_kind, CUmemPoolProps);
 
 #define SAME_FIELD(ours, field, theirs, their_field)                                     \
     _Static_assert(offsetof(ours, field) == offsetof(theirs, their_field) &&             \
@@ -84,6 +89,14 @@ SAME_FIELD(struct cuda_memory_kind, is_rdma_capable, CUmemAllocationProp, allocF
 SAME_FIELD(struct cuda_memory_kind, usage, CUmemAllocationProp, allocFlags.usage);
 SAME_FIELD(struct cuda_access, location, CUmemAccessDesc, location);
 SAME_FIELD(struct cuda_access, flags, CUmemAccessDesc, flags);
+SAME_FIELD(struct cuda_pool_kind, type, CUmemPoolProps, allocType);
+SAME_FIELD(struct cuda_pool_kind, handle_types, CUmemPoolProps, handleTypes);
+SAME_FIELD(struct cuda_pool_kind, location, CUmemPoolProps, location);
+SAME_FIELD(struct cuda_pool_kind, windows_only, CUmemPoolProps, win32SecurityAttributes);
+#if CUDA_VERSION >= 12040 /* before, these two were a part of what is reserved */
+SAME_FIELD(struct cuda_pool_kind, max_bytes, CUmemPoolProps, maxSize);
+SAME_FIELD(struct cuda_pool_kind, usage, CUmemPoolProps, usage);
+#endif
 
 /* ---- prototypes: ours, written with the driver's types from here on ---- */
 
@@ -94,6 +107,9 @@ SAME_FIELD(struct cuda_access, flags, CUmemAccessDesc, flags);
 #define cuda_context CUcontext
 #define cuda_stream CUstream
 #define cuda_event CUevent
+#define cuda_pool CUmemoryPool
+#define cuda_pool_attribute CUmemPool_attribute_enum
+#define cuda_pool_kind CUmemPoolProps_st
 #define cuda_attribute CUdevice_attribute_enum
 #define cuda_capture_mode CUstreamCaptureMode_enum
 #define cuda_capture_status CUstreamCaptureStatus_enum
@@ -111,12 +127,14 @@ SAME_FIELD(struct cuda_access, flags, CUmemAccessDesc, flags);
     _Static_assert(IS_SAME_TYPE(CUresult(*) parameters, __typeof__(&exported)), "prototype of " #exported); \
     _Static_assert(sizeof(#exported) == sizeof(TEXT_EXPANDED(exported)), "version of " #exported);
 CUDA_DRIVER_LIST(PROTOTYPE_CHECK)
+CUDA_DRIVER_POOL_LIST(PROTOTYPE_CHECK)
 
 #ifdef HAS_TYPEDEFS
 #define VERSION_CHECK(field, symbol, exported, version, parameters)                 \
     _Static_assert(IS_SAME_TYPE(CUresult(*) parameters, PFN_##symbol##_v##version), \
                    "prototype of " #symbol " at " #version);
 CUDA_DRIVER_LIST(VERSION_CHECK)
+CUDA_DRIVER_POOL_LIST(VERSION_CHECK)
 
 _Static_assert(IS_SAME_TYPE(CUresult(*) CUDA_ADDRESS_GET, PFN_cuGetProcAddress_v11030), "cuGetProcAddress");
 #if CUDA_VERSION >= 12000

@@ -2,68 +2,12 @@
 /*
  * The cuda device on a fake driver: what it calls, in which context and mode, and what becomes of every
  * failure. This is all of the device that can be seen without a GPU; whether the real driver does what it is
- * called for is tested in tests/gpu.
+ * called for is tested in tests/gpu. Peers, other processes and pools: test_device_cuda_fake_share.c.
  */
-#include "unit/device_rules.h"
-#include "unit/cuda_driver_fake.h"
+#include "unit/cuda_fake_device.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define UNIT RULES_UNIT
-#define STREAM 0x5000
-
-static int fake_open(struct varve_device **device_out)
-{
-    const struct varve_cuda_options options = {
-        .index = RULES_INDEX, .ordinal = FAKE_ORDINAL, .limit_bytes = RULES_CAPACITY};
-
-    fake_reset();
-    if (cuda_device_open(&fake_driver, &options, device_out, NULL) != VARVE_OK) {
-        return -1;
-    }
-    fake.device = *device_out;
-    return 0;
-}
-
-static struct varve_device *fake_opened(void)
-{
-    struct varve_device *device = NULL;
-
-    assert_int_equal(fake_open(&device), 0);
-    return device;
-}
-
-static void nothing_is_wrong(void)
-{
-    if (fake.wrong[0] != '\0') {
-        fail_msg("%s", fake.wrong);
-    }
-}
-
-/* Nothing is left at the driver, and the thread has what it had. */
-static void fake_closed(struct varve_device *device)
-{
-    struct varve_message message = {""};
-
-    if (varve_cuda_check(device, &message) != VARVE_OK) {
-        fail_msg("%s", message.text);
-    }
-    fake.device = NULL;
-    device->ops->close(device);
-    nothing_is_wrong();
-    assert_int_equal(fake_count(FAKE_NONE), FAKE_OBJECTS);
-    assert_int_equal(fake_thread.depth, 0);
-    assert_int_equal(fake_thread.mode, CUDA_CAPTURE_MODE_GLOBAL);
-}
-
-static const char *reason(struct varve_device *device)
-{
-    static struct varve_message message;
-
-    varve_cuda_reason(device, &message);
-    return message.text;
-}
 
 static const struct rules_kind kind = {
     .name = "cuda", .open = fake_open, .check = varve_cuda_check, .stream = STREAM};
@@ -136,7 +80,7 @@ static int one_of_everything(struct varve_device *device)
 {
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle ipc;
-    uint64_t addr, base, handle, event, import, free_bytes, total;
+    uint64_t addr, base, handle, event, import, pooled, free_bytes, total;
     int error;
 
     TRY(ops->segment_alloc(device, UNIT, 0, &addr), 0);
@@ -153,9 +97,15 @@ static int one_of_everything(struct varve_device *device)
     TRY(ops->stream_synchronize(device, STREAM), 0);
     TRY(ops->peer_enable(device, RULES_INDEX - FAKE_ORDINAL), 0);
     TRY(ops->ipc_export(device, addr, &ipc), 0);
+    ipc = foreign_handle(addr);
     TRY(ops->ipc_open(device, &ipc, &import), 0);
     TRY(ops->ipc_open(device, &ipc, &import), 0);
     TRY(ops->ipc_close(device, import), 0);
+    TRY(ops->alloc_async(device, 512, STREAM, &pooled), 0);
+    TRY(ops->stream_wait_event(device, STREAM, event), 0);
+    TRY(ops->free_async(device, pooled, 512, STREAM), 0);
+    TRY(ops->alloc_async(device, 512, STREAM, &pooled), 0);
+    TRY(ops->pool_trim(device, 0), 0);
     TRY(ops->vmm_release(device, handle, UNIT), 0);
     TRY(ops->vmm_unmap(device, base, 2 * UNIT), 0);
     TRY(ops->vmm_address_free(device, base, 4 * UNIT), 0);
@@ -329,7 +279,7 @@ static void test_after_fork(void **state)
     fake_closed(device);
 }
 
-/* ---- streams, events, peers, processes ---- */
+/* ---- streams and events ---- */
 
 static void test_capture(void **state)
 {
@@ -350,8 +300,14 @@ static void test_capture(void **state)
     assert_int_equal(ops->event_record(device, event, STREAM + 16), 0);
     assert_int_equal(ops->stream_synchronize(device, STREAM + 16), 0);
     assert_int_equal(ops->segment_alloc(device, UNIT, STREAM, &addr), 0);
+    assert_int_equal(ops->alloc_async(device, UNIT, STREAM, &addr), VARVE_ERROR_BUSY);
+    assert_int_equal(fake_count(FAKE_POOL), 0);
+    assert_int_equal(ops->alloc_async(device, UNIT, STREAM + 16, &addr), 0);
+    assert_int_equal(ops->stream_wait_event(device, STREAM, event), VARVE_ERROR_BUSY);
+    assert_int_equal(ops->free_async(device, addr, UNIT, STREAM), VARVE_ERROR_BUSY);
     fake.captured = 0;
     assert_int_equal(ops->event_record(device, event, STREAM), 0);
+    assert_int_equal(ops->free_async(device, addr, UNIT, STREAM), 0);
     fake_closed(device); /* with the segment out */
 }
 
@@ -381,55 +337,6 @@ static void test_events(void **state)
     fake_closed(device);
 }
 
-static void test_peers(void **state)
-{
-    struct varve_device *device = fake_opened();
-    const struct varve_device_ops *ops = device->ops;
-
-    (void)state;
-    assert_int_equal(ops->peer_enable(device, 3), VARVE_ERROR_INVALID); /* itself */
-    assert_int_equal(ops->peer_enable(device, -1), VARVE_ERROR_INVALID);
-    assert_int_equal(ops->peer_enable(device, 256), VARVE_ERROR_INVALID);
-    assert_int_equal(ops->peer_enable(device, 1), VARVE_ERROR_NOT_FOUND); /* CUDA device -1 */
-    assert_int_equal(ops->peer_enable(device, 5), VARVE_ERROR_NOT_FOUND); /* CUDA device 3 */
-    assert_int_equal(ops->peer_enable(device, 4), VARVE_ERROR_UNSUPPORTED);
-    assert_int_equal(fake_count(FAKE_RETAIN), 1);
-    fake.peer_result = CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED; /* by the program itself */
-    assert_int_equal(ops->peer_enable(device, 2), 0);
-    assert_int_equal(ops->peer_enable(device, 2), 0);
-    assert_int_equal(fake.peer_from, 0); /* it may read us: asked for in its context */
-    assert_int_equal(fake.peer_to, FAKE_ORDINAL);
-    assert_int_equal(fake_find(FAKE_RETAIN, 1)->count, 1);
-    fake_closed(device);
-}
-
-static void test_ipc(void **state)
-{
-    struct varve_device *device = fake_opened();
-    const struct varve_device_ops *ops = device->ops;
-    struct varve_ipc_handle handle;
-    uint64_t addr = 0, first = 0, second = 0;
-
-    (void)state;
-    assert_int_equal(ops->segment_alloc(device, 2 * UNIT, 0, &addr), 0);
-    assert_int_equal(ops->ipc_export(device, addr + UNIT, &handle), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(ops->ipc_export(device, addr, &handle), 0);
-    assert_int_equal(ops->ipc_open(device, &handle, &first), 0);
-    assert_int_equal(ops->ipc_open(device, &handle, &second), 0);
-    assert_int_equal(first, second);
-    assert_int_equal(ops->segment_free(device, first, UNIT), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(ops->ipc_close(device, first), 0);
-    assert_int_equal(ops->ipc_close(device, first), 0);
-    assert_int_equal(ops->ipc_close(device, first), VARVE_ERROR_NOT_FOUND);
-    assert_int_equal(ops->ipc_close(device, addr), VARVE_ERROR_NOT_FOUND);
-    handle.bytes[63] ^= 1;
-    assert_int_equal(ops->ipc_open(device, &handle, &first), VARVE_ERROR_INVALID);
-    handle.bytes[63] ^= 1;
-    assert_int_equal(ops->ipc_open(device, &handle, &first), 0);
-    assert_int_equal(ops->ipc_open(device, &handle, &first), 0);
-    fake_closed(device); /* closed as often as it was opened */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -442,8 +349,6 @@ int main(void)
         cmocka_unit_test(test_after_fork),
         cmocka_unit_test(test_capture),
         cmocka_unit_test(test_events),
-        cmocka_unit_test(test_peers),
-        cmocka_unit_test(test_ipc),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

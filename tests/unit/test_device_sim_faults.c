@@ -59,6 +59,10 @@ static void test_sim_fault_of_each_call(void **state)
         assert_int_equal(ops->segment_free(device, addr, UNIT), expected);
         assert_int_equal(ops->event_record(device, event, 0), expected);
         assert_int_equal(ops->event_query(device, event), again ? 1 : VARVE_ERROR_FULL);
+        assert_int_equal(ops->alloc_async(device, UNIT, 0, &addr), expected);
+        assert_int_equal(ops->stream_wait_event(device, 0, event), expected);
+        assert_int_equal(ops->free_async(device, addr, UNIT, 0), expected);
+        assert_int_equal(ops->pool_trim(device, 0), expected);
     }
     for (unsigned call = 0; call < VARVE_DEVICE_CALL_LIMIT; call++) {
         assert_int_equal(varve_sim_calls(device, (enum varve_device_call)call), 2);
@@ -114,6 +118,8 @@ static void test_sim_costs(void **state)
         {VARVE_DEVICE_VMM_RELEASE, 1920 * MIB, 383000},
         {VARVE_DEVICE_VMM_RESERVE, 1024 * MIB, 0},
         {VARVE_DEVICE_EVENT_RECORD, 0, 0},
+        {VARVE_DEVICE_ALLOC_ASYNC, 512, 250},
+        {VARVE_DEVICE_FREE_ASYNC, 20000 * MIB, 360},
     };
 
     (void)state;
@@ -163,12 +169,43 @@ static void test_sim_clock(void **state)
     sim_close(device);
 }
 
+/* A pool that grows costs what mapping costs; one that has the memory, next to nothing. */
+static void test_sim_pool_costs(void **state)
+{
+    struct varve_device *device =
+        sim_open(&(struct varve_sim_options){.has_latency = true, .capacity_bytes = 8 * MIB});
+    const struct varve_device_ops *ops = device->ops;
+    uint64_t addrs[4], now = 5700 + 450 + 17000 + 250;
+
+    (void)state;
+    assert_int_equal(ops->alloc_async(device, 512, 0, &addrs[0]), 0);
+    assert_int_equal(varve_sim_clock_ns(device), now);
+    assert_int_equal(varve_sim_used(device), UNIT);
+    assert_int_equal(ops->alloc_async(device, UNIT - 512, 0, &addrs[1]), 0);
+    assert_int_equal(varve_sim_clock_ns(device), now += 250);
+    assert_int_equal(ops->alloc_async(device, 512, 0, &addrs[2]), 0);
+    assert_int_equal(varve_sim_clock_ns(device), now += 5700 + 450 + 17000 + 250);
+    assert_int_equal(ops->free_async(device, addrs[1], UNIT - 512, 7), 0);
+    assert_int_equal(varve_sim_clock_ns(device), now += 360);
+    assert_int_equal(varve_sim_used(device), 2 * UNIT);
+    assert_int_equal(ops->alloc_async(device, 8 * MIB, 0, &addrs[3]), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_sim_clock_ns(device), now);
+    assert_int_equal(ops->pool_trim(device, 3 * MIB), 0);
+    assert_int_equal(varve_sim_clock_ns(device), now); /* 4 MiB hold 3 */
+    assert_int_equal(ops->pool_trim(device, 0), 0);
+    assert_int_equal(varve_sim_clock_ns(device), now += 12000 + 7000);
+    assert_int_equal(varve_sim_used(device), UNIT); /* of 1,024 bytes */
+    assert_int_equal(ops->pool_trim(device, UINT64_MAX), 0);
+    assert_int_equal(varve_sim_used(device), UNIT);
+    sim_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sim_faults),       cmocka_unit_test(test_sim_fault_of_each_call),
         cmocka_unit_test(test_sim_fault_limits), cmocka_unit_test(test_sim_costs),
-        cmocka_unit_test(test_sim_clock),
+        cmocka_unit_test(test_sim_clock),        cmocka_unit_test(test_sim_pool_costs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VARVE_TORCH=observe: PyTorch's own history of its own allocator, switched on in the moment in which CUDA has started
+(before that PyTorch has no allocators whose history could be kept, and asking would start CUDA), and written to
+$VARVE_TORCH_HISTORY.PID.pickle when the process ends. `varve record` makes tables of it afterwards."""
+
+import atexit
+import os
+import pickle
+import sys
+
+from .messages import say
+
+PROTOCOL = 4  # the newest that all readers of snapshots know
+RECORD, RECORD_LEGACY = "_cuda_record_memory_history", "_cuda_record_memory_history_legacy"
+
+
+def history_path():
+    prefix = os.environ.get("VARVE_TORCH_HISTORY") or os.path.join(os.environ["VARVE_SESSION"], "torch")
+    return f"{prefix}.{os.getpid()}.pickle"
+
+
+class Observer:
+    def __init__(self, torch):
+        self.torch = torch
+        self.owner = None  # pid of the process whose history is on
+        self.is_mine = False
+        self.originals = {}
+
+    def replace(self, name, make):
+        original = getattr(self.torch._C, name, None)
+        if original is not None:
+            self.originals[name] = original
+            setattr(self.torch._C, name, make(original))
+
+    def begin(self):
+        self.replace("_cuda_init", self.started_by)
+        self.replace(RECORD, self.changed_by)
+        self.replace(RECORD_LEGACY, self.changed_by)
+        if self.torch.cuda.is_initialized():
+            say("CUDA had started before varve saw it: PyTorch's history lacks its first events")
+            self.cuda_has_started()
+
+    def started_by(self, original):
+        def init(*arguments):
+            result = original(*arguments)
+            try:
+                self.cuda_has_started()
+            except Exception as error:
+                say(f"PyTorch's history can't be recorded: {type(error).__name__}: {error}")
+            return result
+
+        return init
+
+    def changed_by(self, original):
+        """The program records, too, or stops it: its word counts."""
+
+        def record(*arguments, **options):
+            if not self.is_mine:
+                say("the program changes PyTorch's memory history: from there on the trace has what the program asked for")
+            return original(*arguments, **options)
+
+        return record
+
+    def cuda_has_started(self):
+        if self.owner == os.getpid():
+            return
+        self.is_mine = True
+        try:
+            self.torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=sys.maxsize)
+        finally:
+            self.is_mine = False
+        self.owner = os.getpid()
+        atexit.register(self.write)
+        # A child that multiprocessing has forked ends without atexit, but runs these.
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:
+            util.Finalize(None, self.write, exitpriority=0)
+
+    def write(self):
+        if self.owner != os.getpid():
+            return
+        self.owner = None
+        temporary = None
+        try:
+            path = history_path()
+            temporary = path + ".tmp"
+            snapshot = self.torch.cuda.memory._snapshot()
+            with open(temporary, "wb") as stream:
+                pickle.dump(snapshot, stream, protocol=PROTOCOL)
+            os.rename(temporary, path)
+        except Exception as error:
+            say(f"PyTorch's history of process {os.getpid()} is lost: {type(error).__name__}: {error}")
+            if temporary and os.path.exists(temporary):
+                os.unlink(temporary)
+
+
+observer = None
+
+
+def start(torch):
+    global observer
+    if not hasattr(torch._C, "_cuda_init") or not hasattr(torch._C, RECORD):
+        say("this PyTorch is built without CUDA, or keeps no history of its allocator; --torch=observe has nothing to do")
+        return
+    observer = Observer(torch)
+    observer.begin()

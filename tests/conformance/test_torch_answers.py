@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of `varve record --torch`: PyTorch's questions about its memory, answered from varve's allocator."""
+
+import ctypes
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+from torch_shim import FAKE, LIBRARY, SHIM, OnVarve  # noqa: E402
+
+sys.path.insert(0, SHIM)
+from varve_torch import native_library, snapshot_tables  # noqa: E402
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+STRUCTURES = {"Block": "block", "Segment": "segment", "Event": "event", "Snapshot": "snapshot", "Settings": "settings"}
+
+
+@unittest.skipIf(COMPILER is None, "no C compiler")
+class Declarations(recording.Case):
+    """Python's declarations are those of the header."""
+
+    def test_structures(self):
+        expected, lines = {}, []
+        for name, tag in STRUCTURES.items():
+            structure = getattr(native_library, name)
+            for field, _ in structure._fields_:
+                declared = getattr(structure, field)
+                expected[f"{tag}.{field}"] = [declared.offset, declared.size]
+                lines.append(f'printf("\\"{tag}.{field}\\": [%zu, %zu], ", offsetof(struct varve_torch_{tag}, {field}),'
+                             f' sizeof(((struct varve_torch_{tag} *)0)->{field}));')
+            expected[tag] = ctypes.sizeof(structure)
+            lines.append(f'printf("\\"{tag}\\": %zu, ", sizeof(struct varve_torch_{tag}));')
+        expected["version"] = native_library.INTERFACE_VERSION
+        lines.append('printf("\\"version\\": %d}", VARVE_TORCH_INTERFACE_VERSION);')
+        source = os.path.join(self.folder, "layout.c")
+        with open(source, "w", encoding="utf-8") as stream:
+            stream.write('#include <stdio.h>\n#include "alloc/torch_internal.h"\nint main(void)\n{\nputchar(123);\n'
+                         + "\n".join(lines) + "\nreturn 0;\n}\n")
+        program = os.path.join(self.folder, "layout")
+        subprocess.run([COMPILER, "-I", recording.ROOT, "-o", program, source], check=True)
+        self.assertEqual(json.loads(recording.run([program]).out), expected)
+
+    def test_functions(self):
+        """Names and numbers of arguments, and the states and actions in their order."""
+        with open(os.path.join(recording.ROOT, "alloc", "torch_internal.h"), encoding="utf-8") as stream:
+            header = stream.read()
+        declared = {name: arguments.count(",") + 1 if arguments.strip() != "void" else 0 for name, arguments in re.findall(
+            r"TORCH_API [^;(]*?\bvarve_torch_(\w+)\(((?:[^()]|\([^()]*\))*)\);", header)}
+        for name, (_, arguments) in native_library.PROTOTYPES.items():
+            expected = declared[name] - (2 if name == "stats" else 0)  # the callback's own commas
+            self.assertEqual(len(arguments), expected, name)
+        for enum, names in (("block_state", snapshot_tables.STATES), ("action", snapshot_tables.ACTIONS)):
+            body = re.search(r"enum varve_torch_%s \{(.*?)\};" % enum, header, re.S).group(1)
+            self.assertEqual(tuple(re.findall(r'/\* "(\w+)"', body)), names)
+
+
+class Answers(OnVarve):
+    def test_order(self):
+        """The allocator is changed once, before CUDA starts, with all hooks; init comes with CUDA's start."""
+        result, err = self.python("""
+            import torch
+            result["calls"] = torch._C.calls
+            result["hooks"] = sorted(torch._C.current.hooks)
+            result["backend"] = torch.cuda.get_allocator_backend()
+            torch.cuda._lazy_init()
+            result["after"] = torch._C.calls[-1]
+            result["devices"] = len(torch.cuda.memory._snapshot()["device_traces"])
+            """)
+        self.assertEqual([line for line in err if "benchmark" not in line], [])
+        self.assertEqual(result["calls"][0], ["_cuda_changeCurrentAllocator", "pluggable"])
+        self.assertEqual((result["after"], result["backend"], result["devices"]), (["_cuda_init"], "pluggable", 2))
+        self.assertEqual(len(result["hooks"]), 8)
+
+    def test_answers(self):
+        """Statistics, peaks, snapshot and pools by PyTorch's own names and keys; nothing reaches its refusals."""
+        result, err = self.python("""
+            import torch
+            memory = torch.cuda.memory
+            result["before"] = [memory.memory_stats(), torch._C._accelerator_isAllocatorInitialized()]
+            one = memory.caching_allocator_alloc(1000)
+            two = memory.caching_allocator_alloc(30 << 20)
+            stats = memory.memory_stats()
+            result["keys"] = sorted(stats)
+            result["live"] = [stats["allocation.all.current"], memory.memory_allocated(),
+                              stats["reserved_bytes.all.current"], stats["requested_bytes.small_pool.current"]]
+            memory.caching_allocator_delete(two)
+            result["peak"] = memory.memory_stats()["allocated_bytes.all.peak"]
+            memory.reset_peak_memory_stats()
+            memory.reset_accumulated_memory_stats()
+            result["reset"] = [memory.memory_stats()[key] for key in
+                               ("allocated_bytes.all.peak", "allocation.all.allocated", "num_device_alloc")]
+            result["accelerator"] = [torch._C._accelerator_isAllocatorInitialized(),
+                                     torch._C._accelerator_getDeviceStats(0)["allocation"]["all"]["current"]]
+            torch._C._accelerator_emptyCache()
+            result["emptied"] = memory.memory_stats()["reserved_bytes.all.current"]
+            memory.caching_allocator_delete(memory.caching_allocator_alloc(30 << 20))
+            memory.empty_cache()
+            result["emptied again"] = memory.memory_stats()["reserved_bytes.all.current"]
+            result["snapshot"] = memory._snapshot()
+            result["one"] = one
+            result["segments"] = memory.memory_snapshot()
+            result["unused"] = sum(memory.memory_stats(1).values())
+            result["refused"] = [call for call in torch._C.calls if call[0] not in ("_cuda_changeCurrentAllocator",
+                                                                                    "_cuda_init")]
+            """)
+        self.assertEqual([line for line in err if "benchmark" not in line], [])
+        self.assertEqual((result["before"], result["refused"]), ([{}, False], []))
+        self.assertEqual(len(result["keys"]), 122)
+        self.assertEqual(result["live"], [2, 1024 + (30 << 20), (2 << 20) + (30 << 20), 1000])
+        self.assertEqual(result["peak"], 1024 + (30 << 20))
+        self.assertEqual(result["reset"], [1024, 0, 0])
+        self.assertEqual((result["accelerator"], result["emptied"], result["emptied again"]), ([True, 1], 2 << 20, 2 << 20))
+        self.assertEqual(result["unused"], -1, "a device without allocations: all 0, but max_split_size")
+        self.check_snapshot(result["snapshot"], result["one"])
+        self.assertEqual(result["segments"], result["snapshot"]["segments"])
+
+    def check_snapshot(self, snapshot, address):
+        self.assertEqual(sorted(snapshot), ["allocator_settings", "device_traces", "external_annotations", "segments"])
+        self.assertEqual(len(snapshot["segments"]), 1)
+        segment = snapshot["segments"][0]
+        self.assertEqual({key: segment[key] for key in ("device", "total_size", "allocated_size", "active_size",
+                                                        "requested_size", "stream", "segment_type", "segment_pool_id",
+                                                        "is_expandable")},
+                         {"device": 0, "total_size": 2 << 20, "allocated_size": 1024, "active_size": 1024,
+                          "requested_size": 1000, "stream": 0, "segment_type": "small", "segment_pool_id": [0, 0],
+                          "is_expandable": False})
+        self.assertEqual([(block["address"], block["size"], block["state"]) for block in segment["blocks"]],
+                         [(address, 1024, "active_allocated"), (address + 1024, (2 << 20) - 1024, "inactive")])
+        self.assertEqual(segment["blocks"][0]["requested_size"], 1000)
+        self.assertEqual(sorted(snapshot["allocator_settings"]["roundup_power2_divisions"], key=int),
+                         [str(1 << entry) for entry in range(16)])
+
+    def test_history(self):
+        """The program's own _record_memory_history and _dump_snapshot; the file is read by builtins alone."""
+        dump = os.path.join(self.folder, "dump.pickle")
+        result, err = self.python("""
+            import torch
+            memory = torch.cuda.memory
+            torch.cuda._lazy_init()
+            result["on"] = [torch._C._cuda_isHistoryEnabled()]
+            memory._record_memory_history(max_entries=1000)
+            result["on"].append(torch._C._cuda_isHistoryEnabled())
+            memory.caching_allocator_delete(memory.caching_allocator_alloc(5000))
+            memory._dump_snapshot(sys.argv[1])
+            memory._record_memory_history(None)
+            result["on"].append(torch._C._cuda_isHistoryEnabled())
+            result["left"] = memory._snapshot()["device_traces"][0]
+            try:
+                memory._record_memory_history("everything")
+            except RuntimeError as error:
+                result["wrong"] = str(error)
+            """, dump)
+        self.assertEqual(result["on"], [False, True, False])
+        self.assertEqual(result["left"], [])
+        self.assertIn("everything", result["wrong"])
+        self.assertEqual(len([line for line in err if "no stacks" in line]), 1, err)
+        with open(dump, "rb") as stream:
+            trace = pickle.load(stream)["device_traces"][0]
+        self.assertEqual([(entry["action"], entry["size"]) for entry in trace],
+                         [("segment_alloc", 2 << 20), ("alloc", 5000), ("free_requested", 5000), ("free_completed", 5000)])
+        self.assertTrue(all(set(entry) >= {"addr", "stream", "time_us", "frames"} for entry in trace))
+
+    def test_imported_by_varve(self):
+        """A dump of ours is a snapshot for `varve import`, as PyTorch's own."""
+        dump = os.path.join(self.folder, "dump.pickle")
+        self.python("""
+            import torch
+            memory = torch.cuda.memory
+            memory._record_memory_history()
+            kept = [memory.caching_allocator_alloc(size) for size in (600, 2 << 20, 11 << 20)]
+            memory.caching_allocator_delete(kept[1])
+            memory._dump_snapshot(sys.argv[1])
+            """, dump)
+        outcome = recording.varve("import", dump, "-o", self.path)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.open()
+        self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP BY 1"),
+                         [("alloc", 3), ("free_completed", 1)])
+
+    def test_fraction_and_settings(self):
+        result, err = self.python("""
+            import torch
+            memory = torch.cuda.memory
+            result["fraction"] = [memory.get_per_process_memory_fraction()]
+            memory.caching_allocator_alloc(512)
+            memory.set_per_process_memory_fraction(0.25)
+            result["fraction"].append(memory.get_per_process_memory_fraction())
+            memory._set_allocator_settings("max_split_size_mb:64")
+            result["settings"] = [memory._snapshot()["allocator_settings"]["max_split_size"]]
+            result["own"] = [call for call in torch._C.calls if "ettings" in call[0]]
+            memory._set_allocator_settings("no_such_option:1")
+            """, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:100")
+        self.assertEqual(result["fraction"], [1.0, 0.25])
+        self.assertEqual(result["settings"], [64 << 20])
+        self.assertEqual(result["own"], [["_accelerator_setAllocatorSettings", "max_split_size_mb:64"]])
+        self.assertEqual(len([line for line in err if "no_such_option" in line]), 1, err)
+
+    def test_configuration_refused(self):
+        """One that varve can't read: PyTorch's own allocator, which will say what it thinks of it."""
+        result, err = self.python("import torch\nresult = torch.cuda.get_allocator_backend()",
+                                  PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:nonsense")
+        self.assertEqual(result, "native")
+        self.assertEqual(len(err), 1, err)
+
+    def test_mem_pool(self):
+        result, _ = self.python("""
+            import torch
+            torch.cuda._lazy_init()
+            pool, other = torch.cuda.MemPool(), torch.cuda.memory.MemPool(no_split=True)
+            result["ids"] = [pool.id, other.id]
+            result["counts"] = [pool.use_count(), other.use_count()]
+            result["snapshot"] = pool.snapshot()
+            del pool, other
+            try:
+                torch.cuda.MemPool(object())
+            except RuntimeError as error:
+                result["error"] = str(error)
+            """)
+        self.assertNotEqual(*result["ids"])
+        self.assertEqual((result["counts"], result["snapshot"]), ([1, 1], []))
+        self.assertIn("allocator", result["error"])
+
+    def test_children(self):
+        """Fork and spawn of multiprocessing, and a program of its own, have the allocator, too."""
+        self.write("child.py", """
+            import sys
+
+            def work(queue):
+                import torch
+                torch.cuda.memory.caching_allocator_alloc(700)
+                queue.put([torch.cuda.get_allocator_backend(), torch.cuda.memory.memory_allocated()])
+            """)
+        result, _ = self.python("""
+            import multiprocessing, child
+            if __name__ == "__main__":
+                result = []
+                for method in ("spawn", "fork"):
+                    context = multiprocessing.get_context(method)
+                    queue = context.SimpleQueue()
+                    process = context.Process(target=child.work, args=(queue,))
+                    process.start()
+                    result.append(queue.get())
+                    process.join()
+            """)
+        self.assertEqual(result, [["pluggable", 1024], ["pluggable", 1024]])
+
+
+def compile_c10(folder):
+    """The two C++ libraries of the fake torch; None without a compiler."""
+    if not COMPILER:
+        return None
+    paths = []
+    for name, options in (("libc10_cuda.so", ["-DFAKE_C10"]), ("libtorch_cuda.so", [])):
+        paths.append(os.path.join(folder, name))
+        subprocess.run([COMPILER, "-shared", "-fPIC", *options, f"-Wl,-soname,{name}", "-o", paths[-1],
+                        os.path.join(FAKE, "fake_c10.c")], check=True)
+    return ":".join(paths)
+
+
+class Cxx(OnVarve):
+    """What needs PyTorch's C++ symbols: stepping back, and the slot of cacheInfo."""
+
+    BENCHMARK = """
+        import ctypes, torch
+        from torch.backends import cudnn
+        cudnn.benchmark = True
+        result["benchmark"] = cudnn.benchmark
+        torch._C._set_cudnn_benchmark(True)
+        result["again"] = cudnn.benchmark
+        """
+
+    def setUp(self):
+        super().setUp()
+        libraries = compile_c10(self.folder)
+        if libraries is None:
+            self.skipTest("no C compiler")
+        self.libraries = libraries
+        self.environment["FAKE_TORCH_LIBRARIES"] = libraries
+
+    def test_cache_info(self):
+        """Of our allocator, in place of PyTorch's exception; the program's benchmark mode stays as it wants it."""
+        result, err = self.python(self.BENCHMARK + """
+        torch.cuda._lazy_init()
+        result["largest"] = ctypes.CDLL("libtorch_cuda.so").fake_ask_cache_info(0)
+        """)
+        self.assertGreater(result["largest"], 2)
+        self.assertEqual((result["benchmark"], result["again"], err), (True, True, []))
+
+    def test_benchmark_guarded(self):
+        """Without the slot: off, and one line."""
+        result, err = self.python(self.BENCHMARK, FAKE_TORCH_LIBRARIES="")
+        self.assertEqual((result["benchmark"], result["again"]), (False, False))
+        self.assertEqual([line for line in err if "benchmark stays off" in line], err)
+        self.assertEqual(len(err), 1)
+
+    OWN = """
+        import torch
+        memory, ours = torch.cuda.memory, torch._C.current
+        mine = memory.CUDAPluggableAllocator(os.environ["VARVE_TORCH_LIBRARY"], "varve_torch_alloc", "varve_torch_free")
+        """
+
+    def test_program_has_its_own(self):
+        """Its allocator is used, as without varve, and PyTorch's functions are PyTorch's again."""
+        result, err = self.python(self.OWN + """
+        memory.change_current_allocator(mine)
+        result["is_mine"] = torch._C.current is mine.allocator()
+        result["module"] = [torch._C._cuda_memoryStats.__module__, torch.cuda.MemPool.__module__]
+        """)
+        self.assertTrue(result["is_mine"])
+        self.assertEqual(result["module"], ["torch._C", "torch.cuda.memory"])
+        self.assertEqual([line for line in err if "allocator of its own" in line], err)
+        self.assertEqual(len(err), 1)
+
+    def test_program_is_too_late(self):
+        """After CUDA's start PyTorch refuses it, as without varve."""
+        result, _ = self.python(self.OWN + """
+        torch.cuda._lazy_init()
+        try:
+            memory.change_current_allocator(mine)
+        except RuntimeError as error:
+            result["error"] = str(error)
+        result["stays"] = torch._C.current is ours
+        """)
+        self.assertEqual(result, {"error": "Can't swap an already initialized allocator", "stays": True})
+
+    def test_no_way_back(self):
+        """Where the pointer can't be found ours stays, and the program goes on."""
+        result, err = self.python(self.OWN + """
+        memory.change_current_allocator(mine)
+        result["stays"] = torch._C.current is ours
+        """, FAKE_TORCH_LIBRARIES="")
+        self.assertTrue(result["stays"])
+        self.assertEqual(len([line for line in err if "stays" in line and "allocator of its own" in line]), 1, err)
+
+
+class Recorded(OnVarve):
+    """The whole road: `varve record --torch` sets all of it up itself."""
+
+    PROGRAM = """
+        import torch
+        memory = torch.cuda.memory
+
+        def train():
+            return memory.caching_allocator_alloc(1234)
+
+        kept = [train() for _ in range(5)]
+        memory.caching_allocator_delete(kept.pop())
+        result["backend"], result["pid"] = torch.cuda.get_allocator_backend(), os.getpid()
+        """
+
+    def setUp(self):
+        super().setUp()
+        if "--torch" not in recording.varve("record", "--help").out:
+            self.skipTest(f"{recording.VARVE} has no --torch")
+        self.environment = {"PATH": os.environ["PATH"], "PYTHONPATH": FAKE, "VARVE_TORCH_DEVICE": "host",
+                            "VARVE_TORCH_LIBRARY": LIBRARY, "VARVE_PYTHON": os.path.join(SHIM, "sitecustomize.py")}
+
+    def run_recorded(self, *options):
+        program = self.write("train.py", "import json, os\nresult = {}\n" + textwrap.dedent(self.PROGRAM)
+                             + "\nprint(json.dumps(result))\n")
+        outcome = self.record(sys.executable, program, options=["-q", *options], env=self.environment, cwd=self.folder)
+        self.assertEqual(outcome.err, "" if "--torch" in options else outcome.err)
+        return recording.json_lines(outcome.out)[0]
+
+    def test_allocate(self):
+        """Each block with the program's own lines."""
+        said = self.run_recorded("--torch", "--stacks", "python")
+        self.assert_finished()
+        self.assert_no_loss()
+        self.assertEqual(said["backend"], "pluggable")
+        blocks = self.sql("SELECT a.requested, a.free_requested_seq IS NOT NULL, (SELECT f.line FROM frame f WHERE"
+                          " f.callsite_id = a.callsite_id AND f.is_python AND f.function = 'train'"
+                          " AND f.file LIKE '%/train.py') FROM allocations a WHERE domain = 'block' ORDER BY a.alloc_seq")
+        self.assertEqual(blocks, [(1234, 0, 8)] * 4 + [(1234, 1, 8)])
+
+    def test_observe(self):
+        """PyTorch's own history in a database of its own; nothing else is left."""
+        said = self.run_recorded("--torch=observe", "--stacks", "none")
+        self.assertEqual(said["backend"], "native")
+        path = os.path.join(self.folder, f"trace.torch.{said['pid']}.db")
+        self.assert_finished(path)
+        self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP BY 1"),
+                         [("alloc", 5), ("free_completed", 1)])
+        self.assertEqual([name for name in os.listdir(self.folder) if "pickle" in name], [])
+
+
+if __name__ == "__main__":
+    recording.main()

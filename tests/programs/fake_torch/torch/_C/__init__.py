@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands for PyTorch's C++: the native allocator is a dictionary, a pluggable one is called by its addresses."""
+
+import ctypes
+import itertools
+import os
+
+from .. import FAKES
+
+calls = []  # (name, arguments) of what reached C++
+numbers = itertools.count(1)
+c10 = [ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+       for path in os.environ.get("FAKE_TORCH_LIBRARIES", "").split(":") if path]
+pointer = ctypes.c_void_p.in_dll(c10[0], "_ZN3c104cuda20CUDACachingAllocator9allocatorE") if c10 else None
+objects = {}
+
+
+def address_of(allocator):
+    """Of the object that stands for this allocator in C++: the native one, and up to two pluggable ones."""
+    if allocator not in objects.values():
+        name = ("fake_native", "fake_pluggable", "fake_second")[len(objects)]
+        objects[ctypes.addressof(ctypes.c_char.in_dll(c10[1], name))] = allocator
+    return next(address for address, known in objects.items() if known is allocator)
+
+
+class _cuda_CUDAAllocator:
+    name = "native"
+
+    def __init__(self):
+        self.is_initialised = False
+
+
+class _CUDAPluggableAllocator(_cuda_CUDAAllocator):
+    name = "pluggable"
+
+    def __init__(self, alloc, free):
+        self.is_initialised = True  # as PyTorch's: it counts as initialised from the beginning
+        self.alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(alloc)
+        self.free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(free)
+        self.hooks = {}
+
+    def call(self, hook, *types_and_values):
+        if hook in self.hooks:
+            types, values = types_and_values[::2], types_and_values[1::2]
+            ctypes.CFUNCTYPE(None, *types)(self.hooks[hook])(*values)
+
+
+for setter in ("set_init_fn", "set_reset_fn", "set_memory_fraction_fn", "set_base_alloc_fn", "set_record_stream_fn",
+               "set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool"):
+    def take(self, address, setter=setter):
+        assert isinstance(address, int) and address
+        self.hooks[setter] = address
+    setattr(_CUDAPluggableAllocator, setter, take)
+
+native = _cuda_CUDAAllocator()
+native.name = "cudaMallocAsync" if "async" in FAKES else "native"
+native.is_initialised = "initialised" in FAKES
+current = native
+if c10:
+    pointer.value = address_of(native)
+history, blocks, benchmark = [], {}, False
+
+
+def _cuda_customAllocator(alloc, free):
+    return _CUDAPluggableAllocator(alloc, free)
+
+
+def _cuda_changeCurrentAllocator(allocator):
+    global current
+    calls.append(("_cuda_changeCurrentAllocator", allocator.name))
+    if (objects[pointer.value] if c10 else current).is_initialised:
+        raise RuntimeError("Can't swap an already initialized allocator")
+    current = allocator
+    if c10:
+        pointer.value = address_of(allocator)
+
+
+def _cuda_getAllocatorBackend():
+    return current.name
+
+
+def _cuda_init():
+    calls.append(("_cuda_init",))
+    current.is_initialised = True
+    if current is not native:
+        current.call("set_init_fn", ctypes.c_int, 2)
+
+
+def only_native(name):
+    def function(*arguments):
+        calls.append((name, arguments))
+        if current.name == "pluggable":
+            raise RuntimeError(f"CUDAPluggableAllocator does not yet support {name}")
+        return answer(name, arguments)
+    function.__name__ = name
+    return function
+
+
+def answer(name, arguments):
+    if name in ("_cuda_memoryStats", "_accelerator_getDeviceStats"):
+        return {"allocation": {"all": {"current": len(blocks)}}, "num_ooms": 0}
+    if name == "_cuda_memorySnapshot":
+        return {"segments": [], "device_traces": [list(history)], "external_annotations": [], "allocator_settings": {}}
+    if name in ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy") and not native.is_initialised:
+        raise RuntimeError("asking for the history starts CUDA")
+    return 1.0 if name == "_cuda_getMemoryFraction" else None
+
+
+for name in ("_cuda_memoryStats", "_cuda_resetAccumulatedMemoryStats", "_cuda_resetPeakMemoryStats",
+             "_cuda_memorySnapshot", "_cuda_attach_out_of_memory_observer", "_cuda_record_memory_history",
+             "_cuda_record_memory_history_legacy", "_cuda_isHistoryEnabled", "_cuda_getMemoryFraction",
+             "_accelerator_getDeviceStats", "_accelerator_resetAccumulatedStats", "_accelerator_resetPeakStats"):
+    globals()[name] = only_native(name)
+
+
+def _cuda_setMemoryFraction(fraction, device):
+    if current is not native:
+        current.call("set_memory_fraction_fn", ctypes.c_double, fraction, ctypes.c_int, device)
+
+
+def _accelerator_isAllocatorInitialized():
+    return native.is_initialised and current is native  # the registered one, which a plugged one does not replace
+
+
+def _accelerator_emptyCache():
+    calls.append(("_accelerator_emptyCache",))
+
+
+def _accelerator_setAllocatorSettings(text):
+    calls.append(("_accelerator_setAllocatorSettings", text))
+
+
+def _cuda_emptyCache():
+    if current is not native:
+        current.call("set_reset_fn")
+
+
+def _cuda_cudaCachingAllocator_raw_alloc(size, stream):
+    if current is not native:
+        address = current.alloc(size, 0, stream)
+    else:
+        address = 0x7F0000000000 + 0x200 * next(numbers)
+        history.append({"action": "alloc", "addr": address, "size": size, "stream": stream, "time_us": len(history),
+                        "frames": [{"filename": "train.py", "line": 3, "name": "step"}]})
+    blocks[address] = (size, stream)
+    return address
+
+
+def _cuda_cudaCachingAllocator_raw_delete(address):
+    size, stream = blocks.pop(address)
+    if current is not native:
+        current.free(address, size, 0, stream)
+    else:
+        for action in ("free_requested", "free_completed"):
+            history.append({"action": action, "addr": address, "size": size, "stream": stream, "time_us": len(history),
+                            "frames": []})
+
+
+def _graph_pool_handle():
+    return (0, next(numbers))
+
+
+class _MemPool:
+    def __init__(self, *_):
+        raise RuntimeError("pluggable does not yet support createOrIncrefPool")
+
+
+def _set_cudnn_benchmark(value):
+    global benchmark
+    benchmark = value
+
+
+def _get_cudnn_benchmark():
+    return benchmark
+
+
+if FAKES & {"no_cuda", "hip"}:
+    for name in [name for name in globals() if name.startswith("_cuda")]:
+        del globals()[name]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+from .. import FAKES, _C
+
+_initialized = "initialised" in FAKES
+
+
+def is_initialized():
+    return _initialized
+
+
+def _lazy_init():
+    global _initialized
+    if not _initialized:
+        _C._cuda_init()
+        _initialized = True
+
+
+def current_device():
+    _lazy_init()
+    return 0
+
+
+def graph_pool_handle():
+    return _C._graph_pool_handle()
+
+
+from . import memory  # noqa: E402
+from .memory import *  # noqa: E402,F401,F403

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libvarve-replace.so as the preload library finds it, on a device without a GPU: cudaMalloc's rules for what
+ * it is asked, which addresses it calls its own, and a reset. Its interface is the one that trace/ declares.
+ */
+#include "alloc/replace_internal.h"
+#include "trace/cuda_replace_internal.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define SAME_PLACE(field) \
+    assert_int_equal(offsetof(struct replace_interface, field), offsetof(struct cuda_replacement, field))
+
+static const struct cuda_replacement *replacement;
+
+static int prepare(void **state)
+{
+    void *library;
+
+    (void)state;
+    setenv("VARVE_REPLACE_DEVICE", "host", 1);
+    setenv("VARVE_REPLACE_LIMIT", "268435456", 1);
+    library = dlopen(VARVE_BUILD_DIR "/libvarve-replace.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        print_message("%s\n", dlerror());
+        return -1;
+    }
+    replacement = dlsym(library, CUDA_REPLACEMENT_SYMBOL);
+    return replacement != NULL ? 0 : -1;
+}
+
+static void test_interface(void **state)
+{
+    (void)state;
+    assert_int_equal(REPLACE_INTERFACE_VERSION, CUDA_REPLACEMENT_VERSION);
+    assert_int_equal(sizeof(struct replace_interface), sizeof(struct cuda_replacement));
+    SAME_PLACE(version);
+    SAME_PLACE(alloc);
+    SAME_PLACE(free);
+    SAME_PLACE(range);
+    SAME_PLACE(forget);
+    assert_int_equal(replacement->version, CUDA_REPLACEMENT_VERSION);
+}
+
+static uint64_t take(uint64_t bytes)
+{
+    uint64_t addr = 0;
+
+    assert_int_equal(replacement->alloc(0, bytes, &addr), 0);
+    assert_true(addr != 0);
+    return addr;
+}
+
+/* The memory is real. */
+static void fill(char *block, size_t bytes)
+{
+    for (size_t i = 0; block != NULL && i < bytes; i += 4096) {
+        block[i] = 1;
+    }
+}
+
+static void test_serves(void **state)
+{
+    uint64_t a, b, addr = 1;
+
+    (void)state;
+    assert_int_equal(replacement->free(0x1000), -1); /* before anything was allocated */
+    a = take(1000);
+    b = take(3 * MIB);
+    fill((void *)(uintptr_t)b, 3 * MIB);
+    assert_int_equal(a % 256, 0);
+    assert_int_equal(replacement->alloc(0, 0, &addr), 1); /* CUDA_ERROR_INVALID_VALUE */
+    assert_int_equal(addr, 0);
+    assert_int_equal(replacement->alloc(0, UINT64_C(1) << 40, &addr), 2); /* CUDA_ERROR_OUT_OF_MEMORY */
+    assert_int_equal(addr, 0);
+    assert_int_equal(replacement->alloc(0, UINT64_C(1) << 61, &addr), 1);
+    assert_int_equal(replacement->alloc(-1, 512, &addr), 999); /* there is no driver here to ask */
+    assert_int_equal(replacement->free(a), 0);
+    assert_int_equal(replacement->free(a), -1);
+    assert_int_equal(replacement->free(b + 512), -1);
+    assert_int_equal(replacement->free(0), -1);
+    assert_int_equal(take(1000), a);
+    assert_int_equal(replacement->free(a), 0);
+    assert_int_equal(replacement->free(b), 0);
+}
+
+static void test_ranges(void **state)
+{
+    uint64_t a = take(1000), b = take(30 * MIB), base = 0, bytes = 0;
+
+    (void)state;
+    assert_int_equal(replacement->range(a, &base, &bytes), 1);
+    assert_int_equal(base, a);
+    assert_int_equal(bytes, 1000);
+    assert_int_equal(replacement->range(b + 30 * MIB - 1, &base, &bytes), 1);
+    assert_int_equal(base, b);
+    assert_int_equal(bytes, 30 * MIB);
+    assert_int_equal(replacement->range(a + 1000, &base, &bytes), 0);
+    assert_int_equal(replacement->range(0, &base, &bytes), 0);
+    assert_int_equal(replacement->free(a), 0);
+    assert_int_equal(replacement->range(a, &base, &bytes), 0);
+    assert_int_equal(replacement->free(b), 0);
+}
+
+/* Whatever was there is nobody's; a new beginning. */
+static void test_reset(void **state)
+{
+    uint64_t a = take(1000), base, bytes;
+
+    (void)state;
+    replacement->forget(0);
+    replacement->forget(0);
+    replacement->forget(-1);
+    assert_int_equal(replacement->free(a), -1);
+    assert_int_equal(replacement->range(a, &base, &bytes), 0);
+    a = take(1000);
+    assert_int_equal(replacement->free(a), 0);
+}
+
+static void test_fork(void **state)
+{
+    uint64_t a = take(1000), addr;
+    int status = -1;
+    pid_t pid;
+
+    (void)state;
+    pid = fork();
+    if (pid == 0) {
+        _exit(replacement->alloc(0, 512, &addr) == 3 && replacement->free(a) == -1 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(replacement->free(a), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interface), cmocka_unit_test(test_serves), cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_reset),     cmocka_unit_test(test_fork),
+    };
+
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}
