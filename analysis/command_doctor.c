@@ -81,6 +81,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     (void)operands;
     doctor_check_machine(&lines);
     doctor_check_libraries(&lines);
+    doctor_check_gpu(&lines);
     doctor_check_lttng(&lines);
     doctor_check_leftovers(&lines);
     if (values->json) {
@@ -95,8 +96,9 @@ const struct command command_doctor = {
     .name = "doctor",
     .arguments = "",
     .summary = "what this machine offers, and what is missing",
-    .purpose = "Looks at the machine: kernel, clock, room, debug information, Python, GPU libraries, "
-               "LTTng, and recordings that were killed. Each line is ok, missing or a warning, with what it "
+    .purpose = "Looks at the machine: kernel, clock, room, debug information, Python; the GPU, its "
+               "driver, CUPTI and PyTorch; LTTng, and recordings that were killed. Each line is ok, missing "
+               "or a warning, with what it "
                "costs and what to do about it.",
     .examples = "  varve doctor\n"
                 "  varve doctor --json | jq '.checks[] | select(.state != \"ok\")'\n",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve info`: what a database holds: how it was recorded, its processes and threads, events by kind, and
- * whether anything was lost. Reads recordings that were cut off too. Counting the events by kind reads all of
- * them.
+ * `varve info`: what a database holds: how it was recorded, its processes and threads, GPUs and streams,
+ * events by kind, and whether anything was lost. Reads recordings that were cut off too. Counting the events
+ * by kind reads all of them.
  */
 #include "analysis/report_internal.h"
 
@@ -42,26 +42,17 @@ static const char kind_sql[] = "SELECT coalesce(k.name, 'kind ' || e.kind), e.ev
 static const char stats_sql[] =
     "SELECT severity, name, idx, source, value FROM stats ORDER BY severity, name, idx LIMIT ?1";
 
-/* Every column of every row, as JSON: keys are the columns' names. */
-static struct cJSON *rows_json(struct database *database, const char *sql)
+static const char device_sql[] =
+    "SELECT id AS device, name, total_bytes, uuid FROM device ORDER BY id LIMIT ?1";
+
+static const char stream_sql[] = "SELECT process_id, device, number, handle FROM stream "
+                                 "ORDER BY process_id, device, number LIMIT ?1";
+
+/* Databases of older versions do not tell whose streams they are. */
+static bool has_streams(struct database *database)
 {
-    struct cJSON *array = json_array();
-    struct cursor cursor;
-
-    cursor_open(&cursor, database, sql);
-    cursor_bind_integer(&cursor, 1, INT64_MAX);
-    while (cursor_next(&cursor)) {
-        struct cJSON *object = json_object();
-
-        for (int column = 0; column < cursor_column_count(&cursor); column++) {
-            struct value value = cursor_value(&cursor, column);
-
-            json_add(object, cursor_column_name(&cursor, column), json_value(&value));
-        }
-        json_append(array, object);
-    }
-    cursor_close(&cursor);
-    return array;
+    return database_integer(
+               database, "SELECT count(*) FROM pragma_table_info('stream') WHERE name = 'process_id'", 0) > 0;
 }
 
 static struct cJSON *pairs_json(struct database *database, const char *sql)
@@ -96,58 +87,55 @@ static void info_json(FILE *out, struct database *database, const char *path)
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_add(object, "meta", pairs_json(database, "SELECT key, value FROM meta ORDER BY key"));
-    json_add(object, "process", rows_json(database, process_sql));
-    json_add(object, "thread", rows_json(database, thread_sql));
+    json_add(object, "process", query_json(database, process_sql, INT64_MAX));
+    json_add(object, "thread", query_json(database, thread_sql, INT64_MAX));
+    json_add(object, "device", query_json(database, device_sql, INT64_MAX));
+    if (has_streams(database)) {
+        json_add(object, "stream", query_json(database, stream_sql, INT64_MAX));
+    }
     json_add(object, "events_by_kind", pairs_json(database, kind_sql));
-    json_add(object, "stats", rows_json(database, stats_sql));
+    json_add(object, "stats", query_json(database, stats_sql, INT64_MAX));
     json_print(object, out);
 }
 
-/* A query as a table; `kinds` has a letter per column: t text, c count, b bytes, d duration. */
-static void print_query(FILE *out, struct database *database, const char *title, const char *sql,
-                        int64_t limit, const struct table_column *columns, const char *kinds)
+static void print_part(FILE *out, struct database *database, const char *title, const struct query *query,
+                       int64_t limit)
 {
-    struct cursor cursor;
-    struct table table;
-
     fprintf(out, "\n%s\n", title);
-    table_init(&table, columns, strlen(kinds));
-    table.indent = "  ";
-    cursor_open(&cursor, database, sql);
-    cursor_bind_integer(&cursor, 1, limit);
-    while (cursor_next(&cursor)) {
-        for (int column = 0; kinds[column] != '\0'; column++) {
-            int64_t number = cursor_integer(&cursor, column);
-            const char *text = cursor_text(&cursor, column);
-            char cut[400] = "";
-
-            if (cursor_is_null(&cursor, column)) {
-                table_add(&table, "-");
-            } else if (kinds[column] == 'c') {
-                table_add(&table, format_count(number).text);
-            } else if (kinds[column] == 'b') {
-                table_add(&table, format_bytes(number).text);
-            } else if (kinds[column] == 'd') {
-                table_add(&table, format_duration(number).text);
-            } else {
-                format_head(cut, sizeof(cut), text, 64);
-                table_add(&table, cut);
-            }
-        }
-    }
-    cursor_close(&cursor);
-    if (table.cell_count == 0) {
+    if (query_print(out, database, query, limit) == 0) {
         fputs("  none\n", out);
-    } else {
-        table_print(&table, out, true);
     }
-    table_free(&table);
 }
 
 static void print_rest(FILE *out, int64_t all, int64_t shown)
 {
     if (all > shown) {
         fprintf(out, "  and %s more (--top N shows more)\n", format_count(all - shown).text);
+    }
+}
+
+static void print_devices(FILE *out, struct database *database, int64_t top)
+{
+    static const struct table_column device[] = {
+        {"GPU", true}, {"name", false}, {"memory", true}, {"uuid", false}};
+    static const struct table_column stream[] = {
+        {"pid", true}, {"GPU", true}, {"stream", true}, {"handle", true}};
+    static const struct query devices = {.sql = device_sql, .columns = device, .kinds = "ntbt"};
+    static const struct query streams = {
+        .sql = "SELECT p.pid, s.device, s.number, s.handle FROM stream s LEFT JOIN process p ON p.id = "
+               "s.process_id "
+               "ORDER BY s.process_id, s.device, s.number LIMIT ?1",
+        .columns = stream,
+        .kinds = "nnnx",
+    };
+    int64_t all = database_integer(database, "SELECT count(*) FROM stream", 0);
+
+    if (database_integer(database, "SELECT count(*) FROM device", 0) > 0) {
+        print_part(out, database, "GPUs", &devices, INT64_MAX);
+    }
+    if (all > 0 && has_streams(database)) {
+        print_part(out, database, "Streams of GPUs", &streams, top);
+        print_rest(out, all, top);
     }
 }
 
@@ -165,31 +153,32 @@ static void info_text(FILE *out, struct database *database, const char *path, in
     static const struct table_column kind[] = {{"kind", false}, {"events", true}};
     static const struct table_column stats[] = {
         {"severity", false}, {"name", false}, {"value", true}, {"source", false}};
+    static const struct query queries[] = {
+        {meta_sql, meta, "tt"},
+        {"SELECT pid, parent_pid, start_ns, end_ns, end_cause || coalesce(' ' || exit_status, ''), "
+         "coalesce(command_line, executable) FROM process ORDER BY id LIMIT ?1",
+         process, "nnddtt"},
+        {"SELECT pid, tid, emitted, stored, spilled, lost, uncommitted, name FROM thread "
+         "ORDER BY stored DESC, id LIMIT ?1",
+         thread, "nnccccct"},
+        {kind_sql, kind, "tc"},
+        {"SELECT severity, name, sum(value), source FROM stats WHERE severity = 'info' OR value <> 0 "
+         "GROUP BY severity, name, source ORDER BY severity, name, source",
+         stats, "ttct"},
+    };
     struct report_loss loss;
 
     report_loss_load(&loss, database);
     report_header_print(out, database, path, &loss);
     fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(path)).text);
-    print_query(out, database, "How it was recorded (meta)", meta_sql, 0, meta, "tt");
-    print_query(
-        out, database, "Processes",
-        "SELECT CAST(pid AS TEXT), CAST(parent_pid AS TEXT), start_ns, end_ns, "
-        "end_cause || coalesce(' ' || exit_status, ''), coalesce(command_line, executable) FROM process "
-        "ORDER BY id LIMIT ?1",
-        top, process, "ttddtt");
+    print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
+    print_part(out, database, "Processes", &queries[1], top);
     print_rest(out, database_integer(database, "SELECT count(*) FROM process", 0), top);
-    print_query(
-        out, database, "Threads that recorded, by events",
-        "SELECT CAST(pid AS TEXT), CAST(tid AS TEXT), emitted, stored, spilled, lost, uncommitted, name "
-        "FROM thread ORDER BY stored DESC, id LIMIT ?1",
-        top, thread, "ttccccct");
+    print_part(out, database, "Threads that recorded, by events", &queries[2], top);
     print_rest(out, loss.threads, top);
-    print_query(out, database, "Events by kind", kind_sql, 0, kind, "tc");
-    print_query(out, database, "Health of the recording (stats)",
-                "SELECT severity, name, sum(value), source FROM stats WHERE severity = 'info' OR value <> 0 "
-                "GROUP BY severity, name, source "
-                "ORDER BY severity, name, source",
-                0, stats, "ttct");
+    print_devices(out, database, top);
+    print_part(out, database, "Events by kind", &queries[3], 0);
+    print_part(out, database, "Health of the recording (stats)", &queries[4], 0);
 }
 
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
@@ -219,9 +208,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
 const struct command command_info = {
     .name = "info",
     .arguments = "DB",
-    .summary = "what a database holds: processes, threads, events, health",
-    .purpose = "Says how a trace was recorded, which processes and threads are in it, how many events of "
-               "which kind, how large it is, and whether anything was lost.",
+    .summary = "what a database holds: processes, threads, GPUs, events, health",
+    .purpose =
+        "Says how a trace was recorded, which processes, threads, GPUs and streams are in it, how many "
+        "events of which kind, how large it is, and whether anything was lost.",
     .examples = "  varve info trace.db\n"
                 "  varve info --json trace.db | jq .events_by_kind\n",
     .options = options,

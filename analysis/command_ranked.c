@@ -25,8 +25,7 @@ static const struct option_spec options[] = {
      1000000000, NULL},
     {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
      offsetof(struct values, frames), 0, 1000, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME", "heap (default: malloc and its kin), or mmap",
-     offsetof(struct values, domain), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
      offsetof(struct values, pid), 1, INT32_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
@@ -101,6 +100,10 @@ static void answer_text(struct command_context *context, struct database *databa
                 total->live_allocations == 1 ? "" : "s", format_count(answer->list.count_all).text,
                 answer->list.count_all == 1 ? "" : "s");
     }
+    if (answer->selection.devices > 1 && answer->rank == CALLSITE_BY_PEAK) {
+        fprintf(out, "%" PRId64 " GPUs, each at its own peak; the moment is that of GPU %" PRId64 "\n",
+                answer->selection.devices, answer->selection.device);
+    }
     callsite_list_print(out, database, &answer->list, answer->rank, &stacks, &seen);
     callsite_seen_free(&seen);
 }
@@ -114,7 +117,7 @@ static int make_answer(struct database *database, const struct values *values, s
         return result;
     }
     report_loss_load(&answer->loss, database);
-    answer->has_total = selection_total(&answer->selection, database, &answer->total);
+    answer->has_total = selection_sum(&answer->selection, database, &answer->total);
     if (values->pid == 0) {
         callsite_list_load(&answer->list, database, answer->rank, values->domain, values->top);
     } else if (answer->has_total) {

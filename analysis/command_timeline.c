@@ -13,18 +13,20 @@
 struct values {
     int64_t points;
     int64_t pid;
+    int64_t device;
     const char *domain;
     bool json;
     bool csv;
 };
 
-static const struct values defaults = {.points = 80, .domain = "heap"};
+static const struct values defaults = {.points = 80, .device = -1, .domain = "heap"};
 
 static const struct option_spec options[] = {
     {"points", 'n', OPTION_INTEGER, "N", "steps of time (default 80; a chart shows up to 86)",
      offsetof(struct values, points), 2, 1000000, NULL},
-    {"domain", 'd', OPTION_TEXT, "NAME", "heap (default: malloc and its kin), or mmap",
-     offsetof(struct values, domain), 0, 0, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "memory of this GPU (default: the one that needed most)",
+     offsetof(struct values, device), 0, 255, NULL},
     {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
      offsetof(struct values, pid), 1, INT32_MAX, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
@@ -53,6 +55,9 @@ static void print_json(FILE *out, const struct timeline *timeline, const char *p
     json_text(object, "database", path);
     json_text(object, "domain", selection->domain);
     json_integer_or_null(object, "pid", selection->pid > 0 ? selection->pid : -1);
+    if (selection->devices > 1) {
+        json_integer(object, "device", selection->device);
+    }
     json_integer(object, "samples", timeline->samples);
     for (size_t i = 0; i < timeline->count; i++) {
         const struct timeline_point *point = &timeline->points[i];
@@ -76,6 +81,7 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     struct report_total total = {.peak_ns = -1};
     struct report_loss loss;
     char who[64] = "all processes together";
+    char where[32] = "";
 
     report_loss_load(&loss, database);
     if (!report_is_lossless(&loss)) {
@@ -84,11 +90,14 @@ static void print_text(FILE *out, struct database *database, const struct timeli
     if (selection->pid > 0) {
         snprintf(who, sizeof(who), "process %" PRId64, selection->pid);
     }
+    if (selection->devices > 1) {
+        snprintf(where, sizeof(where), " on GPU %" PRId64, selection->device);
+    }
     if (!selection_total(selection, database, &total) || timeline->samples == 0) {
         fprintf(out, "%s, %s: nothing was allocated\n", selection->domain, who);
         return;
     }
-    fprintf(out, "%s, %s: live bytes, the maximum of each %s\n", selection->domain, who,
+    fprintf(out, "%s%s, %s: live bytes, the maximum of each %s\n", selection->domain, where, who,
             format_duration(timeline->points[0].end_ns).text);
     timeline_chart(out, timeline, CHART_ROWS);
     fprintf(out, "peak %s after %s; at the end %s in %s allocations\n",
@@ -117,6 +126,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     progress_begin(&progress, context, false);
     progress_watch(&progress, database, "reading");
     result = selection_make(&selection, database, values->domain, values->pid, &message);
+    if (result == VARVE_OK && values->device >= 0) {
+        result = selection_device(&selection, database, values->device, &message);
+    }
     if (result == VARVE_OK) {
         timeline_load(&timeline, database, &selection, points);
         if (values->json) {

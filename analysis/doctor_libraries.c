@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`, libraries and tools that varve or a later version of it makes use of. They are looked up as
- * files, never loaded: some start threads or talk to daemons as soon as they are.
+ * `varve doctor`, libraries and tools that varve makes use of. They are looked up as files, never loaded:
+ * some start threads or talk to daemons as soon as they are.
  */
 #include "analysis/doctor_internal.h"
 
@@ -11,7 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char later[] = "nothing yet: this version records the heap only";
+bool pattern_find(const char *pattern, char *path, size_t path_bytes)
+{
+    glob_t found;
+    bool is_found = glob(pattern, 0, NULL, &found) == 0;
+
+    if (is_found) {
+        snprintf(path, path_bytes, "%s", found.gl_pathv[0]);
+    }
+    globfree(&found);
+    return is_found;
+}
 
 bool library_find(const char *name, char *buffer, size_t buffer_bytes)
 {
@@ -22,6 +32,8 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
         "/lib64",
         "/usr/lib64",
         "/usr/lib",
+        "/usr/local/cuda/lib64",
+        "/usr/local/cuda/extras/CUPTI/lib64",
         "/usr/local/cuda*/lib64",
         "/usr/local/cuda*/extras/CUPTI/lib64",
         "/usr/lib/wsl/lib",
@@ -31,22 +43,13 @@ bool library_find(const char *name, char *buffer, size_t buffer_bytes)
 
     for (; paths != NULL && *paths != '\0'; paths += strcspn(paths, ":"), paths += *paths == ':' ? 1 : 0) {
         snprintf(pattern, sizeof(pattern), "%.*s/%s", (int)strcspn(paths, ":"), paths, name);
-        if (access(pattern, R_OK) == 0) {
-            snprintf(buffer, buffer_bytes, "%s", pattern);
+        if (pattern_find(pattern, buffer, buffer_bytes)) {
             return true;
         }
     }
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-        glob_t found;
-        bool is_found;
-
         snprintf(pattern, sizeof(pattern), "%s/%s", folders[i], name);
-        is_found = glob(pattern, 0, NULL, &found) == 0;
-        if (is_found) {
-            snprintf(buffer, buffer_bytes, "%s", found.gl_pathv[0]);
-        }
-        globfree(&found);
-        if (is_found) {
+        if (pattern_find(pattern, buffer, buffer_bytes)) {
             return true;
         }
     }
@@ -100,11 +103,4 @@ void doctor_check_libraries(struct doctor_lines *lines)
     check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
                   "apt install libdw1");
     check_debug_files(lines);
-    if (access("/dev/nvidiactl", F_OK) == 0) {
-        doctor_add(lines, "gpu", DOCTOR_OK, "", "", "NVIDIA driver (/dev/nvidiactl)");
-    } else {
-        doctor_add(lines, "gpu", DOCTOR_MISSING, later, "", "no NVIDIA driver (/dev/nvidiactl)");
-    }
-    check_library(lines, "cuda", "libcuda.so.1", later, "NVIDIA's driver package");
-    check_library(lines, "cupti", "libcupti.so*", later, "NVIDIA's CUDA toolkit (cuda-cupti)");
 }

@@ -8,105 +8,15 @@
 #include "analysis/doctor_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LIMIT_MS 3000
 #define ANSWER_BYTES 65536
 #define SHOWN 10
-
-static int64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* Its own process group, so that what it starts ends with it. 0 or an errno. */
-static int start_program(const char *const *argv, int output, pid_t *pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int reason;
-
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    reason = posix_spawnp(pid, argv[0], &actions, &attributes, (char *const *)(uintptr_t)argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return reason;
-}
-
-/* What it prints until it closes its output; false if it does not within the time limit. */
-static bool read_all(int input, char *text, size_t bytes)
-{
-    int64_t end_ms = now_ms() + LIMIT_MS;
-    size_t used = 0;
-    bool has_ended = false;
-
-    while (!has_ended && used + 1 < bytes) {
-        struct pollfd ready = {.fd = input, .events = POLLIN};
-        int64_t left_ms = end_ms - now_ms();
-        ssize_t got;
-
-        if (left_ms <= 0 || (poll(&ready, 1, (int)left_ms) <= 0 && errno != EINTR)) {
-            break;
-        }
-        got = ready.revents != 0 ? read(input, text + used, bytes - used - 1) : 0;
-        has_ended = ready.revents != 0 && got <= 0;
-        used += got > 0 ? (size_t)got : 0;
-    }
-    text[used] = '\0';
-    return has_ended || used + 1 >= bytes;
-}
-
-enum answer {
-    ANSWER_GIVEN,
-    ANSWER_FAILED,
-    ANSWER_LATE,
-};
-
-static enum answer run_program(const char *const *argv, char *text, size_t bytes)
-{
-    enum answer answer = ANSWER_FAILED;
-    int ends[2];
-    int status = 0;
-    pid_t pid;
-
-    text[0] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return answer;
-    }
-    if (start_program(argv, ends[1], &pid) == 0) {
-        close(ends[1]);
-        ends[1] = -1;
-        answer = read_all(ends[0], text, bytes) ? ANSWER_GIVEN : ANSWER_LATE;
-        if (answer == ANSWER_LATE) {
-            kill(-pid, SIGKILL);
-        }
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        }
-        answer = answer == ANSWER_GIVEN && status != 0 ? ANSWER_FAILED : answer;
-    }
-    close(ends[0]);
-    if (ends[1] >= 0) {
-        close(ends[1]);
-    }
-    return answer;
-}
 
 /* A recorder is called varve-PID-NUMBER where LTTng knows it; true if that process is not one any more. */
 static bool is_abandoned(const char *name)
@@ -169,17 +79,17 @@ static void check_daemon(struct doctor_lines *lines)
     static char listing[ANSWER_BYTES];
     int count;
 
-    switch (run_program(list, listing, sizeof(listing))) {
-    case ANSWER_GIVEN:
+    switch (program_run(list, LIMIT_MS, listing, sizeof(listing))) {
+    case PROGRAM_ANSWERED:
         count = check_sessions(lines, listing);
         doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "", "runs; it has %d session%s", count,
                    count == 1 ? "" : "s");
         break;
-    case ANSWER_FAILED:
+    case PROGRAM_FAILED:
         doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "",
                    "none runs; varve record --lttng starts one and ends it");
         break;
-    case ANSWER_LATE:
+    case PROGRAM_LATE:
         doctor_add(lines, "lttng_daemon", DOCTOR_WARNING, "varve record --lttng has to do without LTTng",
                    "end lttng-sessiond and lttng-consumerd of this user",
                    "the session daemon does not answer within %d s", LIMIT_MS / 1000);
@@ -202,7 +112,7 @@ static void check_tools(struct doctor_lines *lines)
             return;
         }
     }
-    if (run_program(version, text, sizeof(text)) != ANSWER_GIVEN) {
+    if (program_run(version, LIMIT_MS, text, sizeof(text)) != PROGRAM_ANSWERED) {
         doctor_add(lines, "lttng_tools", DOCTOR_WARNING, "varve record --lttng may have to do without LTTng",
                    "apt install --reinstall lttng-tools", "lttng --version does not work");
     } else {

@@ -75,7 +75,8 @@ static int read_streams(struct reader *reader)
     struct cursor cursor;
     int result = VARVE_OK;
 
-    cursor_open(&cursor, reader->database, "SELECT device, number, handle FROM stream");
+    cursor_open(&cursor, reader->database,
+                "SELECT device, number, handle FROM stream WHERE process_id = " HISTORY_PROCESS);
     while (result == VARVE_OK && cursor_next(&cursor)) {
         uint64_t device = (uint64_t)cursor_integer(&cursor, 0);
         uint64_t number = (uint64_t)cursor_integer(&cursor, 1);

@@ -163,6 +163,8 @@ int history_read_final(struct database *database, struct history *history, unsig
                                        database_path(database), key);
 }
 
+#define OF_NUMBER " WHERE process_id = " HISTORY_PROCESS " AND device = ?1 AND number = ?2"
+
 static uint64_t lookup(struct database *database, const char *sql, unsigned device, unsigned number,
                        uint64_t otherwise)
 {
@@ -184,18 +186,17 @@ static int begin_segment(struct database *database, struct history *history, uns
 {
     struct history_device *device = &history->devices[index];
     struct history_segment *segment = history_add_segment(device);
-    uint64_t stream = lookup(database, "SELECT handle FROM stream WHERE device = ? AND number = ?", index,
-                             block->stream, block->stream);
+    uint64_t stream =
+        lookup(database, "SELECT handle FROM stream" OF_NUMBER, index, block->stream, block->stream);
 
     segment->addr = block->addr;
     segment->first_block = device->block_count;
     segment->is_expandable = block->is_expandable;
-    segment->pool_id[0] = lookup(database, "SELECT capture_id FROM pool WHERE device = ? AND number = ?",
-                                 index, block->pool, block->pool / 2U);
-    segment->pool_id[1] =
-        lookup(database, "SELECT user_id FROM pool WHERE device = ? AND number = ?", index, block->pool, 0);
-    segment->is_small = lookup(database, "SELECT is_small FROM pool WHERE device = ? AND number = ?", index,
-                               block->pool, block->pool % 2U) != 0;
+    segment->pool_id[0] =
+        lookup(database, "SELECT capture_id FROM pool" OF_NUMBER, index, block->pool, block->pool / 2U);
+    segment->pool_id[1] = lookup(database, "SELECT user_id FROM pool" OF_NUMBER, index, block->pool, 0);
+    segment->is_small =
+        lookup(database, "SELECT is_small FROM pool" OF_NUMBER, index, block->pool, block->pool % 2U) != 0;
     return history_stream(history, stream, &segment->stream);
 }
 

@@ -24,6 +24,9 @@ extern "C" {
 struct varve_writer;
 struct varve_layout;
 
+/* The process whose allocators a database holds: a history is of one. */
+#define HISTORY_PROCESS "(SELECT max(process_id) FROM total_stat WHERE domain = 4 AND process_id > 0)"
+
 /* ---- history_database_meta.c ---- */
 
 void history_write_settings(struct varve_writer *writer, const struct history_settings *settings,

@@ -5,6 +5,7 @@
  * summed over them.
  *
  *   command_report.c ─► report_text.c, report_json.c ─► report_loss.c, report_totals.c, callsite_*.c
+ *                                                    └─► report_gpu*.c ─► report_query.c, segments_*.c
  *   command_ranked.c, command_timeline.c ─► selection.c, timeline.c, callsite_*.c
  *
  * Functions that load end early on a database error and leave what they have: see database_error.
@@ -144,6 +145,8 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
 /// All processes together: process_id 0. process_id < 0: each process of its own.
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id);
 void report_totals_free(struct report_totals *totals);
+/// What a row is about: its domain, and the GPU where there are several, or it is not the first.
+struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row);
 struct cJSON *report_total_json(const struct report_total *total);
 int64_t report_duration_ns(struct database *database);
 /// Path, program, duration and extent of the recording.
@@ -156,26 +159,98 @@ struct report_options {
     struct callsite_options stacks;
 };
 
+/// An empty line, `title`, and a line under it.
+void report_rule_print(FILE *out, const char *title);
 void report_text(FILE *out, struct database *database, const char *path,
                  const struct report_options *options);
 struct cJSON *report_json(struct database *database, const char *path, const struct report_options *options);
 
+/* ---- report_query.c: a query as a table, or as JSON with its columns' names as keys ---- */
+
+struct query {
+    const char *sql; /* ?1: the bound number */
+    const struct table_column *columns;
+    /* a letter for each column: t text, c count, b bytes, d duration, n plain number, x address, % tenths of
+     * a percent */
+    const char *kinds;
+};
+
+/// Returns the number of rows; prints nothing if there are none.
+int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound);
+struct cJSON *query_json(struct database *database, const char *sql, int64_t bound);
+
+/* ---- report_gpu*.c: what GPU runs have beside allocations ---- */
+
+/* A moment of a caching allocator: when it had reserved most. */
+struct report_segment {
+    int64_t process_id, pid, device, seq, ts_ns;
+    int64_t reserved, allocated, active; /* bytes; active: allocated, or freed but still waited for */
+    int64_t from_driver;                 /* what its process had of the driver on that device; -1: unknown */
+    int64_t largest_free, segments;      /* -1: unknown */
+};
+
+struct report_segments {
+    struct report_segment *rows;
+    size_t count;
+};
+
+#define REPORT_DEVICES_SQL                                                                        \
+    "SELECT u.device, d.name, d.total_bytes, d.uuid FROM (SELECT id AS device FROM device UNION " \
+    "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY 1"
+
+/* Per device: how often the driver was asked, its memory, the most in use and what was seen of it then, and
+ * the rest: the least, the most, the last. */
+#define REPORT_UNEXPLAINED_SQL                                                                            \
+    "SELECT device, count(*) AS asked, max(total) AS total, max(used) AS most_used, "                     \
+    "(SELECT seen FROM device_unexplained m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) "  \
+    "AS seen, min(unexplained) AS least, max(unexplained) AS most, "                                      \
+    "(SELECT unexplained FROM device_unexplained l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) " \
+    "AS last FROM device_unexplained u GROUP BY device ORDER BY device"
+
+/// Is there anything about GPUs in this database?
+bool report_has_gpu(struct database *database);
+void report_gpu_text(FILE *out, struct database *database);
+struct cJSON *report_gpu_json(struct database *database);
+/// CUDA's name of a CUresult, NULL if it is not one of the usual.
+const char *report_cuda_result(int64_t result);
+void report_segments_load(struct report_segments *segments, struct database *database, int64_t limit);
+void report_segments_free(struct report_segments *segments);
+/// Did CUPTI tell allocations beside the CUDA recorder?
+bool report_has_witness(struct database *database);
+/// Do both tell the same ones?
+bool report_witness_agrees(struct database *database);
+void report_cupti_print(FILE *out, struct database *database);
+struct cJSON *report_cupti_json(struct database *database);
+
 /* ---- selection.c: --domain and --pid ---- */
+
+#define DOMAIN_HELP                                                                                  \
+    "heap (default: malloc and its kin), mmap; of GPU runs device (the CUDA API), block (a caching " \
+    "allocator), "                                                                                   \
+    "pinned, managed, cupti"
 
 /* What leaks, peak and timeline are asked about. */
 struct selection {
     const char *domain;
     int64_t pid;        /* 0: all processes together */
     int64_t process_id; /* 0: all processes together */
+    int64_t device;     /* where most was live at a time */
+    int64_t devices;    /* there are in the domain; 0: nothing was allocated */
 };
 
 /// Checks the two against the database; a pid that names several process images gives the one with the larger
 /// peak. Errors: VARVE_ERROR_NOT_FOUND, with one line that lists what there is.
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message);
+/// Ask about this device instead. VARVE_ERROR_NOT_FOUND: the domain has nothing there.
+int selection_device(struct selection *selection, struct database *database, int64_t device,
+                     struct varve_message *message);
 /// The row of total that the selection is about; false if there is none (nothing was allocated).
 bool selection_total(const struct selection *selection, struct database *database,
                      struct report_total *total);
+/// The same of all devices: bytes and allocations, live and at the peak of each, added up. The moment is that
+/// of selection->device.
+bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total);
 
 /* ---- timeline.c: bytes over time, in equal steps ---- */
 

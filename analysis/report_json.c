@@ -66,6 +66,9 @@ struct cJSON *report_json(struct database *database, const char *path, const str
     }
     json_add(object, "totals", all);
     json_add(object, "domains", domains);
+    if (report_has_gpu(database)) {
+        json_add(object, "gpu", report_gpu_json(database));
+    }
     report_totals_free(&totals);
     return object;
 }

@@ -10,7 +10,7 @@
 
 #define PROCESSES_SHOWN 10
 
-static void print_rule(FILE *out, const char *title)
+void report_rule_print(FILE *out, const char *title)
 {
     fprintf(out, "\n%s\n", title);
     for (size_t i = format_width(title); i > 0; i--) {
@@ -38,19 +38,13 @@ static void print_totals(FILE *out, const struct report_totals *totals)
     };
     struct table table;
 
-    print_rule(out, "Totals of all processes");
+    report_rule_print(out, "Totals of all processes");
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     for (size_t i = 0; i < totals->count; i++) {
         const struct report_total *row = &totals->rows[i];
-        char name[64];
 
-        if (row->device > 0) {
-            snprintf(name, sizeof(name), "%.40s %" PRId64, row->domain, row->device);
-        } else {
-            snprintf(name, sizeof(name), "%.60s", row->domain);
-        }
-        table_add(&table, name);
+        table_add(&table, report_total_name(totals, row).text);
         add_total_cells(&table, row);
     }
     if (totals->count > 0) {
@@ -62,7 +56,7 @@ static void print_totals(FILE *out, const struct report_totals *totals)
     for (size_t i = 0; i < totals->count; i++) {
         if (totals->rows[i].failed > 0) {
             fprintf(out, "  %s allocation%s failed in %s\n", format_count(totals->rows[i].failed).text,
-                    totals->rows[i].failed == 1 ? "" : "s", totals->rows[i].domain);
+                    totals->rows[i].failed == 1 ? "" : "s", report_total_name(totals, &totals->rows[i]).text);
         }
     }
 }
@@ -81,12 +75,13 @@ static void print_processes(FILE *out, struct database *database)
     if (processes < 2) {
         return;
     }
-    print_rule(out, "Processes by peak");
+    report_rule_print(out, "Processes by peak");
     table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
     table.indent = "  ";
     cursor_open(
         &cursor, database,
-        "SELECT t.pid, t.domain, t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total "
+        "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
+        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total "
         "t "
         "JOIN process p ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, PROCESSES_SHOWN);
@@ -116,9 +111,13 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
         const struct report_total *row = &totals->rows[i];
 
         if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
-            fprintf(out, "  %s in %s allocation%s, %s after the start (event %" PRId64 ")\n",
-                    format_bytes_exact(row->peak_bytes).text, format_count(row->peak_allocations).text,
-                    row->peak_allocations == 1 ? "" : "s", format_duration(row->peak_ns).text, row->peak_seq);
+            const struct format_text name = report_total_name(totals, row);
+            bool is_named = strcmp(name.text, domain) != 0;
+
+            fprintf(out, "  %s%s%s in %s allocation%s, %s after the start (event %" PRId64 ")\n",
+                    is_named ? name.text : "", is_named ? ": " : "", format_bytes_exact(row->peak_bytes).text,
+                    format_count(row->peak_allocations).text, row->peak_allocations == 1 ? "" : "s",
+                    format_duration(row->peak_ns).text, row->peak_seq);
         }
     }
 }
@@ -133,7 +132,7 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
     callsite_list_load(&list, database, rank, domain, options->top);
     if (list.count_all > 0) {
         snprintf(title, sizeof(title), "%s: %s", domain, callsite_rank_info(rank)->title);
-        print_rule(out, title);
+        report_rule_print(out, title);
         if (rank == CALLSITE_BY_PEAK) {
             print_peak(out, totals, domain);
         } else if (rank == CALLSITE_BY_TEMPORARY) {
@@ -152,6 +151,15 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
     callsite_list_free(&list);
 }
 
+/* Mappings and memory of a device are few and large: orders other than by bytes would only repeat them. */
+static bool suits(enum callsite_rank rank, const char *domain)
+{
+    bool is_of_many =
+        rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
+
+    return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
+}
+
 void report_text(FILE *out, struct database *database, const char *path, const struct report_options *options)
 {
     struct callsite_seen seen = {0};
@@ -163,22 +171,18 @@ void report_text(FILE *out, struct database *database, const char *path, const s
     report_totals_load(&totals, database, 0);
     print_totals(out, &totals);
     print_processes(out, database);
+    report_gpu_text(out, database);
     for (size_t i = 0; i < totals.count; i++) {
         const char *domain = totals.rows[i].domain;
 
-        /* a domain has a row for each device, and one chapter */
-        if (i > 0 && strcmp(domain, totals.rows[i - 1].domain) == 0) {
+        /* a domain has a row for each device, and one chapter; a witness has none of its own */
+        if ((i > 0 && strcmp(domain, totals.rows[i - 1].domain) == 0) || strcmp(domain, "cupti") == 0) {
             continue;
         }
         for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
-            bool is_for_heap =
-                rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
-
-            /* mappings are few and large: orders other than by bytes would only repeat them */
-            if (is_for_heap && strcmp(domain, "mmap") == 0) {
-                continue;
+            if (suits((enum callsite_rank)rank, domain)) {
+                print_ranking(out, database, &totals, domain, (enum callsite_rank)rank, options, &seen);
             }
-            print_ranking(out, database, &totals, domain, (enum callsite_rank)rank, options, &seen);
         }
     }
     report_totals_free(&totals);

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
@@ -18,7 +19,8 @@ void report_totals_load(struct report_totals *totals, struct database *database,
         "SELECT domain, process_id, coalesce(pid, 0), device, allocations, frees, bytes, live_allocations, "
         "live_bytes, peak_bytes, peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, "
         "failed FROM total WHERE CASE WHEN ?1 < 0 THEN process_id <> 0 ELSE process_id = ?1 END "
-        "ORDER BY process_id, domain = 'mmap', domain, device");
+        "ORDER BY process_id, CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'cupti' THEN 3 "
+        "WHEN 'managed' THEN 4 WHEN 'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device");
     cursor_bind_integer(&cursor, 1, process_id);
     while (cursor_next(&cursor)) {
         totals->rows = memory_resize(totals->rows, (totals->count + 1) * sizeof(totals->rows[0]));
@@ -46,6 +48,24 @@ void report_totals_free(struct report_totals *totals)
     }
     free(totals->rows);
     *totals = (struct report_totals){0};
+}
+
+struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row)
+{
+    struct format_text name;
+    bool has_several = row->device > 0;
+
+    for (size_t i = 0; i < totals->count && !has_several; i++) {
+        has_several = totals->rows[i].process_id == row->process_id &&
+                      totals->rows[i].device != row->device &&
+                      strcmp(totals->rows[i].domain, row->domain) == 0;
+    }
+    if (has_several) {
+        snprintf(name.text, sizeof(name.text), "%.30s, GPU %d", row->domain, (int)row->device);
+    } else {
+        snprintf(name.text, sizeof(name.text), "%.40s", row->domain);
+    }
+    return name;
 }
 
 struct cJSON *report_total_json(const struct report_total *total)

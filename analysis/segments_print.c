@@ -16,7 +16,7 @@
 
 struct meaning {
     struct database *database;
-    bool has_tables; /* databases of older versions have none */
+    bool has_tables; /* with numbers of each process: databases of older versions have none */
 };
 
 static struct meaning meaning_of(struct database *database)
@@ -24,19 +24,22 @@ static struct meaning meaning_of(struct database *database)
     return (struct meaning){
         .database = database,
         .has_tables =
-            database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name IN ('stream', 'pool')",
+            database_integer(database,
+                             "SELECT count(*) FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
+                             "WHERE t.name IN ('stream', 'pool') AND c.name = 'process_id'",
                              0) == 2};
 }
 
-static bool lookup(const struct meaning *meaning, struct cursor *cursor, const char *sql, int64_t device,
-                   int64_t number)
+static bool lookup(const struct meaning *meaning, struct cursor *cursor, const char *sql,
+                   const struct segments_part *part, int64_t number)
 {
     if (!meaning->has_tables) {
         return false;
     }
     cursor_open(cursor, meaning->database, sql);
-    cursor_bind_integer(cursor, 1, device);
-    cursor_bind_integer(cursor, 2, number);
+    cursor_bind_integer(cursor, 1, part->process_id);
+    cursor_bind_integer(cursor, 2, part->device);
+    cursor_bind_integer(cursor, 3, number);
     if (cursor_next(cursor)) {
         return true;
     }
@@ -44,12 +47,13 @@ static bool lookup(const struct meaning *meaning, struct cursor *cursor, const c
     return false;
 }
 
-static int64_t stream_handle(const struct meaning *meaning, int64_t device, int64_t number)
+static int64_t stream_handle(const struct meaning *meaning, const struct segments_part *part, int64_t number)
 {
     struct cursor cursor;
     int64_t handle = number;
 
-    if (lookup(meaning, &cursor, "SELECT handle FROM stream WHERE device = ?1 AND number = ?2", device,
+    if (lookup(meaning, &cursor,
+               "SELECT handle FROM stream WHERE process_id = ?1 AND device = ?2 AND number = ?3", part,
                number)) {
         handle = cursor_integer(&cursor, 0);
         cursor_close(&cursor);
@@ -62,14 +66,16 @@ struct pool_meaning {
     int64_t capture_id, user_id;
 };
 
-static struct pool_meaning pool_of(const struct meaning *meaning, int64_t device, unsigned number)
+static struct pool_meaning pool_of(const struct meaning *meaning, const struct segments_part *part,
+                                   unsigned number)
 {
     struct pool_meaning pool = {.is_small = number & 1, .has_ids = number < 2};
     struct cursor cursor;
 
     if (lookup(meaning, &cursor,
-               "SELECT is_small, capture_id, user_id FROM pool WHERE device = ?1 AND number = ?2", device,
-               number)) {
+               "SELECT is_small, capture_id, user_id FROM pool WHERE process_id = ?1 AND device = ?2 "
+               "AND number = ?3",
+               part, number)) {
         pool = (struct pool_meaning){.is_small = cursor_integer(&cursor, 0) != 0,
                                      .has_ids = true,
                                      .capture_id = cursor_integer(&cursor, 1),
@@ -93,10 +99,10 @@ static void print_titles(FILE *out)
             "used", "pending", "free", "largest free", "blocks");
 }
 
-static void print_item(FILE *out, const struct meaning *meaning, int64_t device,
+static void print_item(FILE *out, const struct meaning *meaning, const struct segments_part *part,
                        const struct segment_item *item)
 {
-    struct pool_meaning pool = pool_of(meaning, device, item->first.pool);
+    struct pool_meaning pool = pool_of(meaning, part, item->first.pool);
     const char *kind = pool.is_small ? "small" : "large";
     uint64_t unused = item->mapped > item->active ? item->mapped - item->active : 0;
     char name[16];
@@ -129,7 +135,7 @@ static struct implied print_items(FILE *out, const struct meaning *meaning, cons
             implied.blocks += (int64_t)item.block_count;
             continue;
         }
-        print_item(out, meaning, part->device, &item);
+        print_item(out, meaning, part, &item);
         if (with_map) {
             segment_map(part->layout, &item, line, MAP_COLUMNS);
             fprintf(out, "  |%s|\n", line);
@@ -218,7 +224,7 @@ static struct cJSON *blocks_json(const struct varve_layout *layout, const struct
 static struct cJSON *item_json(const struct meaning *meaning, const struct segments_part *part,
                                const struct segment_item *item)
 {
-    struct pool_meaning pool = pool_of(meaning, part->device, item->first.pool);
+    struct pool_meaning pool = pool_of(meaning, part, item->first.pool);
     struct cJSON *object = json_object();
 
     json_integer(object, "device", part->device);
@@ -228,7 +234,7 @@ static struct cJSON *item_json(const struct meaning *meaning, const struct segme
     json_integer(object, "allocated_size", (int64_t)item->allocated);
     json_integer(object, "active_size", (int64_t)item->active);
     json_integer(object, "requested_size", (int64_t)item->requested);
-    json_integer(object, "stream", stream_handle(meaning, part->device, item->first.stream));
+    json_integer(object, "stream", stream_handle(meaning, part, item->first.stream));
     json_integer(object, "pool", item->first.pool);
     if (pool.has_ids) {
         struct cJSON *ids = json_array();

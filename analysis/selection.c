@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What leaks, peak and timeline are asked about: a domain, and one process or all together. Checked against
- * the database, so that a misspelt domain or a pid that recorded nothing is told instead of answered by an
- * empty list.
+ * What leaks, peak and timeline are asked about: a domain, one process or all together, one GPU where a
+ * domain has several. Checked against the database, so that a misspelt domain or a pid that recorded nothing
+ * is told instead of answered by an empty list.
  */
 #include "analysis/report_internal.h"
 
@@ -33,6 +33,25 @@ static int check_domain(const char *domain, struct database *database, struct va
     return VARVE_OK;
 }
 
+/* Memory of a GPU is counted per GPU: the one that needed most is the one people mean. */
+static void find_devices(struct selection *selection, struct database *database)
+{
+    struct report_totals totals;
+    int64_t most = -1;
+
+    report_totals_load(&totals, database, selection->process_id);
+    for (size_t i = 0; i < totals.count; i++) {
+        if (strcmp(totals.rows[i].domain, selection->domain) == 0) {
+            selection->devices++;
+            if (totals.rows[i].peak_bytes > most) {
+                most = totals.rows[i].peak_bytes;
+                selection->device = totals.rows[i].device;
+            }
+        }
+    }
+    report_totals_free(&totals);
+}
+
 int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
                    struct varve_message *message)
 {
@@ -40,8 +59,12 @@ int selection_make(struct selection *selection, struct database *database, const
     int result = check_domain(domain, database, message);
 
     *selection = (struct selection){.domain = domain, .pid = pid};
-    if (result != VARVE_OK || pid == 0) {
+    if (result != VARVE_OK) {
         return result;
+    }
+    if (pid == 0) {
+        find_devices(selection, database);
+        return VARVE_OK;
     }
     /* exec gives one pid several images: the one that needed most is the one people mean */
     cursor_open(&cursor, database,
@@ -58,7 +81,22 @@ int selection_make(struct selection *selection, struct database *database, const
                                  "%s: no process %" PRId64 " was recorded; varve info lists those that were",
                                  database_path(database), pid);
     }
+    find_devices(selection, database);
     return VARVE_OK;
+}
+
+int selection_device(struct selection *selection, struct database *database, int64_t device,
+                     struct varve_message *message)
+{
+    struct report_total total;
+
+    selection->device = device;
+    if (selection_total(selection, database, &total) || database_error(database, NULL) != VARVE_OK) {
+        return VARVE_OK;
+    }
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "%s: nothing of domain %s is on GPU %" PRId64 "; varve report lists what is",
+                             database_path(database), selection->domain, device);
 }
 
 bool selection_total(const struct selection *selection, struct database *database, struct report_total *total)
@@ -68,7 +106,8 @@ bool selection_total(const struct selection *selection, struct database *databas
 
     report_totals_load(&totals, database, selection->process_id);
     for (size_t i = 0; i < totals.count && !is_found; i++) {
-        if (strcmp(totals.rows[i].domain, selection->domain) == 0) {
+        if (strcmp(totals.rows[i].domain, selection->domain) == 0 &&
+            totals.rows[i].device == selection->device) {
             *total = totals.rows[i];
             total->domain = NULL; /* the list's */
             is_found = true;
@@ -76,4 +115,26 @@ bool selection_total(const struct selection *selection, struct database *databas
     }
     report_totals_free(&totals);
     return is_found;
+}
+
+bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total)
+{
+    struct report_totals totals;
+
+    if (!selection_total(selection, database, total)) {
+        return false;
+    }
+    report_totals_load(&totals, database, selection->process_id);
+    for (size_t i = 0; i < totals.count; i++) {
+        const struct report_total *row = &totals.rows[i];
+
+        if (strcmp(row->domain, selection->domain) == 0 && row->device != selection->device) {
+            total->live_allocations += row->live_allocations;
+            total->live_bytes += row->live_bytes;
+            total->peak_allocations += row->peak_allocations;
+            total->peak_bytes += row->peak_bytes;
+        }
+    }
+    report_totals_free(&totals);
+    return true;
 }

@@ -13,8 +13,7 @@
 
 static const char timeline_sql[] =
     "SELECT ts_ns, allocated, allocated_max, live FROM timeline WHERE process_id = ?1 AND domain = ?2 AND "
-    "device = "
-    "(SELECT min(device) FROM total WHERE process_id = ?1 AND domain = ?2) ORDER BY seq";
+    "device = ?3 ORDER BY seq";
 
 static void fill_step(struct timeline *timeline, size_t *step, size_t to)
 {
@@ -46,6 +45,7 @@ void timeline_load(struct timeline *timeline, struct database *database, const s
     cursor_open(&cursor, database, timeline_sql);
     cursor_bind_integer(&cursor, 1, selection->process_id);
     cursor_bind_text(&cursor, 2, selection->domain);
+    cursor_bind_integer(&cursor, 3, selection->device);
     while (cursor_next(&cursor)) {
         int64_t when = cursor_integer(&cursor, 0);
         int64_t highest = cursor_integer(&cursor, 2);

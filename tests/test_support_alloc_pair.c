@@ -336,7 +336,7 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
 
     pair->highest = UINT64_C(0x7f0000000000);
     pair->lowest = pair->highest;
-    pair->recorder = (struct varve_alloc_recorder){record_take, pair};
+    pair->recorder = (struct varve_alloc_recorder){.record = record_take, .context = pair};
     pair->model = alloc_model_open(&model);
     error = varve_sim_open(&sim, &pair->device, &pair->message);
     if (error) {

@@ -112,17 +112,27 @@ static void run_script(sqlite3 *database, const char *name)
     free(sql);
 }
 
+/* Texts may hold quotes. */
+static void add_words(sqlite3 *database, const char *format, int code, const char *const *texts)
+{
+    char *sql =
+        sqlite3_mprintf(format, code, texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6]);
+
+    assert_non_null(sql);
+    execute(database, sql, texts[0]);
+    sqlite3_free(sql);
+}
+
 static void add_vocabulary(sqlite3 *database)
 {
-#define KIND(code, NAME, name, group, addr, size, requested, arg, meaning)                            \
-    execute(database,                                                                                 \
-            "INSERT INTO event_kind VALUES (" #code ", '" #name "', '" #group "', '" addr "', '" size \
-            "', '" requested "', '" arg "', '" meaning "')",                                          \
-            #name);
+#define KIND(code, NAME, name, group, addr, size, requested, arg, meaning)                        \
+    add_words(database, "INSERT INTO event_kind VALUES (%d, %Q, %Q, %Q, %Q, %Q, %Q, %Q)", (code), \
+              (const char *const[]){#name, #group, addr, size, requested, arg, meaning});
     VARVE_EVENT_LIST(KIND)
 #undef KIND
-#define CAUSE(code, NAME, text) \
-    execute(database, "INSERT INTO event_cause VALUES (" #code ", '" text "')", #NAME);
+#define CAUSE(code, NAME, text)                                            \
+    add_words(database, "INSERT INTO event_cause VALUES (%d, %Q)", (code), \
+              (const char *const[]){text, NULL, NULL, NULL, NULL, NULL, NULL});
     VARVE_CAUSE_LIST(CAUSE)
 #undef CAUSE
 }

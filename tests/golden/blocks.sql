@@ -7,8 +7,8 @@
 INSERT INTO meta VALUES ('command', 'python3 train.py'), ('complete', 1);
 INSERT INTO process(id, pid, executable, start_ns, end_ns) VALUES (1, 500, 'python3', 0, 30000000), (2, 501, 'python3', 0, 30000000);
 INSERT INTO thread(id, process_id, ring, pid, tid) VALUES (1, 1, 0, 500, 500), (2, 2, 0, 501, 501), (3, 1, 0, 500, 510);
-INSERT INTO stream VALUES (0, 0, 0), (0, 1, 94000000000000);
-INSERT INTO pool VALUES (0, 4, 0, 7, 0);
+INSERT INTO stream VALUES (1, 0, 0, 0), (1, 0, 1, 94000000000000);
+INSERT INTO pool VALUES (1, 0, 4, 0, 7, 0);
 
 CREATE TEMP TABLE script(seq INTEGER PRIMARY KEY, thread_id, device, kind, stream, pool, id, addr, size, requested, arg, cause);
 INSERT INTO script VALUES

@@ -31,8 +31,11 @@ static const struct {
     {"report_lossy.json", {"report", "--top", "1", "--frames", "1", "--json", "lossy.db"}},
     {"report_nothing.txt", {"report", "nothing.db"}},
     {"report_nothing.json", {"report", "--json", "nothing.db"}},
+    {"report_gpu.txt", {"report", "gpu.db"}},
+    {"report_gpu.json", {"report", "--top", "1", "--frames", "1", "--json", "gpu.db"}},
     {"info.txt", {"info", "small.db"}},
     {"info_lossy.txt", {"info", "--top", "1", "lossy.db"}},
+    {"info_gpu.txt", {"info", "gpu.db"}},
     {"info.json", {"info", "--json", "small.db"}},
     {"leaks.txt", {"leaks", "small.db"}},
     {"leaks_mmap.txt", {"leaks", "--domain", "mmap", "lossy.db"}},
@@ -57,6 +60,10 @@ static const struct {
     {"oom.txt", {"oom", "blocks.db"}},
     {"oom.json", {"oom", "--json", "blocks.db"}},
     {"oom_nothing.txt", {"oom", "--device", "1", "blocks.db"}},
+    {"leaks_gpu.txt", {"leaks", "--domain", "device", "gpu.db"}},
+    {"peak_gpu.txt", {"peak", "--domain=device", "--frames=1", "gpu.db"}},
+    {"timeline_gpu.txt", {"timeline", "--domain", "device", "--points", "40", "gpu.db"}},
+    {"timeline_gpu.json", {"timeline", "--domain=device", "--device=1", "--points=3", "--json", "gpu.db"}},
     {"query.txt", {"query", "small.db", QUERY}},
     {"query.csv", {"query", "--csv", "small.db", QUERY}},
     {"query.json", {"query", "--json", "small.db", QUERY}},
@@ -71,6 +78,7 @@ static int enter(void **state)
     static const char *const nothing[] = {"nothing.sql", NULL};
     static const char *const small[] = {"small.sql", NULL};
     static const char *const blocks[] = {"blocks.sql", NULL};
+    static const char *const gpu[] = {"gpu.sql", NULL};
     static const char *const lossy[] = {"small.sql", "lossy.sql", NULL};
 
     *state = test_folder_enter();
@@ -78,6 +86,7 @@ static int enter(void **state)
     trace_database_make("small.db", small);
     trace_database_make("lossy.db", lossy);
     trace_database_make("blocks.db", blocks);
+    trace_database_make("gpu.db", gpu);
     return 0;
 }
 

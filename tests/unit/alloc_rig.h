@@ -79,7 +79,7 @@ static inline void rig_open(struct rig *rig, const struct rig_options *options)
         varve_alloc_config_parse(options->config, &alloc_options.config, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
-    rig->recorder = (struct varve_alloc_recorder){rig_record, rig};
+    rig->recorder = (struct varve_alloc_recorder){.record = rig_record, .context = rig};
     alloc_options.device = rig->device;
     alloc_options.policy = options->policy;
     alloc_options.memory_limit = options->limit;

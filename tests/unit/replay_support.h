@@ -121,7 +121,7 @@ static inline struct scene *scene_open(const char *conf, uint64_t limit, uint64_
     history_device(scene->history, 0);
     scene->conf = conf;
     scene->limit = limit;
-    scene->recorder = (struct varve_alloc_recorder){scene_record, scene};
+    scene->recorder = (struct varve_alloc_recorder){.record = scene_record, .context = scene};
     assert_int_equal(varve_sim_open(&sim, &scene->device, NULL), VARVE_OK);
     varve_alloc_options_init(&options);
     assert_int_equal(varve_alloc_config_parse(conf, &options.config, NULL), VARVE_OK);

@@ -92,6 +92,25 @@ static void test_observe(void **state)
     record_variables_free(&variables);
 }
 
+static void test_cupti(void **state)
+{
+    (void)state;
+    struct varve_collect_options options = options_make();
+
+    options.cupti = true;
+    setenv("PYTHONPATH", "/a", 1);
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_string_equal(variables.items[0], "CUDA_INJECTION64_PATH=/proc/self/exe");
+    assert_string_equal(variables.items[1], "PYTHONPATH=/proc/self:/a");
+    assert_string_equal(variables.items[2], "VARVE_TORCH=profiler");
+    record_variables_free(&variables);
+
+    options.python_path = "/nowhere"; /* CUPTI does without */
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_null(variables.items[1]);
+    record_variables_free(&variables);
+}
+
 static void test_missing(void **state)
 {
     (void)state;
@@ -120,10 +139,8 @@ static void test_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_observe),
-        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_all),     cmocka_unit_test(test_observe),
+        cmocka_unit_test(test_cupti),   cmocka_unit_test(test_missing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,41 @@ static void test_allocation_functions(void **state)
     }
 }
 
+static void test_allocation_functions_of_gpus(void **state)
+{
+    static const char *const names[] = {
+        "cudaMalloc",
+        "cudaMallocAsync_ptsz",
+        "cudaError cudaMallocManaged<float>(float**, unsigned long, unsigned int)",
+        "cudaHostAlloc",
+        "cuMemAlloc_v2",
+        "cuMemCreate",
+        "__cudart1234",
+        "varve_torch_alloc",
+        "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(signed char, unsigned long, "
+        "CUstream_st*)",
+        "c10::cuda::CUDACachingAllocator::raw_alloc(unsigned long)",
+        "torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator::malloc(unsigned long, signed char, "
+        "CUstream_st*)",
+        "c10::cuda::(anonymous namespace)::DefaultCUDAAllocator::allocate(unsigned long)",
+        "at::CachingHostAllocatorImpl<c10::cuda::CUDAStream>::allocate(unsigned long)",
+        "c10::StorageImpl::StorageImpl(c10::StorageImpl::use_byte_size_t, c10::SymInt const&, "
+        "c10::Allocator*, "
+        "bool)",
+        "at::empty(c10::ArrayRef<long>, c10::TensorOptions, std::optional<c10::MemoryFormat>)",
+        "at::detail::empty_cuda(c10::ArrayRef<long>, c10::ScalarType, std::optional<c10::Device>)",
+        "at::TensorBase at::detail::_empty_generic<c10::ArrayRef<long> >(c10::ArrayRef<long>, "
+        "c10::Allocator*)",
+        "at::native::empty_cuda(c10::ArrayRef<long>, std::optional<c10::ScalarType>)",
+        "at::_ops::empty_memory_format::call(c10::ArrayRef<c10::SymInt>)"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (!sites_name_is_allocation(names[i]))
+            fail_msg("%s is an allocation function", names[i]);
+    }
+}
+
 static void test_other_functions(void **state)
 {
     static const char *const names[] = {"main",
@@ -76,7 +111,16 @@ static void test_other_functions(void **state)
                                         "std::vector<int>::push_back(int const&)",
                                         "zmalloc",
                                         "a",
-                                        "xm"};
+                                        "xm",
+                                        "at::native::addmm_out_cuda_impl(at::Tensor&, at::empty_thing)",
+                                        "at::emptyish()",
+                                        "at::native::linear(at::Tensor const&, at::Tensor const&)",
+                                        "user::train(c10::cuda::CUDACachingAllocator::Block*)",
+                                        "user::Allocator::allocate(unsigned long)",
+                                        "c10::Allocator::deleter() const",
+                                        "cudaLaunchKernel",
+                                        "cuLaunchKernel",
+                                        "my_cudaMalloc"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -101,14 +145,35 @@ static void test_interpreter_and_recorder(void **state)
     assert_true(sites_path_is_recorder("/a/libvarve_preload.so"));
     assert_true(sites_path_is_recorder("libvarve_trace.so.0"));
     assert_false(sites_path_is_recorder("/a/libvarve_preload.so/libc.so.6"));
+    assert_true(sites_path_is_recorder("/a/libvarve-torch.so"));
+    assert_false(sites_path_is_recorder("/a/varve-torch.so"));
+}
+
+static void test_cuda_and_torch(void **state)
+{
+    (void)state;
+    assert_true(sites_path_is_driver("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65"));
+    assert_true(sites_path_is_driver("/x/nvidia/cuda_runtime/lib/libcudart.so.12"));
+    assert_true(sites_path_is_driver("libcudart-d0da41ae.so.11.0"));
+    assert_true(sites_path_is_driver("/x/libcupti.so.13"));
+    assert_false(sites_path_is_driver("/x/libcudafilter.so"));
+    assert_true(sites_path_is_torch("/x/torch/lib/libtorch_cuda.so"));
+    assert_true(sites_path_is_torch("/x/torch/lib/libc10_cuda.so"));
+    assert_true(sites_path_is_torch("/x/libcublasLt.so.12"));
+    assert_false(sites_path_is_torch("/x/libcurl.so.4"));
+    assert_false(sites_path_is_torch("/x/libtorch/libmine.so"));
+    assert_true(sites_path_is_torch_python("/x/site-packages/torch/nn/modules/linear.py"));
+    assert_true(sites_path_is_torch_python("/usr/lib/python3/dist-packages/torch/_tensor.py"));
+    assert_false(sites_path_is_torch_python("/x/site-packages/torchvision/models/resnet.py"));
+    assert_false(sites_path_is_torch_python("/srv/torch/train.py"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_allocation_functions),
-        cmocka_unit_test(test_other_functions),
-        cmocka_unit_test(test_interpreter_and_recorder),
+        cmocka_unit_test(test_allocation_functions), cmocka_unit_test(test_allocation_functions_of_gpus),
+        cmocka_unit_test(test_other_functions),      cmocka_unit_test(test_interpreter_and_recorder),
+        cmocka_unit_test(test_cuda_and_torch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

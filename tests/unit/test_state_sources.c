@@ -58,7 +58,7 @@ static void forget(void *context, const struct varve_record *record)
     (void)record;
 }
 
-static const struct varve_alloc_recorder forgetful = {forget, NULL};
+static const struct varve_alloc_recorder forgetful = {.record = forget};
 
 static void test_recorded_ones(void **state)
 {
