@@ -126,7 +126,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
 }
 
 /* The segment that begins with `block` goes back, whatever is in use. */
-static void give_back(struct varve_alloc *alloc, const struct block *block)
+static void give_back(struct varve_alloc *alloc, struct block *block)
 {
     uint64_t bytes = 0;
 
@@ -134,8 +134,7 @@ static void give_back(struct varve_alloc *alloc, const struct block *block)
         return;
     }
     if (block->is_ordered) {
-        alloc->device->ops->free_async(alloc->device, block->addr, block->size,
-                                       index_stream_handle(block->home));
+        ordered_abandon(alloc, block);
         return;
     }
     for (const struct block *part = block; part != NULL; part = part->next) {

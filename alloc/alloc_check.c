@@ -68,7 +68,8 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
 
     if (!block->is_mapped || block->is_free || block->id == 0 ||
         (!block->is_allocated && block_is_available(block) && !block->is_ordered) ||
-        (block->is_ordered && block_is_split(block))) {
+        (block->is_ordered && block_is_split(block)) ||
+        (block->is_joining && (block->is_allocated || !block->is_ordered))) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
     }
     sums->in_use++;

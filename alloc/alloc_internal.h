@@ -47,6 +47,7 @@ struct block {
     bool is_free;              /* in the free index: address, size and home must not change then */
     bool is_planned : 1;       /* release.c: it is in a plan */
     bool is_ordered : 1;       /* ordered.c: of the device's pool, a segment of its own */
+    bool is_joining : 1;       /* ordered.c: freed, and the device's own stream waits for its users already */
     struct block *prev, *next; /* neighbours by address in the segment */
     uint64_t requested;        /* what the last request asked for; stays when the block is freed */
     uint64_t id;               /* of the allocation, 1, 2, …; 0 if not in use */

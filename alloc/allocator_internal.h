@@ -116,6 +116,7 @@ struct varve_alloc {
     uint32_t queue_count, queue_capacity;
     uint64_t pending_events;
     struct block *deferred, *deferred_last; /* freed during a capture, linked by `right` */
+    bool has_joined; /* the device's own stream freed memory, and was not waited for since: ordered.c */
     struct stream_use *spare_uses;
     uint64_t *spare_events;
     uint32_t spare_event_count, spare_event_capacity;
@@ -289,9 +290,11 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block);
 
 /* ---- ordered.c ---- */
 
-/// A block of the device's pool was freed: its stream waits for the other streams that used it, then it goes
-/// back. After an error it stays, with the uses that are left, and is to be given back again.
+/// A block of the device's pool was freed: it goes back behind the work of its stream and of all others that
+/// used it. After an error it stays, with the uses that are left, and is to be given back again.
 int ordered_give(struct varve_alloc *alloc, struct block *block);
+/// For a close: the block, in use or not, goes back likewise, as far as that can be.
+void ordered_abandon(struct varve_alloc *alloc, struct block *block);
 /// Wait for the streams that freed memory, then the pool keeps nothing unused. Without `waits` it keeps what
 /// streams are not done with. Errors: those of waiting, but for captured streams, which are left out.
 int ordered_trim(struct varve_alloc *alloc, bool waits);

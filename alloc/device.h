@@ -68,7 +68,7 @@ struct varve_device_ops {
     int (*event_synchronize)(struct varve_device *device, uint64_t event);
 
     /* A pool of the device's own, in whose memory the order of a stream's work takes the place of waiting.
-     * All four or none; NULL alloc_async: the device has none. `addr` is good for work that is given to
+     * All five or none; NULL alloc_async: the device has none. `addr` is good for work that is given to
      * `stream` from now on; free_async gives it back behind the work that `stream` has by then. What the pool
      * holds unused it keeps until pool_trim, which gives back all but `keep_bytes`, as far as streams are
      * done with it. VARVE_ERROR_BUSY: the stream is being captured. */
@@ -76,6 +76,9 @@ struct varve_device_ops {
     int (*free_async)(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
     /* Work given to `stream` from now on comes after the event's last record of now. */
     int (*stream_wait_event)(struct varve_device *device, uint64_t stream, uint64_t event);
+    /* A stream of the device's own, made when it is first asked for and there until the device closes. No
+     * program's work is on it, nor does any wait for it: what it waits for holds up nobody. */
+    int (*join_stream)(struct varve_device *device, uint64_t *stream_out);
     int (*pool_trim)(struct varve_device *device, uint64_t keep_bytes);
 
     int (*memory_info)(struct varve_device *device, uint64_t *free_out, uint64_t *total_out);

@@ -241,9 +241,7 @@ static void space_close(struct cuda_device *cuda)
             cuda->driver->ipc_close(range->addr);
         }
     }
-    if (cuda->pool) {
-        cuda->driver->pool_destroy(cuda->pool);
-    }
+    cuda_pool_close(cuda);
 }
 
 static void cuda_close(struct varve_device *device)
@@ -301,6 +299,7 @@ static const struct varve_device_ops cuda_ops = {
     .alloc_async = cuda_alloc_async,
     .free_async = cuda_free_async,
     .stream_wait_event = cuda_stream_wait_event,
+    .join_stream = cuda_join_stream,
     .pool_trim = cuda_pool_trim,
     .memory_info = cuda_memory_info,
     .peer_enable = cuda_peer_enable,

@@ -100,6 +100,7 @@ enum cuda_constant {
     CUDA_HANDLE_TYPE_FD = 1,
     CUDA_ACCESS_READ_WRITE = 3,
     CUDA_EVENT_NO_TIMING = 2,
+    CUDA_STREAM_NON_BLOCKING = 1, /* the default stream does not wait for it, nor it for that */
     CUDA_IPC_LAZY_PEER_ACCESS = 1,
     CUDA_ADDRESS_DEFAULT = 0, /* of cuGetProcAddress */
 };
@@ -211,7 +212,7 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
       (cuda_address *addr_out, struct cuda_ipc_memory handle, unsigned flags))                               \
     X(ipc_close, cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (cuda_address addr))
 
-/* Those of stream-ordered memory: a driver may be too old for them, then they are NULL. */
+/* Those for stream-ordered memory alone: a driver may be too old for them, then they are NULL. */
 #define CUDA_DRIVER_POOL_LIST(X)                                                                             \
     X(pool_create, cuMemPoolCreate, cuMemPoolCreate, 11020,                                                  \
       (cuda_pool *pool_out, const struct cuda_pool_kind *kind))                                              \
@@ -223,7 +224,9 @@ typedef cuda_result(*cuda_address_get_v2) CUDA_ADDRESS_GET_V2;
     X(pool_trim, cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (cuda_pool pool, size_t keep_bytes))               \
     X(pool_alloc, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020,                                   \
       (cuda_address *addr_out, size_t bytes, cuda_pool pool, cuda_stream stream))                            \
-    X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))
+    X(pool_free, cuMemFreeAsync, cuMemFreeAsync, 11020, (cuda_address addr, cuda_stream stream))             \
+    X(stream_create, cuStreamCreate, cuStreamCreate, 2000, (cuda_stream *stream_out, unsigned flags))        \
+    X(stream_destroy, cuStreamDestroy, cuStreamDestroy_v2, 4000, (cuda_stream stream))
 /* clang-format on */
 
 struct cuda_driver {

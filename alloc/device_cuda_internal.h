@@ -44,7 +44,8 @@ struct cuda_device {
     struct device_ledger ledger; /* `used` holds what is being allocated right now, too */
     cuda_event *events;          /* by slot of the ledger's events: they serve the slot's next owner again */
     uint32_t event_capacity;
-    cuda_pool pool; /* NULL: not asked for yet */
+    cuda_pool pool;          /* NULL: not asked for yet */
+    cuda_stream join_stream; /* likewise */
     struct cuda_export *exports;
     uint32_t export_count, export_capacity;
     bool has_peer[DEVICE_INDEX_MAX + 1]; /* by index: its primary context is retained */
@@ -127,7 +128,10 @@ int cuda_capture_check(struct cuda_device *cuda, uint64_t stream);
 bool cuda_has_pools(const struct cuda_device *cuda);
 int cuda_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
 int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
+int cuda_join_stream(struct varve_device *device, uint64_t *stream_out);
 int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes);
+/// For a close, after what was out of the pool is back. With the books locked.
+void cuda_pool_close(struct cuda_device *cuda);
 /// A peer reads and writes what is in the pool. With the books locked.
 int cuda_pool_give_access(struct cuda_device *cuda, cuda_ordinal peer);
 

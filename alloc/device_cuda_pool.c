@@ -77,6 +77,16 @@ static int pool_make(struct cuda_device *cuda)
     return error;
 }
 
+void cuda_pool_close(struct cuda_device *cuda)
+{
+    if (cuda->join_stream) {
+        cuda->driver->stream_destroy(cuda->join_stream); /* what it has to wait for it goes on waiting for */
+    }
+    if (cuda->pool) {
+        cuda->driver->pool_destroy(cuda->pool);
+    }
+}
+
 /* The pool may have to grow, which lasts: the books are open meanwhile, and count the memory already. */
 static int pool_take(struct cuda_device *cuda, struct device_range *range, uint64_t stream,
                      uint64_t *addr_out)
@@ -158,6 +168,27 @@ int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, 
         ledger_pool_shrink(&cuda->ledger, bytes);
     }
     return cuda_leave_freed(cuda, &scope, error);
+}
+
+int cuda_join_stream(struct varve_device *device, uint64_t *stream_out)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_scope scope;
+    int error = cuda_enter(cuda, &scope);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (!cuda->join_stream) {
+        error = cuda_failed(cuda, cuda->driver->stream_create(&cuda->join_stream, CUDA_STREAM_NON_BLOCKING),
+                            "cuStreamCreate for CUDA device %d", cuda->ordinal);
+    }
+    if (error == VARVE_OK) {
+        *stream_out = (uint64_t)(uintptr_t)cuda->join_stream;
+    } else {
+        cuda->join_stream = NULL;
+    }
+    return cuda_leave(cuda, &scope, error);
 }
 
 int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes)

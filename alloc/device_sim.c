@@ -143,6 +143,7 @@ static const struct varve_device_ops sim_ops = {
     .alloc_async = sim_alloc_async,
     .free_async = sim_free_async,
     .stream_wait_event = sim_stream_wait_event,
+    .join_stream = sim_join_stream,
     .pool_trim = sim_pool_trim,
     .memory_info = sim_memory_info,
     .peer_enable = sim_peer_enable,

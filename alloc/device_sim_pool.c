@@ -8,6 +8,7 @@
 #include "alloc/device_sim_internal.h"
 
 #define POOL_STEP ((uint64_t)2 << 20)
+#define JOIN_STREAM UINT64_MAX /* no program has such a handle */
 
 static uint64_t whole_steps(uint64_t bytes)
 {
@@ -84,6 +85,13 @@ int sim_stream_wait_event(struct varve_device *device, uint64_t stream, uint64_t
         result = ledger_event_query(&sim->ledger, event);
     }
     return sim_leave(sim, VARVE_DEVICE_STREAM_WAIT_EVENT, 0, result < 0 ? result : 0);
+}
+
+int sim_join_stream(struct varve_device *device, uint64_t *stream_out)
+{
+    (void)device;
+    *stream_out = JOIN_STREAM;
+    return 0;
 }
 
 int sim_pool_trim(struct varve_device *device, uint64_t keep_bytes)

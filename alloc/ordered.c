@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Blocks of the device's own pool: each is a segment of its own that comes with a request and goes with its
- * free. Nothing waits for streams here. A free is one more step of the block's stream; where other streams
- * used the block, its stream is first made to wait for them, so that whoever gets the memory next comes after
- * all of them.
+ * free. Nothing waits for streams here. A free is one more step of the block's stream. Where other streams
+ * used the block it is one of the device's own stream, which first waits for what all of them have been given
+ * by now: whoever gets the memory next comes after all of them, and no stream of the program is held up by a
+ * free. A request may be: a pool that can't grow lets a stream wait for memory that is on its way back.
  *
  * What can't be given back now (a stream is being captured, the device fails) is kept with the blocks that
- * wait for the end of a capture and tried again by later requests. A stream must live until the memory that
- * it freed has been trimmed, as with all memory of that stream.
+ * wait for the end of a capture and tried again by later requests. A stream that freed memory by itself must
+ * live until that has been trimmed, as with all memory of that stream.
  */
 #include "alloc/allocator_internal.h"
 
@@ -34,24 +35,71 @@ static void forget(struct varve_alloc *alloc, struct block *block)
     block_slab_give(&alloc->slab, block);
 }
 
-int ordered_give(struct varve_alloc *alloc, struct block *block)
+/* The stream on which the block is to be freed, behind all that use it. What has been waited for is not
+ * waited for again after an error: more work of those streams is none with this block. */
+static int users_join(struct varve_alloc *alloc, struct block *block, uint64_t *stream_out)
 {
-    uint64_t stream = index_stream_handle(block->home);
-    int error = VARVE_OK;
+    uint64_t home = index_stream_handle(block->home);
+    int error;
 
-    assert(!block->is_allocated && block->is_ordered && !block_is_split(block));
+    if (block->uses == NULL && !block->is_joining) {
+        *stream_out = home;
+        return VARVE_OK;
+    }
+    error = alloc->device->ops->join_stream(alloc->device, stream_out);
+    if (error == VARVE_OK && !block->is_joining) {
+        error = stream_use_order(alloc, *stream_out, home);
+        block->is_joining = error == VARVE_OK;
+    }
     while (error == VARVE_OK && block->uses != NULL) {
-        error = stream_use_order(alloc, stream, block->uses->stream);
+        error = stream_use_order(alloc, *stream_out, block->uses->stream);
         if (error == VARVE_OK) {
             stream_use_drop_first(alloc, block);
         }
     }
+    return error;
+}
+
+int ordered_give(struct varve_alloc *alloc, struct block *block)
+{
+    uint64_t stream = 0;
+    int error = users_join(alloc, block, &stream);
+
+    assert(!block->is_allocated && block->is_ordered && !block_is_split(block));
     if (error == VARVE_OK) {
         error = alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
     }
     if (error == VARVE_OK) {
-        index_stream_set_freed(block->home, true);
+        if (block->is_joining) {
+            alloc->has_joined = true;
+        } else {
+            index_stream_set_freed(block->home, true);
+        }
         forget(alloc, block);
+    }
+    return error;
+}
+
+void ordered_abandon(struct varve_alloc *alloc, struct block *block)
+{
+    uint64_t home = index_stream_handle(block->home), stream = home;
+
+    if (users_join(alloc, block, &stream) != VARVE_OK && !block->is_joining) {
+        stream = home;
+    }
+    alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
+}
+
+static int joined_wait(struct varve_alloc *alloc)
+{
+    const struct varve_device_ops *ops = alloc->device->ops;
+    uint64_t stream = 0;
+    int error = VARVE_OK;
+
+    if (alloc->has_joined) {
+        error = ops->join_stream(alloc->device, &stream);
+        error = error == VARVE_OK ? ops->stream_synchronize(alloc->device, stream) : error;
+        alloc->has_joined = error != VARVE_OK;
     }
     return error;
 }
@@ -87,6 +135,9 @@ int ordered_trim(struct varve_alloc *alloc, bool waits)
     }
     if (waits && error == VARVE_OK) {
         error = streams_wait(alloc, &alloc->small);
+    }
+    if (waits && error == VARVE_OK) {
+        error = joined_wait(alloc);
     }
     return error != VARVE_OK ? error : alloc->device->ops->pool_trim(alloc->device, 0);
 }

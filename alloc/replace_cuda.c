@@ -101,7 +101,7 @@ static bool is_foreign_context(const struct cuda_device *cuda)
     return cuda->driver->context_current(&current) != CUDA_RESULT_SUCCESS || current != cuda->context;
 }
 
-static int replace_alloc(int ordinal, uint64_t bytes, uint64_t *addr_out)
+static int replace_alloc(int ordinal, uint64_t bytes, uint32_t callsite, uint64_t *addr_out)
 {
     struct varve_message message = {""};
     struct torch_device *device;
@@ -124,7 +124,7 @@ static int replace_alloc(int ordinal, uint64_t bytes, uint64_t *addr_out)
         return driver_alloc(bytes, addr_out);
     }
     if (device->is_recorded) {
-        torch_callsite = varve_callsite_here();
+        torch_callsite_set(device, callsite);
     }
     return result_of(varve_alloc_raw_alloc(device->alloc, bytes, addr_out, NULL));
 }

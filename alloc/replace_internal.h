@@ -11,12 +11,12 @@
 
 #include <stdint.h>
 
-#define REPLACE_INTERFACE_VERSION 1U
+#define REPLACE_INTERFACE_VERSION 2U
 
 /* All that return int but `free` and `range` return a CUresult; 0 is success. */
 struct replace_interface {
     uint32_t version;
-    int (*alloc)(int device, uint64_t bytes, uint64_t *addr_out);
+    int (*alloc)(int device, uint64_t bytes, uint32_t callsite, uint64_t *addr_out);
     int (*free)(uint64_t addr); /* -1: not one of ours */
     int (*range)(uint64_t addr, uint64_t *base_out, uint64_t *bytes_out);
     void (*forget)(int device);

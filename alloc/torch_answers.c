@@ -191,7 +191,7 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
             continue;
         }
         if (device->is_recorded) {
-            torch_callsite = varve_callsite_here();
+            torch_callsite_set(device, varve_callsite_here());
         }
         failed = varve_alloc_empty_pool(device->alloc, pool);
         if (failed != VARVE_OK && failed != VARVE_ERROR_NOT_FOUND && error == VARVE_OK) {

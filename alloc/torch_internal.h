@@ -46,9 +46,9 @@ TORCH_API void varve_torch_memory_fraction(double fraction, int device);
 TORCH_API void *varve_torch_base_alloc(void *addr, size_t *bytes_out); /* `addr` itself if it is not ours */
 TORCH_API void varve_torch_record_stream(void *addr, void *stream);
 
-/// What the C++ method cacheInfo(DeviceIndex, size_t *) of PyTorch's allocators does, for the slot of that name
-/// in the table of virtual functions, since it has no hook: `self` is not looked at. `*largest` becomes at
-/// least the largest cached block; 0 asks for the device's free memory as well. Unchanged after an error.
+/// What the C++ method cacheInfo(DeviceIndex, size_t *) of PyTorch's allocators does, for the slot of that
+/// name in the table of virtual functions, since it has no hook: `self` is not looked at. `*largest` becomes
+/// at least the largest cached block; 0 asks for the device's free memory as well. Unchanged after an error.
 TORCH_API void varve_torch_cache_info_method(void *self, int8_t device, size_t *largest);
 
 /* For set_begin_allocate_to_pool, set_end_allocate_to_pool_fn, set_release_pool, which pass C++ types by

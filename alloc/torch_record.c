@@ -4,6 +4,10 @@
  * them, and into the history that snapshots show. The call site is taken before the allocator's lock, since a
  * walk of the stack lasts longer than the rest of a request; it waits in the thread. Frees carry none: the
  * collector repeats that of the allocation.
+ *
+ * While no request has a call site and no history is kept, as in a recording without stacks, decisions go
+ * into the ring from where they are made: through here each of them is written twice more, which is a fifth
+ * of a recorded request.
  */
 #include "alloc/torch_state_internal.h"
 
@@ -42,5 +46,20 @@ void torch_record(void *context, const struct varve_record *record)
 
 void torch_record_route(struct torch_device *device)
 {
-    device->alloc->recorder = device->is_recorded || device->history.limit > 0 ? &device->recorder : NULL;
+    const struct varve_alloc_recorder *route = NULL;
+
+    if (device->history.limit > 0 || (device->is_recorded && device->has_sites)) {
+        route = &device->recorder;
+    } else if (device->is_recorded) {
+        route = &varve_alloc_recorder_ring;
+    }
+    device->alloc->recorder = route;
+}
+
+__attribute__((cold)) void torch_record_sites(struct torch_device *device)
+{
+    alloc_lock(device->alloc);
+    __atomic_store_n(&device->has_sites, true, __ATOMIC_RELAXED);
+    torch_record_route(device);
+    alloc_unlock(device->alloc);
 }

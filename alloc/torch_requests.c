@@ -47,7 +47,7 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
         return allocate_slowly(bytes, ordinal, stream, addr_out, message);
     }
     if (device->is_recorded) {
-        torch_callsite = varve_callsite_here();
+        torch_callsite_set(device, varve_callsite_here());
     }
     error = varve_alloc_raw_alloc_with_stream(device->alloc, bytes, stream, addr_out, message);
     if (__builtin_expect(error != VARVE_OK, 0)) {

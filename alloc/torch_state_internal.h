@@ -50,6 +50,7 @@ struct torch_device {
     int ordinal;
     uint32_t forks;   /* when it was opened: a fork child can do nothing with it */
     bool is_recorded; /* into a trace */
+    bool has_sites;   /* so far a request had a call site; atomic, written with the allocator's lock */
     struct varve_device *device;
     struct varve_alloc *alloc;
     struct varve_alloc_recorder recorder;
@@ -135,6 +136,17 @@ extern __thread uint32_t torch_callsite __attribute__((tls_model("initial-exec")
 void torch_record(void *context, const struct varve_record *record);
 /// With the allocator's lock: its decisions go to the trace, to the history, to both or nowhere.
 void torch_record_route(struct torch_device *device);
+/// The first call site of a device's request: from now on records carry one. Takes the allocator's lock.
+void torch_record_sites(struct torch_device *device);
+
+/// The request that is about to be made of a recorded device comes from there; 0: not known.
+static inline void torch_callsite_set(struct torch_device *device, uint32_t callsite)
+{
+    torch_callsite = callsite;
+    if (__builtin_expect(callsite != 0 && !__atomic_load_n(&device->has_sites, __ATOMIC_RELAXED), 0)) {
+        torch_record_sites(device);
+    }
+}
 
 /* ---- torch_oom.c ---- */
 

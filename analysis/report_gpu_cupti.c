@@ -11,12 +11,17 @@
 
 #define DIFFERENCES_SHOWN 10
 
+/* A refusal of a process that has got CUPTI's seat is about activity records. */
+#define HAS_BEGUN                                                                                        \
+    "EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' " \
+    "AND b.seq < s.seq)"
+
 /* Allocations as each of the two tells them, of the processes in which both ran. */
 #define BOTH " AND process_id IN (SELECT process_id FROM total WHERE domain = 'cupti' AND process_id <> 0)"
 #define BY_CUDA "SELECT sum(allocations) FROM total WHERE domain = 'device'" BOTH
 #define BY_CUPTI "SELECT sum(allocations) FROM total WHERE domain = 'cupti'" BOTH
 
-/* What the processes of one row said; `has_begun`: they got CUPTI, at first at least. */
+/* What the processes of one row said; `has_begun`: they had got CUPTI's seat by then. */
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum,
                         int64_t largest)
 {
@@ -58,7 +63,8 @@ static void print_difference(FILE *out, struct database *database)
     int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
 
     if (differing == 0) {
-        fprintf(out, "  CUDA recorder and CUPTI tell the same %s allocations\n", format_count(cuda).text);
+        fprintf(out, "  CUDA recorder and CUPTI tell the same %s allocations%s\n", format_count(cupti).text,
+                cuda == cupti ? "" : ", as long as CUPTI was there");
         return;
     }
     fprintf(out, "  the CUDA recorder tells %s allocations, CUPTI %s; they differ in %s:\n",
@@ -85,11 +91,10 @@ void report_cupti_print(FILE *out, struct database *database)
         return;
     }
     report_rule_print(out, "CUPTI");
-    cursor_open(
-        &cursor, database,
-        "SELECT state, process_id IN (SELECT process_id FROM cupti_state WHERE state = 'cupti_begin') "
-        "AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM cupti_state "
-        "GROUP BY state, has_begun ORDER BY min(seq)");
+    cursor_open(&cursor, database,
+                "SELECT state, " HAS_BEGUN
+                " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
+                "cupti_state s GROUP BY state, has_begun ORDER BY min(seq)");
     while (cursor_next(&cursor)) {
         print_state(out, cursor_name(&cursor, 0), cursor_integer(&cursor, 1) != 0, cursor_integer(&cursor, 2),
                     cursor_integer(&cursor, 3), cursor_integer(&cursor, 4));
@@ -107,7 +112,10 @@ struct cJSON *report_cupti_json(struct database *database)
 
     json_add(object, "states",
              query_json(database,
-                        "SELECT process_id, pid, state, seq, ts_ns, arg FROM cupti_state ORDER BY seq", 0));
+                        "SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' "
+                        "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'seat' END END AS refused "
+                        "FROM cupti_state s ORDER BY seq",
+                        0));
     if (has_witness) {
         json_bool(object, "agree", report_witness_agrees(database));
     } else {

@@ -78,41 +78,17 @@ static void lock_leave(void)
 
 /* ---- hashing ---- */
 
-static inline uint64_t hash_mix(uint64_t a, uint64_t b)
-{
-    __uint128_t product = (__uint128_t)a * b;
-
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-/* Two independent chains over pairs of words. Source: the mixing step of wyhash (W. Yi, public domain). */
-static inline void hash_words(struct callsite_hash *hash, const uint64_t *words, unsigned count)
-{
-    unsigned i = 0;
-
-    for (; i + 1 < count; i += 2) {
-        hash->low = hash_mix(words[i] ^ UINT64_C(0xa0761d6478bd642f), words[i + 1] ^ hash->low);
-        hash->high = hash_mix(words[i] ^ UINT64_C(0xe7037ed1a0b428db), words[i + 1] ^ hash->high);
-    }
-    if (i < count) {
-        hash->low = hash_mix(words[i] ^ UINT64_C(0x8ebc6af09c88c6e3), hash->low);
-        hash->high = hash_mix(words[i] ^ UINT64_C(0x589965cc75374cc3), hash->high);
-    }
-}
-
-static inline struct callsite_hash hash_stack(const struct stack *stack)
+/* `python` is the hash of the Python frames, whichever way it was found. */
+static inline struct callsite_hash hash_stack(const struct stack *stack, struct callsite_hash python)
 {
     const uint64_t sizes =
         (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
     struct callsite_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
 
-    hash_words(&hash, stack->pcs, stack->native_count);
-    for (unsigned i = 0; i < stack->python_count; i++) {
-        const struct python_frame *frame = &stack->frames[i];
-        const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
-                                  (uint64_t)frame->instruction << 1 | frame->is_entry};
-
-        hash_words(&hash, words, 4);
+    callsite_hash_words(&hash, stack->pcs, stack->native_count);
+    if (stack->python_count > 0) {
+        hash.low = callsite_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
+        hash.high = callsite_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
     }
     hash.low += hash.low == 0; /* 0 marks empty entries */
     return hash;
@@ -124,7 +100,7 @@ static struct callsite_hash hash_code(const struct python_frame *frame)
                               frame->first_line};
     struct callsite_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
 
-    hash_words(&hash, words, 4);
+    callsite_hash_words(&hash, words, 4);
     hash.low += hash.low == 0;
     return hash;
 }
@@ -304,11 +280,45 @@ static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, b
 
 static inline uint32_t site_find(struct stack *stack, bool *again)
 {
-    struct callsite_hash hash = hash_stack(stack);
+    struct callsite_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
     uint32_t site = callsite_table_find(&callsites.sites, hash);
 
     *again = false;
     return __builtin_expect(site != 0, 1) ? site : site_note(stack, hash, again);
+}
+
+static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
+{
+    stack->generation = atomic_load_explicit(&callsites.generation, memory_order_acquire);
+    stack->native_count = 0;
+    stack->python_count = 0;
+    if ((stacks & SESSION_STACKS_NATIVE) != 0) {
+        stack->native_count = native_stack_capture(stack->start, stack->pcs, depth);
+    }
+}
+
+/*
+ * With the hash of the Python frames alone, which costs far less than the frames. False if that is not
+ * enough: it cannot be told, the site is new, or frames are lent.
+ */
+static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
+                                                               unsigned depth, uint32_t *site)
+{
+    struct callsite_hash python = {0};
+    struct python_frame lent;
+
+    stack_begin(stack, stacks, depth);
+    stack->python_count = python_stack_hash(&python, depth);
+    if (stack->python_count == PYTHON_STACK_UNKNOWN ||
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(&lent, 1) > 0)) {
+        return false;
+    }
+    *site = 0;
+    if (stack->native_count + stack->python_count == 0) {
+        return true;
+    }
+    *site = callsite_table_find(&callsites.sites, hash_stack(stack, python));
+    return *site != 0;
 }
 
 /* With room for `depth` frames of each kind. */
@@ -319,12 +329,7 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
     bool again = true;
 
     for (unsigned attempt = 0; again && attempt < 2; attempt++) {
-        stack->generation = atomic_load_explicit(&callsites.generation, memory_order_acquire);
-        stack->native_count = 0;
-        stack->python_count = 0;
-        if ((stacks & SESSION_STACKS_NATIVE) != 0) {
-            stack->native_count = native_stack_capture(stack->start, stack->pcs, depth);
-        }
+        stack_begin(stack, stacks, depth);
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
             stack->python_count = python_stack_capture(stack->frames, depth);
             if (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0) {
@@ -349,14 +354,30 @@ static __attribute__((noinline)) uint32_t capture_native(const struct callsite_s
     return stack_capture(&stack, SESSION_STACKS_NATIVE, depth);
 }
 
+static __attribute__((noinline)) uint32_t capture_frames(struct stack *stack, uint32_t stacks, unsigned depth)
+{
+    struct python_frame frames[SMALL_DEPTH];
+
+    stack->frames = frames;
+    return stack_capture(stack, stacks, depth);
+}
+
+static __attribute__((noinline)) uint32_t capture_python(uint32_t stacks, unsigned depth)
+{
+    struct stack stack = {.pcs = NULL};
+    uint32_t site;
+
+    return stack_lookup(&stack, stacks, depth, &site) ? site : capture_frames(&stack, stacks, depth);
+}
+
 static __attribute__((noinline)) uint32_t capture_small(const struct callsite_start *start, uint32_t stacks,
                                                         unsigned depth)
 {
     uint64_t pcs[SMALL_DEPTH];
-    struct python_frame frames[SMALL_DEPTH];
-    struct stack stack = {.start = start, .pcs = pcs, .frames = frames};
+    struct stack stack = {.start = start, .pcs = pcs};
+    uint32_t site;
 
-    return stack_capture(&stack, stacks, depth);
+    return stack_lookup(&stack, stacks, depth, &site) ? site : capture_frames(&stack, stacks, depth);
 }
 
 static __attribute__((noinline)) uint32_t capture_large(const struct callsite_start *start, uint32_t stacks,
@@ -401,6 +422,9 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
     }
     if (now->stacks == SESSION_STACKS_NATIVE) {
         return capture_native(start, now->depth);
+    }
+    if (now->stacks == SESSION_STACKS_PYTHON) {
+        return capture_python(now->stacks | how, now->depth);
     }
     return capture_small(start, now->stacks | how, now->depth);
 }

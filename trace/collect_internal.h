@@ -47,8 +47,8 @@ struct event {
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes);
 
 enum domain {
-    DOMAIN_HEAP = 1,   /* malloc and its kin */
-    DOMAIN_MMAP = 2,   /* mmap by the program itself, not by the C library */
+    DOMAIN_HEAP = 1,    /* malloc and its kin */
+    DOMAIN_MMAP = 2,    /* mmap by the program itself, not by the C library */
     DOMAIN_DEVICE = 3,  /* CUDA API: memory of a device */
     DOMAIN_BLOCK = 4,   /* blocks of a caching allocator */
     DOMAIN_PINNED = 5,  /* CUDA API: memory of the host that devices reach */
@@ -94,9 +94,9 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 
 /// Take one event in order of seq; completes it: ids and sizes of frees, requested, causes `inherited` and
 /// `unknown_address`, size and callsite of what a free refers to; of an allocator's event the row of its
-/// allocation or segment as id; the number of the device in its process becomes the one of the trace (a
-/// DEVICE event keeps the former as id). After an error (VARVE_ERROR_FULL, NO_MEMORY) nothing has changed:
-/// the same event may be tried again.
+/// allocation or segment as id; the number of the device in its process becomes the one of the trace
+/// (DEVICE and STREAM events keep the former as id). After an error (VARVE_ERROR_FULL, NO_MEMORY) nothing has
+/// changed: the same event may be tried again.
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message);
 
 /// True if `event` allocates an address that is still live in its process, or frees one that is not: then the

@@ -15,10 +15,28 @@ static void begin_reset(struct cuda_scope *scope, const struct cuda_road *road, 
     scope->has_context = true; /* 0: all that the device has */
 }
 
+/* Without its duration: the call was seen from outside only. */
+void cuda_reset_tell(int device)
+{
+    const struct callsite_start *start = cuda_thread.start;
+    const struct cuda_road road = {.start = *start};
+    struct cuda_scope scope;
+
+    begin_reset(&scope, &road, VARVE_CAUSE_CUDA_DEVICE_RESET, device);
+    cuda_returned(&scope, 0);
+    scope.call.took_ns = 0;
+    if (scope.is_told) {
+        cuda_device_gone((unsigned)device);
+        cuda_replace_forget(device);
+    }
+    cuda_end(&scope);
+}
+
 static int primary_reset(const struct cuda_road *road, int device)
 {
     struct cuda_scope scope;
 
+    cuda_thread.reset_device = 0;
     begin_reset(&scope, road, VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RESET, device);
     if (cuda_returned(&scope, CUDA_REAL(road, cuDevicePrimaryCtxReset_v2)(device)) == 0 && scope.is_told) {
         cuda_device_gone((unsigned)device);

@@ -129,6 +129,7 @@ struct cuda_thread {
     uint32_t replacing;                 /* the allocator that serves cudaMalloc: it is not served by itself */
     enum varve_cause cause;             /* the outermost function of the runtime library, or NONE */
     const struct callsite_start *start; /* its caller; NULL without one */
+    int reset_device; /* 1 + the device that is being reset, of which nothing was told; or 0 */
 };
 
 static inline uint64_t cuda_now_ns(void)
@@ -149,6 +150,7 @@ struct cuda_scope {
     bool is_told;     /* not nested in another call, and recorded at all */
     bool has_device;  /* call.device was filled in */
     bool has_context; /* call.context, too */
+    bool is_captured; /* becomes part of a graph: the driver is asked nothing, which could end the capture */
 };
 
 /// Number of the program's stack: of a runtime function's caller, if the call came through one; 0: none.
@@ -166,7 +168,15 @@ void cuda_free_tell(struct cuda_scope *scope);
 /// In place of cuda_returned and cuda_end.
 int cuda_free_end(struct cuda_scope *scope, int result);
 
+/* ---- cuda_contexts.c ---- */
+
+/// The program has reset this device, in a way that no hook of the driver saw.
+void cuda_reset_tell(int device);
+
 /* ---- cuda_place.c: where a call takes place ---- */
+
+/// Ordinal of the current context's device; -1: there is none, or the driver may not be asked.
+int cuda_device_current(void);
 
 /// Before anything else of it. False: no memory.
 bool cuda_place_prepare(void);

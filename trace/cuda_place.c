@@ -221,6 +221,14 @@ static bool current(const struct cuda_queries *driver, struct named *context_out
     return true;
 }
 
+int cuda_device_current(void)
+{
+    const struct cuda_queries *driver = cuda_driver_asked();
+    struct named context = {0};
+
+    return driver != NULL && current(driver, &context) ? context.device : -1;
+}
+
 void cuda_place(struct cuda_scope *scope)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
@@ -304,7 +312,7 @@ void cuda_place_stream(struct cuda_scope *scope, void *stream, bool is_own)
         return;
     }
     scope->stream = stream_handle(stream, is_own);
-    if (is_valid && scope->stream > CUDA_STREAM_PER_THREAD && driver != NULL &&
+    if (is_valid && !scope->is_captured && scope->stream > CUDA_STREAM_PER_THREAD && driver != NULL &&
         driver->stream_device != NULL && driver->stream_device(stream, &device) == 0) {
         scope->call.device = (unsigned)device;
         scope->has_device = true;

@@ -12,7 +12,8 @@ static void begin_alloc(struct cuda_scope *scope, const struct cuda_road *road, 
     cuda_begin(scope, road, VARVE_KIND_DEV_ALLOC_ASYNC, cause, VARVE_MEMORY_DEVICE);
     scope->call.is_alloc = true;
     scope->call.bytes = bytes;
-    if (scope->is_told && cuda_is_captured(stream, is_own)) {
+    scope->is_captured = scope->is_told && cuda_is_captured(stream, is_own);
+    if (scope->is_captured) {
         scope->call.cause = VARVE_CAUSE_GRAPH;
         scope->began_ns = cuda_now_ns();
     }
@@ -25,7 +26,8 @@ static int end_alloc(struct cuda_scope *scope, int result, const uint64_t *addr_
         scope->call.addr = *addr_out;
     }
     cuda_place_stream(scope, stream, is_own);
-    if (result == 0 || result == CUDA_RESULT_OUT_OF_MEMORY) {
+    scope->has_context = scope->has_context || scope->is_captured; /* number 0: the pool can't be asked for */
+    if (!scope->is_captured && (result == 0 || result == CUDA_RESULT_OUT_OF_MEMORY)) {
         cuda_place_pool(scope, pool);
     }
     return cuda_end(scope);
@@ -57,6 +59,7 @@ static int free_ordered(const struct cuda_road *road, uint64_t addr, void *strea
     cuda_begin(&scope, road, VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, VARVE_MEMORY_DEVICE);
     scope.is_told = scope.is_told && addr != 0;
     scope.call.addr = addr;
+    scope.is_captured = scope.is_told && cuda_is_captured(stream, is_own);
     cuda_place_stream(&scope, stream, is_own);
     cuda_free_tell(&scope);
     return cuda_free_end(&scope, CUDA_REAL(road, cuMemFreeAsync)(addr, stream));

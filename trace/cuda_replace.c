@@ -117,12 +117,7 @@ bool cuda_replace_alloc(const struct cuda_road *road, uint64_t bytes, uint64_t *
     }
     callsite = cuda_callsite(road);
     enter(&inside, &road->start);
-#if CUDA_REPLACEMENT_VERSION >= 2
     *result_out = server->alloc(device, bytes, callsite, &addr);
-#else
-    (void)callsite;
-    *result_out = server->alloc(device, bytes, &addr);
-#endif
     leave(&inside);
     if (*result_out == 0) {
         *addr_out = addr;

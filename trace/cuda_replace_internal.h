@@ -12,14 +12,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CUDA_REPLACEMENT_VERSION 1U
+#define CUDA_REPLACEMENT_VERSION 2U
 #define CUDA_REPLACEMENT_SYMBOL "varve_cuda_replacement"
 
 struct cuda_replacement {
     uint32_t version; /* CUDA_REPLACEMENT_VERSION */
     /* All return a CUresult, 0 for success. `device` is the ordinal of the current context's device. A freed
-     * block may be handed out again at once: free waits for the device first, as cudaFree does. */
-    int (*alloc)(int device, uint64_t bytes, uint64_t *addr_out);
+     * block may be handed out again at once: free waits for the device first, as cudaFree does. `callsite` is
+     * the program's, for what the call has to tell of itself: inside it there is none to be had. */
+    int (*alloc)(int device, uint64_t bytes, uint32_t callsite, uint64_t *addr_out);
     /* -1: not one of ours; the driver is asked then. */
     int (*free)(uint64_t addr);
     /* 1 and the block's first address and size if `addr` lies in a block of ours (cuMemGetAddressRange). */

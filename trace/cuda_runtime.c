@@ -4,7 +4,8 @@
  * what the program called, and where, for the calls of the driver that follow. A process may have several
  * versions of that library, each with its version on its symbols, so there is an entry for each version: the
  * loader binds a program to the entry of the library that it was linked with, and behind it is that library.
- * Programs with a static runtime library, or who look it up by dlsym, are told by the driver's function.
+ * Programs with a static runtime library, or who look it up by dlsym, are told by the driver's function. One
+ * call goes a way of its own into the driver, cudaDeviceReset: it is told from here.
  */
 #include "trace/cuda_internal.h"
 
@@ -26,15 +27,21 @@ static bool enter(enum varve_cause cause, const struct callsite_start *start)
     }
     cuda_thread.cause = cause;
     cuda_thread.start = start;
+    cuda_thread.reset_device = cause == VARVE_CAUSE_CUDA_DEVICE_RESET ? 1 + cuda_device_current() : 0;
     return true;
 }
 
-static void leave(bool is_outermost)
+static int leave(bool is_outermost, int result)
 {
     if (is_outermost) {
+        if (cuda_thread.reset_device > 0 && result == 0) {
+            cuda_reset_tell(cuda_thread.reset_device - 1);
+        }
         cuda_thread.cause = VARVE_CAUSE_NONE;
         cuda_thread.start = NULL;
+        cuda_thread.reset_device = 0;
     }
+    return result;
 }
 
 #define ENTRY(number, soname, node, name, CAUSE, parameters, arguments)                        \
@@ -52,9 +59,7 @@ static void leave(bool is_outermost)
             return CUDA_RUNTIME_RESULT_NO_DRIVER;                                              \
         }                                                                                      \
         bool is_outermost = enter(VARVE_CAUSE_##CAUSE, &start);                                \
-        int result = real arguments;                                                           \
-        leave(is_outermost);                                                                   \
-        return result;                                                                         \
+        return leave(is_outermost, real arguments);                                            \
     }                                                                                          \
     CUDA_EXPORT(cuda_runtime_##number##_##name, name, node);
 

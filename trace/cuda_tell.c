@@ -75,8 +75,13 @@ static bool changes_memory(const struct cuda_call *call)
     }
 }
 
-static void look_at_memory(const struct cuda_call *call)
+static void look_at_memory(const struct cuda_scope *scope)
 {
+    const struct cuda_call *call = &scope->call;
+
+    if (scope->is_captured) {
+        return;
+    }
     if (call->is_alloc && call->result == CUDA_RESULT_OUT_OF_MEMORY) {
         cuda_memory_tell(true);
     } else if (call->result == 0 && changes_memory(call)) {
@@ -93,7 +98,7 @@ int cuda_end(struct cuda_scope *scope)
             cuda_place(scope);
         }
         cuda_call_emit(&scope->call);
-        look_at_memory(&scope->call);
+        look_at_memory(scope);
     }
     cuda_thread.depth--;
     errno = scope->saved_errno;
@@ -127,7 +132,7 @@ int cuda_free_end(struct cuda_scope *scope, int result)
         waited.bytes = 0;
         waited.arg = 0;
         cuda_call_emit(&waited);
-        look_at_memory(&scope->call);
+        look_at_memory(scope);
     }
     cuda_thread.depth--;
     errno = scope->saved_errno;

@@ -76,9 +76,14 @@ bool cupti_read_array(const void *parameters, bool has_out, struct cupti_paramet
 {
     const struct cupti_call_array *call = parameters;
     const struct cupti_array *flat = call->array;
-    struct cupti_array_3d array = {
-        .width = flat->width, .height = flat->height, .format = flat->format, .channels = flat->channels};
+    struct cupti_array_3d array = {0};
 
+    if (flat != NULL) { /* else the call fails */
+        array.width = flat->width;
+        array.height = flat->height;
+        array.format = flat->format;
+        array.channels = flat->channels;
+    }
     return read_any_array(call, &array, 1, has_out, out);
 }
 

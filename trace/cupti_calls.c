@@ -7,8 +7,10 @@
  * when it has returned (as DEV_SYNC with the function's cause); an allocation is told when it has returned.
  *
  * The program may hold any lock in a callback: no memory is allocated, nothing is waited for, and the driver
- * is asked only what a device is, once, after a call that succeeded. A driver function that calls another one
- * that is looked at too makes one record, of the outer one.
+ * is asked only what a device is, before the first record of it, and whether a stream records a graph, when
+ * a call on it begins: after the call it may not do so any more. While it does nothing else is asked, which
+ * could end the recording. A driver function that calls another one that is looked at too makes one record,
+ * of the outer one.
  */
 #include "trace/cuda_record_internal.h"
 #include "trace/cupti_internal.h"
@@ -27,8 +29,9 @@ static __thread struct {
     uint32_t callsite;
     uint32_t context_id;
     uint8_t device;
-    bool is_told; /* a free whose beginning was worth a record */
-    bool makes_graph_node, ends_context;
+    bool is_told;     /* a free whose beginning was worth a record */
+    bool is_captured; /* becomes part of a graph */
+    bool ends_context;
 } current;
 
 static uint64_t now_ns(void)
@@ -37,11 +40,6 @@ static uint64_t now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
-void cupti_calls_mark_graph(void)
-{
-    current.makes_graph_node = true;
 }
 
 void cupti_calls_mark_end(void)
@@ -71,13 +69,37 @@ cupti_result cupti_calls_enable(const struct cupti_recorder *recorder)
     }
     recorder->functions.enable_callback(1, recorder->subscriber, CUPTI_DOMAIN_RESOURCE,
                                         CUPTI_RESOURCE_CONTEXT_DESTROYED);
-    recorder->functions.enable_callback(1, recorder->subscriber, CUPTI_DOMAIN_RESOURCE,
-                                        CUPTI_RESOURCE_GRAPH_NODE_CREATED);
     recorder->functions.enable_callback(1, recorder->subscriber, CUPTI_DOMAIN_STATE, CUPTI_STATE_FATAL);
     return first;
 }
 
 /* ---- records ---- */
+
+/* The trace has to know which GPU the record is about before it gets it. */
+static void tell(const struct cuda_call *call)
+{
+    if (!current.is_captured) {
+        cupti_device_tell(call->device);
+    }
+    cuda_call_emit(call);
+}
+
+static uint64_t stream_handle(const struct cupti_rule *rule, uint64_t handle)
+{
+    if (rule->is_per_thread && handle == 0) {
+        return STREAM_PER_THREAD;
+    }
+    return handle == STREAM_LEGACY ? 0 : handle;
+}
+
+static bool is_captured(const struct cupti_rule *rule, const struct cupti_callback_data *data)
+{
+    struct cupti_parameters parameters = {.device = -1};
+
+    return (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC || rule->kind == VARVE_KIND_DEV_FREE_ASYNC) &&
+           rule->read(data->parameters, false, &parameters) &&
+           cupti_stream_is_captured(stream_handle(rule, parameters.stream));
+}
 
 /* False: the call is not worth a record. */
 static bool describe(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
@@ -88,11 +110,6 @@ static bool describe(const struct cupti_recorder *recorder, const struct cupti_r
 
     if (!rule->read(data->parameters, is_at_exit && result == 0, &parameters)) {
         return false;
-    }
-    if (rule->is_per_thread && parameters.stream == 0) {
-        parameters.stream = STREAM_PER_THREAD;
-    } else if (parameters.stream == STREAM_LEGACY) {
-        parameters.stream = 0;
     }
     *call = (struct cuda_call){
         .kind = (enum varve_kind)rule->kind,
@@ -112,7 +129,7 @@ static bool describe(const struct cupti_recorder *recorder, const struct cupti_r
         call->context = cupti_pool_number(parameters.pool); /* 0: the device's own */
         call->memory = cupti_pool_memory(call->context);
     }
-    call->stream = varve_stream_number(call->device, parameters.stream);
+    call->stream = varve_stream_number(call->device, stream_handle(rule, parameters.stream));
     return true;
 }
 
@@ -142,14 +159,14 @@ static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule
 {
     struct cuda_call call;
 
-    current.makes_graph_node = false;
     current.ends_context = false;
     current.is_told = false;
     current.callsite = varve_callsite_here();
+    current.is_captured = is_captured(rule, data);
     place(recorder, rule, data);
     if (rule->role == CUPTI_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
         current.is_told = true;
-        cuda_call_emit(&call);
+        tell(&call);
     }
     if (rule->role == CUPTI_ROLE_RESET) {
         cupti_activity_flush(recorder, false);
@@ -201,17 +218,16 @@ static void end(const struct cupti_recorder *recorder, const struct cupti_rule *
         call.took_ns = call.arg; /* the field has no room for both */
         call.arg = 0;
     }
-    if (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC && current.makes_graph_node) {
+    if (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC && current.is_captured) {
         call.cause = VARVE_CAUSE_GRAPH;
     }
-    cuda_call_emit(&call);
+    tell(&call);
     if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_CREATE && result == 0) {
         cupti_pool_made(call.addr, call.memory);
     } else if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_DESTROY && result == 0) {
         cupti_pool_forget(call.addr);
     }
     if (rule->is_alloc && result == 0) {
-        cupti_device_tell(call.device);
         cupti_exit_watch_again();
     }
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What contexts, devices and pools of the driver are called in records. In a callback the driver may not be
- * asked freely: so CUPTI tells the device of a context (it may be asked anywhere), once per context, and a
- * device is described from the end of a call that allocated on it, when the driver holds no lock of its own.
- * The tables have no lock: an entry is one word.
+ * asked freely: so CUPTI tells the device of a context (it may be asked anywhere), once per context, and the
+ * driver only what a device is, before the first record that names it, and whether a stream records a graph.
+ * Its functions are found in cuInit, since looking them up takes the loader's lock. The tables have no lock:
+ * an entry is one word.
  */
 #include "trace/cupti_internal.h"
 
@@ -12,12 +13,20 @@
 
 #define CONTEXT_SLOTS 256U /* by CUPTI's number; who does not fit asks CUPTI again */
 #define POOLS_MAX 64U
-#define DEVICES_MAX 256U
+#define STREAM_LEGACY 1U
 
 static uint64_t contexts[CONTEXT_SLOTS]; /* number << 9 | known << 8 | device */
 static uint64_t pools[POOLS_MAX];        /* handles; the index + 1 is the number */
 static uint8_t pool_memory[POOLS_MAX];   /* enum varve_memory_kind ^ VARVE_MEMORY_DEVICE: 0 unless told */
-static bool was_asked[DEVICES_MAX];      /* the driver, what it is; atomic */
+
+/* The driver's; NULL: not found. */
+static struct {
+    uint32_t (*device_get)(int *out, int ordinal);
+    uint32_t (*device_uuid)(unsigned char *out, int handle);
+    uint32_t (*device_total)(size_t *out, int handle);
+    uint32_t (*device_name)(char *out, int bytes, int handle);
+    uint32_t (*stream_captures)(uint64_t stream, uint32_t *status_out);
+} driver;
 
 unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context context, uint32_t context_id)
 {
@@ -103,48 +112,53 @@ void cupti_pool_forget(uint64_t handle)
     }
 }
 
-/* ---- what a device is ---- */
+/* ---- the driver ---- */
 
-static void *driver_symbol(const char *name, const char *older)
+static void find(void *library, const char *name, const char *older, void *function_out)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    void *symbol = dlsym(library != NULL ? library : RTLD_DEFAULT, name);
+    void *symbol = dlsym(library, name);
 
     if (symbol == NULL && older != NULL) {
-        symbol = dlsym(library != NULL ? library : RTLD_DEFAULT, older);
+        symbol = dlsym(library, older);
     }
-    return symbol;
+    memcpy(function_out, &symbol, sizeof(symbol)); /* no cast in ISO C */
 }
 
+void cupti_driver_find(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+
+    library = library != NULL ? library : RTLD_DEFAULT;
+    find(library, "cuDeviceGet", NULL, &driver.device_get);
+    find(library, "cuDeviceGetUuid_v2", "cuDeviceGetUuid", &driver.device_uuid);
+    find(library, "cuDeviceTotalMem_v2", NULL, &driver.device_total);
+    find(library, "cuDeviceGetName", NULL, &driver.device_name);
+    find(library, "cuStreamIsCapturing", NULL, &driver.stream_captures);
+}
+
+/* Two threads may ask at the same time, so that neither goes on without the answer; one is heard. */
 void cupti_device_tell(unsigned device)
 {
-    uint32_t (*get_device)(int *out, int ordinal) = NULL;
-    uint32_t (*get_uuid)(unsigned char *out, int handle) = NULL;
-    uint32_t (*get_total)(size_t * out, int handle) = NULL;
-    uint32_t (*get_name)(char *out, int bytes, int handle) = NULL;
-    void *symbols[4];
     unsigned char uuid[16] = {0};
     char name[64] = "";
     size_t total = 0;
     int handle;
 
-    if (device >= DEVICES_MAX || varve_device_is_described(device) ||
-        __atomic_exchange_n(&was_asked[device], true, __ATOMIC_RELAXED)) {
+    if (varve_device_is_described(device) || driver.device_get == NULL || driver.device_uuid == NULL ||
+        driver.device_total == NULL || driver.device_name == NULL ||
+        driver.device_get(&handle, (int)device) != 0 || driver.device_uuid(uuid, handle) != 0) {
         return;
     }
-    symbols[0] = driver_symbol("cuDeviceGet", NULL);
-    symbols[1] = driver_symbol("cuDeviceGetUuid_v2", "cuDeviceGetUuid");
-    symbols[2] = driver_symbol("cuDeviceTotalMem_v2", NULL);
-    symbols[3] = driver_symbol("cuDeviceGetName", NULL);
-    memcpy(&get_device, &symbols[0], sizeof(get_device)); /* no cast in ISO C */
-    memcpy(&get_uuid, &symbols[1], sizeof(get_uuid));
-    memcpy(&get_total, &symbols[2], sizeof(get_total));
-    memcpy(&get_name, &symbols[3], sizeof(get_name));
-    if (get_device == NULL || get_uuid == NULL || get_total == NULL || get_name == NULL ||
-        get_device(&handle, (int)device) != 0 || get_uuid(uuid, handle) != 0) {
-        return;
-    }
-    get_total(&total, handle);
-    get_name(name, (int)sizeof(name) - 1, handle);
+    driver.device_total(&total, handle);
+    driver.device_name(name, (int)sizeof(name) - 1, handle);
     varve_device_describe(device, uuid, total, name);
+}
+
+/* The stream that is 0 cannot be captured, and asking for it is an error while another one is. */
+bool cupti_stream_is_captured(uint64_t stream)
+{
+    uint32_t status = 0;
+
+    return stream > STREAM_LEGACY && driver.stream_captures != NULL &&
+           driver.stream_captures(stream, &status) == 0 && status == CUPTI_CAPTURE_ACTIVE;
 }

@@ -43,7 +43,6 @@ enum cupti_site {
 
 enum cupti_resource {
     CUPTI_RESOURCE_CONTEXT_DESTROYED = 2, /* about to be */
-    CUPTI_RESOURCE_GRAPH_NODE_CREATED = 13,
 };
 
 enum cupti_state_number {
@@ -66,8 +65,7 @@ enum cupti_constant {
     CUPTI_POOL_CREATED = 1,
     CUPTI_POOL_DESTROYED = 2,
     CUPTI_POOL_TRIMMED = 3,
-    CUPTI_NODE_MEMORY_ALLOC = 10, /* CUgraphNodeType */
-    CUPTI_NODE_MEMORY_FREE = 11,
+    CUPTI_CAPTURE_ACTIVE = 1, /* CUstreamCaptureStatus */
 };
 
 /* X(NAME, number): the driver functions that are looked at, CUPTI_DRIVER_TRACE_CBID_NAME. Not those of the
@@ -152,11 +150,6 @@ struct cupti_resource_data {
     cupti_context context;
     void *handle;
     void *descriptor;
-};
-
-struct cupti_graph_data {
-    void *graph, *original_graph, *node, *original_node;
-    uint32_t node_type;
 };
 
 struct cupti_state_data {

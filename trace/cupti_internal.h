@@ -52,8 +52,6 @@ int cupti_library_open(struct cupti_functions *functions, struct varve_message *
 cupti_result cupti_calls_enable(const struct cupti_recorder *recorder);
 /// A callback of the driver's domain.
 void cupti_calls_take(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data);
-/// The current call of this thread made a memory node of a graph.
-void cupti_calls_mark_graph(void);
 /// The current call of this thread ended a context.
 void cupti_calls_mark_end(void);
 
@@ -101,8 +99,14 @@ bool cupti_read_mipmapped(const void *parameters, bool has_out, struct cupti_par
 
 /// The device of a context, 0 if CUPTI can't say. `context_id` is CUPTI's number of it.
 unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context context, uint32_t context_id);
-/// Tell what `device` is, once per process. Calls the driver: only at the end of a call.
+/// Find the driver's functions that the two below ask. Once, in cuInit.
+void cupti_driver_find(void);
+/// Tell what `device` is, once per process; until then each call asks the driver. In a callback of a call
+/// that is not captured.
 void cupti_device_tell(unsigned device);
+/// Does what is called on this stream become part of a graph? Asks the driver: in a callback, when a call
+/// begins. `stream`: its handle, 2 for the thread's own.
+bool cupti_stream_is_captured(uint64_t stream);
 /// A number of 12 bits for a pool of the driver's, 0 if there are too many.
 unsigned cupti_pool_number(uint64_t handle);
 /// A pool of this kind of memory was made. Of others nothing is known: they are the device's.

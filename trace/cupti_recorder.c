@@ -57,17 +57,11 @@ static void clock_emit(const struct cupti_recorder *recorder)
 
 /* ---- callbacks ---- */
 
-static void take_resource(struct cupti_recorder *recorder, uint32_t id,
-                          const struct cupti_resource_data *data)
+static void take_resource(struct cupti_recorder *recorder, uint32_t id)
 {
-    const struct cupti_graph_data *graph = data->descriptor;
-
     if (id == CUPTI_RESOURCE_CONTEXT_DESTROYED) {
         cupti_calls_mark_end();
         cupti_activity_flush(recorder, true);
-    } else if (id == CUPTI_RESOURCE_GRAPH_NODE_CREATED && graph != NULL &&
-               (graph->node_type == CUPTI_NODE_MEMORY_ALLOC || graph->node_type == CUPTI_NODE_MEMORY_FREE)) {
-        cupti_calls_mark_graph();
     }
 }
 
@@ -97,7 +91,7 @@ static void take(void *context, uint32_t domain, uint32_t id, const void *data)
         cupti_calls_take(recorder, id, data);
         break;
     case CUPTI_DOMAIN_RESOURCE:
-        take_resource(recorder, id, data);
+        take_resource(recorder, id);
         break;
     case CUPTI_DOMAIN_STATE:
         if (id == CUPTI_STATE_FATAL) {
@@ -162,8 +156,7 @@ static void take_seat(struct cupti_recorder *recorder)
         refuse(recorder, result, holder);
         return;
     }
-    cupti_state_emit(VARVE_CAUSE_CUPTI_BEGIN, 0, recorder->version, 0);
-    clock_emit(recorder);
+    cupti_driver_find();
     __atomic_store_n(&recorder->is_on, true, __ATOMIC_RELEASE);
     result = cupti_calls_enable(recorder);
     if (result != CUPTI_RESULT_SUCCESS) {
@@ -172,6 +165,8 @@ static void take_seat(struct cupti_recorder *recorder)
         refuse(recorder, result, "");
         return;
     }
+    cupti_state_emit(VARVE_CAUSE_CUPTI_BEGIN, 0, recorder->version, 0); /* a refusal after it is no seat's */
+    clock_emit(recorder);
     result = cupti_activity_begin(recorder);
     if (result != CUPTI_RESULT_SUCCESS) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, CUPTI_ACTIVITY_MEMORY, result, 0);
@@ -180,20 +175,21 @@ static void take_seat(struct cupti_recorder *recorder)
 
 /* ---- the end ---- */
 
-/* What is still with CUPTI, and the last words. The first caller does it. */
-static void speak_last(struct cupti_recorder *recorder)
+/* What is still with CUPTI, and the last words. The first caller does it. `is_release`: we hear of no call
+ * any more, while at the exit of the process the last frees may still come. */
+static void speak_last(struct cupti_recorder *recorder, bool is_release)
 {
     if (!__atomic_exchange_n(&recorder->has_ended, true, __ATOMIC_ACQ_REL)) {
         cupti_activity_end(recorder);
         clock_emit(recorder);
-        cupti_state_emit(VARVE_CAUSE_CUPTI_END, 0, 0, 0);
+        cupti_state_emit(VARVE_CAUSE_CUPTI_END, 0, is_release, 0);
     }
 }
 
 static void leave(void)
 {
     if (__atomic_load_n(&the_recorder->is_on, __ATOMIC_ACQUIRE)) { /* not so in a fork child */
-        speak_last(the_recorder);
+        speak_last(the_recorder, false);
     }
 }
 
@@ -213,7 +209,7 @@ int varve_cupti_release(void)
     if (recorder == NULL || !__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE)) {
         return 1;
     }
-    speak_last(recorder);
+    speak_last(recorder, true);
     if (!__atomic_exchange_n(&recorder->is_on, false, __ATOMIC_ACQ_REL)) {
         return 1;
     }

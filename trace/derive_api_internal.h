@@ -33,7 +33,7 @@ struct derive_name {
 struct derive_meaning {
     uint32_t process_id;
     uint16_t number;
-    uint8_t device;
+    uint8_t device; /* of a stream: as its process calls it */
     bool is_pool, is_small;
     uint64_t ids[2]; /* of a stream: its handle */
 };
@@ -126,6 +126,8 @@ uint8_t names_device(const struct derive *derive, const struct event *event);
 int names_reserve(struct derive *derive, const struct event *event);
 /// The event's device becomes the one of the trace; what the event tells of numbers is remembered.
 void names_take(struct derive *derive, struct event *event);
+/// The device of a stream or pool, as the trace calls it by now.
+unsigned names_device_of(const struct derive *derive, const struct derive_meaning *meaning);
 void names_close(struct derive_names *names); /* NULL is allowed */
 
 /// Does this function give memory back, or end a context? Of such a call, a dev_sync of the same cause may

@@ -6,8 +6,9 @@
  * that is free. Where no DEVICE event tells, the process' number stays. derive.c calls it before anything
  * else, so that every table keeps devices apart.
  *
- * Events that were stored once have the number of the trace; a DEVICE event has the process' number as its id
- * then, so that all can be derived again.
+ * Events that were stored once have the number of the trace; DEVICE and STREAM events have the process'
+ * number as their id then, so that all can be derived again. A stream may be told of before its device is:
+ * what its device is called is asked at the end.
  */
 #include "trace/derive_api_internal.h"
 
@@ -94,18 +95,29 @@ static void name_take(struct derive *derive, const struct event *event)
     }
 }
 
-static void meaning_take(struct derive *derive, const struct event *event)
+static void pool_take(struct derive *derive, const struct event *event)
 {
     struct derive_names *names = derive->names;
-    bool is_pool = event->kind == VARVE_KIND_POOL;
+    names->meanings[names->meaning_count++] = (struct derive_meaning){.process_id = event->process_id,
+                                                                      .device = event->device,
+                                                                      .number = event->pool,
+                                                                      .is_pool = true,
+                                                                      .is_small = event->arg != 0,
+                                                                      .ids = {event->addr, event->size}};
+}
+
+static void stream_take(struct derive *derive, struct event *event, uint8_t ordinal)
+{
+    struct derive_names *names = derive->names;
     names->meanings[names->meaning_count++] = (struct derive_meaning){
-        .process_id = event->process_id,
-        .device = event->device,
-        .number = is_pool ? event->pool : event->stream,
-        .is_pool = is_pool,
-        .is_small = is_pool && event->arg != 0,
-        .ids = {event->addr, is_pool ? event->size : 0},
-    };
+        .process_id = event->process_id, .device = ordinal, .number = event->stream, .ids = {event->addr}};
+    event->id = ordinal;
+}
+
+unsigned names_device_of(const struct derive *derive, const struct derive_meaning *meaning)
+{
+    const uint8_t *numbers = derive->processes[meaning->process_id]->device_numbers;
+    return meaning->is_pool || numbers == NULL ? meaning->device : numbers[meaning->device];
 }
 
 void names_take(struct derive *derive, struct event *event)
@@ -114,11 +126,14 @@ void names_take(struct derive *derive, struct event *event)
         device_take(derive, event);
         return;
     }
+    uint8_t ordinal = (uint8_t)(event->is_stored ? event->id : event->device);
     event->device = names_device(derive, event);
     if (event->kind == VARVE_KIND_DEVICE_NAME) {
         name_take(derive, event);
-    } else if (event->kind == VARVE_KIND_STREAM || event->kind == VARVE_KIND_POOL) {
-        meaning_take(derive, event);
+    } else if (event->kind == VARVE_KIND_STREAM) {
+        stream_take(derive, event, ordinal);
+    } else if (event->kind == VARVE_KIND_POOL) {
+        pool_take(derive, event);
     }
 }
 

@@ -7,12 +7,16 @@
  */
 #include "trace/recorder_internal.h"
 
+#include <sched.h>
 #include <string.h>
 
 #define STREAM_SLOTS 8192U /* a power of two; at most three quarters are used */
 #define STREAM_MAX (STREAM_SLOTS / 4 * 3)
 #define STREAM_NONE 65535U
 #define DEVICES 256U
+#define WAIT_TURNS 1000U
+
+enum description { NOT_DESCRIBED, BEING_DESCRIBED, DESCRIBED };
 
 struct stream_slot {
     uint64_t handle;
@@ -23,7 +27,7 @@ struct stream_slot {
 struct device_names {
     uint32_t lock; /* for writing; readers look at numbers */
     uint32_t count;
-    uint8_t is_described[DEVICES];
+    uint8_t description[DEVICES];
     struct stream_slot streams[STREAM_SLOTS];
 };
 
@@ -124,7 +128,7 @@ bool varve_device_is_described(unsigned device)
     struct device_names *table = names_get();
 
     return table == NULL || device >= DEVICES ||
-           __atomic_load_n(&table->is_described[device], __ATOMIC_ACQUIRE) != 0;
+           __atomic_load_n(&table->description[device], __ATOMIC_ACQUIRE) == DESCRIBED;
 }
 
 void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
@@ -135,9 +139,15 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     uint64_t words[4];
     uint64_t halves[2];
     struct varve_record record = {.device = (uint8_t)device};
+    uint8_t before = NOT_DESCRIBED;
 
     if (table == NULL || device >= DEVICES ||
-        __atomic_exchange_n(&table->is_described[device], 1, __ATOMIC_ACQ_REL) != 0) {
+        !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        /* records of this thread must not come before the other one's word; it is at it right now */
+        for (unsigned turn = 0; turn < WAIT_TURNS && !varve_device_is_described(device); turn++) {
+            sched_yield();
+        }
         return;
     }
     memcpy(halves, uuid, sizeof(halves));
@@ -154,4 +164,5 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     record.requested = words[2];
     record.arg = words[3];
     varve_emit(&record);
+    __atomic_store_n(&table->description[device], DESCRIBED, __ATOMIC_RELEASE);
 }

@@ -78,7 +78,7 @@
     X(60, STREAM,           stream,           device,    "handle of the stream", "", "", "", "what the number of a stream means in this process and device") \
     X(61, POOL,             pool,             allocator, "capture id", "user id", "", "1 if it is the small pool", "what the number of a pool means in this allocator") \
     X(62, CUPTI_MEMORY,     cupti_memory,     device,    "address", "bytes", "CUPTI's time of the operation, ns of CLOCK_REALTIME", "correlation id in bits 0-31, operation (1 allocation, 2 release) in bits 32-39", "an activity record of CUPTI; pool: kind of memory (bits 12-15)") \
-    X(63, CUPTI_STATE,      cupti_state,      device,    "", "", "CUPTI's time, ns of CLOCK_REALTIME", "a CUptiResult, version or number, as cause says", "CUPTI's recorder says what became of it; cause says what")
+    X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the seat was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what")
 /* clang-format on */
 
 /*

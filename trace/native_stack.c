@@ -48,8 +48,8 @@ struct walk {
 
 /*
  * What the last walk of a thread read from its own stack. Thread-local is a pointer only: of initial-exec
- * storage a library that is opened late finds very little. No other thread reads it; a signal handler that interrupts its owner finds `busy` set and
- * leaves it alone.
+ * storage a library that is opened late finds very little. No other thread reads it; a signal handler that
+ * interrupts its owner finds `busy` set and leaves it alone.
  *
  * Invariant: frames[first, MEMO_FRAMES) are innermost first with rising sp, and for each i > first the step
  * from i - 1 to i reads nothing but *(sp[i] - 8) = pc[i] and, unless NULL, *fp_from[i] = fp[i].

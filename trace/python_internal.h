@@ -9,6 +9,7 @@
 #ifndef VARVE_PYTHON_INTERNAL_H
 #define VARVE_PYTHON_INTERNAL_H
 
+#include "trace/callsite_internal.h"
 #include "trace/recorder_internal.h"
 
 #include <stdatomic.h>
@@ -109,6 +110,64 @@ static inline bool python_plausible(const void *pointer)
 /// Layout for the text of Py_GetVersion(), NULL if this version or build is not known.
 const struct python_layout *python_layout_find(const char *version);
 
+/* ---- python_stack.c ---- */
+
+#define PYTHON_STACK_UNKNOWN (~0U)
+
+/// Hash and number of the frames that python_stack_capture would give now, for far less than a walk: most of
+/// them are still those of this thread's last call. PYTHON_STACK_UNKNOWN: not in this way (the layout is not
+/// trusted yet, no memory, `max` above PYTHON_MEMO_FRAMES_MAX), capture them. Threads: any;
+/// async-signal-safe.
+unsigned python_stack_hash(struct callsite_hash *hash, unsigned max);
+
+enum python_frame_kind {
+    PYTHON_FRAME_SHOWN,
+    PYTHON_FRAME_HIDDEN, /* its function has not begun yet */
+    PYTHON_FRAME_MARK,   /* on the C stack: the shown frame before it entered the interpreter loop */
+    PYTHON_FRAME_END,    /* there is none, or nothing that can be believed */
+};
+
+/// What lies at `at`; `frame` is filled if it is shown.
+enum python_frame_kind python_frame_look(const struct python_layout *layout, const void *code_type,
+                                         const char *at, struct python_frame *frame);
+
+/* Add the next frame, outside-in. Two independent chains, and in each only the last of the three steps waits
+ * for the frame before. */
+static inline void python_hash_frame(struct callsite_hash *hash, const void *code, const void *name,
+                                     const void *filename, uint64_t place)
+{
+    const uint64_t a = (uintptr_t)code;
+    const uint64_t b = (uintptr_t)name;
+    const uint64_t c = (uintptr_t)filename;
+    const uint64_t low = callsite_mix(a ^ UINT64_C(0xa0761d6478bd642f), b ^ UINT64_C(0x8ebc6af09c88c6e3));
+    const uint64_t high = callsite_mix(a ^ UINT64_C(0xe7037ed1a0b428db), b ^ UINT64_C(0x589965cc75374cc3));
+
+    hash->low = callsite_mix(hash->low ^ low, callsite_mix(c ^ UINT64_C(0x1d8e4e27c47d124f),
+                                                           place ^ UINT64_C(0xd6e8feb86659fd93)));
+    hash->high = callsite_mix(hash->high ^ high, callsite_mix(c ^ UINT64_C(0xeb44accab455d165),
+                                                              place ^ UINT64_C(0x9fb21c651e98df25)));
+}
+
+/* Where in its code object a frame stands, as one word. */
+static inline uint64_t python_hash_place(uint32_t instruction, bool is_entry)
+{
+    return (uint64_t)instruction << 1 | is_entry;
+}
+
+/* Of captured frames. */
+static inline struct callsite_hash python_hash_frames(const struct python_frame *frames, unsigned count)
+{
+    struct callsite_hash hash = {0};
+
+    while (count-- > 0) {
+        const struct python_frame *frame = &frames[count];
+
+        python_hash_frame(&hash, frame->code, frame->name, frame->filename,
+                          python_hash_place(frame->instruction, frame->is_entry));
+    }
+    return hash;
+}
+
 /* ---- python_memory.c ---- */
 
 #define PYTHON_PAGE_BYTES 4096U
@@ -136,6 +195,14 @@ static inline bool python_readable(const void *address, size_t bytes)
     return python_plausible(address) && ((python_page_known(first) && python_page_known(first + bytes - 1)) ||
                                          python_memory_probe(address, bytes));
 }
+
+#define PYTHON_MEMO_FRAMES_MAX 64U /* deeper stacks are captured without a memo */
+
+/// Hash and number of the frames from `at` outwards, at most `max`, by what is known of this thread's last
+/// walk. PYTHON_STACK_UNKNOWN if there is no room. Threads: any; not reentrant: a handler must not come here
+/// while its thread is in it.
+unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
+                          unsigned max, struct callsite_hash *hash);
 
 /* ---- python_verify.c ---- */
 

@@ -8,7 +8,8 @@
  * operator). The hard part is to be sure: that the state is this thread's and still there (thread_state),
  * and that the layout is right (verified on the first frames, python_verify.c). A
  * signal handler that allocates may come while the interpreter links a frame, and see stale pointers; that
- * stack may then be wrong or short, but python_readable comes before every step. callsite.c calls this.
+ * stack may then be wrong or short, but python_readable comes before every step. The other road,
+ * python_stack_hash, asks what python_memory.c remembers first. callsite.c calls this.
  */
 #include "trace/elf_symbol_internal.h"
 #include "trace/python_internal.h"
@@ -159,12 +160,12 @@ static bool is_of_this_thread(const char *state)
 static const char *thread_state(const char **top)
 {
     const struct python_layout *layout = interpreter.layout;
-    const char *current = interpreter.current_state();
-    const char *own = interpreter.own_state();
-    const char *state = current;
-    if (current == NULL ||
-        (!layout->state_per_thread && current != own && (own == NULL || !is_of_this_thread(current))))
-        state = own != NULL && interpreter.is_initialized() ? own : NULL;
+    const char *state = interpreter.current_state();
+    if (state == NULL || !layout->state_per_thread) {
+        const char *own = interpreter.own_state();
+        if (state == NULL || (state != own && (own == NULL || !is_of_this_thread(state))))
+            state = own != NULL && interpreter.is_initialized() ? own : NULL;
+    }
     if (state != NULL)
         *top = python_pointer(state, layout->state_frame);
     return state;
@@ -183,57 +184,63 @@ static void frame_set(struct python_frame *frame, const struct python_layout *la
     frame->is_entry = layout->frames_are_objects;
 }
 
-/* 3.9 and 3.10: a chain of frame objects, each with an interpreter loop of its own. */
-static unsigned walk_objects(const char *at, struct python_frame *frames, unsigned max)
+/*
+ * Up to 3.10 each frame is an object and has an interpreter loop of its own. Later, a frame is left out until
+ * its function has begun (cells, generator objects are made before, and the interpreter itself does not show
+ * it); so are the frames on the C stack of 3.12, which mark where a loop was entered.
+ */
+static inline enum python_frame_kind look(const struct python_layout *layout, const void *code_type,
+                                          const char *at, struct python_frame *frame)
 {
-    const struct python_layout *layout = interpreter.layout;
-    unsigned count = 0;
-    for (; count < max && python_readable(at, layout->frame_bytes); count++) {
-        const char *code = python_pointer(at, layout->frame_code);
-        if (!python_readable(code, layout->code_bytes) ||
-            python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code)
-            break;
+    if (!python_readable(at, layout->frame_bytes))
+        return PYTHON_FRAME_END;
+    uint8_t owner = layout->frames_are_objects ? 0 : (uint8_t)at[layout->frame_owner];
+    if (owner == PYTHON_OWNER_CSTACK)
+        return PYTHON_FRAME_MARK;
+    const char *code = python_pointer(at, layout->frame_code);
+    if (!python_readable(code, layout->code_bytes) || python_pointer(code, PYTHON_OB_TYPE) != code_type)
+        return PYTHON_FRAME_END;
+    if (layout->frames_are_objects) {
         int64_t last = python_int(at, layout->frame_instruction);
-        frame_set(&frames[count], layout, code, last < 0 ? -1 : last * layout->lasti_unit);
-        at = python_pointer(at, layout->frame_previous);
+        frame_set(frame, layout, code, last < 0 ? -1 : last * layout->lasti_unit);
+        return PYTHON_FRAME_SHOWN;
     }
-    return count;
+    int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
+    if (owner != PYTHON_OWNER_GENERATOR &&
+        offset < 2 * (int64_t)python_int(code, layout->code_first_traceable))
+        return PYTHON_FRAME_HIDDEN;
+    frame_set(frame, layout, code, offset);
+    if (layout->has_entry_flag)
+        frame->is_entry = at[layout->frame_entry] != 0;
+    return PYTHON_FRAME_SHOWN;
 }
 
-/*
- * 3.11 and later. A frame is left out until its function has begun (cells, generator objects are made before,
- * and the interpreter itself does not show it); so are the frames on the C stack of 3.12, which mark where a
- * loop was entered.
- */
+enum python_frame_kind python_frame_look(const struct python_layout *layout, const void *code_type,
+                                         const char *at, struct python_frame *frame)
+{
+    return look(layout, code_type, at, frame);
+}
+
 static unsigned walk_frames(const char *at, struct python_frame *frames, unsigned max)
 {
     const struct python_layout *layout = interpreter.layout;
     struct python_frame *last = NULL;
+    struct python_frame frame;
+    enum python_frame_kind kind;
     unsigned count = 0;
     unsigned steps = STEPS_MAX;
-    for (; python_readable(at, layout->frame_bytes) && steps > 0;
+    for (; (kind = look(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END && steps > 0;
          steps--, at = python_pointer(at, layout->frame_previous)) {
-        uint8_t owner = (uint8_t)at[layout->frame_owner];
-        if (owner == PYTHON_OWNER_CSTACK) {
+        if (kind == PYTHON_FRAME_SHOWN && count == max)
+            break;
+        if (kind == PYTHON_FRAME_SHOWN) {
+            last = &frames[count++];
+            *last = frame;
+        } else if (kind == PYTHON_FRAME_MARK) {
             if (last != NULL)
                 last->is_entry = true;
             last = NULL;
-            continue;
         }
-        const char *code = python_pointer(at, layout->frame_code);
-        if (!python_readable(code, layout->code_bytes) ||
-            python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code)
-            break;
-        int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
-        if (owner != PYTHON_OWNER_GENERATOR &&
-            offset < 2 * (int64_t)python_int(code, layout->code_first_traceable))
-            continue;
-        if (count == max)
-            break;
-        last = &frames[count++];
-        frame_set(last, layout, code, offset);
-        if (layout->has_entry_flag)
-            last->is_entry = at[layout->frame_entry] != 0;
     }
     return count;
 }
@@ -260,27 +267,50 @@ static bool stack_is_safe(const char *state, int now)
     return true;
 }
 
-static unsigned capture(struct python_frame *frames, unsigned max)
+/* The innermost frame of this thread, NULL if it has none. */
+static const char *stack_top(int now)
 {
-    int now = interpreter_phase_now();
-    if (now != INTERPRETER_TRUSTED && now != INTERPRETER_UNVERIFIED)
-        return 0;
     const struct python_layout *layout = interpreter.layout;
     const char *at = NULL;
     const char *state = thread_state(&at);
     if (state == NULL || !stack_is_safe(state, now))
-        return 0;
+        return NULL;
     if (layout->has_cframe)
         at = python_readable(at, 16) ? python_pointer(at, layout->cframe_frame) : NULL;
-    return layout->frames_are_objects ? walk_objects(at, frames, max) : walk_frames(at, frames, max);
+    return at;
 }
 
 unsigned python_stack_capture(struct python_frame *frames, unsigned max)
 {
     if (capturing || max == 0)
         return 0;
+    unsigned count = 0;
     capturing = true;
-    unsigned count = capture(frames, max);
+    atomic_signal_fence(memory_order_seq_cst);
+    int now = interpreter_phase_now();
+    if (now == INTERPRETER_TRUSTED || now == INTERPRETER_UNVERIFIED)
+        count = walk_frames(stack_top(now), frames, max);
+    atomic_signal_fence(memory_order_seq_cst);
+    capturing = false;
+    return count;
+}
+
+unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+{
+    if (capturing || max == 0)
+        return 0;
+    unsigned count = 0;
+    capturing = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    int now = interpreter_phase_now();
+    if (now == INTERPRETER_UNVERIFIED) {
+        count = PYTHON_STACK_UNKNOWN;
+    } else if (now == INTERPRETER_TRUSTED) {
+        const char *at = stack_top(now);
+        if (at != NULL)
+            count = python_memo_hash(interpreter.layout, interpreter.types.code, at, max, hash);
+    }
+    atomic_signal_fence(memory_order_seq_cst);
     capturing = false;
     return count;
 }

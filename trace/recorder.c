@@ -94,6 +94,7 @@ static void end_of_thread(void *round)
         recorder_unmap(producer, THREAD_BYTES);
     }
     native_stack_thread_end();
+    python_stack_thread_end();
     recorder_signals_restore(&saved);
 }
 

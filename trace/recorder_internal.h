@@ -219,6 +219,9 @@ unsigned python_stack_capture(struct python_frame *frames, unsigned max);
 bool python_stack_describe(const struct python_frame *frame, char *name, size_t name_bytes, char *file,
                            size_t file_bytes, uint32_t *line);
 
+/// This thread ends: what is kept for its next walk goes. Signals are blocked.
+void python_stack_thread_end(void);
+
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.
 void python_stack_modules_changed(void);

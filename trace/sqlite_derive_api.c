@@ -51,15 +51,16 @@ static int write_devices(const struct derive_names *names, struct store *store, 
     return code;
 }
 
-static int write_meanings(const struct derive_names *names, struct store *store,
-                          struct varve_message *message)
+static int write_meanings(const struct derive *derive, struct store *store, struct varve_message *message)
 {
+    const struct derive_names *names = derive->names;
     int code = VARVE_OK;
     for (size_t i = 0; i < names->meaning_count && code == VARVE_OK; i++) {
         const struct derive_meaning *row = &names->meanings[i];
-        code = row->is_pool ? store_pool(store, row->process_id, row->device, row->number, row->ids[0],
+        unsigned device = names_device_of(derive, row);
+        code = row->is_pool ? store_pool(store, row->process_id, device, row->number, row->ids[0],
                                          row->ids[1], row->is_small)
-                            : store_stream(store, row->process_id, row->device, row->number, row->ids[0]);
+                            : store_stream(store, row->process_id, device, row->number, row->ids[0]);
         if (code != VARVE_OK) {
             varve_message_set(message, code, "%s", store->failure.text);
         }
@@ -128,7 +129,7 @@ int derive_write_api(const struct derive *derive, struct store *store, struct va
     struct event_writer writer = {.store = store, .message = message};
     int code = write_devices(derive->names, store, message);
     if (code == VARVE_OK) {
-        code = write_meanings(derive->names, store, message);
+        code = write_meanings(derive, store, message);
     }
     if (code == VARVE_OK) {
         code = write_calls(derive->calls, store, message);

@@ -24,6 +24,7 @@ extern "C" {
 #endif
 
 #define VARVE_API __attribute__((visibility("default")))
+#define VARVE_EMIT_AHEAD 16U /* slots */
 
 /* PRAGMA application_id ("VRVE") and user_version of a trace database; readers refuse others and newer ones.
  */
@@ -92,6 +93,17 @@ static inline void varve_emit_count(uint64_t *emitted)
 #endif
 }
 
+/* The collector has read the slots of the lap before: fetch a later one back from its core for writing, long
+ * before it is its turn. */
+static inline void varve_emit_fetch(const struct varve_record *slot)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*slot));
+#else
+    __builtin_prefetch(slot, 1);
+#endif
+}
+
 /// Write one event; `ticks` of `record` must be 0, the time is filled in here. Async-signal-safe; never
 /// allocates; no system call unless the ring is full or new. Without a session the event is dropped at once.
 static inline __attribute__((always_inline)) void varve_emit(const struct varve_record *record)
@@ -121,6 +133,7 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
         return;
     }
     slot = &producer->records[head & producer->mask];
+    varve_emit_fetch(&producer->records[(head + VARVE_EMIT_AHEAD) & producer->mask]);
     slot->ticks = ticks;
     slot->addr = record->addr;
     slot->size = record->size;

@@ -98,24 +98,27 @@ CREATE VIEW device_call AS
     FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id LEFT JOIN event_cause c ON c.code = s.cause
     GROUP BY s.process_id, s.device, s.class, s.cause;
 
--- Per stream: ns in calls that allocate, free, wait for the device; handle NULL: unknown.
+-- Per stream: ns in calls that allocate, free, wait for the device; handle NULL: unknown. Memory may be of another device
+-- than the stream that it was given out on.
 CREATE VIEW device_time AS
-    SELECT s.process_id, p.pid, s.device, s.stream, CASE WHEN s.stream = 0 THEN 0 ELSE t.handle END AS handle,
+    SELECT s.process_id, p.pid, s.device, s.stream, CASE s.stream WHEN 0 THEN 0 ELSE coalesce(
+            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream),
+            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         sum(s.calls) AS calls, sum(s.failed) AS failed,
         sum(CASE WHEN s.class = 1 THEN s.ns ELSE 0 END) AS allocate_ns,
         sum(CASE WHEN s.class = 2 THEN s.ns ELSE 0 END) AS free_ns,
         sum(CASE WHEN s.class = 3 THEN s.ns ELSE 0 END) AS wait_ns,
         sum(CASE WHEN s.class = 4 THEN s.ns ELSE 0 END) AS other_ns
     FROM device_call_stat s LEFT JOIN process p ON p.id = s.process_id
-        LEFT JOIN stream t ON t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream
     GROUP BY s.process_id, s.device, s.stream;
 
 -- Memory by stream, of the CUDA API and of caching allocators; handle NULL: unknown.
 CREATE VIEW stream_total AS
-    SELECT s.process_id, p.pid, d.name AS domain, s.device, s.stream, CASE WHEN s.stream = 0 THEN 0 ELSE t.handle END AS handle,
+    SELECT s.process_id, p.pid, d.name AS domain, s.device, s.stream, CASE s.stream WHEN 0 THEN 0 ELSE coalesce(
+            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream),
+            (SELECT handle FROM stream t WHERE t.process_id = s.process_id AND t.number = s.stream)) END AS handle,
         s.allocations, s.frees, s.bytes, s.live_bytes, s.peak_bytes
-    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id
-        LEFT JOIN stream t ON t.process_id = s.process_id AND t.device = s.device AND t.number = s.stream;
+    FROM stream_stat s JOIN domain d ON d.code = s.domain LEFT JOIN process p ON p.id = s.process_id;
 
 -- Requests that the driver refused; result is its CUresult.
 CREATE VIEW device_failure AS
@@ -173,26 +176,32 @@ CREATE VIEW cupti_memory AS
 
 -- Memory pools of the driver as CUPTI tells of them.
 CREATE VIEW cupti_pool AS
-    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle, c.text AS op,
-        e.size AS bytes, e.requested AS release_threshold, e.arg AS used_bytes
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle,
+        CASE e.cause WHEN 0 THEN 'changed' ELSE c.text END AS op, e.size AS bytes,
+        e.requested AS release_threshold, e.arg AS used_bytes
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_cause c ON c.code = e.cause
-    WHERE d.kind = 48 AND e.cause BETWEEN 101 AND 103;
+    WHERE d.kind = 48 AND (e.cause = 0 OR e.cause BETWEEN 101 AND 103);
 
--- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says.
+-- What became of CUPTI's recorder; arg: a CUptiResult, version or number, as state says; of cupti_end 1: it heard of no call
+-- any more. cupti_refused after cupti_begin: of activity records, which only add kinds of memory.
 CREATE VIEW cupti_state AS
-    SELECT e.seq, e.ts_ns, t.process_id, e.pid, c.text AS state, e.arg,
+    SELECT e.seq, e.ts_ns, t.process_id, e.pid, c.text AS state, e.arg, e.size AS detail,
         nullif(e.requested, 0) - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind = 63;
 
--- Allocations of device memory that one of the two recorders told more often than the other, in processes that both told of.
+-- Allocations of device memory that one of the two recorders told more often than the other, in processes that both told of
+-- and as long as CUPTI was there: until it failed, or was given up to another profiler.
 CREATE VIEW cupti_difference AS
     SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = 3 THEN 1 END) AS by_cuda,
         count(CASE WHEN a.domain = 7 THEN 1 END) AS by_cupti
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq CROSS JOIN allocation a ON a.id = e.id AND a.alloc_seq = e.seq
         LEFT JOIN process p ON p.id = a.process_id
-    WHERE d.kind IN (37, 39, 42) AND a.domain IN (3, 7)
+        LEFT JOIN (SELECT process_id, min(seq) AS seq FROM cupti_state
+            WHERE state = 'cupti_fatal' OR (state = 'cupti_end' AND arg = 1) GROUP BY process_id) gone
+            ON gone.process_id = a.process_id
+    WHERE d.kind IN (37, 39, 42) AND a.domain IN (3, 7) AND (gone.seq IS NULL OR a.alloc_seq < gone.seq)
         AND a.process_id IN (SELECT process_id FROM total_stat WHERE domain = 7 AND allocations > 0)
     GROUP BY a.process_id, a.device, a.addr, a.size HAVING by_cuda <> by_cupti;

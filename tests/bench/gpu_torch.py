@@ -27,6 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 import bench_common as bench
 
@@ -112,22 +113,31 @@ def checked(value):
     return value
 
 
-def measure_pairs(loops, result):
+def rest(plan):
+    """Let the collector empty the rings: what is measured is the allocator and the ring, not the spill."""
+    if plan["recording"] != "off":
+        time.sleep(0.1)
+
+
+def measure_pairs(plan, loops, result):
+    singles = SINGLES if plan["recording"] == "off" else PAIRS
     for name, size in SIZES.items():
         times = {engine: [] for engine in ENGINES}
         for _ in range(ROUNDS + 1):
             for number, engine in enumerate(ENGINES):
+                rest(plan)
                 times[engine].append(checked(deep(DEPTH, lambda n=number: loops.bench_pairs(n, size, PAIRS))))
         row = {engine: values[1:] for engine, values in times.items()}
         quantiles = (ctypes.c_double * 2)()
         for number, engine in enumerate(ENGINES):
-            checked(deep(DEPTH, lambda n=number: loops.bench_quantiles(n, size, SINGLES, quantiles)))
+            rest(plan)
+            checked(deep(DEPTH, lambda n=number: loops.bench_quantiles(n, size, singles, quantiles)))
             row[engine + " single"] = list(quantiles)
         result["pair " + name] = row
 
 
-def measure_replays(torch, loops, reset, traces, result):
-    for trace in traces:
+def measure_replays(plan, torch, loops, reset, result):
+    for trace in plan["traces"]:
         if 3 * trace["most"] > torch.cuda.mem_get_info()[0]:
             bench.note(f"{trace['name']} is left out: it needs {trace['most'] >> 20} MiB three times")
             continue
@@ -138,6 +148,7 @@ def measure_replays(torch, loops, reset, traces, result):
         times = {engine: [] for engine in ENGINES}
         for _ in range(max(ROUNDS // 4, 2) + 1):
             for number, engine in enumerate(ENGINES):
+                rest(plan)
                 ns = checked(deep(DEPTH, lambda n=number: loops.bench_replay(n, ops, trace["count"], trace["slots"],
                                                                              streams)))
                 times[engine].append(ns / trace["count"])
@@ -159,8 +170,8 @@ def measure(plan):
         torch.cuda.memory._record_memory_history(
             enabled="all", context="all" if plan["recording"] == "python" else None, stacks="python",
             max_entries=100_000)
-    measure_pairs(loops, result)
-    measure_replays(torch, loops, library.varve_torch_reset, plan["traces"], result)
+    measure_pairs(plan, loops, result)
+    measure_replays(plan, torch, loops, library.varve_torch_reset, result)
     with open(plan["result"], "w", encoding="utf-8") as stream:
         json.dump(result, stream)
 
@@ -175,7 +186,8 @@ def headers():
     folder, available, version = bench.run([sys.executable, "-c", script]).split()
     beside = os.path.join(os.path.dirname(folder), "nvidia")
     cuda = [path for pattern in (beside + "/cu*/include", beside + "/cuda_runtime/include", "/usr/local/cuda/include")
-            for path in glob.glob(pattern) if os.path.exists(path + "/cuda_runtime_api.h")]
+            for path in glob.glob(pattern)
+            if os.path.exists(path + "/cuda_runtime_api.h") and os.path.exists(path + "/crt/host_config.h")]
     return folder, cuda, available == "True", version
 
 

@@ -4,7 +4,9 @@
 the driver through a fake CUPTI (programs/cupti_play.c). What is looked at is the database: rows, domains, call sites and
 CUPTI's own story. That each call becomes the right record is unit/test_cupti_recorder's."""
 
+import json
 import os
+import sqlite3
 import sys
 import unittest
 
@@ -37,6 +39,9 @@ class CuptiFake(recording.Case):
 
     def story(self):
         return [row[0] for row in self.sql("SELECT state FROM cupti_state ORDER BY seq")]
+
+    def report(self):
+        return json.loads(recording.varve("report", "--json", self.path).out)["gpu"]["cupti"]
 
     def total(self, domain):
         return self.sql("SELECT sum(allocations), sum(frees), sum(live_allocations) FROM total WHERE domain = ? AND"
@@ -76,6 +81,18 @@ class CuptiFake(recording.Case):
                          [("cuMemAlloc", 2), ("cuMemAlloc", 1)])
         self.assertEqual(self.rows(DEVICE), [])
 
+    def test_graph(self):
+        self.play("graph")
+        self.assertEqual(self.sql("SELECT cause, flags & 1 FROM events WHERE kind = 'dev_alloc_async' ORDER BY seq"),
+                         [("graph", 0), ("graph", 1), ("cuMemAllocAsync", 0), ("cuMemAllocAsync", 0)])
+
+    def test_device_first(self):
+        """Which GPU a number means is known before anything is told of it."""
+        self.play("virtual")
+        for device in (0, 1):
+            self.assertEqual(self.sql("SELECT kind FROM events WHERE device = ? AND kind IN ('device', 'vmm_reserve', 'vmm_create')"
+                                      " ORDER BY seq LIMIT 1", device), [("device",)])
+
     def test_threads(self):
         self.play("threads", "--cupti", "--stacks", "none")
         self.assertEqual(self.total(DEVICE), (8000, 8000, 0))
@@ -88,6 +105,12 @@ class CuptiFake(recording.Case):
         self.assertEqual(self.rows(DEVICE), []) # the fake is no driver that it could have seen
         self.assertEqual(self.rows(CUPTI)[:2], [(0x7000000000, 4096), (0x7000001000, 5120)])
         self.assertEqual(self.sql("SELECT count(*) FROM cupti_difference")[0][0], len(self.rows(CUPTI)))
+        # what only one of the two could tell is none: as if CUPTI had been given up before all of it
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("UPDATE event SET cause = (SELECT code FROM event_cause WHERE text = 'cupti_end'), arg = 1"
+                               " WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
+            self.assertEqual(connection.execute("SELECT count(*) FROM cupti_difference").fetchone(), (0,))
+        connection.close()
 
     def test_activity(self):
         self.play("activity")
@@ -104,6 +127,18 @@ class CuptiFake(recording.Case):
         outcome = self.play("alone", fake="taken")
         self.assertEqual(self.sql("SELECT state, arg FROM cupti_state"), [("cupti_refused", 39)])
         self.assertIn("CUPTI for somebody", outcome.err)
+        self.assertEqual([state["refused"] for state in self.report()["states"]], ["seat"])
+        self.assertIn("did not get it (CUptiResult 39)", recording.varve("report", self.path).out)
+
+    def test_activity_refused(self):
+        """A version whose records are unknown: the seat is ours, and calls are told."""
+        self.play("linear", fake="future")
+        self.assertEqual(self.story()[:3], ["cupti_begin", "cupti_clock", "cupti_refused"])
+        self.assertEqual([state["refused"] for state in self.report()["states"][:3]], [None, None, "activity"])
+        text = recording.varve("report", self.path).out
+        self.assertIn("1 process got callbacks and no activity records", text)
+        self.assertNotIn("did not get it", text)
+        self.assertEqual(self.rows(DEVICE)[:1], [(0x7000000000, 4096)])
 
     def test_missing(self):
         outcome = self.play("alone", library="/nowhere/libcupti.so")

@@ -366,6 +366,16 @@ class Replaced(CudaCase):
                          [("cuMemAlloc", 1 << 20), ("cuMemAllocManaged", 33000)])
         self.assertEqual(self.count("dev_free", "flags = 0"), 2, "of managed memory, and one that fails")
 
+    def test_served_by_varve(self):
+        """Its blocks have the program's call site, though it is the recorder that calls the allocator."""
+        library = os.path.join(os.path.dirname(recording.VARVE), "libvarve-replace.so")
+        outcome = self.record_program(recording.program("cuda_replaced"), options=("--cuda=replace", "--quiet"),
+                                      VARVE_REPLACE=library, VARVE_REPLACE_DEVICE="host")
+        self.assertEqual(outcome.out, "1 32000 33000 801 0\n")
+        self.assertEqual(self.sql("SELECT a.requested, EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = a.callsite_id AND"
+                                  " f.function = 'main') FROM allocations a WHERE domain = 'block' ORDER BY a.alloc_seq"),
+                         [(31000, 1), (32000, 1)])
+
     def test_not_to_be_opened(self):
         for library in (recording.program("lib_cuda_front.so"), os.path.join(FAKE, "libcudart.so.12")):
             outcome = self.record_program(recording.program("cuda_replaced"),

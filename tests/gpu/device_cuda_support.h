@@ -19,14 +19,17 @@
 #include "alloc/device_cuda_driver.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define UNIT (2 * MIB)
 #define GPU_STREAM_NON_BLOCKING 1
+#define GPU_LIMIT_S 120 /* many times what a test takes, also with a debugger or sanitizer around it */
 
 typedef struct gpu_graph_opaque *gpu_graph;
 typedef struct gpu_graph_exec_opaque *gpu_graph_exec;
@@ -283,5 +286,42 @@ static inline void gpu_gate_open(struct gpu_gate *gate)
 {
     __atomic_store_n(&gate->is_open, 1, __ATOMIC_RELEASE);
 }
+
+/* ---- a limit of time: whoever waits for a gate that only a later step opens would wait for good ---- */
+
+static const char *gpu_limited; /* the test that runs */
+
+static inline void gpu_limit_over(int number)
+{
+    static const char why[] = " has not ended: something waits for a stream that is held back\n";
+
+    (void)number; /* what stdio holds is lost: nothing but these can be called here */
+    if (write(STDOUT_FILENO, "\nFAILED: ", 9) < 0 ||
+        write(STDOUT_FILENO, gpu_limited, strlen(gpu_limited)) < 0 ||
+        write(STDOUT_FILENO, why, sizeof(why) - 1) < 0) {
+        _exit(2);
+    }
+    _exit(1);
+}
+
+static inline int gpu_limit_begin(void **state)
+{
+    gpu_limited = *state;
+    fflush(stdout);
+    signal(SIGALRM, gpu_limit_over);
+    alarm(GPU_LIMIT_S);
+    return 0;
+}
+
+static inline int gpu_limit_end(void **state)
+{
+    (void)state;
+    alarm(0);
+    return 0;
+}
+
+/// A test of cmocka that fails, and ends the program, when its time is over.
+#define GPU_LIMITED(test) \
+    cmocka_unit_test_prestate_setup_teardown(test, gpu_limit_begin, gpu_limit_end, (void *)(uintptr_t) #test)
 
 #endif

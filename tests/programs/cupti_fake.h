@@ -20,8 +20,11 @@ enum fake_count {
     FAKE_COUNT_BUFFERS_REFUSED,
     FAKE_COUNT_FLUSHES,
     FAKE_COUNT_SUBSCRIBERS,
-    FAKE_COUNT_KINDS, /* enabled kinds of activity */
+    FAKE_COUNT_KINDS,            /* enabled kinds of activity */
+    FAKE_COUNT_ASKED_IN_CAPTURE, /* the driver, other things than whether it captures */
 };
+
+#define FAKE_CAPTURED UINT64_C(0x66) /* a stream, while a graph of it is recorded: between begin and end */
 
 /* The context that is current in this thread; CUPTI's number of it. Its device is the handle less 0x1000. */
 typedef void fake_context(uintptr_t context, uint32_t id);
@@ -32,6 +35,7 @@ typedef uint32_t fake_call(uint32_t id, const void *parameters, uint32_t result,
 typedef void fake_callback(uint32_t domain, uint32_t id, const void *data);
 /* An activity record into the buffer under way. False: there is none. */
 typedef bool fake_record(const void *record, size_t bytes);
+typedef void fake_capture(bool is_on);
 typedef unsigned fake_count(enum fake_count what);
 
 struct fake_cupti {
@@ -39,6 +43,7 @@ struct fake_cupti {
     fake_call *call;
     fake_callback *callback;
     fake_record *record;
+    fake_capture *capture;
     fake_count *count;
 };
 

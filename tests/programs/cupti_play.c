@@ -89,8 +89,9 @@ static void play_arrays(void)
     struct cupti_array flat = {.width = 64, .height = 32, .format = 0x20, .channels = 4};
     struct cupti_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
     struct cupti_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
-    struct cupti_call_array create = {.out = &out, .array = &flat};
+    struct cupti_call_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
 
+    play(CUPTI_CALL_cuArrayCreate_v2, &wrong, 1);
     play(CUPTI_CALL_cuArrayCreate_v2, &create, 0);
     out = 0xb000;
     create.array = &deep;
@@ -208,22 +209,35 @@ static void inner_alloc(void *context)
     take_back(CUPTI_CALL_cuMemFree_v2, 0x7300000000, 0);
 }
 
-static void graph_node(void *context)
+static void begin_capture(void *context)
 {
-    struct cupti_graph_data graph = {.node_type = CUPTI_NODE_MEMORY_ALLOC};
-    struct cupti_resource_data data = {.descriptor = &graph};
-
     (void)context;
-    fake->callback(CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_GRAPH_NODE_CREATED, &data);
+    fake->capture(true);
 }
 
-static void other_node(void *context)
+static void end_capture(void *context)
 {
-    struct cupti_graph_data graph = {.node_type = 0};
-    struct cupti_resource_data data = {.descriptor = &graph};
-
     (void)context;
-    fake->callback(CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_GRAPH_NODE_CREATED, &data);
+    fake->capture(false);
+}
+
+/* What counts is the state in which a call begins. */
+static void play_graph(void)
+{
+    uint64_t out = 0x7300001000;
+    struct cupti_call_alloc_async async = {&out, 1000, FAKE_CAPTURED};
+    struct cupti_call_alloc_async legacy = {&out, 1000, 0};
+    struct cupti_call_free_async freed = {0x7300001000, FAKE_CAPTURED};
+
+    fake->capture(true);
+    play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
+    play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
+    REQUIRE(fake->count(FAKE_COUNT_ASKED_IN_CAPTURE) == 0);
+    fake->call(CUPTI_CALL_cuMemAllocAsync_ptsz, &async, 901, end_capture, NULL); /* it has spoilt it */
+    play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
+    fake->call(CUPTI_CALL_cuMemFreeAsync, &freed, 0, begin_capture, NULL);
+    play(CUPTI_CALL_cuMemAllocAsync, &legacy, 0);
+    REQUIRE(fake->count(FAKE_COUNT_ASKED_IN_CAPTURE) == 0);
 }
 
 static void play_nested(void)
@@ -231,15 +245,12 @@ static void play_nested(void)
     uint64_t out = 0x7300001000;
     size_t pitch = 64;
     struct cupti_call_alloc_pitch pitched = {&out, &pitch, 60, 2, 4};
-    struct cupti_call_alloc_async async = {&out, 1000, 0};
     struct cupti_callback_data lone = {.site = CUPTI_SITE_EXIT, .parameters = &pitched};
     uint32_t result = 0;
 
     lone.result = &result;
     fake->callback(CUPTI_DOMAIN_DRIVER, CUPTI_CALL_cuMemAllocPitch_v2, &lone); /* it began before us */
     fake->call(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0, inner_alloc, NULL);
-    fake->call(CUPTI_CALL_cuMemAllocAsync, &async, 0, graph_node, NULL);
-    fake->call(CUPTI_CALL_cuMemAllocAsync, &async, 0, other_node, NULL);
 }
 
 static struct cupti_activity_memory memory_record(uint32_t operation, uint64_t addr)
@@ -399,7 +410,7 @@ static const struct {
               {"nested", play_nested},   {"activity", play_activity}, {"flood", play_flood},
               {"garbled", play_garbled}, {"release", play_release},   {"fork", play_fork},
               {"fatal", play_fatal},     {"threads", play_threads},   {"alone", play_alone},
-              {"late", play_late}};
+              {"late", play_late},       {"graph", play_graph}};
 
 static void find(const char *fake_path, const char *injection_path, int (**initialize_out)(void))
 {

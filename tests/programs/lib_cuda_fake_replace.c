@@ -22,18 +22,12 @@ static uint64_t used;
 static struct piece pieces[PIECES];
 static unsigned count, frees, forgets;
 
-#if CUDA_REPLACEMENT_VERSION >= 2
 static int alloc(int device, uint64_t bytes, uint32_t callsite, uint64_t *addr_out)
-#else
-static int alloc(int device, uint64_t bytes, uint64_t *addr_out)
-#endif
 {
     cuda_type_cuMemAlloc_v2 *driver_alloc;
     void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
 
-#if CUDA_REPLACEMENT_VERSION >= 2
     (void)callsite;
-#endif
     memcpy(&driver_alloc, &found, sizeof(found));
     if (device != 0 || bytes == 0 || bytes > SEGMENT_BYTES - used || count == PIECES) {
         return 2;

@@ -2,7 +2,8 @@
 /*
  * A CUPTI with no driver behind it: it has one seat, remembers which callbacks are wanted, and calls them
  * when a program (cupti_play.c) says so. Buffers for activity records are asked for and given back as CUPTI
- * does it. It also has the four functions of the driver that say what a device is.
+ * does it. It also has the functions of the driver that say what a device is, and whether a stream is
+ * captured.
  *
  * VARVE_FAKE_CUPTI is one word that makes it behave otherwise: "taken" (somebody has the seat), "closed" (no
  * driver), "deaf" (callbacks cannot be enabled), "future" (of a version to come), "slow" (buffers are given
@@ -37,6 +38,8 @@ static struct {
         size_t bytes, used_bytes;
     } buffers[BUFFERS]; /* `out` of them; the last one is being filled */
     size_t dropped;
+    bool captures;
+    unsigned asked_in_capture;
 } fake;
 
 static __thread struct {
@@ -203,10 +206,11 @@ cupti_result cuptiActivityFlushAll(uint32_t flag)
     return CUPTI_RESULT_SUCCESS;
 }
 
-/* ---- the driver: what a device is ---- */
+/* ---- the driver ---- */
 
 uint32_t cuDeviceGet(int *out, int ordinal)
 {
+    fake.asked_in_capture += fake.captures;
     *out = ordinal;
     return ordinal >= 0 && ordinal < 8 ? 0 : 101;
 }
@@ -229,7 +233,22 @@ uint32_t cuDeviceGetName(char *out, int bytes, int handle)
     return 0;
 }
 
+uint32_t cuStreamIsCapturing(uint64_t stream, uint32_t *status_out)
+{
+    if (stream < 2) { /* as the driver does it while a stream that waits for this one is captured */
+        fake.asked_in_capture += fake.captures;
+        return 906;
+    }
+    *status_out = stream == FAKE_CAPTURED && fake.captures;
+    return 0;
+}
+
 /* ---- for the player ---- */
+
+static void capture(bool is_on)
+{
+    fake.captures = is_on;
+}
 
 static void set_context(uintptr_t context, uint32_t id)
 {
@@ -316,9 +335,11 @@ static unsigned count(enum fake_count what)
         return fake.subscribers;
     case FAKE_COUNT_KINDS:
         return (unsigned)fake.kinds[CUPTI_ACTIVITY_MEMORY] + fake.kinds[CUPTI_ACTIVITY_POOL];
+    case FAKE_COUNT_ASKED_IN_CAPTURE:
+        return fake.asked_in_capture;
     }
     return 0;
 }
 
 extern const struct fake_cupti fake_cupti;
-const struct fake_cupti fake_cupti = {set_context, call, callback, record, count};
+const struct fake_cupti fake_cupti = {set_context, call, callback, record, capture, count};

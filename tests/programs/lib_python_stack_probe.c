@@ -2,9 +2,10 @@
 /*
  * Takes Python stacks inside a real interpreter, for test_python_stack.c and python_stack_probe.py: on
  * request (loaded by ctypes), at an allocation of a chosen size, or, preloaded with PYTHON_STACK_PROBE=every,
- * at every call of the malloc family, describing each frame. PYTHON_STACK_PROBE_REPORT names a file for the
- * counts at exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/
- * and this file, without the recorder: recorder_foreign_begin and _end are its own.
+ * at every call of the malloc family, describing each frame. Each time the hash that python_stack_hash makes
+ * of what it remembers must be that of the frames. PYTHON_STACK_PROBE_REPORT names a file for the counts at
+ * exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/ and this
+ * file, without the recorder: recorder_foreign_begin and _end are its own.
  */
 #include "trace/python_internal.h"
 
@@ -32,6 +33,12 @@ PROBE_EXPORT unsigned probe_entries(void);
 PROBE_EXPORT void probe_watch(size_t bytes);
 PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes);
 PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth);
+PROBE_EXPORT double probe_hash_cost(unsigned rounds, unsigned *depth);
+PROBE_EXPORT double probe_site_cost(unsigned rounds, unsigned swept, uint32_t *site);
+PROBE_EXPORT uint32_t probe_site(void);
+PROBE_EXPORT uint32_t probe_nothing(void);
+PROBE_EXPORT unsigned long probe_hashes(void);
+PROBE_EXPORT int probe_thread_end(void);
 
 __thread uint32_t recorder_foreign_depth;
 
@@ -41,6 +48,7 @@ static size_t watched_bytes;
 static unsigned watched_count;
 static char watched_text[1 << 16];
 static _Atomic unsigned long calls, stacks, frames_seen, frames_bad, depth_max;
+static _Atomic unsigned long hashes_right, hashes_wrong, hashes_unknown;
 
 void recorder_foreign_begin(struct recorder_signals *saved)
 {
@@ -52,6 +60,11 @@ void recorder_foreign_end(const struct recorder_signals *saved)
 {
     (void)saved;
     recorder_foreign_depth--;
+}
+
+void *recorder_map(size_t bytes)
+{
+    return recorder_map_wiped(bytes);
 }
 
 void *recorder_map_wiped(size_t bytes)
@@ -87,12 +100,56 @@ static unsigned describe(const struct python_frame *frames, unsigned count, char
     return count;
 }
 
+static bool hash_agrees(const struct python_frame *frames, unsigned count, unsigned max)
+{
+    struct callsite_hash hash = {0};
+    unsigned hashed = python_stack_hash(&hash, max);
+    if (hashed == PYTHON_STACK_UNKNOWN) {
+        hashes_unknown++;
+        return true;
+    }
+    struct callsite_hash wanted = python_hash_frames(frames, count < max ? count : max);
+    bool agrees = hashed == (count < max ? count : max) && hash.low == wanted.low && hash.high == wanted.high;
+    *(agrees ? &hashes_right : &hashes_wrong) += 1;
+    return agrees;
+}
+
+/* The frames, at most FRAMES_MAX, and the hash of what a recording keeps of them; now and then also that of
+ * fewer. */
+static unsigned capture(struct python_frame *frames, unsigned max, bool *agrees)
+{
+    static _Atomic unsigned turn;
+    unsigned count = python_stack_capture(frames, max);
+    unsigned few = 1 + turn++ % 200;
+    *agrees = hash_agrees(frames, count, max < PYTHON_MEMO_FRAMES_MAX ? max : PYTHON_MEMO_FRAMES_MAX) &&
+              (few > max || few > PYTHON_MEMO_FRAMES_MAX || few % 4 != 0 || hash_agrees(frames, count, few));
+    return count;
+}
+
 PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max)
 {
     struct python_frame frames[FRAMES_MAX];
-    unsigned count = python_stack_capture(frames, max < FRAMES_MAX ? max : FRAMES_MAX);
+    bool agrees;
+    unsigned count = capture(frames, max < FRAMES_MAX ? max : FRAMES_MAX, &agrees);
 
-    return describe(frames, count, out, bytes);
+    return agrees ? describe(frames, count, out, bytes) : 0;
+}
+
+/* How many hashes were made from what was remembered; 0 if one was wrong. */
+PROBE_EXPORT unsigned long probe_hashes(void)
+{
+    return hashes_wrong == 0 ? hashes_right : 0;
+}
+
+/* As the recorder does in the last destructor of a thread, which may go on to free memory. */
+PROBE_EXPORT int probe_thread_end(void)
+{
+    struct callsite_hash hash;
+    bool remembers = python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) != PYTHON_STACK_UNKNOWN;
+
+    python_stack_thread_end();
+    python_stack_thread_end();
+    return remembers && python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) == PYTHON_STACK_UNKNOWN;
 }
 
 struct elsewhere {
@@ -151,22 +208,80 @@ PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes)
     return watched_count;
 }
 
-/* Nanoseconds a capture of the caller's stack, the best of ten batches, in time of this thread alone. */
-PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth)
+/* Nanoseconds of one call: the best of ten batches, in time of this thread alone. `swept` bytes are read
+ * before each, which leaves that much less of what it needs in the caches; that time is taken off. */
+static double cost_of(uint32_t (*call)(void), unsigned rounds, unsigned swept, uint32_t *result)
 {
-    struct python_frame frames[FRAMES_MAX];
-    double best = 1e9;
-    for (unsigned batch = 0; batch < 10; batch++) {
+    static volatile unsigned char other[1 << 24];
+    double best[2] = {1e9, 1e9};
+    for (unsigned batch = 0; batch < 20; batch++) {
         struct timespec from, to;
+        bool calls_it = batch % 2 == 0;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-        for (unsigned i = 0; i < rounds; i++)
-            *depth = python_stack_capture(frames, FRAMES_MAX);
+        for (unsigned i = 0; i < rounds; i++) {
+            for (unsigned at = 0; at < swept; at += 64)
+                (void)other[at];
+            if (calls_it)
+                *result = call();
+        }
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
         double each_ns =
             ((double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec)) / rounds;
-        best = each_ns < best ? each_ns : best;
+        best[calls_it] = each_ns < best[calls_it] ? each_ns : best[calls_it];
     }
-    return best;
+    return swept > 0 ? best[1] - best[0] : best[1];
+}
+
+static uint32_t hash_now(void)
+{
+    struct callsite_hash hash;
+    return python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX);
+}
+
+static uint32_t capture_now(void)
+{
+    struct python_frame frames[FRAMES_MAX];
+    return python_stack_capture(frames, FRAMES_MAX);
+}
+
+/* Of a capture of the caller's stack, frame for frame. */
+PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth)
+{
+    return cost_of(capture_now, rounds, 0, depth);
+}
+
+/* Of the same stack's hash. */
+PROBE_EXPORT double probe_hash_cost(unsigned rounds, unsigned *depth)
+{
+    return cost_of(hash_now, rounds, 0, depth);
+}
+
+static uint32_t (*callsite_here(void))(void)
+{
+    uint32_t (*here)(void) = NULL;
+    *(void **)&here = dlsym(RTLD_DEFAULT, "varve_callsite_here");
+    return here;
+}
+
+/* Of a whole call site, where the program is being recorded; below 0 where it is not. */
+PROBE_EXPORT double probe_site_cost(unsigned rounds, unsigned swept, uint32_t *site)
+{
+    uint32_t (*here)(void) = callsite_here();
+    return here != NULL ? cost_of(here, rounds, swept, site) : -1;
+}
+
+/* The two differ by a call site: for loops in Python. */
+PROBE_EXPORT uint32_t probe_site(void)
+{
+    static uint32_t (*here)(void);
+    if (here == NULL)
+        here = callsite_here();
+    return here != NULL ? here() : 0;
+}
+
+PROBE_EXPORT uint32_t probe_nothing(void)
+{
+    return 0;
 }
 
 /* ---- the malloc family ---- */
@@ -174,8 +289,10 @@ PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth)
 static void observe_all(void)
 {
     struct python_frame frames[FRAMES_MAX];
-    unsigned count = python_stack_capture(frames, FRAMES_MAX);
+    bool agrees;
+    unsigned count = capture(frames, FRAMES_MAX, &agrees);
     calls++;
+    frames_bad += !agrees;
     if (count == 0)
         return;
     stacks++;
@@ -202,7 +319,8 @@ static void on_signal(int number)
         return;
     }
     calls++;
-    unsigned count = python_stack_capture(frames, FRAMES_MAX);
+    bool agrees;
+    unsigned count = capture(frames, FRAMES_MAX, &agrees);
     stacks += count > 0;
     frames_seen += count;
 }
@@ -337,6 +455,7 @@ __attribute__((destructor)) static void probe_end(void)
     FILE *stream = fopen(path, "w");
     if (stream == NULL)
         return;
-    fprintf(stream, "%lu %lu %lu %lu %lu\n", calls, stacks, frames_seen, frames_bad, depth_max);
+    fprintf(stream, "%lu %lu %lu %lu %lu %lu %lu %lu\n", calls, stacks, frames_seen, frames_bad, depth_max,
+            hashes_right, hashes_wrong, hashes_unknown);
     fclose(stream);
 }

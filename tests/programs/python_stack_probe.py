@@ -2,7 +2,7 @@
 """Compares the frames that lib_python_stack_probe.so takes with what sys._getframe says, frame for frame.
 
 python_stack_probe.py check PROBE   every kind of frame, on request and at a real allocation (PROBE preloaded)
-python_stack_probe.py cost PROBE    nanoseconds a capture at depth 10
+python_stack_probe.py cost PROBE    nanoseconds a capture at depth 10, and its hash
 """
 
 import ctypes
@@ -345,6 +345,199 @@ def deep():
     down(100)
 
 
+# ---- what a memo of the last walk could get wrong: the probe compares its hash with the frames each time ----
+
+
+@case
+def siblings():
+    # One after the other at the same address: other code, the same line.
+    def first(): look()
+    def other(): look()
+    def larger(a=1, b=2, c=3):
+        d, e, f = c, b, a
+        other()
+        first()
+        return d + e + f
+
+    for _ in range(5):
+        for function in (first, other, larger, other, first, larger):
+            function()
+        first(), other(), first()
+
+
+@case
+def up_and_down():
+    def tree(level, branches):
+        look()
+        for branch in range(branches if level > 0 else 0):
+            tree(level - 1, branches)
+            look()
+
+    def straight(level):
+        look()
+        if level > 0:
+            straight(level - 1)
+        look()
+
+    tree(4, 2)
+    for level in (1, 30, 2, 90, 70, 90, 10, 230, 5):
+        straight(level)
+
+
+@case
+def resumed_elsewhere():
+    def numbers(count):
+        for number in range(count):
+            look()
+            yield number
+
+    def delegating(count):
+        yield from numbers(count)
+
+    def resume(generator, level):
+        look()
+        return resume(generator, level - 1) if level > 0 else next(generator)
+
+    left, right = delegating(12), numbers(12)
+    for level in (0, 3, 1, 8, 0, 2):
+        resume(left, level)
+        resume(right, 8 - level)
+        next(left)
+        look()
+    for generator in (left, right):
+        generator.close()
+
+
+@case
+def coroutines_in_turns():
+    class Pause:
+        def __await__(self):
+            look()
+            yield
+
+    async def leaf():
+        for _ in range(4):
+            await Pause()
+            look()
+
+    async def branch(level):
+        look()
+        await (branch(level - 1) if level > 0 else leaf())
+
+    running = [branch(level) for level in (0, 5, 2, 5)]
+    while running:
+        for coroutine in list(running):
+            try:
+                coroutine.send(None)
+            except StopIteration:
+                running.remove(coroutine)
+            look()
+
+
+@case
+def thrown_over():
+    def fail(level):
+        if level == 0:
+            look()
+            raise KeyError(level)
+        try:
+            fail(level - 1)
+        finally:
+            if level % 3 == 0:
+                look()
+
+    for level in (20, 7, 40, 1):
+        try:
+            fail(level)
+        except KeyError:
+            look()
+            fail_again = [look() for _ in range(2)]
+    assert fail_again
+
+
+@case
+def code_reused():
+    # Code objects that come and go: others at the addresses of those before, with other names in other files.
+    seen = {}
+    reused = 0
+    for number in range(60):
+        name, file = "made%02d" % (number % 7), "file%02d.py" % (number % 5)
+        scope = {"look": look}
+        exec(compile("def %s():\n    look()\n    look()\n%s()\n" % (name, name), file, "exec"), scope)
+        address = id(scope[name].__code__)
+        reused += seen.get(address, (name, file)) != (name, file)
+        seen[address] = (name, file)
+        scope.clear()  # else the function, which refers to it, would stay
+    assert reused > 10, reused
+    # The frame, the code object and the instruction are the same: only the names tell, of which none goes.
+    names = [("renamed%02d" % number, "moved%02d.py" % number) for number in range(10)]
+    plain_code = compile("look()", "plain.py", "eval")
+    for renames_file in (False, True):
+        seen = []
+        for name, file in names * 2:
+            code = plain_code.replace(**({"co_filename": file} if renames_file else {"co_name": name}))
+            seen.append(id(code))
+            eval(code, globals())
+            del code
+        assert sys.version_info < (3, 11) or len(set(seen)) < len(seen), seen
+
+
+@case
+def entered_in_turns():
+    # From the same instruction into the same frame: with an interpreter loop of its own or without.
+    def inner():
+        look()
+
+    for call in (inner, functools.partial(inner)) * 5:
+        call()
+
+
+@case
+def same_depth_other_lines():
+    def loop(times):
+        for _ in range(times):
+            look()
+            if times > 2:
+                look(); look()
+            loop(0) if times == 0 else look()
+
+    def caller():
+        loop(2)
+        loop(3)
+        for _ in range(2):
+            loop(1); loop(1)
+
+    caller()
+    caller()
+
+
+@case
+def memo_of_each_thread():
+    failures = []
+
+    def work(level, times):
+        if level > 0:
+            return work(level - 1, times)
+        try:
+            for _ in range(times):
+                with turn:
+                    look()
+                with turn:
+                    allocate()
+            assert probe.probe_thread_end() == 1
+            with turn:
+                look()
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=(level, 15)) for level in (1, 9, 4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures, failures
+
+
 @case
 def forked():
     pid = os.fork()
@@ -375,12 +568,14 @@ def subinterpreters():
 def cost(level, depth):
     if level > 1:
         return cost(level - 1, depth)
-    return probe.probe_cost(20000, ctypes.byref(depth))
+    return probe.probe_cost(20000, ctypes.byref(depth)), probe.probe_hash_cost(20000, ctypes.byref(depth))
 
 
 if __name__ == "__main__":
     probe = ctypes.PyDLL(sys.argv[2])
     probe.probe_cost.restype = ctypes.c_double
+    probe.probe_hash_cost.restype = ctypes.c_double
+    probe.probe_hashes.restype = ctypes.c_ulong
     probe.probe_capture.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint]
     probe.probe_capture_elsewhere.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     probe.probe_watched.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -388,7 +583,7 @@ if __name__ == "__main__":
     probe.probe_watch.restype = None
     if sys.argv[1] == "cost":
         found = ctypes.c_uint()
-        print("%.1f %d" % (cost(9, found), found.value))
+        print("%.1f %.1f %d" % (*cost(9, found), found.value))
         sys.exit(0)
     size = 1 << 17
     buffer = ctypes.create_string_buffer(size)
@@ -396,4 +591,5 @@ if __name__ == "__main__":
     watching = "lib_python_stack_probe" in os.environ.get("LD_PRELOAD", "")
     for function in cases:
         function()
-    print("%d checks" % checks)
+    assert probe.probe_hashes() > checks * 9 // 10
+    print("%d checks, %d hashes" % (checks, probe.probe_hashes()))

@@ -220,6 +220,7 @@ static inline void model_event(struct model *model, struct event *event)
     }
     unsigned number = model->numbers[event->process_id][ordinal];
     event->device = (uint8_t)(number != 0 ? number - 1 : ordinal);
+    event->id = event->kind == VARVE_KIND_STREAM ? ordinal : event->id;
     if (event->kind == VARVE_KIND_DEV_SYNC) {
         const struct last_free *last = &model->last[event->thread_id][model_side(event)];
         if (event->cause == VARVE_CAUSE_CUDA_FREE && last->cause == event->cause) {

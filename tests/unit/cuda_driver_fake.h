@@ -295,6 +295,9 @@ static inline cuda_result fake_event_record(cuda_event event, cuda_stream stream
         fake_wrong("cuEventRecord on a captured stream", fake.captured);
     }
     fake.event_records++;
+    if (fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
+        fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes = (uint64_t)(uintptr_t)stream;
+    }
     return fake_event_use("cuEventRecord", event, FAKE_INSIDE);
 }
 
@@ -316,8 +319,29 @@ static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event 
     if (flags || (stream && (uint64_t)(uintptr_t)stream == fake.captured)) {
         fake_wrong("cuStreamWaitEvent", fake.captured);
     }
+    if (fake.orders < sizeof(fake.order) / sizeof(fake.order[0]) &&
+        fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
+        fake.order[fake.orders] = (struct fake_order){
+            (uint64_t)(uintptr_t)stream, fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes};
+    }
     fake.orders++;
     return fake_event_use("cuStreamWaitEvent", event, FAKE_INSIDE);
+}
+
+static inline cuda_result fake_stream_create(cuda_stream *stream_out, unsigned flags)
+{
+    FAKE_CALL("cuStreamCreate", FAKE_INSIDE);
+    if (flags != CUDA_STREAM_NON_BLOCKING) {
+        fake_wrong("cuStreamCreate", flags);
+    }
+    *stream_out = (cuda_stream)(uintptr_t)fake_add(FAKE_STREAM, 0, 0);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_stream_destroy(cuda_stream stream)
+{
+    FAKE_CALL("cuStreamDestroy", FAKE_INSIDE);
+    return fake_drop(FAKE_STREAM, (uint64_t)(uintptr_t)stream, 0);
 }
 
 /* ---- other processes: a handle's first bytes are an address, and whoever made it exists ---- */
@@ -401,6 +425,8 @@ static const struct cuda_driver fake_driver = {
     .pool_trim = fake_pool_trim,
     .pool_alloc = fake_pool_alloc,
     .pool_free = fake_pool_free,
+    .stream_create = fake_stream_create,
+    .stream_destroy = fake_stream_destroy,
 };
 
 static inline void fake_reset(void)

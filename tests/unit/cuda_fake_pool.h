@@ -86,6 +86,8 @@ static inline cuda_result fake_pool_free(cuda_address addr, cuda_stream stream)
     if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
         fake_wrong("cuMemFreeAsync on a captured stream", fake.captured);
     }
+    fake.free_stream = (uint64_t)(uintptr_t)stream;
+    fake.free_orders = fake.orders;
     return fake_drop(FAKE_POOLED, addr, 0);
 }
 

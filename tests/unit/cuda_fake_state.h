@@ -26,7 +26,8 @@ enum fake_kind {
     FAKE_MAPPING,
     FAKE_HANDLE,
     FAKE_IMPORT, /* count: times that it is open */
-    FAKE_EVENT,  /* count: recorded, and not complete */
+    FAKE_EVENT,  /* count: recorded, and not complete; bytes: the stream of the last record */
+    FAKE_STREAM,
     FAKE_RETAIN, /* of the context of device `addr` */
     FAKE_POOL,
     FAKE_POOLED, /* allocated from it */
@@ -35,6 +36,11 @@ enum fake_kind {
 struct fake_object {
     enum fake_kind kind;
     uint64_t addr, bytes, count;
+};
+
+/* `stream` was made to wait for what `other` had. */
+struct fake_order {
+    uint64_t stream, other;
 };
 
 static struct fake {
@@ -48,6 +54,9 @@ static struct fake {
     cuda_result context_result;  /* of making a context current */
     cuda_result peer_result;     /* of giving a peer access */
     uint64_t captured;           /* stream; 0: none */
+    uint64_t free_stream;        /* of the last pool_free */
+    uint64_t free_orders;        /* orders there were by then */
+    struct fake_order order[8];  /* the first ones */
     int handle_types;            /* of the last vmm_create */
     int peer_from, peer_to;      /* of the last context_enable_peer */
     int pool_peer;               /* of the last pool_set_access */

@@ -301,6 +301,7 @@ static inline void rules_test_pool(void **state)
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
     uint64_t stream = fixture->kind->stream, quarter = RULES_CAPACITY / 4, addrs[4], addr = 0, event = 0;
+    uint64_t joined = 0, again = 1;
 
     if (!ops->alloc_async) {
         return;
@@ -319,11 +320,19 @@ static inline void rules_test_pool(void **state)
     assert_int_equal(ops->event_create(device, &event), 0);
     assert_int_equal(ops->event_record(device, event, 0), 0);
     assert_int_equal(ops->stream_wait_event(device, stream, event), 0);
+    assert_int_equal(ops->join_stream(device, &joined), 0);
+    assert_int_equal(ops->join_stream(device, &again), 0);
+    assert_int_equal(joined, again);
+    assert_true(joined != 0 && joined != stream);
+    assert_int_equal(ops->stream_wait_event(device, joined, event), 0);
     assert_int_equal(ops->event_destroy(device, event), 0);
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(ops->free_async(device, addrs[i], quarter, i % 2 ? stream : 0), 0);
+        uint64_t on = i % 2 ? stream : 0;
+
+        assert_int_equal(ops->free_async(device, addrs[i], quarter, i == 3 ? joined : on), 0);
         rules_check(fixture);
     }
+    assert_int_equal(ops->stream_synchronize(device, joined), 0);
     assert_int_equal(ops->stream_synchronize(device, stream), 0);
     assert_int_equal(ops->stream_synchronize(device, 0), 0);
     assert_int_equal(ops->pool_trim(device, 0), 0);

@@ -114,7 +114,7 @@ static void test_free_of_what_a_capture_uses(void **state)
         assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
         checked(alloc);
         records = fake.event_records;
-        assert_int_equal(records, 1); /* of the other one */
+        assert_int_equal(records, i == 0 ? 1 : 3); /* of the other one; and of the stream of both */
         for (int k = 0; k < 3; k++) {
             given(alloc, taken(alloc, 700, STREAM));
         }
@@ -190,6 +190,18 @@ static void test_captured_stream(void **state)
 
 /* ---- the pool's order ---- */
 
+/* The last free was on a stream that is none of the program's, which had been made to wait for those. */
+static void own_stream_waits_for(const uint64_t *others, uint64_t count)
+{
+    assert_int_equal(fake.orders, count);
+    assert_int_equal(fake.free_orders, count);
+    assert_non_null(fake_find(FAKE_STREAM, fake.free_stream));
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(fake.order[i].stream, fake.free_stream);
+        assert_int_equal(fake.order[i].other, others[i]);
+    }
+}
+
 static void test_order(void **state)
 {
     struct varve_alloc *alloc = opened("cuda-async", 0);
@@ -198,18 +210,69 @@ static void test_order(void **state)
     (void)state;
     assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_record_stream(alloc, addr, 0, NULL), VARVE_OK);
-    fake.is_event_pending = true; /* and stays so: nobody asks */
+    fake.is_event_pending = true;                 /* and stays so: nobody asks */
+    assert_int_equal(fake_count(FAKE_STREAM), 0); /* nobody has needed one */
     given(alloc, addr);
-    assert_int_equal(fake.orders, 2);
+    own_stream_waits_for((const uint64_t[]){STREAM, 0, OTHER}, 3);
     assert_int_equal(fake.event_creates, 1); /* the same one again */
     assert_int_equal(fake.waits, 0);
     assert_int_equal(fake_count(FAKE_POOLED), 0);
+    given(alloc, taken(alloc, 5 * MIB, STREAM));
+    assert_int_equal(fake.free_stream, STREAM); /* nobody else has used it */
+    assert_int_equal(fake.orders, 3);
     assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
-    assert_int_equal(fake.waits, 1); /* of the stream that freed */
+    assert_int_equal(fake.waits, 2); /* of both streams that freed */
     assert_int_equal(fake.trims, 1);
     assert_int_equal(varve_alloc_empty_cache(alloc), VARVE_OK);
-    assert_int_equal(fake.waits, 1); /* which has not freed anything since */
+    assert_int_equal(fake.waits, 2); /* which have not freed anything since */
     closed_clean(alloc);
+}
+
+/* Part of the users is waited for, then one is captured: the rest follows, once each, and the free is last.
+ */
+static void test_order_after_a_capture(void **state)
+{
+    (void)state;
+    for (int ends = 0; ends < 2; ends++) {
+        struct varve_alloc *alloc = opened("cuda-async", 0);
+        uint64_t addr = taken(alloc, 5 * MIB, STREAM);
+
+        assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
+        assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER + 16, NULL), VARVE_OK);
+        fake.captured = OTHER + 16;
+        given(alloc, addr);
+        assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
+        assert_int_equal(fake.orders, 2);
+        assert_int_equal(fake_count(FAKE_POOLED), 1);
+        if (ends) {
+            fake.captured = 0;
+            assert_int_equal(varve_alloc_process_events(alloc), VARVE_OK);
+            own_stream_waits_for((const uint64_t[]){STREAM, OTHER, OTHER + 16}, 3);
+            assert_int_equal(fake_count(FAKE_POOLED), 0);
+            closed_clean(alloc);
+        } else {
+            closed_clean(alloc); /* it is not freed on its own stream, which waits for nobody */
+            assert_int_not_equal(fake.free_stream, STREAM);
+            assert_int_equal(fake.orders, 2);
+        }
+    }
+}
+
+/* In use at the close: it goes back behind all that use it. */
+static void test_order_of_a_close(void **state)
+{
+    struct varve_alloc *alloc = opened("cuda-async", 0);
+    uint64_t addr = taken(alloc, 5 * MIB, STREAM);
+
+    (void)state;
+    assert_int_equal(varve_alloc_record_stream(alloc, addr, OTHER, NULL), VARVE_OK);
+    closed_clean(alloc);
+    assert_int_equal(fake.orders, 2);
+    assert_int_equal(fake.free_orders, 2);
+    assert_int_equal(fake.order[0].other, STREAM);
+    assert_int_equal(fake.order[1].other, OTHER);
+    assert_int_equal(fake.order[1].stream, fake.free_stream);
+    assert_int_not_equal(fake.free_stream, STREAM);
 }
 
 /* The driver has less than the limit: it is asked a second time, with its pool trimmed. */
@@ -325,6 +388,8 @@ int main(void)
         cmocka_unit_test(test_no_memory_during_a_capture),
         cmocka_unit_test(test_captured_stream),
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_order_after_a_capture),
+        cmocka_unit_test(test_order_of_a_close),
         cmocka_unit_test(test_driver_without_memory),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_fork_child),

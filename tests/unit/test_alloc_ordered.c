@@ -70,7 +70,7 @@ static void test_base_and_sharing(void **state)
 
 /* ---- streams ---- */
 
-/* The block's stream waits, nobody else: the events never complete here. */
+/* The device's own stream waits, for the block's and the two others: the events never complete here. */
 static void test_other_streams(void **state)
 {
     struct rig *rig = *state;
@@ -86,8 +86,8 @@ static void test_other_streams(void **state)
     expect(rig, "free_requested 3M\n"
                 "free_completed 3M\n"
                 "segment_free free 3M\n");
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_RECORD), 2);
-    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 2);
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_RECORD), 3);
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT), 3);
     assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_QUERY), 0);
     take(rig, 1);
     assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_QUERY), 0);
@@ -119,6 +119,8 @@ static void test_failures(void **state)
         rig_check(rig);
         assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
     }
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_STREAM_WAIT_EVENT),
+                     3 * 2 + 1); /* none twice, but the failed */
     assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_ALLOC_ASYNC, 1, 1, VARVE_ERROR_IO), VARVE_OK);
     refused(rig, 1000, VARVE_ERROR_IO);
     rig_close(rig);

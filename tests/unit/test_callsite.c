@@ -116,6 +116,16 @@ static void test_refused(void **state)
 
 /* ---- Python ---- */
 
+static bool fake_python_remembers;
+
+unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+{
+    unsigned count = fake_python_count < max ? fake_python_count : max;
+
+    *hash = python_hash_frames(fake_python, count);
+    return fake_python_remembers ? count : PYTHON_STACK_UNKNOWN;
+}
+
 static void fake_python_set(unsigned index, const char *code, const char *file, uint32_t instruction,
                             bool entry)
 {
@@ -149,9 +159,13 @@ static void test_python(void **state)
     (void)state;
     fake_python_described = 0;
     assert_int_equal(callsite_attach(test_file("python"), SESSION_STACKS_ALL, 64), VARVE_OK);
-    for (volatile unsigned i = 0; i < 4; i++) {
-        fake_python_round(i);
-        capture_here(captures[i]);
+    for (volatile unsigned i = 0; i < 8; i++) {
+        uint32_t before = captures[i % 4]->site;
+
+        fake_python_remembers = i % 4 != 1 && i != 6; /* new and known, either way */
+        fake_python_round(i % 4);
+        capture_here(captures[i % 4]);
+        assert_true(i < 4 || captures[i % 4]->site == before);
     }
     fake_python_count = 0;
     assert_int_equal(third.site, first.site);

@@ -35,6 +35,7 @@ static void test_deaf(void **state)
     (void)state;
     play(&(struct run){.scene = "alone", .how = "deaf"});
     assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, 1);
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_BEGIN), 0);
     assert_non_null(strstr(seen.said, "CUPTI does not let us in"));
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 0);
 }
@@ -68,6 +69,7 @@ static void test_release(void **state)
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
     assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
     assert_int_equal(seen.records[seen.count - 1].cause, VARVE_CAUSE_CUPTI_END);
+    assert_int_equal(seen.records[seen.count - 1].arg, 1); /* we hear of nothing more, unlike at an exit */
 }
 
 static void test_fatal(void **state)

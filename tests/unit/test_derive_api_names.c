@@ -92,11 +92,28 @@ static void test_names(void **state)
     name.size = name.requested = name.arg = UINT64_C(0x4242424242424242);
     take(lab, name);
     assert_string_equal(lab->derive->names->devices[1].name, "AAAAAA??BBBBBBBBBBBBBBBBBBBBBBBB");
+}
+
+/* A stream may be told of before its device is. */
+static void test_streams(void **state)
+{
+    struct lab *lab = *state;
     struct event stream = {.kind = VARVE_KIND_STREAM, .process_id = 2, .stream = 4, .addr = 0xdead};
+    take(lab, device(1, 0, 0xaa));
+    struct event told = take(lab, stream);
+    assert_int_equal(told.device, 0);
+    take(lab, device(2, 0, 0xbb));
+    stream.stream = 5;
     assert_int_equal(take(lab, stream).device, 1);
-    assert_int_equal(lab->derive->names->meaning_count, 1);
-    assert_int_equal(lab->derive->names->meanings[0].device, 1);
-    assert_int_equal(lab->derive->names->meanings[0].number, 4);
+    told.is_stored = true; /* as it comes back from a database */
+    take(lab, told);
+    assert_int_equal(lab->derive->names->meaning_count, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct derive_meaning *meaning = &lab->derive->names->meanings[i];
+        assert_int_equal(names_device_of(lab->derive, meaning), 1);
+        assert_int_equal(meaning->number, i == 1 ? 5 : 4);
+        assert_int_equal(meaning->ids[0], 0xdead);
+    }
 }
 
 /* ---- calls ---- */
@@ -188,6 +205,7 @@ int main(void)
         TEST(test_devices_are_told_apart),
         TEST(test_all_numbers_are_taken),
         TEST(test_names),
+        TEST(test_streams),
         TEST(test_calls),
         TEST(test_the_list_of_events),
     };

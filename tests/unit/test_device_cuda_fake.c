@@ -80,7 +80,7 @@ static int one_of_everything(struct varve_device *device)
 {
     const struct varve_device_ops *ops = device->ops;
     struct varve_ipc_handle ipc;
-    uint64_t addr, base, handle, event, import, pooled, free_bytes, total;
+    uint64_t addr, base, handle, event, import, pooled, joined, free_bytes, total;
     int error;
 
     TRY(ops->segment_alloc(device, UNIT, 0, &addr), 0);
@@ -103,7 +103,9 @@ static int one_of_everything(struct varve_device *device)
     TRY(ops->ipc_close(device, import), 0);
     TRY(ops->alloc_async(device, 512, STREAM, &pooled), 0);
     TRY(ops->stream_wait_event(device, STREAM, event), 0);
-    TRY(ops->free_async(device, pooled, 512, STREAM), 0);
+    TRY(ops->join_stream(device, &joined), 0);
+    TRY(ops->stream_wait_event(device, joined, event), 0);
+    TRY(ops->free_async(device, pooled, 512, joined), 0);
     TRY(ops->alloc_async(device, 512, STREAM, &pooled), 0);
     TRY(ops->pool_trim(device, 0), 0);
     TRY(ops->vmm_release(device, handle, UNIT), 0);
@@ -210,6 +212,7 @@ static void after_the_end(struct varve_device *device, const uint64_t ids[4], bo
     assert_int_equal(ops->segment_alloc(device, UNIT, 0, &out), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &out), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(ops->event_query(device, ids[3]), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(ops->join_stream(device, &out), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(ops->stream_synchronize(device, 0), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(fake.calls, calls);
     assert_true(strlen(reason(device)) > 10);
@@ -227,11 +230,12 @@ static void test_end(void **state)
         uint64_t ids[4], other = 0, calls;
 
         assert_int_equal(ops->segment_alloc(device, UNIT, 0, &ids[0]), 0);
-        assert_int_equal(ops->segment_alloc(device, UNIT, 0, &other), 0);
         assert_int_equal(ops->vmm_reserve(device, UNIT, NULL, &ids[1]), 0);
         assert_int_equal(ops->vmm_create(device, UNIT, &ids[2]), 0);
         assert_int_equal(ops->vmm_map(device, ids[1], UNIT, ids[2]), 0);
         assert_int_equal(ops->event_create(device, &ids[3]), 0);
+        assert_int_equal(ops->join_stream(device, &other), 0);
+        assert_int_equal(ops->segment_alloc(device, UNIT, 0, &other), 0);
         fake.has_ended = i == 0;
         fake.context_result = i == 1 ? ends[i] : 0;
         if (i == 2) { /* noticed by the free itself */

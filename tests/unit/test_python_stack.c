@@ -188,6 +188,7 @@ static void test_same_in_a_sandbox(void **state)
 /* What one run of the preloaded probe counted. */
 struct counts {
     unsigned long calls, stacks, frames, bad, deepest;
+    unsigned long hashes, wrong, unknown; /* by what was remembered; those that could not be told so */
 };
 
 static struct counts run_counted(const struct python *python, const char *const *settings,
@@ -204,13 +205,18 @@ static struct counts run_counted(const struct python *python, const char *const 
     FILE *stream = fopen(report, "r");
     assert_non_null(stream);
     struct counts counts;
-    assert_int_equal(fscanf(stream, "%lu %lu %lu %lu %lu", &counts.calls, &counts.stacks, &counts.frames,
-                            &counts.bad, &counts.deepest),
-                     5);
+    assert_int_equal(fscanf(stream, "%lu %lu %lu %lu %lu %lu %lu %lu", &counts.calls, &counts.stacks,
+                            &counts.frames, &counts.bad, &counts.deepest, &counts.hashes, &counts.wrong,
+                            &counts.unknown),
+                     8);
     fclose(stream);
     unlink(report);
-    print_message("%s: %lu calls, %lu stacks, %lu frames, %lu bad, %lu deep\n", python->version, counts.calls,
-                  counts.stacks, counts.frames, counts.bad, counts.deepest);
+    print_message(
+        "%s: %lu calls, %lu stacks, %lu frames, %lu bad, %lu deep; %lu hashes, %lu wrong, %lu unknown\n",
+        python->version, counts.calls, counts.stacks, counts.frames, counts.bad, counts.deepest,
+        counts.hashes, counts.wrong, counts.unknown);
+    assert_int_equal(counts.wrong, 0);
+    assert_true(counts.hashes > counts.stacks * 9 / 10);
     return counts;
 }
 
@@ -255,12 +261,14 @@ static void test_cost(void **state)
         const char *argv[] = {pythons[i].executable, script, "cost", probe, NULL};
         char out[TEXT_BYTES];
         double cost_ns = 0;
+        double hash_ns = 0;
         unsigned depth = 0;
         assert_int_equal(run(NULL, argv, out), 0);
-        assert_int_equal(sscanf(out, "%lf %u", &cost_ns, &depth), 2);
-        print_message("%s: %.1f ns a capture of depth %u\n", pythons[i].version, cost_ns, depth);
+        assert_int_equal(sscanf(out, "%lf %lf %u", &cost_ns, &hash_ns, &depth), 3);
+        print_message("%s: %.1f ns a capture of depth %u, %.1f ns its hash\n", pythons[i].version, cost_ns,
+                      depth, hash_ns);
         assert_int_equal(depth, 10);
-        assert_true(cost_ns < 5000);
+        assert_true(cost_ns < 5000 && hash_ns < 5000);
     }
 }
 

@@ -55,7 +55,7 @@ static uint64_t take(uint64_t bytes)
 {
     uint64_t addr = 0;
 
-    assert_int_equal(replacement->alloc(0, bytes, &addr), 0);
+    assert_int_equal(replacement->alloc(0, bytes, 0, &addr), 0);
     assert_true(addr != 0);
     return addr;
 }
@@ -78,12 +78,12 @@ static void test_serves(void **state)
     b = take(3 * MIB);
     fill((void *)(uintptr_t)b, 3 * MIB);
     assert_int_equal(a % 256, 0);
-    assert_int_equal(replacement->alloc(0, 0, &addr), 1); /* CUDA_ERROR_INVALID_VALUE */
+    assert_int_equal(replacement->alloc(0, 0, 0, &addr), 1); /* CUDA_ERROR_INVALID_VALUE */
     assert_int_equal(addr, 0);
-    assert_int_equal(replacement->alloc(0, UINT64_C(1) << 40, &addr), 2); /* CUDA_ERROR_OUT_OF_MEMORY */
+    assert_int_equal(replacement->alloc(0, UINT64_C(1) << 40, 0, &addr), 2); /* CUDA_ERROR_OUT_OF_MEMORY */
     assert_int_equal(addr, 0);
-    assert_int_equal(replacement->alloc(0, UINT64_C(1) << 61, &addr), 1);
-    assert_int_equal(replacement->alloc(-1, 512, &addr), 999); /* there is no driver here to ask */
+    assert_int_equal(replacement->alloc(0, UINT64_C(1) << 61, 0, &addr), 1);
+    assert_int_equal(replacement->alloc(-1, 512, 0, &addr), 999); /* there is no driver here to ask */
     assert_int_equal(replacement->free(a), 0);
     assert_int_equal(replacement->free(a), -1);
     assert_int_equal(replacement->free(b + 512), -1);
@@ -135,7 +135,7 @@ static void test_fork(void **state)
     (void)state;
     pid = fork();
     if (pid == 0) {
-        _exit(replacement->alloc(0, 512, &addr) == 3 && replacement->free(a) == -1 ? 0 : 1);
+        _exit(replacement->alloc(0, 512, 0, &addr) == 3 && replacement->free(a) == -1 ? 0 : 1);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);

@@ -252,10 +252,8 @@ static void test_observers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_figures),
-        cmocka_unit_test(test_cache_info_method),
-        cmocka_unit_test(test_fraction),
-        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_figures),   cmocka_unit_test(test_cache_info_method),
+        cmocka_unit_test(test_fraction),  cmocka_unit_test(test_settings),
         cmocka_unit_test(test_observers),
     };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PyTorch's requests in a session that wants them: decisions arrive in the ring in their order, with the call
- * site of the request where one is due, after the device has been described. In a session that does not want
- * them nothing arrives.
+ * site of the request where one is due, after the device has been described; none is missing where a history
+ * is kept for a while. In a session that does not want them nothing arrives.
  */
 #include "recorder_support.h"
 
@@ -46,7 +46,9 @@ static void work(void)
     a = take(30 << 20, 0);
     b = take(1000, 0x700);
     CHECK(torch_record_stream(a, 0x700, &message) == VARVE_OK, "record_stream");
+    varve_torch_history(100, 0); /* the records take another road meanwhile */
     give(a);
+    varve_torch_history(0, 0);
     give(b);
     CHECK(torch_allocate(UINT64_C(1) << 40, 1, 0, &addr, &message) == VARVE_ERROR_NO_MEMORY, "no oom");
     varve_torch_reset();

@@ -43,8 +43,8 @@ static const struct {
     struct event event;
 } script[] = {
     /* 1 */ ROW(1, DEVICE, NONE, .addr = 0xaa, .arg = 1, .size = 100 * GIB),
-    /* 2 */ ROW(2, DEVICE, NONE, .addr = 0xbb, .arg = 1, .size = 100 * GIB),
-    /* 3 */ ROW(2, STREAM, NONE, .stream = 1, .addr = 777),
+    /* 2 */ ROW(2, STREAM, NONE, .stream = 1, .addr = 777),
+    /* 3 */ ROW(2, DEVICE, NONE, .addr = 0xbb, .arg = 1, .size = 100 * GIB),
     /* 4 */ ROW(1, CUPTI_STATE, CUPTI_BEGIN, .arg = 26, .requested = START_REAL_NS + 5),
     /* 5: a segment of the allocator, told twice */
     ROW(1, DEV_ALLOC, CUDA_MALLOC, .addr = 0x100000, .size = 20 * MIB, .requested = 100, .pool = DEVICE_POOL),
@@ -84,14 +84,15 @@ static const struct {
         .arg = UINT64_C(2) << 32 | 42, .pool = POOL_OF(VARVE_MEMORY_PINNED, 0)),
     ROW(1, DEV_POOL, POOL_TRIMMED, .addr = 0xf00, .size = 3 * MIB, .requested = MIB, .arg = 2 * MIB,
         .pool = 4),
-    /* 28: physical memory of rank 2 */
+    ROW(1, DEV_POOL, NONE, .addr = 0xf00, .size = 5 * MIB, .requested = MIB, .arg = 2 * MIB, .pool = 4),
+    /* 29: physical memory of rank 2 */
     ROW(2, VMM_CREATE, CU_MEM_CREATE, .size = 2 * MIB, .arg = 0x77, .requested = 11, .pool = DEVICE_POOL),
     ROW(2, VMM_MAP, CU_MEM_MAP, .addr = 0x40000000, .size = 2 * MIB, .arg = 0x77, .requested = 3),
     ROW(2, DEV_MEMORY, CU_MEM_GET_INFO, .size = 100 * GIB, .requested = 90 * GIB),
-    /* 31 */ ROW(2, DEV_RESET, CUDA_DEVICE_RESET, .requested = 900),
+    /* 32 */ ROW(2, DEV_RESET, CUDA_DEVICE_RESET, .requested = 900),
     ROW(1, DEV_MEMORY, CU_MEM_GET_INFO, .size = 100 * GIB, .requested = 98 * GIB),
     ROW(1, HEAP_ALLOC, MALLOC, .addr = 0x1000, .size = 10),
-    /* 34 */ ROW(1, CUPTI_STATE, CUPTI_END, .arg = 0),
+    /* 35 */ ROW(1, CUPTI_STATE, CUPTI_END, .arg = 0),
 };
 
 static void fill_names(struct store *store)
@@ -218,8 +219,8 @@ static void test_memory(void **state)
         "SELECT seq, process_id, device, total >> 30, free >> 30, used >> 20, seen >> 20, unexplained >> 20"
         " FROM device_unexplained",
         "9 1 0 100 99 1024 20 1004\n"
-        "30 2 1 100 90 10240 4 10236\n"
-        "32 1 0 100 98 2048 20 2028\n");
+        "31 2 1 100 90 10240 4 10236\n"
+        "33 1 0 100 98 2048 20 2028\n");
     expect("SELECT process_id, domain, device, stream, handle, allocations, frees, bytes >> 20, live_bytes "
            ">> 20,"
            " peak_bytes >> 20 FROM stream_total ORDER BY 1, 2, 4",
@@ -236,7 +237,7 @@ static void test_memory(void **state)
     expect(
         "SELECT seq, process_id, kind, function, handle, addr, size >> 20, allocation_id, failed, is_witness"
         " FROM vmm",
-        "28 2 vmm_create cuMemCreate 119 - 2 8 0 0\n29 2 vmm_map cuMemMap 119 1073741824 2 8 0 0\n");
+        "29 2 vmm_create cuMemCreate 119 - 2 8 0 0\n30 2 vmm_map cuMemMap 119 1073741824 2 8 0 0\n");
     expect("SELECT domain, memory_kind, pool, count(*) FROM allocations WHERE domain IN ('device', 'heap')"
            " GROUP BY 1, 2, 3",
            "device 3 1 3\ndevice 3 2 2\nheap - - 1\n");
@@ -250,9 +251,9 @@ static void test_cupti(void **state)
            "25 1 0 allocation 1048576 20 3 41 4900\n26 1 0 release 7340032 1 2 42 5100\n");
     expect("SELECT seq, process_id, pool, handle, op, bytes >> 20, release_threshold >> 20, used_bytes >> 20"
            " FROM cupti_pool",
-           "27 1 4 3840 pool_trimmed 3 1 2\n");
+           "27 1 4 3840 pool_trimmed 3 1 2\n28 1 4 3840 changed 5 1 2\n");
     expect("SELECT seq, process_id, pid, state, arg, time_ns FROM cupti_state",
-           "4 1 101 cupti_begin 26 5\n34 1 101 cupti_end 0 -\n");
+           "4 1 101 cupti_begin 26 5\n35 1 101 cupti_end 0 -\n");
     expect("SELECT process_id, pid, device, addr, size >> 20, by_cuda, by_cupti FROM cupti_difference ORDER "
            "BY addr",
            "1 101 0 150994944 1024 1 0\n1 101 0 184549376 1 0 1\n");
