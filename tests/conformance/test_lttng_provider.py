@@ -347,7 +347,8 @@ class Filter(Case):
         self.emitter().ask("records")
         self.lttng.must("destroy", name)
         got = [(event, dict(fields)["cause"].value) for event, fields in read_trace(path)]
-        self.assertEqual(got, [("heap_free", cause) for cause in (*sorted(CAUSES), UNKNOWN_CAUSE) if cause >= 16])
+        self.assertEqual(got, [("heap_free", cause) for cause in (*sorted(CAUSES), UNKNOWN_CAUSE)
+                               if cause >= 16 and (0xff - cause) & 63 != 63])
 
 
 class Waiting(Case):
