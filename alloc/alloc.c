@@ -181,7 +181,7 @@ void varve_alloc_close(struct varve_alloc *alloc)
 static void fail(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
     oom_account(alloc, request, oom);
-    emit(alloc, (struct emission){.kind = VARVE_KIND_OOM,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM,
                                   .home = request->home,
                                   .addr = oom->largest_free,
                                   .size = request->rounded,
@@ -309,7 +309,7 @@ int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t
     } else if (index_stream_handle(block->home) != stream) {
         error = stream_use_add(alloc, block, stream);
         if (error == VARVE_OK) {
-            emit(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
+            EMIT(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
                                           .home = block->home,
                                           .addr = addr,
                                           .size = block->size,
@@ -358,7 +358,7 @@ int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
         error = release_pool(alloc, pool, &sum);
     }
     if (error != VARVE_ERROR_NOT_FOUND) {
-        emit(alloc,
+        EMIT(alloc,
              (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
     }
     ALLOC_CHECK_STEP(alloc);

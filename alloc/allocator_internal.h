@@ -223,9 +223,9 @@ static inline bool tells_names(const struct varve_alloc *alloc)
     return alloc->recorder != NULL && alloc->recorder->tells_names;
 }
 
-/* A macro, so that what is told is put together only where somebody is told: emit(alloc, (struct
+/* A macro, so that what is told is put together only where somebody is told: EMIT(alloc, (struct
  * emission){…}) */
-#define emit(alloc, ...)                           \
+#define EMIT(alloc, ...)                           \
     do {                                           \
         if (UNLIKELY((alloc)->recorder != NULL)) { \
             emit_pieces((alloc), __VA_ARGS__);     \

@@ -225,7 +225,7 @@ int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t byte
     alloc->total += mapped;
     stat_change(alloc->stats.reserved_bytes, pool->is_small, (int64_t)mapped);
     alloc->stats.num_device_alloc++;
-    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_MAP,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_MAP,
                                   .home = block->home,
                                   .addr = block->addr,
                                   .size = mapped,
@@ -352,7 +352,7 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         alloc->total -= bytes;
         stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)bytes);
         alloc->stats.num_device_free++;
-        emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_UNMAP,
+        EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_UNMAP,
                                       .cause = cause,
                                       .home = block->home,
                                       .addr = addr,

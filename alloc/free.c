@@ -68,7 +68,7 @@ HOT uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct block
     }
     slab_give(&alloc->slab, neighbour);
     if (block->is_mapped) {
-        emit(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
+        EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
                                       .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
                                       .home = block->home,
                                       .addr = block->addr,
@@ -114,7 +114,7 @@ HOT void complete(struct varve_alloc *alloc, struct block *block, struct block_m
     bool has_next;
 
     assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
-    emit(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
                                   .home = block->home,
                                   .addr = block->addr,
                                   .size = block->size,
@@ -175,7 +175,7 @@ int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message 
     is_small = block_pool(block)->is_small;
     block->is_allocated = false;
     stat_take_back(&alloc->stats, is_small, block->size);
-    emit(alloc, (struct emission){.kind = VARVE_KIND_FREE_REQUESTED,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_REQUESTED,
                                   .home = block->home,
                                   .addr = block->addr,
                                   .size = block->size,

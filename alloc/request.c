@@ -6,6 +6,8 @@
  */
 #include "alloc/policy_pytorch_internal.h"
 
+#include <assert.h>
+
 HOT struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is_small)
 {
     if (UNLIKELY(alloc->capture_count > 0)) {
@@ -88,7 +90,7 @@ static struct block *search_again(struct varve_alloc *alloc, struct request *req
 static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
                        uint64_t bytes_freed, bool has_served)
 {
-    emit(alloc, (struct emission){.kind = VARVE_KIND_OOM_RETRY,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM_RETRY,
                                   .cause = stage,
                                   .home = request->home,
                                   .size = request->segment_bytes,
@@ -285,7 +287,7 @@ HOT struct block *split(struct varve_alloc *alloc, const struct request *request
             stat_pool_increase(alloc->stats.inactive_split, is_small, 1);
         }
     }
-    emit(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
                                   .home = front->home,
                                   .addr = front->addr,
                                   .size = front->size,
@@ -313,7 +315,7 @@ HOT struct block *hand_out(struct varve_alloc *alloc, const struct request *requ
     block->is_allocated = true;
     block->requested = request->bytes;
     block->id = ++alloc->allocation_id;
-    emit(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
                                   .cause = request->source,
                                   .home = block->home,
                                   .addr = block->addr,
@@ -363,6 +365,7 @@ int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, stru
     }
     error = serve(alloc, request, &block);
     if (LIKELY(error == VARVE_OK)) {
+        assert(block != NULL);
         *addr_out = block->addr;
     }
     return error;

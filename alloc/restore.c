@@ -171,7 +171,7 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
     block->prev = front;
     block->addr += bytes;
     block->size -= bytes;
-    emit(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
                                   .cause = VARVE_CAUSE_INHERITED,
                                   .home = front->home,
                                   .addr = front->addr,
@@ -192,7 +192,7 @@ static void settle_used(struct varve_alloc *alloc, struct block *block)
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->stats.oversize_allocations, 1);
     }
-    emit(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
                                   .cause = VARVE_CAUSE_INHERITED,
                                   .home = block->home,
                                   .addr = block->addr,

@@ -81,7 +81,7 @@ int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_r
     block->is_ordered = request->is_ordered;
     block->segment_id = ++alloc->segment_id;
     count_segment(alloc, request);
-    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
                                   .cause = request->source,
                                   .home = block->home,
                                   .addr = block->addr,
@@ -114,7 +114,7 @@ void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_
     struct pool *pool = block_pool(block);
 
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
-    emit(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
                                   .cause = cause,
                                   .home = block->home,
                                   .addr = block->addr,

@@ -15,7 +15,7 @@ enum config_number {
 
 static void emit_setting(struct varve_alloc *alloc, enum config_number number, uint64_t value)
 {
-    emit(alloc, (struct emission){.kind = VARVE_KIND_CONFIG, .size = value, .arg = number});
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_CONFIG, .size = value, .arg = number});
 }
 
 void settings_emit(struct varve_alloc *alloc)

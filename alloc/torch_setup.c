@@ -86,7 +86,7 @@ static int read_policy(const struct torch_plan *plan, struct torch_setup *setup,
 static int read_config(const struct torch_plan *plan, struct torch_setup *setup,
                        struct varve_message *message)
 {
-    struct varve_message reason;
+    struct varve_message reason = {""};
     const char *value;
     int error;
 

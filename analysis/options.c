@@ -171,7 +171,7 @@ static int parse_choice(const struct option_spec *option, const char *text, int 
 static int parse_mode(const struct option_spec *option, const char *text, int *value_out,
                       struct varve_message *message)
 {
-    int choice;
+    int choice = 0;
     int error;
 
     *value_out = 1;

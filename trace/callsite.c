@@ -357,9 +357,12 @@ static __attribute__((noinline)) uint32_t capture_native(const struct callsite_s
 static __attribute__((noinline)) uint32_t capture_frames(struct stack *stack, uint32_t stacks, unsigned depth)
 {
     struct python_frame frames[SMALL_DEPTH];
+    uint32_t site;
 
     stack->frames = frames;
-    return stack_capture(stack, stacks, depth);
+    site = stack_capture(stack, stacks, depth);
+    stack->frames = NULL;
+    return site;
 }
 
 static __attribute__((noinline)) uint32_t capture_python(uint32_t stacks, unsigned depth)

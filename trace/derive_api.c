@@ -209,7 +209,8 @@ static int api_begin(struct derive_step *step, struct api_step *api_out, struct 
         thread->api = calloc(1, sizeof *thread->api);
     }
     if (process->api == NULL || thread->api == NULL) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to follow the device API");
+        varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to follow the device API");
+        return VARVE_ERROR_NO_MEMORY;
     }
     step->last_id = &thread->api->last_id[side];
     *api_out = (struct api_step){.step = step,

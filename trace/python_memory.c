@@ -11,6 +11,7 @@
  */
 #include "trace/python_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -127,6 +128,7 @@ static inline uint64_t word_at(const char *base, size_t offset)
 static inline uint16_t tag_of(const struct memo_walk *walk, const char *frame)
 {
     uint16_t value;
+    assert(frame != NULL); /* found readable before */
     memcpy(&value, frame + walk->tag_at, sizeof(value));
     return value & walk->tag_mask;
 }

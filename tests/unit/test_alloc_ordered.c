@@ -238,7 +238,7 @@ static void test_private_pools_are_cached(void **state)
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
     give(rig, graph);
     forget(rig);
-    plain = take_on(rig, 3 * MIB, 9); /* of the default pool, after what was put off */
+    take_on(rig, 3 * MIB, 9); /* of the default pool, after what was put off */
     expect(rig, "free_completed 5120\n"
                 "segment_free free 5120\n"
                 "segment_alloc new_segment 3M\n"
@@ -272,7 +272,7 @@ static void test_device_without_pools(void **state)
 static void test_random(void **state)
 {
     struct rig *rig = *state;
-    uint64_t addrs[64] = {0}, bytes[64], sum = 0, random = 7;
+    uint64_t addrs[64] = {0}, bytes[64] = {0}, sum = 0, random = 7;
 
     open_async(rig, (struct rig_options){.sim = {.capacity_bytes = 24 * MIB, .reuses_addresses = true}});
     for (unsigned step = 0; step < 3000; step++) {
