@@ -240,6 +240,17 @@ HOT void emit_pieces(struct varve_alloc *alloc, struct emission emission)
                 emission.id);
 }
 
+HOT void emit_completed(struct varve_alloc *alloc, const struct block *block)
+{
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .requested = block->requested,
+                                  .arg = block->segment_id,
+                                  .id = block->id});
+}
+
 /* ---- request.c ---- */
 
 /// Size of the segment that the request would need.

@@ -182,8 +182,7 @@ static int cuda_segment_free(struct varve_device *device, uint64_t addr, uint64_
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = bytes == 0 ? DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
-                       : ledger_range_find(&cuda->ledger, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
+    error = ledger_range_to_free(&cuda->ledger, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
     if (error == VARVE_OK) {
         error = segment_give(cuda, range);
     }

@@ -153,8 +153,7 @@ int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, 
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = bytes == 0 ? DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
-                       : ledger_range_find(&cuda->ledger, DEVICE_RANGE_POOLED, addr, bytes, &range);
+    error = ledger_range_to_free(&cuda->ledger, DEVICE_RANGE_POOLED, addr, bytes, &range);
     if (error == VARVE_OK) {
         error = cuda_capture_check(cuda, stream);
     }

@@ -234,8 +234,7 @@ int cuda_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t b
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = bytes == 0 ? DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
-                       : ledger_range_find(&cuda->ledger, DEVICE_RANGE_RESERVATION, addr, bytes, &range);
+    error = ledger_range_to_free(&cuda->ledger, DEVICE_RANGE_RESERVATION, addr, bytes, &range);
     if (error == VARVE_OK) {
         error = cuda_failed(cuda, cuda->driver->vmm_address_free(addr, bytes),
                             "cuMemAddressFree of %llu bytes at %#llx", (unsigned long long)bytes,

@@ -149,6 +149,9 @@ int ledger_range_enter(struct device_ledger *ledger, struct device_range *range,
 /// for reservations, if something is mapped in it. bytes 0: any size.
 int ledger_range_find(struct device_ledger *ledger, enum device_range_kind kind, uint64_t addr,
                       uint64_t bytes, struct device_range **range_out);
+/// The same of one that is to go, of which 0 bytes are none: VARVE_ERROR_INVALID.
+int ledger_range_to_free(struct device_ledger *ledger, enum device_range_kind kind, uint64_t addr,
+                         uint64_t bytes, struct device_range **range_out);
 void ledger_range_drop(struct device_ledger *ledger, struct device_range *range);
 
 /// After ledger_room.

@@ -184,6 +184,13 @@ int ledger_range_find(struct device_ledger *ledger, enum device_range_kind kind,
     return 0;
 }
 
+int ledger_range_to_free(struct device_ledger *ledger, enum device_range_kind kind, uint64_t addr,
+                         uint64_t bytes, struct device_range **range_out)
+{
+    return bytes == 0 ? DEVICE_REFUSE(ledger, VARVE_ERROR_INVALID, "0 bytes to free")
+                      : ledger_range_find(ledger, kind, addr, bytes, range_out);
+}
+
 void ledger_range_drop(struct device_ledger *ledger, struct device_range *range)
 {
     if (range->kind == DEVICE_RANGE_SEGMENT) {

@@ -114,13 +114,7 @@ HOT void complete(struct varve_alloc *alloc, struct block *block, struct block_m
     bool has_next;
 
     assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
-                                  .home = block->home,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .requested = block->requested,
-                                  .arg = block->segment_id,
-                                  .id = block->id});
+    emit_completed(alloc, block);
     map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = may_absorb(alloc, block, block->next);

@@ -16,13 +16,7 @@ static void forget(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
 
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
-                                  .home = block->home,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .requested = block->requested,
-                                  .arg = block->segment_id,
-                                  .id = block->id});
+    emit_completed(alloc, block);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
                                   .cause = VARVE_CAUSE_FREE,
                                   .home = block->home,

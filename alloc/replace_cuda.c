@@ -10,7 +10,6 @@
  * allocator can be opened.
  */
 #include "alloc/device_cuda_internal.h"
-#include "alloc/replace_internal.h"
 #include "alloc/torch_state_internal.h"
 
 #include <dlfcn.h>
@@ -221,8 +220,9 @@ static int replace_range(uint64_t addr, uint64_t *base_out, uint64_t *bytes_out)
     return 0;
 }
 
-const struct replace_interface varve_cuda_replacement = {
-    .version = REPLACE_INTERFACE_VERSION,
+extern VARVE_API const struct varve_replacement varve_cuda_replacement;
+const struct varve_replacement varve_cuda_replacement = {
+    .version = VARVE_REPLACEMENT_VERSION,
     .alloc = replace_alloc,
     .free = replace_free,
     .range = replace_range,

@@ -61,7 +61,7 @@ bool has_name(const char *path, const char *name)
 /* A loaded library by its file name, wherever it is from and whoever may see its symbols. */
 struct library_search {
     const char *name;
-    void *library;
+    void *handle;
 };
 
 int look_at_library(dl_phdr_info *info, std::size_t, void *context)
@@ -71,8 +71,8 @@ int look_at_library(dl_phdr_info *info, std::size_t, void *context)
     if (info->dlpi_name == nullptr || !has_name(info->dlpi_name, search->name)) {
         return 0;
     }
-    search->library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    return search->library != nullptr;
+    search->handle = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+    return search->handle != nullptr;
 }
 
 void *find_symbol(const char *library_name, const char *symbol)
@@ -80,7 +80,7 @@ void *find_symbol(const char *library_name, const char *symbol)
     library_search search = {library_name, nullptr};
 
     dl_iterate_phdr(look_at_library, &search);
-    return search.library != nullptr ? dlsym(search.library, symbol) : nullptr;
+    return search.handle != nullptr ? dlsym(search.handle, symbol) : nullptr;
 }
 
 bool is_out_of_memory_table(void *const *table)

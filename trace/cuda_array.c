@@ -1,77 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays, the memory of textures: their address is a handle, and their size what their description comes to,
- * without the padding that the driver adds. Formats whose texels share blocks, and arrays that get their
- * memory later, count 0 bytes.
+ * Arrays, the memory of textures: their address is a handle.
  */
 #include "trace/cuda_internal.h"
-
-#define LAYERED 0x01U
-#define CUBEMAP 0x04U
-#define WITHOUT_MEMORY 0xc0U /* sparse, or to be mapped later */
-
-static unsigned channel_bytes(unsigned format)
-{
-    switch (format) {
-    case 0x01: /* integers of 8, 16, 32 bits */
-    case 0x08:
-        return 1;
-    case 0x02:
-    case 0x09:
-    case 0x10: /* half */
-        return 2;
-    case 0x03:
-    case 0x0a:
-    case 0x20: /* float */
-        return 4;
-    case 0xc0: /* normalized: 8 bits, unsigned and signed, of 1, 2, 4 channels */
-    case 0xc1:
-    case 0xc2:
-    case 0xc6:
-    case 0xc7:
-    case 0xc8:
-        return 1;
-    case 0xc3: /* 16 bits */
-    case 0xc4:
-    case 0xc5:
-    case 0xc9:
-    case 0xca:
-    case 0xcb:
-        return 2;
-    default:
-        return 0;
-    }
-}
-
-static uint64_t at_least_one(uint64_t count)
-{
-    return count > 0 ? count : 1;
-}
-
-static uint64_t array_bytes(const struct cuda_array_3d *array, unsigned levels)
-{
-    bool is_stack = (array->flags & (LAYERED | CUBEMAP)) != 0;
-    uint64_t width = array->width, height = array->height, depth = array->depth;
-    uint64_t texels = 0;
-
-    if ((array->flags & WITHOUT_MEMORY) != 0) {
-        return 0;
-    }
-    for (unsigned level = 0; level < levels; level++) {
-        texels += at_least_one(width) * at_least_one(height) * at_least_one(depth);
-        width /= 2;
-        height /= 2;
-        depth = is_stack ? depth : depth / 2;
-    }
-    return texels * array->channels * channel_bytes(array->format);
-}
 
 static void begin(struct cuda_scope *scope, const struct cuda_road *road, enum varve_cause cause,
                   const struct cuda_array_3d *array, unsigned levels)
 {
     cuda_begin(scope, road, VARVE_KIND_DEV_ALLOC, cause, VARVE_MEMORY_ARRAY);
     scope->call.is_alloc = true;
-    scope->call.bytes = array != NULL ? array_bytes(array, levels) : 0;
+    scope->call.bytes = array != NULL ? cuda_array_bytes(array, levels) : 0;
 }
 
 static int end(struct cuda_scope *scope, int result, void *const *array_out)
@@ -88,10 +26,7 @@ static int create_2d(const struct cuda_road *road, void **array_out, const struc
     struct cuda_array_3d array = {0};
 
     if (wanted != NULL) {
-        array.width = wanted->width;
-        array.height = wanted->height;
-        array.format = wanted->format;
-        array.channels = wanted->channels;
+        array = cuda_array_flat(wanted);
     }
     begin(&scope, road, VARVE_CAUSE_CU_ARRAY_CREATE, &array, 1);
     return end(&scope, CUDA_REAL(road, cuArrayCreate_v2)(array_out, wanted), array_out);

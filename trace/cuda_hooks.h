@@ -9,6 +9,8 @@
 #ifndef VARVE_TRACE_CUDA_HOOKS_H
 #define VARVE_TRACE_CUDA_HOOKS_H
 
+#include "trace/cuda_array_internal.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,16 +28,6 @@ typedef void *cuda_mipmaps;
 typedef int cuda_handle_type;
 typedef int cuda_pool_attribute;
 typedef int cuda_address_status;
-
-struct cuda_array_2d {
-    size_t width, height;
-    unsigned format, channels;
-};
-
-struct cuda_array_3d {
-    size_t width, height, depth;
-    unsigned format, channels, flags;
-};
 
 struct cuda_location {
     int type, id;

@@ -132,14 +132,6 @@ struct cuda_thread {
     int reset_device; /* 1 + the device that is being reset, of which nothing was told; or 0 */
 };
 
-static inline uint64_t cuda_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 extern __thread struct cuda_thread cuda_thread __attribute__((tls_model("initial-exec")));
 
 struct cuda_scope {

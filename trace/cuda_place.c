@@ -414,7 +414,7 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
 /* One thread at a time finds that it is due. */
 static bool is_due(unsigned device, bool is_urgent)
 {
-    uint64_t now = cuda_now_ns();
+    uint64_t now = varve_clock_monotonic_ns();
     uint64_t last;
 
     if (device >= DEVICES) {

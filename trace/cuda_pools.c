@@ -15,7 +15,7 @@ static void begin_alloc(struct cuda_scope *scope, const struct cuda_road *road, 
     scope->is_captured = scope->is_told && cuda_is_captured(stream, is_own);
     if (scope->is_captured) {
         scope->call.cause = VARVE_CAUSE_GRAPH;
-        scope->began_ns = cuda_now_ns();
+        scope->began_ns = varve_clock_monotonic_ns();
     }
 }
 

@@ -7,7 +7,6 @@
  */
 #include "trace/cuda_internal.h"
 #include "trace/cuda_objects_internal.h"
-#include "trace/cuda_replace_internal.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +17,7 @@ enum state { STATE_CLOSED = 0, STATE_OPEN = 1, STATE_FAILED = 2 };
 
 static uint32_t lock;
 static uint32_t state; /* enum state; atomic */
-static const struct cuda_replacement *replacement;
+static const struct varve_replacement *replacement;
 
 /* What a call into the allocator changes on this thread. */
 struct inside {
@@ -58,18 +57,18 @@ static void complain(const char *what, const char *why)
     }
 }
 
-static const struct cuda_replacement *open_library(const char *path)
+static const struct varve_replacement *open_library(const char *path)
 {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct cuda_replacement *found;
+    const struct varve_replacement *found;
     const char *why = handle == NULL ? dlerror() : NULL;
 
     if (handle == NULL) {
         complain(path, why != NULL ? why : "it cannot be opened");
         return NULL;
     }
-    found = cuda_dlsym_real(handle, CUDA_REPLACEMENT_SYMBOL);
-    if (found == NULL || found->version != CUDA_REPLACEMENT_VERSION) {
+    found = cuda_dlsym_real(handle, VARVE_REPLACEMENT_SYMBOL);
+    if (found == NULL || found->version != VARVE_REPLACEMENT_VERSION) {
         complain(path, "it belongs to another version of varve");
         return NULL;
     }
@@ -77,7 +76,7 @@ static const struct cuda_replacement *open_library(const char *path)
 }
 
 /* One thread opens it, while the others wait. */
-static const struct cuda_replacement *get(const struct callsite_start *start)
+static const struct varve_replacement *get(const struct callsite_start *start)
 {
     struct inside inside;
 
@@ -103,7 +102,7 @@ bool cuda_replace_is_on(void)
 bool cuda_replace_alloc(const struct cuda_road *road, uint64_t bytes, uint64_t *addr_out, int *result_out)
 {
     int saved_errno = errno;
-    const struct cuda_replacement *server = get(&road->start);
+    const struct varve_replacement *server = get(&road->start);
     const struct cuda_queries *driver = cuda_queries();
     struct inside inside;
     uint32_t callsite;

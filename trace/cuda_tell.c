@@ -31,7 +31,7 @@ void cuda_begin(struct cuda_scope *scope, const struct cuda_road *road, enum var
         scope->call.cause = cuda_thread.cause != VARVE_CAUSE_NONE ? cuda_thread.cause : cause;
         scope->call.memory = memory;
         scope->call.callsite = cuda_callsite(road);
-        scope->began_ns = cuda_now_ns();
+        scope->began_ns = varve_clock_monotonic_ns();
     }
     cuda_thread.depth++;
     errno = saved_errno;
@@ -42,7 +42,7 @@ int cuda_returned(struct cuda_scope *scope, int result)
     scope->saved_errno = errno;
     scope->call.result = result;
     if (scope->is_told) {
-        scope->call.took_ns = cuda_now_ns() - scope->began_ns;
+        scope->call.took_ns = varve_clock_monotonic_ns() - scope->began_ns;
         if (result == 0) {
             cuda_driver_works();
         }
@@ -112,7 +112,7 @@ void cuda_free_tell(struct cuda_scope *scope)
     if (scope->is_told) {
         cuda_place(scope);
         cuda_call_emit(&scope->call);
-        scope->began_ns = cuda_now_ns();
+        scope->began_ns = varve_clock_monotonic_ns();
     }
     errno = saved_errno;
 }

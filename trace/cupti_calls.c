@@ -34,14 +34,6 @@ static __thread struct {
     bool ends_context;
 } current;
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 void cupti_calls_mark_end(void)
 {
     current.ends_context = true;
@@ -171,7 +163,7 @@ static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule
     if (rule->role == CUPTI_ROLE_RESET) {
         cupti_activity_flush(recorder, false);
     }
-    current.begin_ns = now_ns();
+    current.begin_ns = varve_clock_monotonic_ns();
 }
 
 /* A free that failed is told again: what it named is still there. */
@@ -194,7 +186,7 @@ static void end_free(const struct cuda_call *call, uint64_t took_ns)
 static void end(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
                 const struct cupti_callback_data *data)
 {
-    uint64_t took_ns = now_ns() - current.begin_ns;
+    uint64_t took_ns = varve_clock_monotonic_ns() - current.begin_ns;
     int result = data->result != NULL ? (int)*data->result : 0;
     struct cuda_call call;
 

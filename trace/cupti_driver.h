@@ -11,6 +11,8 @@
 #ifndef VARVE_TRACE_CUPTI_DRIVER_H
 #define VARVE_TRACE_CUPTI_DRIVER_H
 
+#include "trace/cuda_array_internal.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -236,17 +238,7 @@ struct cupti_call_range {
     size_t bytes;
 };
 
-struct cupti_array {
-    size_t width, height;
-    uint32_t format, channels;
-};
-
-struct cupti_array_3d {
-    size_t width, height, depth;
-    uint32_t format, channels, flags;
-};
-
-/* What is wanted is one of the two above. */
+/* What is wanted is a struct cuda_array_2d or cuda_array_3d. */
 struct cupti_call_array {
     uint64_t *out;
     const void *array;

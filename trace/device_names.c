@@ -31,23 +31,11 @@ struct device_names {
     struct stream_slot streams[STREAM_SLOTS];
 };
 
-static struct device_names *names;
-
 static struct device_names *names_get(void)
 {
-    struct device_names *found = __atomic_load_n(&names, __ATOMIC_ACQUIRE);
-    struct device_names *expected = NULL;
+    static void *names;
 
-    if (found != NULL) {
-        return found;
-    }
-    found = recorder_map_wiped(sizeof(*found));
-    if (found != NULL &&
-        !__atomic_compare_exchange_n(&names, &expected, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        recorder_unmap(found, sizeof(*found));
-        found = expected;
-    }
-    return found;
+    return recorder_map_wiped_once(&names, sizeof(struct device_names));
 }
 
 static uint32_t slot_of(unsigned device, uint64_t handle)

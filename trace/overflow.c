@@ -24,14 +24,6 @@
 #define NAP_NS 50000L
 #define PATIENCE_OVER UINT64_MAX
 
-static uint64_t monotonic_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 static void nap(void)
 {
     struct timespec time = {0, NAP_NS};
@@ -211,13 +203,13 @@ static bool put_waiting(struct recorder_thread *thread, const struct varve_recor
                         uint64_t deadline_ns)
 {
     const struct session_control *session = recorder_session();
-    uint64_t now_ns = monotonic_ns();
+    uint64_t now_ns = varve_clock_monotonic_ns();
 
     while (now_ns < deadline_ns && !collector_is_gone(session, now_ns)) {
         if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
             return true;
         }
-        now_ns = monotonic_ns();
+        now_ns = varve_clock_monotonic_ns();
     }
     return false;
 }
@@ -229,8 +221,8 @@ static void put_blocking(struct recorder_thread *thread, const struct varve_reco
 
     /* once in the spill, later records must follow there until it is drained */
     if (put_after_loss(thread, record, thread->is_spilling) ||
-        (has_patience &&
-         put_waiting(thread, record, false, monotonic_ns() + recorder_session()->block_timeout_ns)) ||
+        (has_patience && put_waiting(thread, record, false,
+                                     varve_clock_monotonic_ns() + recorder_session()->block_timeout_ns)) ||
         put_after_loss(thread, record, true)) {
         thread->patience_ns = 0;
         return;
@@ -246,7 +238,7 @@ static void put_spilling(struct recorder_thread *thread, const struct varve_reco
         return;
     }
     if (thread->patience_ns == 0) {
-        thread->patience_ns = monotonic_ns() + PATIENCE_NS;
+        thread->patience_ns = varve_clock_monotonic_ns() + PATIENCE_NS;
     }
     if (thread->patience_ns != PATIENCE_OVER) {
         if (put_waiting(thread, record, true, thread->patience_ns)) {

@@ -18,25 +18,9 @@ struct lent {
     struct python_frame frames[LENT_MAX];
 };
 
-static struct lent *_Atomic shared; /* in a wiped page: nothing is lent in a fork child */
+static void *shared; /* struct lent, in a wiped page: nothing is lent in a fork child */
 static _Thread_local __attribute__((tls_model("initial-exec"))) uint32_t lend_depth;
 static _Thread_local __attribute__((tls_model("initial-exec"))) bool is_lender;
-
-static struct lent *lent_get(void)
-{
-    struct lent *found = atomic_load_explicit(&shared, memory_order_acquire);
-    struct lent *expected = NULL;
-
-    if (found != NULL) {
-        return found;
-    }
-    found = recorder_map_wiped(sizeof(*found));
-    if (found != NULL && !atomic_compare_exchange_strong(&shared, &expected, found)) {
-        recorder_unmap(found, sizeof(*found));
-        found = expected;
-    }
-    return found;
-}
 
 static void write_begin(struct lent *lent)
 {
@@ -51,7 +35,7 @@ void varve_python_lend(uint32_t skip)
     uint32_t nobody = 0;
     unsigned count;
 
-    if (lend_depth++ > 0 || (lent = lent_get()) == NULL ||
+    if (lend_depth++ > 0 || (lent = recorder_map_wiped_once(&shared, sizeof(*lent))) == NULL ||
         !atomic_compare_exchange_strong(&lent->lender, &nobody, 1)) {
         return;
     }
@@ -66,7 +50,7 @@ void varve_python_lend(uint32_t skip)
 
 void varve_python_lend_end(void)
 {
-    struct lent *lent = atomic_load_explicit(&shared, memory_order_acquire);
+    struct lent *lent = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
 
     if (lend_depth == 0 || --lend_depth > 0 || !is_lender) {
         return;
@@ -80,7 +64,7 @@ void varve_python_lend_end(void)
 
 unsigned python_stack_borrow(struct python_frame *frames, unsigned max)
 {
-    struct lent *lent = atomic_load_explicit(&shared, memory_order_acquire);
+    struct lent *lent = __atomic_load_n(&shared, __ATOMIC_ACQUIRE);
     uint32_t version;
     unsigned count;
 

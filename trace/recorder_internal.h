@@ -29,6 +29,9 @@ void *recorder_map_file(int fd, size_t bytes, bool fork_private);
 
 /// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
 void *recorder_map_wiped(size_t bytes);
+/// The same, for what the process has one of: made by the first call, the same pages for all. NULL: no
+/// memory.
+void *recorder_map_wiped_once(void **slot, size_t bytes);
 
 /// Whole content of a small file, at most `bytes`; returns its length or -1. No allocation.
 long recorder_read_file(const char *path, char *buffer, size_t bytes);

@@ -70,6 +70,23 @@ void *recorder_map_wiped(size_t bytes)
     return memory;
 }
 
+void *recorder_map_wiped_once(void **slot, size_t bytes)
+{
+    void *found = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+    void *expected = NULL;
+
+    if (found != NULL) {
+        return found;
+    }
+    found = recorder_map_wiped(bytes);
+    if (found != NULL &&
+        !__atomic_compare_exchange_n(slot, &expected, found, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        recorder_unmap(found, bytes);
+        found = expected;
+    }
+    return found;
+}
+
 long recorder_read_file(const char *path, char *buffer, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

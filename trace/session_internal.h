@@ -69,7 +69,7 @@ struct session_control {
     int32_t collector_pid;
     uint32_t mirror;         /* bit mask of enum session_mirror */
     char mirror_path[1024];  /* the provider library (mirror_internal.h) */
-    char replace_path[1024]; /* serves cudaMalloc (cuda_replace_internal.h); "": the driver does */
+    char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 
     _Alignas(64) uint32_t process_count; /* workload: atomic add takes a number, the first is 1 */
     _Alignas(64) uint64_t heartbeat_ns;  /* collector: CLOCK_MONOTONIC of its last round */

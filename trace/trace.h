@@ -13,6 +13,7 @@
 #include "trace/event_list.h"
 #include "trace/mirror.h"
 #include "trace/record.h"
+#include "trace/replacement.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,17 +63,22 @@ extern VARVE_API uint32_t varve_emit_is_mirrored;
 VARVE_API void varve_emit_slow(const struct varve_record *record);
 VARVE_API void varve_emit_nested(void);
 
-static inline uint64_t varve_clock_ticks(void)
+static inline uint64_t varve_clock_monotonic_ns(void)
 {
     struct timespec now;
 
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t varve_clock_ticks(void)
+{
 #if defined(__x86_64__)
     if (__builtin_expect(varve_clock_is_tsc != 0, 1)) {
         return __builtin_ia32_rdtsc();
     }
 #endif
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+    return varve_clock_monotonic_ns();
 }
 
 /* The slow path wants an address; a copy lets the compiler keep the fast path's record in registers. */

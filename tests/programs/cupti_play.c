@@ -86,9 +86,9 @@ static void play_linear(void)
 static void play_arrays(void)
 {
     uint64_t out = 0xa000;
-    struct cupti_array flat = {.width = 64, .height = 32, .format = 0x20, .channels = 4};
-    struct cupti_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
-    struct cupti_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
+    struct cuda_array_2d flat = {.width = 64, .height = 32, .format = 0x20, .channels = 4};
+    struct cuda_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
+    struct cuda_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
     struct cupti_call_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
 
     play(CUPTI_CALL_cuArrayCreate_v2, &wrong, 1);

@@ -4,7 +4,7 @@
  * the driver by the same look-up as any program, in order and never reused. Tells on stderr what it did.
  */
 #include "trace/cuda_hooks.h"
-#include "trace/cuda_replace_internal.h"
+#include "trace/trace.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -72,9 +72,9 @@ static void forget(int device)
     used = 0;
 }
 
-extern const struct cuda_replacement varve_cuda_replacement;
-const struct cuda_replacement varve_cuda_replacement = {
-    .version = CUDA_REPLACEMENT_VERSION,
+extern const struct varve_replacement varve_cuda_replacement;
+const struct varve_replacement varve_cuda_replacement = {
+    .version = VARVE_REPLACEMENT_VERSION,
     .alloc = alloc,
     .free = give_back,
     .range = range,

@@ -4,20 +4,11 @@
  * by dlopen, dlsym of cuGetProcAddress_v2 and then that, and knows a handful of functions.
  */
 #include "cuda_fake/cuda_fake.h"
+#include "cuda_fake/cuda_runtime_calls.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-
-int cudaMalloc(void **out, size_t bytes);
-int cudaFree(void *memory);
-int cudaMallocHost(void **out, size_t bytes);
-int cudaFreeHost(void *memory);
-int cudaMallocAsync(void **out, size_t bytes, void *stream);
-int cudaFreeAsync(void *memory, void *stream);
-int cudaMallocManaged(void **out, size_t bytes, unsigned flags);
-int cudaDeviceSynchronize(void);
-int cudaDeviceReset(void);
 
 static cuda_type_cuGetProcAddress_v2 *address;
 static void *context;

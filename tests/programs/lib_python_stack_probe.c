@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,23 +59,6 @@ void recorder_foreign_end(const struct recorder_signals *saved)
 {
     (void)saved;
     recorder_foreign_depth--;
-}
-
-void *recorder_map(size_t bytes)
-{
-    return recorder_map_wiped(bytes);
-}
-
-void *recorder_map_wiped(size_t bytes)
-{
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    return memory != MAP_FAILED ? memory : NULL;
-}
-
-void recorder_unmap(void *memory, size_t bytes)
-{
-    munmap(memory, bytes);
 }
 
 /* ---- stacks as text: one frame a line, entry TAB function TAB file TAB line ---- */

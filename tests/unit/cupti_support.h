@@ -29,7 +29,7 @@ static struct {
 
 struct run {
     const char *scene, *how; /* of cupti_play; of the fake */
-    const char *library;     /* VARVE_CUPTI_LIBRARY; NULL: the fake */
+    const char *cupti_path;  /* VARVE_CUPTI_LIBRARY; NULL: the fake */
     uint32_t records;        /* of the session; 0: CUPTI alone */
     bool without_activity, without_preload;
 };
@@ -50,7 +50,7 @@ static inline pid_t launch(const struct session *session, const struct run *run,
         }
         setenv("CUDA_INJECTION64_PATH", INJECTION, 1);
         setenv("VARVE_FAKE_LIBRARY", FAKE, 1);
-        setenv("VARVE_CUPTI_LIBRARY", run->library != NULL ? run->library : FAKE, 1);
+        setenv("VARVE_CUPTI_LIBRARY", run->cupti_path != NULL ? run->cupti_path : FAKE, 1);
         setenv("VARVE_FAKE_CUPTI", run->how != NULL ? run->how : "", 1);
         setenv("VARVE_CUPTI_ACTIVITY", run->without_activity ? "0" : "1", 1);
         execl(VARVE_BUILD_DIR "/programs/cupti_play", "cupti_play", run->scene, NULL);

@@ -23,9 +23,9 @@ static void test_refused(void **state)
     (void)state;
     expect_refused(&(struct run){.scene = "alone", .how = "taken"}, 39, "CUPTI for somebody");
     expect_refused(&(struct run){.scene = "alone", .how = "closed"}, 15, "CUPTI_ERROR_NOT_INITIALIZED, 15");
-    expect_refused(&(struct run){.scene = "alone", .library = "/nowhere/libcupti.so"}, 0,
+    expect_refused(&(struct run){.scene = "alone", .cupti_path = "/nowhere/libcupti.so"}, 0,
                    "VARVE_CUPTI_LIBRARY");
-    expect_refused(&(struct run){.scene = "alone", .library = VARVE_BUILD_DIR "/libvarve_trace.so"}, 0,
+    expect_refused(&(struct run){.scene = "alone", .cupti_path = VARVE_BUILD_DIR "/libvarve_trace.so"}, 0,
                    "CUDA 11.2 or newer");
 }
 

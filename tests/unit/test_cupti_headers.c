@@ -236,10 +236,10 @@ CALL(info, total_out, cuMemGetInfo_v2, total);
     FIELD(struct ours, height, theirs, Height); \
     FIELD(struct ours, format, theirs, Format); \
     FIELD(struct ours, channels, theirs, NumChannels)
-ARRAY(cupti_array, CUDA_ARRAY_DESCRIPTOR);
-ARRAY(cupti_array_3d, CUDA_ARRAY3D_DESCRIPTOR);
-FIELD(struct cupti_array_3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
-FIELD(struct cupti_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
+ARRAY(cuda_array_2d, CUDA_ARRAY_DESCRIPTOR);
+ARRAY(cuda_array_3d, CUDA_ARRAY3D_DESCRIPTOR);
+FIELD(struct cuda_array_3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
+FIELD(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
 FIELD(struct cupti_memory_properties, type, CUmemPoolProps, allocType);
 FIELD(struct cupti_memory_properties, location, CUmemAllocationProp, location);
 FIELD(struct cupti_memory_properties, location, CUmemPoolProps, location);

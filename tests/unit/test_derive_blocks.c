@@ -6,6 +6,7 @@
  * between: test_layout.c.
  */
 #include "blocks_model.h"
+#include "rows_expected.h"
 
 #include "trace/derive_internal.h"
 
@@ -15,7 +16,6 @@
 
 #include <cmocka.h>
 
-#include <sqlite3.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -128,30 +128,6 @@ static void take_record(void *context, const struct varve_record *record)
 
 /* ---- comparison ---- */
 
-static sqlite3_stmt *query_begin(sqlite3 *db, const char *sql)
-{
-    sqlite3_stmt *query;
-    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
-    }
-    return query;
-}
-
-/* INT64_MIN stands for NULL. */
-static void expect_row(sqlite3_stmt *query, const int64_t *values, int count)
-{
-    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
-    for (int i = 0; i < count; i++) {
-        bool is_null = sqlite3_column_type(query, i) == SQLITE_NULL;
-        if (is_null != (values[i] == INT64_MIN) ||
-            (!is_null && sqlite3_column_int64(query, i) != values[i])) {
-            fail_msg("%s: row %lld, column %d is %s, expected %lld", sqlite3_sql(query),
-                     (long long)sqlite3_column_int64(query, 0), i,
-                     (const char *)sqlite3_column_text(query, i), (long long)values[i]);
-        }
-    }
-}
-
 static int64_t or_null(uint64_t value)
 {
     return value != 0 ? (int64_t)value : INT64_MIN;
@@ -186,10 +162,9 @@ static void compare_allocations(sqlite3 *db, const struct run *run)
                                   VARVE_CAUSE_CACHE,
                                   row->temporary,
                                   1};
-        expect_row(query, values, sizeof values / sizeof values[0]);
+        EXPECT_ROW(query, values);
     }
-    assert_int_equal(sqlite3_step(query), SQLITE_DONE);
-    sqlite3_finalize(query);
+    expect_end(query);
 }
 
 /* What the queries had to look at, over all histories: none of it may be nothing. */

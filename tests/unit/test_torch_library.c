@@ -21,7 +21,7 @@
 #define LIBRARY VARVE_BUILD_DIR "/libvarve-torch.so"
 
 static struct {
-    void *library, *caller;
+    void *handle, *caller;
     void *(*alloc)(void *function, size_t bytes, int device, uint64_t stream, char *text, size_t size);
 } torch;
 
@@ -39,7 +39,7 @@ static void *entry(const char *symbol)
 {
     void *found;
 
-    set_function(&found, torch.library, symbol);
+    set_function(&found, torch.handle, symbol);
     return found;
 }
 
@@ -60,9 +60,9 @@ static int prepare(void **state)
     setenv("VARVE_TORCH_LIMIT", "268435456", 1);
     unsetenv("PYTORCH_CUDA_ALLOC_CONF");
     unsetenv("PYTORCH_ALLOC_CONF");
-    torch.library = open_library(LIBRARY);
+    torch.handle = open_library(LIBRARY);
     torch.caller = open_library(VARVE_BUILD_DIR "/programs/lib_torch_caller.so");
-    if (torch.library == NULL || torch.caller == NULL) {
+    if (torch.handle == NULL || torch.caller == NULL) {
         return -1;
     }
     set_function(&torch.alloc, torch.caller, "caller_alloc");
@@ -78,7 +78,7 @@ static void give(void *addr)
 {
     void (*give_back)(void *addr, size_t bytes, int device, void *stream);
 
-    set_function(&give_back, torch.library, "varve_torch_free");
+    set_function(&give_back, torch.handle, "varve_torch_free");
     give_back(addr, 1, 0, NULL);
 }
 
@@ -163,9 +163,9 @@ static void test_filters(void **state)
     (void)state;
     set_function(&capture, torch.caller, "caller_capture");
     set_function(&release, torch.caller, "caller_release");
-    set_function(&use_count, torch.library, "varve_torch_pool_use_count");
-    set_function(&snapshot, torch.library, "varve_torch_take_snapshot");
-    set_function(&snapshot_free, torch.library, "varve_torch_snapshot_free");
+    set_function(&use_count, torch.handle, "varve_torch_pool_use_count");
+    set_function(&snapshot, torch.handle, "varve_torch_take_snapshot");
+    set_function(&snapshot_free, torch.handle, "varve_torch_snapshot_free");
     if (capture(entry("varve_torch_begin_allocate_to_pool"), entry("varve_torch_end_allocate_to_pool"),
                 entry("varve_torch_alloc"), 31, STREAMS, addrs, &asked, text, TEXT) != 0) {
         fail_msg("%s", text);

@@ -68,7 +68,7 @@ class Takeover:
 
     def __init__(self, torch, library):
         self.torch = torch
-        self.library = library
+        self.varve = library
         self.pointer = current_allocator()
         self.native = self.pointer.value if self.pointer is not None else None
         self.allocator = make_allocator(torch, library)
@@ -81,7 +81,7 @@ class Takeover:
         self.answers.install()
         self.pools.install()
         self.torch._C._cuda_changeCurrentAllocator = self.change_by_program
-        missing = cache_info_slot.fill(self.pointer, self.library)
+        missing = cache_info_slot.fill(self.pointer, self.varve)
         if missing:
             cache_info_slot.guard_benchmark(self.torch, missing)
 

@@ -31,7 +31,7 @@ class Answers:
 
     def __init__(self, torch, library):
         self.torch = torch
-        self.library = library
+        self.varve = library
         self.observers = []
         self.replaced = {}
         self.callback = OomObserver(self.out_of_memory)  # must outlive every allocation
@@ -74,25 +74,25 @@ class Answers:
 
     def empty_cache(self, *_more):
         if self.is_initialized():
-            self.library.check(self.library.empty_cache(-1, *DEFAULT_POOL))
+            self.varve.check(self.varve.empty_cache(-1, *DEFAULT_POOL))
 
     def memory_stats(self, device):
-        return nested(self.library.figures(device))
+        return nested(self.varve.figures(device))
 
     def reset_accumulated(self, device):
-        self.library.check(self.library.reset_accumulated_stats(device))
+        self.varve.check(self.varve.reset_accumulated_stats(device))
 
     def reset_peak(self, device):
-        self.library.check(self.library.reset_peak_stats(device))
+        self.varve.check(self.varve.reset_peak_stats(device))
 
     def memory_snapshot(self, pool=None):
         """`pool`: None, (a, b) or (a, b, include_traces), as the versions of PyTorch have it."""
         pool = tuple(pool or DEFAULT_POOL)
-        return snapshot_dictionary(self.library, pool[:2], bool(pool[2]) if len(pool) > 2 else True)
+        return snapshot_dictionary(self.varve, pool[:2], bool(pool[2]) if len(pool) > 2 else True)
 
     def attach_observer(self, observer):
         if not self.observers:
-            self.library.check(self.library.add_oom_observer(self.callback, None))
+            self.varve.check(self.varve.add_oom_observer(self.callback, None))
         self.observers.append(observer)
 
     def out_of_memory(self, _, device, requested, total, free):
@@ -109,19 +109,19 @@ class Answers:
         if enabled is not None and context is not None:
             say("PyTorch's memory history under --torch has every event, but no stacks: those are in the trace")
         entries = {None: 0, "state": 1}.get(enabled, min(max(max_entries, 1), HISTORY_MAX))
-        self.library.check(self.library.history(entries, int(bool(clear_history) or enabled is None)))
+        self.varve.check(self.varve.history(entries, int(bool(clear_history) or enabled is None)))
 
     def record_history_legacy(self, enabled, record_context=True, max_entries=1, *_more):
         self.record_history("all" if enabled else None, "alloc" if record_context else None, "python", max_entries)
 
     def is_history_enabled(self):
-        return bool(self.library.history_is_on())
+        return bool(self.varve.history_is_on())
 
     def get_fraction(self, device):
-        return self.library.get_memory_fraction(device)
+        return self.varve.get_memory_fraction(device)
 
     def set_fraction(self, fraction, device):
-        self.library.check(self.library.set_memory_fraction(device, fraction))
+        self.varve.check(self.varve.set_memory_fraction(device, fraction))
 
     def set_settings(self, text):
         """PyTorch looks at it first: what concerns its pinned memory is its own."""
@@ -129,5 +129,5 @@ class Answers:
             if name in self.replaced:
                 self.replaced[name](text)
                 break
-        if self.library.set_settings(text.encode()) < 0:
-            say(f"the allocator settings '{text}' are not taken: {(self.library.message() or b'').decode(errors='replace')}")
+        if self.varve.set_settings(text.encode()) < 0:
+            say(f"the allocator settings '{text}' are not taken: {(self.varve.message() or b'').decode(errors='replace')}")

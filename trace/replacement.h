@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: between the preload library and libvarve-replace.so */
 /*
  * What serves cudaMalloc and cudaFree where `varve record --cuda=replace` asks for it: a library of alloc/,
  * opened by the preload library (session_control.replace_path) at the first allocation, which finds in it one
- * symbol, `varve_cuda_replacement`. It allocates from the driver through the hooks like anybody, but calls
- * made inside it are never replaced again.
+ * symbol. It allocates from the driver through the hooks like anybody, but calls made inside it are never
+ * replaced again. Part of trace.h.
  */
-#ifndef VARVE_TRACE_CUDA_REPLACE_INTERNAL_H
-#define VARVE_TRACE_CUDA_REPLACE_INTERNAL_H
+#ifndef VARVE_TRACE_REPLACEMENT_H
+#define VARVE_TRACE_REPLACEMENT_H
 
-#include <stddef.h>
 #include <stdint.h>
 
-#define CUDA_REPLACEMENT_VERSION 2U
-#define CUDA_REPLACEMENT_SYMBOL "varve_cuda_replacement"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-struct cuda_replacement {
-    uint32_t version; /* CUDA_REPLACEMENT_VERSION */
+#define VARVE_REPLACEMENT_VERSION 2U
+#define VARVE_REPLACEMENT_SYMBOL "varve_cuda_replacement"
+
+struct varve_replacement {
+    uint32_t version; /* VARVE_REPLACEMENT_VERSION */
     /* All return a CUresult, 0 for success. `device` is the ordinal of the current context's device. A freed
      * block may be handed out again at once: free waits for the device first, as cudaFree does. `callsite` is
      * the program's, for what the call has to tell of itself: inside it there is none to be had. */
@@ -28,5 +30,9 @@ struct cuda_replacement {
     /* All memory of the device is gone: a reset. */
     void (*forget)(int device);
 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
