@@ -55,9 +55,9 @@ enum session_mirror {
     SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
 };
 
-/* Written by the collector alone, before the program starts except where said. Programs map it read-only, from
- * a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to tell
- * others what to open or to load. */
+/* Written by the collector alone, before the program starts except where said. Programs map it read-only,
+ * from a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to
+ * tell others what to open or to load. */
 struct session_control {
     uint64_t magic;
     uint32_t version; /* VARVE_TRANSPORT_VERSION */
@@ -84,6 +84,7 @@ static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its
  * and nothing else. */
 struct session_counts {
     uint32_t process_count; /* atomic add takes a number, the first is 1 */
+    uint32_t process_pages; /* control pages that were made complete; atomic. Fewer found: some are gone */
     /* events of processes that have no page of their own (no descriptor, no memory, no rights, no room),
      * per kind; atomic */
     _Alignas(64) uint64_t unattached;
@@ -117,6 +118,7 @@ struct process_control {
     char command_line[4096]; /* arguments separated by NUL, ends with an empty one, cut to fit */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
+    uint32_t rings_made;              /* files of rings that were made complete; atomic */
     /* events that no ring could take (no memory, no descriptor, directory gone), per kind; atomic */
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;
