@@ -136,8 +136,7 @@ void replay_take(void *context, const struct varve_record *record)
         return;
     }
     if (action == HISTORY_ALLOC) {
-        replay->landed =
-            (struct replay_landing){record->addr, record->arg >> 32, record->requested};
+        replay->landed = (struct replay_landing){record->addr, record->arg >> 32, record->requested};
     } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
         replay->landed = (struct replay_landing){.addr = record->addr};
     }

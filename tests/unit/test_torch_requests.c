@@ -395,18 +395,12 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_use_opens),
-        cmocka_unit_test(test_frees_of_strangers),
-        cmocka_unit_test(test_no_such_device),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_absurd_size),
-        cmocka_unit_test(test_by_address_alone),
-        cmocka_unit_test(test_reset_gives_back),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_reference_after_the_last),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_first_use_opens),  cmocka_unit_test(test_frees_of_strangers),
+        cmocka_unit_test(test_no_such_device),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_absurd_size),      cmocka_unit_test(test_by_address_alone),
+        cmocka_unit_test(test_reset_gives_back), cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_references),       cmocka_unit_test(test_reference_after_the_last),
+        cmocka_unit_test(test_threads),          cmocka_unit_test(test_fork),
     };
 
     return cmocka_run_group_tests(tests, prepare, NULL);
