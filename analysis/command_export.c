@@ -114,6 +114,7 @@ const struct command command_export = {
     .examples = "  varve export run.db --to pytorch -o run.pickle\n"
                 "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(struct export_values),
     .operands_min = 1,

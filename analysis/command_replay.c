@@ -277,6 +277,7 @@ const struct command command_replay = {
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
