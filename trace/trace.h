@@ -283,6 +283,23 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
 
+/* ---- Results that are there whole or not at all (varve_collect) ---- */
+
+/// May a result be put at `path`? What is there must be a file, or a link (which is not followed: it would be
+/// replaced itself) that does not lead to anything else. Errors: VARVE_ERROR_INVALID.
+int varve_publish_check(const char *path, bool may_replace, struct varve_message *message);
+/// A new folder beside `path`, for what will be moved there; its name into `folder`. Errors: as
+/// varve_publish_check; VARVE_ERROR_INVALID (too long a name), NOT_FOUND, PERMISSION, FULL, IO.
+int varve_publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
+                              struct varve_message *message);
+/// The folder goes, with the files in it.
+void varve_publish_folder_remove(const char *folder);
+/// Move the file `from` to `path`, on the same file system; without may_replace nothing is ever overwritten.
+/// Errors: VARVE_ERROR_INVALID (something is there), IO; `from` stays then.
+int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
+/// The folder that is being filled goes: for those about to call _exit. Needs no memory.
+void varve_publish_abandon(void);
+
 /* ---- Writing a trace database without a recording (varve_collect) ---- */
 
 /* One thread at a time. Texts are borrowed for the call, NULL is NULL. Errors stick: after the first one
