@@ -190,7 +190,7 @@ static int look_for_missing_processes(struct collector *collector)
 
 static int discover_processes(struct collector *collector, uint64_t *bound)
 {
-    uint32_t count = __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE);
+    uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
     int error = look_for_missing_processes(collector);
 
     while (error == VARVE_OK && collector->process_count < count) {

@@ -24,6 +24,7 @@ struct session_directory {
     char rings[DIRECTORY_PATH_BYTES]; /* where the mapped files are; not a link */
     int owner_fd;                     /* holds the lock */
     struct session_control *control;
+    struct session_counts *counts; /* never NULL where control is not */
 };
 
 /// Make the directory, the folder for rings (on tmpfs where there is room) and the session file.

@@ -39,7 +39,7 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
     int code = VARVE_OK;
 
     if (collector->process_count < number) {
-        collector->directory.control->process_count = number;
+        collector->directory.counts->process_count = number;
         code = collect_processes_discover(collector, &bound);
         keep_running(end);
     }

@@ -177,6 +177,7 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     struct varve_rebuild *rebuild = end->rebuild;
     struct collector *collector = calloc(1, sizeof(*collector));
     struct session_control *control;
+    struct session_counts *counts;
     enum varve_clock_kind kind;
 
     end->collector = collector;
@@ -191,13 +192,18 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     if (control == MAP_FAILED) {
         return rebuild_no_memory(message);
     }
+    collector->directory.control = control;
+    counts = mmap(NULL, SESSION_COUNTS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (counts == MAP_FAILED) {
+        return rebuild_no_memory(message);
+    }
+    collector->directory.counts = counts;
     find_clock_kind(end, &kind);
     control->magic = SESSION_MAGIC;
     control->version = VARVE_TRANSPORT_VERSION;
     control->state = SESSION_STATE_CLOSED;
     control->clock_kind = kind;
     control->trace_id = rebuild->trace_id;
-    collector->directory.control = control;
     return collector_open(collector, STORE_CREATE_PRIVATE, message);
 }
 

@@ -235,7 +235,7 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     }
     if (collector->processes_alive == 0 && !launch_has_children() &&
         collector->process_count ==
-            __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE)) {
+            __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE)) {
         return true;
     }
     if (recording->launch.interrupts > 0 ||

@@ -26,6 +26,8 @@ void recorder_unmap(void *memory, size_t bytes);
 
 /// Map `bytes` of a file, shared with the collector; `fork_private`: not mapped in fork children.
 void *recorder_map_file(int fd, size_t bytes, bool fork_private);
+/// The same of a file that is only read here, kept in fork children.
+void *recorder_map_file_read(int fd, size_t bytes);
 
 /// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
 void *recorder_map_wiped(size_t bytes);
@@ -39,16 +41,25 @@ long recorder_read_file(const char *path, char *buffer, size_t bytes);
 /// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.
 void recorder_format(char *buffer, size_t bytes, const char *format, ...);
 
-/// Test-and-set lock that yields; taken only with signals blocked or for a few instructions.
+/// The decimal number at the start of `text`, 0 if there is none.
+uint64_t recorder_number(const char *text);
+
+/// Lock of one process, 0 = free; who must wait sleeps. Taken only with signals blocked; not held across
+/// calls that may wait for anything else.
 void recorder_lock(uint32_t *lock);
 void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
-    unsigned long saved_mask[16];
+    uint64_t mask; /* the kernel's, not the larger one of the C library */
 };
 
 void recorder_signals_block(struct recorder_signals *saved);
 void recorder_signals_restore(const struct recorder_signals *saved);
+
+/// Around a call that makes a file longer, with signals blocked: past RLIMIT_FSIZE it returns -EFBIG and
+/// raises SIGXFSZ. `end` takes that signal back, unless one of the program's own was pending at `begin`.
+bool recorder_size_signal_begin(void);
+void recorder_size_signal_end(bool was_pending, long result);
 
 /* ---- recorder_session.c: the session and this process in it ---- */
 
@@ -64,8 +75,10 @@ struct recorder_process {
         *mirror; /* the second sink, while this process may call it; NULL: it may not */
 };
 
-/// The session named by the environment, or NULL; looked up once, inherited by fork children.
-struct session_control *recorder_session(void);
+/// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
+const struct session_control *recorder_session(void);
+/// What all processes of the session count in; NULL without a session.
+struct session_counts *recorder_session_counts(void);
 const char *recorder_directory(void);
 
 /// This process image, attached or not; NULL without a session.

@@ -5,17 +5,13 @@
  * allocates. Called by all files of the recorder.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
-#include <fcntl.h>
-#include <sched.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#define KERNEL_SIGSET_BYTES 8U
 
 #if defined(__SANITIZE_THREAD__) /* it must see that an address begins a new life; there are no hooks in its \
                                     builds */
@@ -33,14 +29,14 @@ void recorder_unmap(void *memory, size_t bytes)
 #else
 static void *map(size_t bytes, int protection, int flags, int fd)
 {
-    long address = syscall(SYS_mmap, NULL, bytes, protection, flags, fd, 0L);
+    void *memory = recorder_sys_mmap(NULL, bytes, protection, flags, fd, 0);
 
-    return address == -1 ? NULL : (void *)address;
+    return recorder_sys_failed(memory) ? NULL : memory;
 }
 
 void recorder_unmap(void *memory, size_t bytes)
 {
-    syscall(SYS_munmap, memory, bytes);
+    recorder_sys_munmap(memory, bytes);
 }
 #endif
 
@@ -54,16 +50,21 @@ void *recorder_map_file(int fd, size_t bytes, bool fork_private)
     void *memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
 
     if (memory != NULL && fork_private) {
-        syscall(SYS_madvise, memory, bytes, MADV_DONTFORK);
+        recorder_sys_madvise(memory, bytes, MADV_DONTFORK);
     }
     return memory;
+}
+
+void *recorder_map_file_read(int fd, size_t bytes)
+{
+    return map(bytes, PROT_READ, MAP_SHARED, fd);
 }
 
 void *recorder_map_wiped(size_t bytes)
 {
     void *memory = recorder_map(bytes);
 
-    if (memory != NULL && syscall(SYS_madvise, memory, bytes, MADV_WIPEONFORK) != 0) {
+    if (memory != NULL && recorder_sys_madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
         recorder_unmap(memory, bytes); /* Linux before 4.14: a fork child could not be told apart */
         return NULL;
     }
@@ -89,18 +90,18 @@ void *recorder_map_wiped_once(void **slot, size_t bytes)
 
 long recorder_read_file(const char *path, char *buffer, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = recorder_sys_open(path, O_RDONLY, 0);
     size_t length = 0;
-    ssize_t got;
+    long got;
 
     if (fd < 0) {
         return -1;
     }
     do {
-        got = read(fd, buffer + length, bytes - length);
+        got = recorder_sys_read(fd, buffer + length, bytes - length);
         length += got > 0 ? (size_t)got : 0;
-    } while (got > 0 && length < bytes);
-    close(fd);
+    } while ((got > 0 && length < bytes) || got == -EINTR);
+    recorder_sys_close(fd);
     return got < 0 ? -1 : (long)length;
 }
 
@@ -144,28 +145,67 @@ void recorder_format(char *buffer, size_t bytes, const char *format, ...)
     buffer[length] = '\0';
 }
 
+uint64_t recorder_number(const char *text)
+{
+    uint64_t number = 0;
+
+    for (; *text >= '0' && *text <= '9'; text++) {
+        number = number * 10 + (uint64_t)(*text - '0');
+    }
+    return number;
+}
+
+/* Source: U. Drepper, Futexes Are Tricky (2011), the second mutex there. */
+enum lock_state { LOCK_FREE = 0, LOCK_HELD = 1, LOCK_AWAITED = 2 };
+
 void recorder_lock(uint32_t *lock)
 {
-    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) != 0) {
-        sched_yield();
+    uint32_t expected = LOCK_FREE;
+
+    if (__atomic_compare_exchange_n(lock, &expected, LOCK_HELD, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        return;
+    }
+    while (__atomic_exchange_n(lock, LOCK_AWAITED, __ATOMIC_ACQUIRE) != LOCK_FREE) {
+        recorder_sys_futex(lock, FUTEX_WAIT_PRIVATE, LOCK_AWAITED, NULL);
     }
 }
 
 void recorder_unlock(uint32_t *lock)
 {
-    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+    if (__atomic_exchange_n(lock, LOCK_FREE, __ATOMIC_RELEASE) == LOCK_AWAITED) {
+        recorder_sys_futex(lock, FUTEX_WAKE_PRIVATE, 1, NULL);
+    }
 }
 
 void recorder_signals_block(struct recorder_signals *saved)
 {
-    unsigned long all[16];
+    const uint64_t all = UINT64_MAX;
 
-    memset(all, 0xff, sizeof(all));
     /* not pthread_sigmask: that leaves the C library's own signals (cancellation, setuid) open */
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, all, saved->saved_mask, KERNEL_SIGSET_BYTES);
+    recorder_sys_sigmask(SIG_SETMASK, &all, &saved->mask);
 }
 
 void recorder_signals_restore(const struct recorder_signals *saved)
 {
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, saved->saved_mask, NULL, KERNEL_SIGSET_BYTES);
+    recorder_sys_sigmask(SIG_SETMASK, &saved->mask, NULL);
+}
+
+static const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
+
+bool recorder_size_signal_begin(void)
+{
+    uint64_t pending = 0;
+
+    recorder_syscall(SYS_rt_sigpending, (long)&pending, (long)sizeof(pending), 0, 0, 0, 0);
+    return (pending & size_signal) != 0;
+}
+
+void recorder_size_signal_end(bool was_pending, long result)
+{
+    const struct timespec now = {0, 0};
+
+    if (result == -EFBIG && !was_pending) {
+        recorder_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&now, (long)sizeof(size_signal), 0,
+                         0);
+    }
 }

@@ -6,12 +6,10 @@
  * unattached whatever its parent was doing at that moment, locks included.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PATH_BYTES 4096U
@@ -25,7 +23,8 @@ enum lookup_state {
 /* Set once, at the first event, by whoever holds lookup_lock; read-only afterwards; inherited by children. */
 static uint32_t lookup_lock;
 static uint32_t lookup_state;
-static struct session_control *session;
+static const struct session_control *session;
+static struct session_counts *counts;
 static struct recorder_process *process_page;
 static char directory[PATH_BYTES];
 static int32_t rank_of_process = -1;
@@ -51,17 +50,18 @@ static bool environment_from_proc(const char *name, char *value, size_t bytes)
 
 static bool environment(const char *name, char *value, size_t bytes)
 {
-    const char *found;
+    size_t name_bytes = strlen(name);
 
     if (environ == NULL) {
         return environment_from_proc(name, value, bytes);
     }
-    found = getenv(name);
-    if (found == NULL) {
-        return false;
+    for (char *const *entry = environ; *entry != NULL; entry++) { /* getenv may be the program's own */
+        if (strncmp(*entry, name, name_bytes) == 0 && (*entry)[name_bytes] == '=') {
+            recorder_format(value, bytes, "%s", *entry + name_bytes + 1);
+            return true;
+        }
     }
-    recorder_format(value, bytes, "%s", found);
-    return true;
+    return false;
 }
 
 static int32_t rank_from_environment(void)
@@ -71,44 +71,54 @@ static int32_t rank_from_environment(void)
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (environment(names[i], value, sizeof(value)) && value[0] >= '0' && value[0] <= '9') {
-            return (int32_t)strtol(value, NULL, 10);
+            return (int32_t)recorder_number(value);
         }
     }
     return -1;
 }
 
-static struct session_control *session_open(const char *path)
+/* A page of the session by its file's name, writable or not; NULL if it can't be had. */
+static void *page_open(const char *path, const char *name, size_t bytes, bool is_writable)
 {
     char file[PATH_BYTES];
-    struct session_control *control = NULL;
+    void *page = NULL;
     int fd;
 
-    recorder_format(file, sizeof(file), "%s/ring/session", path);
-    fd = open(file, O_RDWR | O_CLOEXEC);
+    recorder_format(file, sizeof(file), "%s/ring/%s", path, name);
+    fd = recorder_sys_open(file, is_writable ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return NULL;
     }
-    if (lseek(fd, 0, SEEK_END) >= (off_t)SESSION_CONTROL_BYTES) {
-        control = recorder_map_file(fd, SESSION_CONTROL_BYTES, false);
+    if (recorder_sys_lseek(fd, 0, SEEK_END) >= (long)bytes) {
+        page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
     }
-    close(fd);
-    if (control != NULL && (control->magic != SESSION_MAGIC || control->version != VARVE_TRANSPORT_VERSION ||
-                            control->state != SESSION_STATE_RECORDING)) {
+    recorder_sys_close(fd);
+    return page;
+}
+
+static bool session_open(const char *path)
+{
+    struct session_control *control = page_open(path, "session", SESSION_CONTROL_BYTES, false);
+
+    if (control == NULL) {
+        return false;
+    }
+    if (control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
+        control->state == SESSION_STATE_RECORDING) {
+        counts = page_open(path, "counts", SESSION_COUNTS_BYTES, true);
+    }
+    if (counts == NULL) {
         recorder_unmap(control, SESSION_CONTROL_BYTES);
-        control = NULL;
+        return false;
     }
-    return control;
+    varve_clock_is_tsc = control->clock_kind == VARVE_CLOCK_TSC;
+    __atomic_store_n(&session, control, __ATOMIC_RELEASE);
+    return true;
 }
 
 static void lookup(void)
 {
-    struct session_control *found;
-
     if (!environment(SESSION_ENVIRONMENT, directory, sizeof(directory)) || directory[0] != '/') {
-        return;
-    }
-    found = session_open(directory);
-    if (found == NULL) {
         return;
     }
     process_page = recorder_map_wiped(WIPED_BYTES);
@@ -116,11 +126,13 @@ static void lookup(void)
         return;
     }
     rank_of_process = rank_from_environment();
-    varve_clock_is_tsc = found->clock_kind == VARVE_CLOCK_TSC;
-    __atomic_store_n(&session, found, __ATOMIC_RELEASE);
+    if (!session_open(directory)) {
+        recorder_unmap(process_page, WIPED_BYTES);
+        process_page = NULL;
+    }
 }
 
-struct session_control *recorder_session(void)
+const struct session_control *recorder_session(void)
 {
     if (__atomic_load_n(&lookup_state, __ATOMIC_ACQUIRE) == LOOKUP_OPEN) {
         struct recorder_signals saved;
@@ -135,6 +147,11 @@ struct session_control *recorder_session(void)
         recorder_signals_restore(&saved);
     }
     return session;
+}
+
+struct session_counts *recorder_session_counts(void)
+{
+    return recorder_session() != NULL ? counts : NULL;
 }
 
 const char *recorder_directory(void)
@@ -157,20 +174,21 @@ static uint64_t start_ticks_of_process(void)
     for (unsigned field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
-    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+    return at != NULL ? recorder_number(at + 1) : 0;
 }
 
 static void control_fill(struct process_control *control, uint32_t id)
 {
-    ssize_t length = readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+    long length =
+        recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->parent_id = last_process_id;
-    control->pid = (int32_t)syscall(SYS_getpid);
-    control->parent_pid = (int32_t)syscall(SYS_getppid);
+    control->pid = recorder_sys_getpid();
+    control->parent_pid = recorder_sys_getppid();
     control->rank = rank_of_process;
     control->start_ticks_proc = start_ticks_of_process();
     control->start_ticks = varve_clock_ticks();
@@ -186,14 +204,14 @@ static struct process_control *control_create(uint32_t id)
     int fd;
 
     recorder_format(file, sizeof(file), "%s/ring/p%u", directory, id);
-    fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fd = recorder_sys_open(file, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0) {
         return NULL;
     }
-    if (syscall(SYS_fallocate, fd, 0, 0L, (long)PROCESS_CONTROL_BYTES) == 0) {
+    if (recorder_sys_fallocate(fd, 0, PROCESS_CONTROL_BYTES) == 0) {
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
     }
-    close(fd);
+    recorder_sys_close(fd);
     if (control != NULL) {
         control_fill(control, id);
     }
@@ -204,7 +222,7 @@ static void attach(struct recorder_process *process)
 {
     struct recorder_signals saved;
     char sites[PATH_BYTES];
-    uint32_t id = __atomic_add_fetch(&session->process_count, 1, __ATOMIC_ACQ_REL);
+    uint32_t id = __atomic_add_fetch(&counts->process_count, 1, __ATOMIC_ACQ_REL);
 
     process->control = control_create(id);
     if (process->control == NULL) {
@@ -255,7 +273,7 @@ static struct process_control *own_control(void)
 {
     struct recorder_process *process = recorder_process_current();
 
-    if (process == NULL || process->control->pid != (int32_t)syscall(SYS_getpid)) {
+    if (process == NULL || process->control->pid != recorder_sys_getpid()) {
         return NULL;
     }
     return process->control;

@@ -107,7 +107,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
 /* A process that still runs goes on writing: what it holds cannot be called complete. */
 static int check_ended(const struct collector *collector, struct varve_message *message)
 {
-    uint32_t count = __atomic_load_n(&collector->directory.control->process_count, __ATOMIC_ACQUIRE);
+    uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
     unsigned alive = 0;
     int32_t one = 0;
 

@@ -99,34 +99,54 @@ static int make_ring_folder(struct session_directory *directory, uint64_t trace_
     return mkdir(link, 0700) == 0 ? VARVE_OK : fail(message, "make", link);
 }
 
-static int map_session(struct session_directory *directory, bool create, struct varve_message *message)
+/* NULL and `error_out` on failure. */
+static void *map_page(const struct session_directory *directory, const char *name, size_t bytes, bool create,
+                      int *error_out, struct varve_message *message)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
     struct stat status;
-    void *control;
+    void *page;
     int fd;
 
-    snprintf(path, sizeof(path), "%s/session", directory->rings);
+    snprintf(path, sizeof(path), "%s/%s", directory->rings, name);
     fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0600);
     if (fd < 0) {
-        return fail(message, "open", path);
+        *error_out = fail(message, "open", path);
+        return NULL;
     }
-    if (create && (errno = posix_fallocate(fd, 0, SESSION_CONTROL_BYTES)) != 0) {
+    if (create && (errno = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
         close(fd);
-        return fail(message, "make", path);
+        *error_out = fail(message, "make", path);
+        return NULL;
     }
-    if (fstat(fd, &status) != 0 || status.st_size < (off_t)SESSION_CONTROL_BYTES) {
+    if (fstat(fd, &status) != 0 || status.st_size < (off_t)bytes) {
         close(fd);
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is cut short: no recording directory",
-                                 path);
+        *error_out = varve_message_set(message, VARVE_ERROR_FORMAT,
+                                       "%s is cut short: no recording directory", path);
+        return NULL;
     }
-    control = mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (control == MAP_FAILED) {
-        return fail(message, "map", path);
+    if (page == MAP_FAILED) {
+        *error_out = fail(message, "map", path);
+        return NULL;
     }
-    directory->control = control;
-    return VARVE_OK;
+    return page;
+}
+
+static int map_session(struct session_directory *directory, bool create, struct varve_message *message)
+{
+    int error = VARVE_OK;
+
+    directory->control = map_page(directory, "session", SESSION_CONTROL_BYTES, create, &error, message);
+    if (directory->control != NULL) {
+        directory->counts = map_page(directory, "counts", SESSION_COUNTS_BYTES, create, &error, message);
+    }
+    if (error != VARVE_OK && directory->control != NULL) {
+        munmap(directory->control, SESSION_CONTROL_BYTES);
+        directory->control = NULL;
+    }
+    return error;
 }
 
 static int absolute_path(const char *path, char *absolute, size_t bytes)
@@ -269,7 +289,7 @@ int session_directory_adopt(struct session_directory *directory, const char *pat
 /* What a recording leaves in its folders, but for the lock and the database. */
 static bool is_scrap(const char *name)
 {
-    static const char *const names[] = {"session", "allocations"};
+    static const char *const names[] = {"session", "counts", "allocations"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -329,6 +349,10 @@ void session_directory_close(struct session_directory *directory)
     if (directory->control != NULL) {
         munmap(directory->control, SESSION_CONTROL_BYTES);
         directory->control = NULL;
+    }
+    if (directory->counts != NULL) {
+        munmap(directory->counts, SESSION_COUNTS_BYTES);
+        directory->counts = NULL;
     }
     if (directory->owner_fd >= 0) {
         close(directory->owner_fd);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared-memory layouts, used by the recorder and the collector alone */
 /*
- * The recording directory and the two kinds of control page in it.
+ * The recording directory and the three kinds of control page in it.
  *
  *   TRACE.db.d/                 made by `varve record` beside the database; removed when all is stored
  *     owner                     pid and start time of the collector, locked while it lives (flock)
  *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs)
- *     ring/session              struct session_control
+ *     ring/session              struct session_control; programs can only read it
+ *     ring/counts               struct session_counts; programs write it
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring_internal.h); K = 0 is the shared ring of late events
  *     p<N>.r<K>.spill           records that did not fit the ring, in order, packed (record_pack.c)
  *     p<N>.sites                call sites and modules (sites_internal.h)
  *     allocations               the collector's own scratch file
  *
- * A process image takes the next N by an atomic add on session_control.process_count, a thread the next K on
+ * A process image takes the next N by an atomic add on session_counts.process_count, a thread the next K on
  * process_control.ring_count; the collector learns of both by watching the counters, without any call from
  * the workload to it. The environment variable VARVE_SESSION names TRACE.db.d for the workload.
  */
@@ -28,6 +29,7 @@
 #define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
 #define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
 #define SESSION_CONTROL_BYTES 4096U
+#define SESSION_COUNTS_BYTES 4096U
 #define PROCESS_CONTROL_BYTES 16384U
 #define SESSION_ENVIRONMENT "VARVE_SESSION"
 
@@ -53,7 +55,9 @@ enum session_mirror {
     SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
 };
 
-/* Written by the collector before the program starts, except where said. */
+/* Written by the collector alone, before the program starts except where said. Programs map it read-only, from
+ * a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to tell
+ * others what to open or to load. */
 struct session_control {
     uint64_t magic;
     uint32_t version; /* VARVE_TRANSPORT_VERSION */
@@ -71,11 +75,23 @@ struct session_control {
     char mirror_path[1024];  /* the provider library (mirror_internal.h) */
     char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 
-    _Alignas(64) uint32_t process_count; /* workload: atomic add takes a number, the first is 1 */
-    _Alignas(64) uint64_t heartbeat_ns;  /* collector: CLOCK_MONOTONIC of its last round */
+    _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
 };
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
+
+/* Written by every process of the session, whoever it runs as: for the collector it is numbers to be checked
+ * and nothing else. */
+struct session_counts {
+    uint32_t process_count; /* atomic add takes a number, the first is 1 */
+    /* events of processes that have no page of their own (no descriptor, no memory, no rights, no room),
+     * per kind; atomic */
+    _Alignas(64) uint64_t unattached;
+    uint64_t unattached_bytes;
+    uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
+};
+
+static_assert(sizeof(struct session_counts) <= SESSION_COUNTS_BYTES, "fits its page");
 
 enum process_state {
     PROCESS_STATE_RUNNING = 1,

@@ -208,7 +208,7 @@ static inline struct process_control *hand_control(struct lab *lab, uint32_t id,
 
 static inline struct process_control *hand_process(struct lab *lab, pid_t pid)
 {
-    uint32_t id = ++lab->collector->directory.control->process_count;
+    uint32_t id = ++lab->collector->directory.counts->process_count;
 
     return hand_control(lab, id, pid);
 }

@@ -58,7 +58,7 @@ static void test_missing_processes_hold_back_for_a_second(void **state)
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 2000000);
-    lab->collector->directory.control->process_count = 8; /* 2 … 8 are missing */
+    lab->collector->directory.counts->process_count = 8; /* 2 … 8 are missing */
     check_missing(lab, ring, "7 missing processes");
 }
 
@@ -115,7 +115,7 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
 
     hand_process(lab, first);
     ring = hand_ring(lab, 1, 64);
-    lab->collector->directory.control->process_count = 2;
+    lab->collector->directory.counts->process_count = 2;
     if (is_replaced) {
         hand_process(lab, child)->start_ticks_proc = 7;
     }

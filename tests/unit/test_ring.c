@@ -340,8 +340,8 @@ static void scenario_header(struct session *session, void *context)
     CHECK(ring->state == RING_STATE_OPEN, "state %u", ring->state);
     CHECK(ring->created_ticks > 0, "no time of creation");
     CHECK(strstr(ring->thread_name, "test_ring") != NULL, "thread name %.16s", ring->thread_name);
-    CHECK(session->directory.control->process_count == 1, "%u processes",
-          session->directory.control->process_count);
+    CHECK(session->directory.counts->process_count == 1, "%u processes",
+          session->directory.counts->process_count);
     consumer_close(&consumer);
 }
 

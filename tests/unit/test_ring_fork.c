@@ -100,8 +100,8 @@ static void scenario_family(struct session *session, void *context)
     check_series(session, 1, 0, 1, family->before + 10);
     check_series(session, 2, 1, 1001, 1200);
     check_series(session, 3, 2, 2001, 2002);
-    CHECK(session->directory.control->process_count == 3, "%u processes",
-          session->directory.control->process_count);
+    CHECK(session->directory.counts->process_count == 3, "%u processes",
+          session->directory.counts->process_count);
     free(before);
 }
 
@@ -136,8 +136,8 @@ static void scenario_silent(struct session *session, void *context)
         _exit(0);
     }
     await(child, "silent child");
-    CHECK(session->directory.control->process_count == 1, "%u processes",
-          session->directory.control->process_count);
+    CHECK(session->directory.counts->process_count == 1, "%u processes",
+          session->directory.counts->process_count);
     CHECK(!consumer_try_open(&consumer, session, 2, 1), "the silent child has a ring");
 }
 

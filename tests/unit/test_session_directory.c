@@ -128,7 +128,7 @@ static void test_create_makes_what_the_workload_needs(void **state)
     assert_int_equal(fixture->directory.control->collector_pid, getpid());
     assert_int_equal(fixture->directory.control->ring_capacity, 4096);
     assert_int_equal(fixture->directory.control->stack_depth, 17);
-    assert_int_equal(fixture->directory.control->process_count, 0);
+    assert_int_equal(fixture->directory.counts->process_count, 0);
 }
 
 static void test_relative_path_becomes_absolute(void **state)
@@ -262,7 +262,7 @@ static void test_directory_of_a_dead_owner(void **state)
                                      &fixture->message) != VARVE_OK) {
             _exit(1);
         }
-        fixture->directory.control->process_count = 5;
+        fixture->directory.counts->process_count = 5;
         _exit(0);
     }
     assert_int_equal(waitpid(child, &wait_status, 0), child);
@@ -278,7 +278,7 @@ static void test_directory_of_a_dead_owner(void **state)
                      VARVE_OK);
     fixture->path[length] = '\0';
     assert_string_equal(fixture->directory.path, fixture->path);
-    assert_int_equal(fixture->directory.control->process_count, 5);
+    assert_int_equal(fixture->directory.counts->process_count, 5);
     assert_int_equal(fixture->directory.control->trace_id, fixture->settings.trace_id);
 }
 

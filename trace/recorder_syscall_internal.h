@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * System calls of the recorder, past the C library: its functions may be the program's own, an interceptor's
+ * (sanitizers wrap read and open, and look the real ones up in a constructor that may not have run), may
+ * allocate, may be cancellation points. All of these return what the kernel returned, 0 or more, or -errno;
+ * none touches errno. The one instruction stands in recorder_syscall_ARCH.c. Threads: any, in any state;
+ * async-signal-safe.
+ *
+ * A write or an allocation past the program's RLIMIT_FSIZE raises SIGXFSZ: callers block signals and use
+ * recorder_size_signal_begin and _end around it.
+ */
+#ifndef VARVE_RECORDER_SYSCALL_INTERNAL_H
+#define VARVE_RECORDER_SYSCALL_INTERNAL_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#define RECORDER_KERNEL_SIGSET_BYTES 8U
+
+long recorder_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+static inline long recorder_sys0(long number)
+{
+    return recorder_syscall(number, 0, 0, 0, 0, 0, 0);
+}
+
+static inline int recorder_sys_openat(int folder, const char *path, int flags, unsigned mode)
+{
+    return (int)recorder_syscall(SYS_openat, folder, (long)path, flags | O_CLOEXEC, (long)mode, 0, 0);
+}
+
+static inline int recorder_sys_open(const char *path, int flags, unsigned mode)
+{
+    return recorder_sys_openat(AT_FDCWD, path, flags, mode);
+}
+
+static inline int recorder_sys_close(int fd)
+{
+    return (int)recorder_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+}
+
+static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
+}
+
+static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
+}
+
+static inline long recorder_sys_pwrite(int fd, const void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pwrite64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
+static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
+{
+    return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
+}
+
+static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
+{
+    return (int)recorder_syscall(SYS_ftruncate, fd, (long)bytes, 0, 0, 0, 0);
+}
+
+static inline int recorder_sys_fallocate(int fd, uint64_t offset, uint64_t bytes)
+{
+    return (int)recorder_syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes, 0, 0);
+}
+
+static inline int recorder_sys_flock(int fd, int operation)
+{
+    return (int)recorder_syscall(SYS_flock, fd, operation, 0, 0, 0, 0);
+}
+
+static inline int recorder_sys_unlink(const char *path)
+{
+    return (int)recorder_syscall(SYS_unlinkat, AT_FDCWD, (long)path, 0, 0, 0, 0);
+}
+
+static inline long recorder_sys_readlink(const char *path, char *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)buffer, (long)bytes, 0, 0);
+}
+
+/* -errno cast to a pointer on failure: see recorder_sys_failed. */
+static inline void *recorder_sys_mmap(void *address, size_t bytes, int protection, int flags, int fd,
+                                      uint64_t offset)
+{
+    return (void *)recorder_syscall(SYS_mmap, (long)address, (long)bytes, protection, flags, fd,
+                                    (long)offset);
+}
+
+static inline bool recorder_sys_failed(const void *address)
+{
+    return (uintptr_t)address >= (uintptr_t)-4095L;
+}
+
+static inline int recorder_sys_munmap(void *address, size_t bytes)
+{
+    return (int)recorder_syscall(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0);
+}
+
+static inline int recorder_sys_madvise(void *address, size_t bytes, int advice)
+{
+    return (int)recorder_syscall(SYS_madvise, (long)address, (long)bytes, advice, 0, 0, 0);
+}
+
+/// `how`, `set` and `old` as rt_sigprocmask has them; sets are 8 bytes.
+static inline int recorder_sys_sigmask(int how, const void *set, void *old)
+{
+    return (int)recorder_syscall(SYS_rt_sigprocmask, how, (long)set, (long)old,
+                                 (long)RECORDER_KERNEL_SIGSET_BYTES, 0, 0);
+}
+
+static inline int recorder_sys_gettid(void)
+{
+    return (int)recorder_sys0(SYS_gettid);
+}
+
+static inline int recorder_sys_getpid(void)
+{
+    return (int)recorder_sys0(SYS_getpid);
+}
+
+static inline int recorder_sys_getppid(void)
+{
+    return (int)recorder_sys0(SYS_getppid);
+}
+
+/// `name`: 16 bytes.
+static inline int recorder_sys_thread_name(char *name)
+{
+    return (int)recorder_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
+}
+
+static inline int recorder_sys_nanosleep(const struct timespec *time)
+{
+    return (int)recorder_syscall(SYS_nanosleep, (long)time, 0, 0, 0, 0, 0);
+}
+
+/// `timeout`: relative, or NULL for ever.
+static inline int recorder_sys_futex(const uint32_t *word, int operation, uint32_t value,
+                                     const struct timespec *timeout)
+{
+    return (int)recorder_syscall(SYS_futex, (long)word, operation, (long)value, (long)timeout, 0, 0);
+}
+
+#endif
