@@ -88,6 +88,10 @@ struct recorder_process *recorder_process_attach(void);
 /// The same without attaching: NULL before the first event.
 struct recorder_process *recorder_process_current(void);
 
+/// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
+/// attach, for the control pages of this process and its fork children.
+extern bool recorder_malloc_is_foreign;
+
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
 void recorder_process_executing(const char *path);

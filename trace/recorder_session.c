@@ -29,6 +29,8 @@ static struct recorder_process *process_page;
 static char directory[PATH_BYTES];
 static int32_t rank_of_process = -1;
 
+bool recorder_malloc_is_foreign;
+
 /* Set by the parent's attach, kept over fork: in a child it still names the parent. */
 static uint32_t last_process_id;
 
@@ -193,6 +195,7 @@ static void control_fill(struct process_control *control, uint32_t id)
     control->start_ticks_proc = start_ticks_of_process();
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
+    control->malloc_is_foreign = recorder_malloc_is_foreign;
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
 }
