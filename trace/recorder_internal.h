@@ -48,6 +48,7 @@ void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
     uint64_t mask; /* the kernel's, not the larger one of the C library */
+    bool is_blocked; /* false: they are as they were, the thread is confined */
 };
 
 void recorder_signals_block(struct recorder_signals *saved);
@@ -99,8 +100,7 @@ struct recorder_thread {
     uint64_t lost_open_bytes;
     uint64_t
         patience_ns; /* CLOCK_MONOTONIC until which a failed spill is still waited for, 0 = not failing */
-    uint32_t nested_lost; /* nested events for which no slot was free */
-    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
+    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT]; /* nested events for which no slot was free; atomic */
     uint8_t *packed;                              /* OVERFLOW_PACKED_BYTES, made by the first spill */
     uint64_t packed_position;                     /* of its first record in the spill, plus 1; 0: empty */
     const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
@@ -132,6 +132,9 @@ uint64_t recorder_ring_space(struct recorder_thread *thread);
 /// Find the session and prepare the process, before its first event and while it has one thread. False:
 /// nothing is to be recorded, hooks can switch off.
 bool recorder_prepare(void);
+
+/// This thread is about to confine itself (recorder_confine_internal.h): what it may need later is made now.
+void recorder_thread_prepare(void);
 
 /// Enter and leave code that may allocate by itself on this thread: its calls are not recorded.
 /// Blocks all signals meanwhile, so that a handler's allocations are never taken for our own. Nests.

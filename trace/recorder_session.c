@@ -5,6 +5,7 @@
  * page that the kernel wipes in fork children, so a child, also one of a bare clone(2), finds itself
  * unattached whatever its parent was doing at that moment, locks included.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -114,6 +115,7 @@ static bool session_open(const char *path)
         return false;
     }
     varve_clock_is_tsc = control->clock_kind == VARVE_CLOCK_TSC;
+    recorder_confine_from_start(control);
     __atomic_store_n(&session, control, __ATOMIC_RELEASE);
     return true;
 }
