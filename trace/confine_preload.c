@@ -21,14 +21,14 @@ struct arguments {
     unsigned long list[6];
 };
 
-#define READ_ARGUMENTS(arguments, last, count)                       \
-    do {                                                             \
-        va_list read_list;                                           \
-        va_start(read_list, last);                                   \
-        for (unsigned read_i = 0; read_i < (count); read_i++) {      \
+#define READ_ARGUMENTS(arguments, last, count)                           \
+    do {                                                                 \
+        va_list read_list;                                               \
+        va_start(read_list, last);                                       \
+        for (unsigned read_i = 0; read_i < (count); read_i++) {          \
             (arguments).list[read_i] = va_arg(read_list, unsigned long); \
-        }                                                            \
-        va_end(read_list);                                           \
+        }                                                                \
+        va_end(read_list);                                               \
     } while (0)
 
 /* Can the program end, or be stopped, by a call that the filter does not like? */
@@ -42,8 +42,9 @@ static bool filter_kills(const struct sock_fprog *filter)
         uint32_t action = step->k & SECCOMP_RET_ACTION_FULL;
         bool is_return = BPF_CLASS(step->code) == BPF_RET;
 
-        if (is_return && (BPF_RVAL(step->code) != BPF_K ||
-                          (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
+        if (is_return &&
+            (BPF_RVAL(step->code) != BPF_K ||
+             (action != SECCOMP_RET_ALLOW && action != SECCOMP_RET_LOG && action != SECCOMP_RET_ERRNO))) {
             return true;
         }
     }
@@ -64,7 +65,8 @@ static unsigned prctl_confines(int option, const struct arguments *arguments)
     if (arguments->list[0] != SECCOMP_MODE_FILTER) {
         return 0;
     }
-    return RECORDER_PREPARE | (filter_kills((const struct sock_fprog *)arguments->list[1]) ? RECORDER_CONFINE_CALLS : 0U);
+    return RECORDER_PREPARE |
+           (filter_kills((const struct sock_fprog *)arguments->list[1]) ? RECORDER_CONFINE_CALLS : 0U);
 }
 
 static unsigned seccomp_confines(const struct arguments *arguments)
@@ -75,7 +77,8 @@ static unsigned seccomp_confines(const struct arguments *arguments)
     if (arguments->list[0] != SECCOMP_SET_MODE_FILTER) {
         return 0;
     }
-    return RECORDER_PREPARE | (filter_kills((const struct sock_fprog *)arguments->list[2]) ? RECORDER_CONFINE_CALLS : 0U);
+    return RECORDER_PREPARE |
+           (filter_kills((const struct sock_fprog *)arguments->list[2]) ? RECORDER_CONFINE_CALLS : 0U);
 }
 
 /* Everything up to the call itself. Returns what to undo it with. */
@@ -112,14 +115,15 @@ HOOK int prctl(int option, ...)
     READ_ARGUMENTS(arguments, option, 4);
     if (!hook_can_call() || heap_real.prctl == NULL) {
         const unsigned long list[6] = {(unsigned long)option, arguments.list[0], arguments.list[1],
-                                       arguments.list[2], arguments.list[3], 0};
+                                       arguments.list[2],     arguments.list[3], 0};
         return (int)direct(SYS_prctl, list);
     }
     what = hook_is_recording() ? prctl_confines(option, &arguments) : 0;
     if (what != 0) {
         before = confine(what, false);
     }
-    result = heap_real.prctl(option, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3]);
+    result =
+        heap_real.prctl(option, arguments.list[0], arguments.list[1], arguments.list[2], arguments.list[3]);
     if (what != 0 && result != 0) {
         recorder_confine_undo(before);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is confined (recorder_confine_internal.h), the gate in front of system calls, and the clock of those
- * that have none. Called by all files of the recorder, by way of recorder_syscall.
+ * Who is confined (recorder_confine_internal.h), and the gate in front of system calls. Called by all files
+ * of the recorder, by way of recorder_syscall.
  */
 #include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
@@ -9,18 +9,17 @@
 
 #include <sys/prctl.h>
 
-#define OF_ALL_SHIFT 8U                  /* in `confined`: bits of all threads, above those of some thread */
-#define SECTIONS_WAIT_NS 1000000000U     /* for others to leave their calls; then they are on their own */
+#define OF_ALL_SHIFT 8U              /* in `confined`: bits of all threads, above those of some thread */
+#define SECTIONS_WAIT_NS 1000000000U /* for others to leave their calls; then they are on their own */
 #define SECTIONS_NAP_NS 100000L
 
-static uint32_t confined; /* enum recorder_confine, of some thread and of all; atomic */
-static uint32_t closing;  /* no section may begin; atomic */
-static uint32_t sections; /* threads with signals blocked by us; atomic */
-static uint64_t floor_ticks;
+static uint32_t confined;      /* enum recorder_confine, of some thread and of all; atomic */
+static uint32_t closing;       /* no section may begin; atomic */
+static uint32_t sections;      /* threads with signals blocked by us; atomic */
 static __thread uint8_t own;   /* enum recorder_confine: of this thread */
 static __thread bool is_known; /* this thread is older than every confinement: `own` is all there is */
 
-static bool is_confined_in(uint32_t what)
+bool recorder_is_confined_in(unsigned what)
 {
     uint32_t known = __atomic_load_n(&confined, __ATOMIC_ACQUIRE);
 
@@ -32,7 +31,7 @@ static bool is_confined_in(uint32_t what)
 
 bool recorder_is_confined(void)
 {
-    return is_confined_in(RECORDER_CONFINE_CALLS);
+    return recorder_is_confined_in(RECORDER_CONFINE_CALLS);
 }
 
 void recorder_confine_thread_known(void)
@@ -75,17 +74,6 @@ static void wait_for_sections(void)
     }
 }
 
-/* From now on every record asks varve_clock_ticks_elsewhere. */
-static void clock_leave(void)
-{
-    uint64_t now = varve_clock_ticks();
-
-    if (now > __atomic_load_n(&floor_ticks, __ATOMIC_RELAXED)) {
-        __atomic_store_n(&floor_ticks, now, __ATOMIC_RELAXED);
-    }
-    __atomic_store_n(&varve_clock_is_tsc, 0, __ATOMIC_RELEASE);
-}
-
 uint32_t recorder_confine_begin(unsigned what, bool all_threads)
 {
     uint32_t before = __atomic_load_n(&confined, __ATOMIC_ACQUIRE) | (uint32_t)own << 16;
@@ -98,7 +86,7 @@ uint32_t recorder_confine_begin(unsigned what, bool all_threads)
         wait_for_sections();
     }
     if ((what & RECORDER_CONFINE_CLOCK) != 0) {
-        clock_leave();
+        recorder_clock_leave();
     }
     own = (uint8_t)(own | what);
     __atomic_fetch_or(&confined, all_threads ? what | what << OF_ALL_SHIFT : what, __ATOMIC_SEQ_CST);
@@ -123,37 +111,12 @@ void recorder_confine_from_start(const struct session_control *session)
     if (session_status_number(text, "Seccomp:") != session->seccomp_mode ||
         session_status_number(text, "Seccomp_filters:") != session->seccomp_filters) {
         what = RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK; /* asking for the clock is a system call */
-    } else if (recorder_syscall(SYS_prctl, PR_GET_TSC, (long)&tsc, 0, 0, 0, 0) == 0 && tsc == PR_TSC_SIGSEGV) {
+    } else if (recorder_syscall(SYS_prctl, PR_GET_TSC, (long)&tsc, 0, 0, 0, 0) == 0 &&
+               tsc == PR_TSC_SIGSEGV) {
         what = RECORDER_CONFINE_CLOCK;
     }
     if (what != 0) {
         varve_clock_is_tsc = 0;
         __atomic_fetch_or(&confined, what | what << OF_ALL_SHIFT, __ATOMIC_SEQ_CST);
     }
-}
-
-/* The collector's, not older than what this process has read itself. */
-static uint64_t ticks_of_collector(const struct session_control *session)
-{
-    uint64_t ticks = __atomic_load_n(&session->heartbeat_ticks, __ATOMIC_RELAXED);
-    uint64_t least = __atomic_load_n(&floor_ticks, __ATOMIC_RELAXED);
-
-    return ticks > least ? ticks : least;
-}
-
-uint64_t varve_clock_ticks_elsewhere(void)
-{
-    const struct session_control *session = recorder_session();
-    bool is_tsc = session != NULL && session->clock_kind == VARVE_CLOCK_TSC;
-
-    /* the C library's clock may be the counter too, or a system call */
-    if (session != NULL && (is_confined_in(RECORDER_CONFINE_CLOCK) || (!is_tsc && recorder_is_confined()))) {
-        return ticks_of_collector(session);
-    }
-#if defined(__x86_64__)
-    if (is_tsc) {
-        return __builtin_ia32_rdtsc();
-    }
-#endif
-    return varve_clock_monotonic_ns();
 }

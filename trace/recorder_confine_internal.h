@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * Programs that confine themselves: after seccomp's strict mode, or a filter that kills, a system call of ours
- * ends the program, and after prctl(PR_SET_TSC) or in strict mode so does reading the time stamp counter.
- * Such a thread is `confined`: recorder_syscall refuses every call with -EPERM without making it, signals are
- * not blocked, records go to the ring that was given all its memory beforehand, and what finds no room there
- * is counted as lost. The clock, where it can't be read, is what the collector has last written into the
- * session's page.
+ * Programs that confine themselves: after seccomp's strict mode, or a filter that kills, a system call of
+ * ours ends the program, and after prctl(PR_SET_TSC) or in strict mode so does reading the time stamp
+ * counter. Such a thread is `confined`: recorder_syscall refuses every call with -EPERM without making it,
+ * signals are not blocked, records go to the ring that was given all its memory beforehand, and what finds no
+ * room there is counted as lost. The clock, where it can't be read, is what the collector has last written
+ * into the session's page.
  *
  * What is known: hooks of prctl and syscall(2) see a confinement begin, on one thread or on all. A thread
  * that had a ring before anything was confined is free as long as it does not do it itself; of other threads
@@ -28,6 +28,8 @@ enum recorder_confine {
 
 /// May this thread make no system call for us? Threads: any; async-signal-safe.
 bool recorder_is_confined(void);
+/// The same of any of these bits.
+bool recorder_is_confined_in(unsigned what);
 
 /// This thread has its ring: if nothing is confined yet, it is known not to be. Threads: any.
 void recorder_confine_thread_known(void);
