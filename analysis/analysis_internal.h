@@ -227,7 +227,7 @@ void progress_watch(struct progress *progress, struct database *database, const 
 /* ---- database_file.c: what a file is, before SQLite touches it ---- */
 
 struct database_file {
-    bool is_wal; /* left in WAL mode, with no log beside it */
+    bool is_wal; /* left in WAL mode, or with a log beside it that is of no use: must be read as immutable */
 };
 
 /// Errors, each with one line that says what to do: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT (a directory,
