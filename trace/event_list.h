@@ -190,7 +190,9 @@
     X(100, CUPTI_CLOCK,                         "cupti_clock") \
     X(101, POOL_CREATED,                        "pool_created") \
     X(102, POOL_DESTROYED_BY_DRIVER,            "pool_destroyed_by_driver") \
-    X(103, POOL_TRIMMED,                        "pool_trimmed")
+    X(103, POOL_TRIMMED,                        "pool_trimmed") \
+    X(104, OPERATOR_NEW,                        "operator new") \
+    X(105, OPERATOR_DELETE,                     "operator delete")
 /* clang-format on */
 
 #endif

@@ -4,8 +4,8 @@
  * System calls of the recorder, past the C library: its functions may be the program's own, an interceptor's
  * (sanitizers wrap read and open, and look the real ones up in a constructor that may not have run), may
  * allocate, may be cancellation points. All of these return what the kernel returned, 0 or more, or -errno;
- * none touches errno. The one instruction stands in recorder_syscall_ARCH.c. Threads: any, in any state;
- * async-signal-safe.
+ * none touches errno. A confined thread (recorder_confine_internal.h) gets -EPERM, and no call is made.
+ * Threads: any, in any state; async-signal-safe.
  *
  * A write or an allocation past the program's RLIMIT_FSIZE raises SIGXFSZ: callers block signals and use
  * recorder_size_signal_begin and _end around it.
@@ -18,12 +18,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 
 #define RECORDER_KERNEL_SIGSET_BYTES 8U
 
+/* recorder_confine.c */
 long recorder_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+/// The call itself, also of a confined thread: for what hooks do in the program's name.
+/// recorder_syscall_ARCH.c.
+long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f);
 
 static inline long recorder_sys0(long number)
 {
@@ -133,6 +139,12 @@ static inline int recorder_sys_getpid(void)
 static inline int recorder_sys_getppid(void)
 {
     return (int)recorder_sys0(SYS_getppid);
+}
+
+/// `name`: 16 bytes.
+static inline int recorder_sys_thread_name(char *name)
+{
+    return (int)recorder_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_nanosleep(const struct timespec *time)
