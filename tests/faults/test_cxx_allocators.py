@@ -54,7 +54,7 @@ class Allocators(recording.Case):
         sums = lines.pop()
         if allocator != "mimalloc":
             self.assertEqual((sums["caught"], sums["handled"]), (4, 2), "failed requests, as without a recorder")
-        self.assert_recording(may_know_unknown=allocator is not None)
+        self.assert_recording()
         marks = [row[0] for row in self.sql("SELECT seq FROM events WHERE kind = 'heap_alloc' AND size = ? ORDER BY seq", MARK)]
         self.assertEqual(len(marks), 2)
         between = "kind IN ('heap_alloc', 'heap_realloc') AND flags & 1 = 0 AND seq > ? AND seq < ? AND size >= 20000"
@@ -131,7 +131,7 @@ class Allocators(recording.Case):
         path = self.allocator("jemalloc")
         self.record(recording.program("plugin_host"), "2", recording.program("lib_cxx_plugin.so"),
                     env={**os.environ, "LD_PRELOAD": path})
-        self.assert_recording(may_know_unknown=True)
+        self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = 31013 AND cause = 'operator new'"), 200)
         self.assertEqual(self.count("heap_free", "size = 31013"), 200)
 
