@@ -329,11 +329,7 @@ int collector_publish(struct collector *collector, const char *database_path, st
         return VARVE_OK;
     }
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    if (rename(path, database_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
-                                 strerror(errno));
-    }
-    return VARVE_OK;
+    return varve_publish_move(path, database_path, collector->may_replace, message);
 }
 
 void collector_result(const struct collector *collector, struct varve_collect_result *result)

@@ -2,7 +2,7 @@
 /*
  * Symbols of loaded objects, read from their own hash tables. dlsym would do, but a failing dlsym formats a
  * translated message, which takes the lock of the C library's locale: a malloc inside setlocale holds it
- * already, and the program would hang. Called by python_stack.c, from inside hooks.
+ * already, and the program would hang. Called from inside hooks.
  */
 #include "trace/elf_symbol_internal.h"
 
@@ -85,6 +85,24 @@ static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 
     (void)bytes;
     return elf_symbol_tables(info, search->object) && elf_symbol_in(search->object, search->name) != NULL;
+}
+
+bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
+{
+    const ElfW(Ehdr) *elf = header;
+    struct dl_phdr_info info = {.dlpi_name = ""};
+    unsigned at = 0;
+
+    if (elf == NULL) {
+        return false;
+    }
+    info.dlpi_phdr = (const ElfW(Phdr) *)((const char *)header + elf->e_phoff);
+    info.dlpi_phnum = elf->e_phnum;
+    while (at < info.dlpi_phnum && info.dlpi_phdr[at].p_type != PT_LOAD) {
+        at++;
+    }
+    info.dlpi_addr = at < info.dlpi_phnum ? (uintptr_t)header - info.dlpi_phdr[at].p_vaddr : 0;
+    return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
 bool elf_symbol_object(const char *name, struct elf_object *object_out)

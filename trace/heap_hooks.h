@@ -64,9 +64,4 @@ void heap_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cau
                      const struct callsite_start *start);
 void heap_note_free(void *memory, enum varve_cause cause);
 
-static inline size_t hook_page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 #endif

@@ -70,9 +70,9 @@ static int check_options(const struct varve_collect_options *options, struct var
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->replace && !options->no_sqlite && stat(options->database_path, &status) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s exists: choose another name or give --force", options->database_path);
+    if (!options->no_sqlite &&
+        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+        return VARVE_ERROR_INVALID;
     }
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
     if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
@@ -368,6 +368,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     }
     recording->options = options;
     recording->collector.quiet = options->quiet;
+    recording->collector.may_replace = options->replace;
     if (!options->no_sqlite) {
         snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
     }

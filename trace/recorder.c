@@ -6,14 +6,13 @@
  * it is interrupted (`busy`) the handler puts its record aside, into shared memory.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define THREAD_BYTES 4096U
 #define ATTACH_RETRY_EVENTS 1024U /* of a thread for which no ring could be made */
@@ -120,8 +119,8 @@ static void fork_child(void)
     }
     producer->emitted = &nobodys_emitted;
     if (interrupted_ring != NULL) {
-        syscall(SYS_mmap, interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0L);
+        recorder_sys_mmap(interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (interrupted.busy != 0) {
             *producer = interrupted;
             producer->nested = 0;

@@ -63,13 +63,8 @@ extern VARVE_API uint32_t varve_emit_is_mirrored;
 VARVE_API void varve_emit_slow(const struct varve_record *record);
 VARVE_API void varve_emit_nested(void);
 
-static inline uint64_t varve_clock_monotonic_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
+/// CLOCK_MONOTONIC, past the C library. Async-signal-safe.
+VARVE_API uint64_t varve_clock_monotonic_ns(void);
 
 static inline uint64_t varve_clock_ticks(void)
 {
@@ -287,6 +282,23 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
+
+/* ---- Results that are there whole or not at all (varve_collect) ---- */
+
+/// May a result be put at `path`? What is there must be a file, or a link (which is not followed: it would be
+/// replaced itself) that does not lead to anything else. Errors: VARVE_ERROR_INVALID.
+int varve_publish_check(const char *path, bool may_replace, struct varve_message *message);
+/// A new folder beside `path`, for what will be moved there; its name into `folder`. Errors: as
+/// varve_publish_check; VARVE_ERROR_INVALID (too long a name), NOT_FOUND, PERMISSION, FULL, IO.
+int varve_publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
+                              struct varve_message *message);
+/// The folder goes, with the files in it.
+void varve_publish_folder_remove(const char *folder);
+/// Move the file `from` to `path`, on the same file system; without may_replace nothing is ever overwritten.
+/// Errors: VARVE_ERROR_INVALID (something is there), IO; `from` stays then.
+int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
+/// The folder that is being filled goes: for those about to call _exit. Needs no memory.
+void varve_publish_abandon(void);
 
 /* ---- Writing a trace database without a recording (varve_collect) ---- */
 
