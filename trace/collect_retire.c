@@ -73,7 +73,13 @@ int collect_process_row(struct collector *collector, const struct traced_process
     row.end_cause = end_cause(process, &row.exit_status);
     collector->was_killed =
         collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
-    return collector->is_unstored ? VARVE_OK : store_process(collector->store, &row);
+    if (!collector->is_unstored) {
+        int error = store_process(collector->store, &row);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    return collect_allocator_row(collector, process);
 }
 
 struct ring_sums {
