@@ -6,6 +6,7 @@
  * it is interrupted (`busy`) the handler puts its record aside, into shared memory.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
 
 #include <errno.h>
 #include <limits.h>
