@@ -3,7 +3,8 @@
 #
 # The dynamic symbols which each built lib*.so exports, against .ci/exports/<lib>.txt: one name or shell pattern per
 # line, # begins a comment. What is not listed must not reach a workload's symbol table; a plain name that is listed
-# must be there.
+# must be there. Where there is a .ci/imports/<lib>.txt, the undefined symbols must be listed in it: a guest in programs
+# calls nothing that they, or an interceptor, may have put in the C library's place.
 #
 # usage: check_exports.sh [BUILD_DIR [ROOT]]
 
@@ -41,11 +42,20 @@ check() { # library, list file
     checked=$((checked + 1))
 }
 
+check_imports() { # library, list file
+    patterns=$(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$2")
+    for symbol in $(nm -D --undefined-only "$1" | sed -e 's/.* //' -e 's/@.*//' | sort -u); do
+        allowed "$symbol" "$patterns" || complain "$1: imports '$symbol', which $2 does not list"
+    done
+}
+
 set -f
 for list in $(find "$root/.ci/exports" -name '*.txt' | sort); do
     library=$build/$(basename "$list" .txt).so
     if [ -e "$library" ]; then
         check "$library" "$list"
+        imports=$root/.ci/imports/$(basename "$list")
+        [ ! -e "$imports" ] || check_imports "$library" "$imports"
     else
         echo "$(basename "$library"): skipped: not built"
     fi

@@ -153,6 +153,15 @@ test_exports() {
     echo 'int varve_a;' >x.c
     ${CC:-cc} -w -shared -fPIC -o build/libx.so x.c
     expect bad "exports: one too few" "does not export 'malloc'" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+    mkdir -p .ci/imports
+    printf 'varve_*\n' >.ci/exports/libx.txt
+    printf '_*\nclose\n' >.ci/imports/libx.txt
+    echo 'int close(int); int varve_a(void); int varve_a(void) { return close(0); }' >x.c
+    ${CC:-cc} -w -shared -fPIC -o build/libx.so x.c
+    expect good "imports: as listed" "" "$ci/check_exports.sh" "$work/t/build" "$work/t"
+    echo 'int open(char *, int); int varve_a(void); int varve_a(void) { return open("", 0); }' >x.c
+    ${CC:-cc} -w -shared -fPIC -o build/libx.so x.c
+    expect bad "imports: one too many" "imports 'open'" "$ci/check_exports.sh" "$work/t/build" "$work/t"
     cp build/libx.so build/liby.so
     expect bad "exports: no list" "no allow list" "$ci/check_exports.sh" "$work/t/build" "$work/t"
 }

@@ -9,6 +9,7 @@
 #include "trace/cuda_dlsym_internal.h"
 #include "trace/cuda_internal.h"
 #include "trace/cuda_objects_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,9 +39,7 @@ static void die(void)
 {
     static const char text[] = "varve: the C library has no dlsym that can be found\n";
 
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) {
-        __builtin_trap();
-    }
+    recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
     __builtin_trap();
 }
 

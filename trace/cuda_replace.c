@@ -7,6 +7,7 @@
  */
 #include "trace/cuda_internal.h"
 #include "trace/cuda_objects_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,9 +53,7 @@ static void complain(const char *what, const char *why)
     recorder_format(line, sizeof(line), "varve: cudaMalloc is served by the driver: %s: %s", what, why);
     length = strlen(line);
     line[length++] = '\n'; /* in the place of the NUL */
-    if (write(STDERR_FILENO, line, length) < 0) {
-        return; /* nobody listens */
-    }
+    recorder_sys_write(STDERR_FILENO, line, length);
 }
 
 static const struct varve_replacement *open_library(const char *path)

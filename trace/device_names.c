@@ -6,15 +6,18 @@
  * is dead anyway, begins with none.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
-#include <sched.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <string.h>
 
 #define STREAM_SLOTS 8192U /* a power of two; at most three quarters are used */
 #define STREAM_MAX (STREAM_SLOTS / 4 * 3)
 #define STREAM_NONE 65535U
 #define DEVICES 256U
-#define WAIT_TURNS 1000U
+#define WAIT_TURNS 10U
+#define WAIT_NS 10000000L /* a turn */
 
 enum description { NOT_DESCRIBED, BEING_DESCRIBED, DESCRIBED };
 
@@ -27,7 +30,7 @@ struct stream_slot {
 struct device_names {
     uint32_t lock; /* for writing; readers look at numbers */
     uint32_t count;
-    uint8_t description[DEVICES];
+    uint32_t description[DEVICES]; /* enum description, futexes; atomic */
     struct stream_slot streams[STREAM_SLOTS];
 };
 
@@ -119,6 +122,18 @@ bool varve_device_is_described(unsigned device)
            __atomic_load_n(&table->description[device], __ATOMIC_ACQUIRE) == DESCRIBED;
 }
 
+/* Records of this thread must not come before the other one's word, which is at it right now; asleep, since
+ * that one may have the lower priority, and not for ever, since it may be stopped. */
+static void wait_for_description(const struct device_names *table, unsigned device)
+{
+    const struct timespec time = {0, WAIT_NS};
+
+    for (unsigned turn = 0; table != NULL && turn < WAIT_TURNS && !varve_device_is_described(device);
+         turn++) {
+        recorder_sys_futex(&table->description[device], FUTEX_WAIT_PRIVATE, BEING_DESCRIBED, &time);
+    }
+}
+
 void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
                            const char *name)
 {
@@ -127,15 +142,12 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     uint64_t words[4];
     uint64_t halves[2];
     struct varve_record record = {.device = (uint8_t)device};
-    uint8_t before = NOT_DESCRIBED;
+    uint32_t before = NOT_DESCRIBED;
 
     if (table == NULL || device >= DEVICES ||
         !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        /* records of this thread must not come before the other one's word; it is at it right now */
-        for (unsigned turn = 0; turn < WAIT_TURNS && !varve_device_is_described(device); turn++) {
-            sched_yield();
-        }
+        wait_for_description(table, device);
         return;
     }
     memcpy(halves, uuid, sizeof(halves));
@@ -153,4 +165,5 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     record.arg = words[3];
     varve_emit(&record);
     __atomic_store_n(&table->description[device], DESCRIBED, __ATOMIC_RELEASE);
+    recorder_sys_futex(&table->description[device], FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }

@@ -2,7 +2,7 @@
 /*
  * Symbols of loaded objects, read from their own hash tables. dlsym would do, but a failing dlsym formats a
  * translated message, which takes the lock of the C library's locale: a malloc inside setlocale holds it
- * already, and the program would hang. Called by python_stack.c, from inside hooks.
+ * already, and the program would hang. Called from inside hooks.
  */
 #include "trace/elf_symbol_internal.h"
 
@@ -104,6 +104,29 @@ static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
     search->object->strings = tables.strings;
     search->object->hash = tables.hash;
     return 1;
+}
+
+bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
+{
+    const ElfW(Ehdr) *elf = header;
+    struct dl_phdr_info info = {.dlpi_name = ""};
+    struct tables tables;
+    unsigned at = 0;
+
+    if (elf == NULL) {
+        return false;
+    }
+    info.dlpi_phdr = (const ElfW(Phdr) *)((const char *)header + elf->e_phoff);
+    info.dlpi_phnum = elf->e_phnum;
+    while (at < info.dlpi_phnum && info.dlpi_phdr[at].p_type != PT_LOAD) {
+        at++;
+    }
+    info.dlpi_addr = at < info.dlpi_phnum ? (uintptr_t)header - info.dlpi_phdr[at].p_vaddr : 0;
+    if (at == info.dlpi_phnum || !tables_find(&info, &tables)) {
+        return false;
+    }
+    *object_out = (struct elf_object){"", info.dlpi_addr, tables.symbols, tables.strings, tables.hash};
+    return true;
 }
 
 bool elf_symbol_object(const char *name, struct elf_object *object_out)

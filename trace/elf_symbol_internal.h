@@ -21,6 +21,9 @@ struct elf_object {
 
 /// The first object, in load order, that defines `name`. False if there is none.
 bool elf_symbol_object(const char *name, struct elf_object *object_out);
+/// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").
+/// False for NULL and for an object without a GNU hash table. Takes no lock.
+bool elf_symbol_object_at(const void *header, struct elf_object *object_out);
 /// Address of a symbol that `object` defines, else NULL.
 void *elf_symbol_in(const struct elf_object *object, const char *name);
 

@@ -58,9 +58,4 @@ static inline uint32_t hook_callsite(const struct callsite_start *start)
     return __builtin_expect(heap_with_stacks != 0, 0) ? callsite_capture(start) : 0;
 }
 
-static inline size_t hook_page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 #endif

@@ -63,6 +63,9 @@ extern bool preload_is_on;
 /* Nonzero if call sites are wanted; set before heap_state becomes ON. */
 extern uint32_t heap_with_stacks;
 
+/* Of the kernel; set with heap_real. */
+extern size_t heap_page_bytes;
+
 /// True once heap_real can be called. False only during the lookup itself: serve the call from the bootstrap
 /// pool.
 bool heap_ready(void);

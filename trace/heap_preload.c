@@ -232,7 +232,7 @@ HOOK void *valloc(size_t size)
     memory = heap_real.valloc(size);
     if (hook_records()) {
         start = hook_start(HOOK_FRAME());
-        note_alloc(memory, size, hook_page_bytes(), VARVE_CAUSE_VALLOC, &start);
+        note_alloc(memory, size, heap_page_bytes, VARVE_CAUSE_VALLOC, &start);
     }
     return memory;
 }
@@ -248,7 +248,7 @@ HOOK void *pvalloc(size_t size)
     memory = heap_real.pvalloc(size);
     if (hook_records()) {
         start = hook_start(HOOK_FRAME());
-        note_alloc(memory, size, hook_page_bytes(), VARVE_CAUSE_PVALLOC, &start);
+        note_alloc(memory, size, heap_page_bytes, VARVE_CAUSE_PVALLOC, &start);
     }
     return memory;
 }

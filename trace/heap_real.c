@@ -5,13 +5,16 @@
  */
 #include "trace/heap_internal.h"
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <dlfcn.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 struct heap_real heap_real;
 uint32_t heap_state;
 uint32_t heap_with_stacks;
+size_t heap_page_bytes;
 bool preload_is_on;
 
 static uint32_t find_lock;
@@ -26,10 +29,9 @@ static void die(const char *name)
 {
     static const char text[] = "varve: the C library has no ";
 
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0 ||
-        write(STDERR_FILENO, name, __builtin_strlen(name)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {
-        __builtin_trap();
-    }
+    recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
+    recorder_sys_write(STDERR_FILENO, name, __builtin_strlen(name));
+    recorder_sys_write(STDERR_FILENO, "\n", 1);
     __builtin_trap();
 }
 
@@ -65,6 +67,7 @@ bool heap_ready(void)
     recorder_lock(&find_lock);
     if (heap_state == HEAP_STATE_NEW) {
         __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
+        heap_page_bytes = getauxval(AT_PAGESZ);
         find_all();
         preload_is_on = recorder_prepare();
         is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);

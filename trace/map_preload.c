@@ -6,14 +6,25 @@
  * mmap.
  */
 #include "trace/heap_hooks.h"
+#include "trace/recorder_syscall_internal.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
+
+/* Where the real function is not known yet: the answer of a system call as the C library gives it. */
+static long answer(long result)
+{
+    if (result < 0 && result >= -4095) {
+        errno = (int)-result;
+        return -1;
+    }
+    return result;
+}
 
 static size_t whole_pages(size_t bytes)
 {
-    size_t page = hook_page_bytes();
+    size_t page = heap_page_bytes;
 
     return (bytes + page - 1) & ~(page - 1);
 }
@@ -49,7 +60,8 @@ HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, 
     struct callsite_start start;
 
     if (!hook_can_call()) {
-        return (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
+        return (void *)answer(
+            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
     }
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);
@@ -63,7 +75,8 @@ HOOK void *mmap64(void *address, size_t bytes, int protection, int flags, int fd
     struct callsite_start start;
 
     if (!hook_can_call()) {
-        return (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
+        return (void *)answer(
+            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
     }
     if (!hook_records()) {
         return heap_real.mmap(address, bytes, protection, flags, fd, offset);
@@ -75,7 +88,7 @@ HOOK void *mmap64(void *address, size_t bytes, int protection, int flags, int fd
 /* What the kernel will refuse is not told: an address off a page, a length of 0. */
 static bool is_range(const void *address, size_t bytes)
 {
-    return bytes > 0 && (uintptr_t)address % hook_page_bytes() == 0;
+    return bytes > 0 && (uintptr_t)address % heap_page_bytes == 0;
 }
 
 HOOK int munmap(void *address, size_t bytes)
@@ -84,7 +97,7 @@ HOOK int munmap(void *address, size_t bytes)
     int failed;
 
     if (!hook_can_call()) {
-        return (int)syscall(SYS_munmap, address, bytes);
+        return (int)answer(recorder_sys_munmap(address, bytes));
     }
     if (!hook_records() || !is_range(address, bytes) || hook_is_tidying(HOOK_FRAME())) {
         return heap_real.munmap(address, bytes);
@@ -112,7 +125,8 @@ HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
         va_end(arguments);
     }
     if (!hook_can_call() || heap_real.mremap == NULL) {
-        return (void *)syscall(SYS_mremap, old, old_bytes, bytes, flags, wanted);
+        return (void *)answer(
+            recorder_syscall(SYS_mremap, (long)old, (long)old_bytes, (long)bytes, flags, (long)wanted, 0));
     }
     if (!hook_records()) {
         return heap_real.mremap(old, old_bytes, bytes, flags, wanted);

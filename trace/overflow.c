@@ -11,12 +11,11 @@
  * that is kept could be closed by the program and its number reused for a file of its own.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define PATH_BYTES 4096U
 #define PATIENCE_NS UINT64_C(1000000000)       /* of a thread whose spill fails */
@@ -28,7 +27,7 @@ static void nap(void)
 {
     struct timespec time = {0, NAP_NS};
 
-    syscall(SYS_nanosleep, &time, NULL); /* not nanosleep(3), which is a cancellation point */
+    recorder_sys_nanosleep(&time);
 }
 
 static bool collector_is_gone(const struct session_control *session, uint64_t now_ns)
@@ -37,11 +36,11 @@ static bool collector_is_gone(const struct session_control *session, uint64_t no
            now_ns > __atomic_load_n(&session->heartbeat_ns, __ATOMIC_ACQUIRE) + COLLECTOR_GONE_NS;
 }
 
-static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
+static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
 {
     while (count > 0) {
-        ssize_t written = pwrite(fd, bytes, count, offset);
-        if (written < 0 && errno == EINTR) {
+        long written = recorder_sys_pwrite(fd, bytes, count, offset);
+        if (written == -EINTR) {
             continue;
         }
         if (written <= 0) {
@@ -49,7 +48,7 @@ static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
         }
         bytes += written;
         count -= (size_t)written;
-        offset += written;
+        offset += (uint64_t)written;
     }
     return true;
 }
@@ -73,11 +72,10 @@ static bool write_block(struct recorder_thread *thread)
     memcpy(&block, thread->packed, sizeof(block));
     recorder_format(path, sizeof(path), "%s/p%u.r%u.spill", recorder_directory(), ring->process_id,
                     ring->ring_index);
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    fd = recorder_sys_open(path, O_WRONLY | O_CREAT, 0600);
     if (fd >= 0) {
-        done = write_all(fd, (const char *)thread->packed, record_block_stride(&block),
-                         (off_t)ring->spill_bytes);
-        close(fd);
+        done = write_all(fd, (const char *)thread->packed, record_block_stride(&block), ring->spill_bytes);
+        recorder_sys_close(fd);
     }
     if (done) {
         ring->spill_bytes += record_block_stride(&block);
@@ -177,22 +175,28 @@ static bool put_after_loss(struct recorder_thread *thread, const struct varve_re
     return put_once(thread, record, may_spill);
 }
 
+static void nap_with_signals(void *outer)
+{
+    struct recorder_signals saved;
+
+    recorder_signals_restore(outer);
+    nap();
+    recorder_signals_block(&saved);
+}
+
 /* A nap with the program's signals open, where the caller said how these are: a handler may be what the
  * program waits for. Its own events are put aside meanwhile, as in the middle of any other event. False: the
  * ring is not ours any more, since a handler forked and this is the child. */
 static bool nap_open(struct recorder_thread *thread)
 {
     const struct recorder_signals *outer = thread->outer_signals;
-    struct recorder_signals saved;
 
     if (outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
         nap(); /* the rest of the slots is for handlers that interrupt the fast path */
         return true;
     }
     thread->producer.busy = 1;
-    recorder_signals_restore(outer);
-    nap();
-    recorder_signals_block(&saved);
+    recorder_off_stack(nap_with_signals, (void *)(uintptr_t)outer);
     thread->producer.busy = 0;
     return thread->ring != NULL && recorder_process_current() != NULL;
 }

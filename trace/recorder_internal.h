@@ -41,6 +41,9 @@ long recorder_read_file(const char *path, char *buffer, size_t bytes);
 /// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.
 void recorder_format(char *buffer, size_t bytes, const char *format, ...);
 
+/// The decimal number at the start of `text`, 0 if there is none.
+uint64_t recorder_number(const char *text);
+
 /// Lock of one process, 0 = free; who must wait sleeps. Taken only with signals blocked; not held across
 /// calls that may wait for anything else.
 void recorder_lock(uint32_t *lock);
@@ -52,6 +55,11 @@ struct recorder_signals {
 
 void recorder_signals_block(struct recorder_signals *saved);
 void recorder_signals_restore(const struct recorder_signals *saved);
+
+/// Around a call that makes a file longer, with signals blocked: past RLIMIT_FSIZE it returns -EFBIG and
+/// raises SIGXFSZ. `end` takes that signal back, unless one of the program's own was pending at `begin`.
+bool recorder_size_signal_begin(void);
+void recorder_size_signal_end(bool was_pending, long result);
 
 /* ---- recorder_session.c: the session and this process in it ---- */
 

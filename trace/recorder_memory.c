@@ -145,6 +145,16 @@ void recorder_format(char *buffer, size_t bytes, const char *format, ...)
     buffer[length] = '\0';
 }
 
+uint64_t recorder_number(const char *text)
+{
+    uint64_t number = 0;
+
+    for (; *text >= '0' && *text <= '9'; text++) {
+        number = number * 10 + (uint64_t)(*text - '0');
+    }
+    return number;
+}
+
 /* Source: U. Drepper, Futexes Are Tricky (2011), the second mutex there. */
 enum lock_state { LOCK_FREE = 0, LOCK_HELD = 1, LOCK_AWAITED = 2 };
 
@@ -178,4 +188,24 @@ void recorder_signals_block(struct recorder_signals *saved)
 void recorder_signals_restore(const struct recorder_signals *saved)
 {
     recorder_sys_sigmask(SIG_SETMASK, &saved->mask, NULL);
+}
+
+static const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);
+
+bool recorder_size_signal_begin(void)
+{
+    uint64_t pending = 0;
+
+    recorder_syscall(SYS_rt_sigpending, (long)&pending, (long)sizeof(pending), 0, 0, 0, 0);
+    return (pending & size_signal) != 0;
+}
+
+void recorder_size_signal_end(bool was_pending, long result)
+{
+    const struct timespec now = {0, 0};
+
+    if (result == -EFBIG && !was_pending) {
+        recorder_syscall(SYS_rt_sigtimedwait, (long)&size_signal, 0, (long)&now, (long)sizeof(size_signal), 0,
+                         0);
+    }
 }

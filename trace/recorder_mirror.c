@@ -9,13 +9,11 @@
  */
 #include "trace/mirror_internal.h"
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
-#include <dirent.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define OWN_THREADS_MAX 8U
 #define OWN_OBJECTS_MAX 8U
@@ -43,12 +41,12 @@ bool recorder_mirror_owns_thread(void)
         return false;
     }
     if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) { /* asked first: `mirror` is set before it ends */
-        return (int32_t)syscall(SYS_gettid) != opener;    /* made meanwhile, before main */
+        return (int32_t)recorder_sys_gettid() != opener;  /* made meanwhile, before main */
     }
     if (__atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE) == NULL) {
         return false;
     }
-    tid = (int32_t)syscall(SYS_gettid);
+    tid = (int32_t)recorder_sys_gettid();
     for (unsigned i = 0; i < OWN_THREADS_MAX; i++) {
         if (own_threads[i] == tid) {
             return true;
@@ -57,20 +55,35 @@ bool recorder_mirror_owns_thread(void)
     return false;
 }
 
+/* Of getdents64(2). */
+struct folder_entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
 static unsigned list_threads(int32_t *tids, unsigned max)
 {
-    DIR *folder = opendir("/proc/self/task");
-    const struct dirent *entry;
+    _Alignas(struct folder_entry) char entries[1024];
+    int folder = recorder_sys_open("/proc/self/task", O_RDONLY | O_DIRECTORY, 0);
     unsigned count = 0;
+    long got;
 
-    while (folder != NULL && count < max && (entry = readdir(folder)) != NULL) {
-        if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9') {
-            tids[count++] = (int32_t)strtol(entry->d_name, NULL, 10);
+    if (folder < 0) {
+        return 0;
+    }
+    while ((got = recorder_syscall(SYS_getdents64, folder, (long)entries, sizeof(entries), 0, 0, 0)) > 0) {
+        for (long at = 0; at < got && count < max; at += ((struct folder_entry *)(entries + at))->bytes) {
+            const char *name = ((struct folder_entry *)(entries + at))->name;
+
+            if (name[0] >= '0' && name[0] <= '9') {
+                tids[count++] = (int32_t)recorder_number(name);
+            }
         }
     }
-    if (folder != NULL) {
-        closedir(folder);
-    }
+    recorder_sys_close(folder);
     return count;
 }
 
@@ -181,7 +194,7 @@ void recorder_mirror_open(void)
         return;
     }
     recorder_foreign_begin(&saved);
-    opener = (int32_t)syscall(SYS_gettid);
+    opener = (int32_t)recorder_sys_gettid();
     before_count = list_threads(before, THREADS_MAX);
     __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
     provider = load_provider(session->mirror_path);

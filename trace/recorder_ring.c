@@ -6,12 +6,11 @@
  * cannot grow any more simply counts as full.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define PATH_BYTES 4096U
 #define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */
@@ -27,11 +26,11 @@ static void header_fill(struct ring_header *ring, const struct recorder_process 
     ring->version = VARVE_TRANSPORT_VERSION;
     ring->process_id = process->id;
     ring->ring_index = index;
-    ring->tid = (uint32_t)syscall(SYS_gettid);
+    ring->tid = (uint32_t)recorder_sys_gettid();
     ring->capacity = recorder_session()->ring_capacity;
     ring->staging_capacity = RING_STAGING_RECORDS;
     ring->created_ticks = varve_clock_ticks();
-    syscall(SYS_prctl, 16 /* PR_GET_NAME */, ring->thread_name, 0L, 0L, 0L);
+    recorder_sys_thread_name(ring->thread_name);
     ring->state = RING_STATE_OPEN;
     __atomic_store_n(&ring->magic, RING_MAGIC, __ATOMIC_RELEASE);
 }
@@ -46,16 +45,16 @@ static struct ring_header *ring_make(struct recorder_thread *thread, const struc
     int fd;
 
     ring_path(path, sizeof(path), process, index);
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0) {
         return NULL;
     }
-    if (syscall(SYS_fallocate, fd, 0, 0L, (long)RING_HEADER_BYTES) == 0 && ftruncate(fd, (off_t)bytes) == 0) {
+    if (recorder_sys_fallocate(fd, 0, RING_HEADER_BYTES) == 0 && recorder_sys_ftruncate(fd, bytes) == 0) {
         ring = recorder_map_file(fd, bytes, true);
     }
-    close(fd);
+    recorder_sys_close(fd);
     if (ring == NULL) {
-        unlink(path);
+        recorder_sys_unlink(path);
         return NULL;
     }
     thread->ring = ring;
@@ -117,16 +116,17 @@ static bool populate(struct recorder_thread *thread, const struct recorder_proce
     int fd;
 
     ring_path(path, sizeof(path), process, thread->ring->ring_index);
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    fd = recorder_sys_open(path, O_RDWR, 0);
     if (fd < 0) {
         return false;
     }
-    done = syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes) == 0;
-    close(fd);
+    done = recorder_sys_fallocate(fd, offset, bytes) == 0;
+    recorder_sys_close(fd);
 #ifdef MADV_POPULATE_WRITE
     if (done) { /* one call instead of a fault per page; older kernels fault */
         uintptr_t first = ((uintptr_t)thread->ring + offset) & ~(uintptr_t)4095;
-        syscall(SYS_madvise, first, (uintptr_t)thread->ring + offset + bytes - first, MADV_POPULATE_WRITE);
+        recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first,
+                             MADV_POPULATE_WRITE);
     }
 #endif
     return done;

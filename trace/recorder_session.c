@@ -6,13 +6,11 @@
  * unattached whatever its parent was doing at that moment, locks included.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PATH_BYTES 4096U
@@ -53,17 +51,18 @@ static bool environment_from_proc(const char *name, char *value, size_t bytes)
 
 static bool environment(const char *name, char *value, size_t bytes)
 {
-    const char *found;
+    size_t name_bytes = strlen(name);
 
     if (environ == NULL) {
         return environment_from_proc(name, value, bytes);
     }
-    found = getenv(name);
-    if (found == NULL) {
-        return false;
+    for (char *const *entry = environ; *entry != NULL; entry++) { /* getenv may be the program's own */
+        if (strncmp(*entry, name, name_bytes) == 0 && (*entry)[name_bytes] == '=') {
+            recorder_format(value, bytes, "%s", *entry + name_bytes + 1);
+            return true;
+        }
     }
-    recorder_format(value, bytes, "%s", found);
-    return true;
+    return false;
 }
 
 static int32_t rank_from_environment(void)
@@ -73,7 +72,7 @@ static int32_t rank_from_environment(void)
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (environment(names[i], value, sizeof(value)) && value[0] >= '0' && value[0] <= '9') {
-            return (int32_t)strtol(value, NULL, 10);
+            return (int32_t)recorder_number(value);
         }
     }
     return -1;
@@ -118,8 +117,9 @@ static bool session_open(const char *path)
     return true;
 }
 
-static void lookup(void)
+static void lookup(void *unused)
 {
+    (void)unused;
     if (!environment(SESSION_ENVIRONMENT, directory, sizeof(directory)) || directory[0] != '/') {
         return;
     }
@@ -142,7 +142,7 @@ const struct session_control *recorder_session(void)
         recorder_signals_block(&saved);
         recorder_lock(&lookup_lock);
         if (lookup_state == LOOKUP_OPEN) {
-            lookup();
+            (void)recorder_on_stack(lookup, NULL);
             __atomic_store_n(&lookup_state, LOOKUP_DONE, __ATOMIC_RELEASE);
         }
         recorder_unlock(&lookup_lock);
@@ -176,12 +176,13 @@ static uint64_t start_ticks_of_process(void)
     for (unsigned field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
-    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+    return at != NULL ? recorder_number(at + 1) : 0;
 }
 
 static void control_fill(struct process_control *control, uint32_t id)
 {
-    long length = recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+    long length =
+        recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -139,6 +140,12 @@ static inline int recorder_sys_getpid(void)
 static inline int recorder_sys_getppid(void)
 {
     return (int)recorder_sys0(SYS_getppid);
+}
+
+/// `name`: 16 bytes.
+static inline int recorder_sys_thread_name(char *name)
+{
+    return (int)recorder_syscall(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_nanosleep(const struct timespec *time)

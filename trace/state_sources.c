@@ -10,11 +10,10 @@
  * nobody should walk it; and the tracer has told of it in the parent's name.
  */
 #include "trace/recorder_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 struct state_sources {
     uint32_t lock;                      /* guards all below */
@@ -54,7 +53,7 @@ static void wait_for_turn(struct state_sources *sources)
     uint32_t seen = sources->turns;
 
     recorder_unlock(&sources->lock);
-    syscall(SYS_futex, &sources->turns, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    recorder_sys_futex(&sources->turns, FUTEX_WAIT_PRIVATE, seen, NULL);
     recorder_lock(&sources->lock);
 }
 
@@ -62,7 +61,7 @@ static void wait_for_turn(struct state_sources *sources)
 static void take_turn(struct state_sources *sources)
 {
     __atomic_store_n(&sources->turns, sources->turns + 1, __ATOMIC_RELAXED);
-    syscall(SYS_futex, &sources->turns, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    recorder_sys_futex(&sources->turns, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
 void varve_state_source_add(struct varve_state_source *source)

@@ -63,13 +63,8 @@ extern VARVE_API uint32_t varve_emit_is_mirrored;
 VARVE_API void varve_emit_slow(const struct varve_record *record);
 VARVE_API void varve_emit_nested(void);
 
-static inline uint64_t varve_clock_monotonic_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
+/// CLOCK_MONOTONIC, past the C library. Async-signal-safe.
+VARVE_API uint64_t varve_clock_monotonic_ns(void);
 
 static inline uint64_t varve_clock_ticks(void)
 {

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The monotonic clock past the C library, whose clock_gettime may be an interceptor's: the function in the
+ * object that the kernel maps into every process (the vDSO), or the system call where there is none. Called
+ * for every event where the clock is not the TSC.
+ */
+#include "trace/elf_symbol_internal.h"
+#include "trace/recorder_syscall_internal.h"
+#include "trace/trace.h"
+
+#include <string.h>
+#include <sys/auxv.h>
+
+#if defined(__aarch64__)
+#define CLOCK_SYMBOL "__kernel_clock_gettime"
+#else
+#define CLOCK_SYMBOL "__vdso_clock_gettime"
+#endif
+
+typedef int clock_function(clockid_t clock, struct timespec *now);
+
+/* Both atomic. The answer is the same whoever looks: threads that look at the same time store the same. */
+static clock_function *clock_of_kernel; /* NULL: there is none */
+static bool has_looked;
+
+static clock_function *look(void)
+{
+    struct elf_object object;
+    clock_function *function = NULL;
+    void *address = NULL;
+
+    if (elf_symbol_object_at((const void *)getauxval(AT_SYSINFO_EHDR), &object)) {
+        address = elf_symbol_in(&object, CLOCK_SYMBOL);
+    }
+    memcpy(&function, &address, sizeof(function)); /* no cast in ISO C */
+    __atomic_store_n(&clock_of_kernel, function, __ATOMIC_RELAXED);
+    __atomic_store_n(&has_looked, true, __ATOMIC_RELEASE);
+    return function;
+}
+
+uint64_t varve_clock_monotonic_ns(void)
+{
+    clock_function *function = __atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)
+                                   ? __atomic_load_n(&clock_of_kernel, __ATOMIC_RELAXED)
+                                   : look();
+    struct timespec now = {0, 0};
+
+    if (function == NULL || function(CLOCK_MONOTONIC, &now) != 0) {
+        recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
+    }
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
