@@ -329,12 +329,11 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
                                                                unsigned depth, uint32_t *site)
 {
     struct callsite_hash python = {0};
-    struct python_frame lent;
 
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(&lent, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(stack->frames, 1) > 0)) {
         return false;
     }
     *site = 0;
@@ -477,9 +476,6 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < SITES_DEPTH_MAX ? depth : SITES_DEPTH_MAX;
     error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(sites_path);
-    if (error == VARVE_OK && (stacks & SESSION_STACKS_NATIVE) != 0) {
-        native_stack_prepare();
-    }
     atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
     return error;
 }
