@@ -87,7 +87,7 @@ static void confine(const char *how, unsigned flags)
     }
 }
 
-static void allocate(void)
+static __attribute__((noinline)) void allocate(void)
 {
     for (unsigned long i = 0; i < pairs; i++) {
         void *block = malloc(1234);
@@ -222,7 +222,7 @@ int main(int argc, char *argv[])
         execv(argv[0], again);
         give_up("confined: no exec");
     }
-    for (int round = is_late ? 1 : 0; round < 2; round++) { /* one call site for both */
+    for (volatile int round = is_late ? 1 : 0; round < 2; round++) { /* one call site for both rounds */
         if (round == 1) {
             give_up_rights(how);
         }
