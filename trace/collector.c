@@ -47,6 +47,8 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     if (now_ns >= collector->next_heartbeat_ns) {
         collector->next_heartbeat_ns = now_ns + HEARTBEAT_EVERY_NS;
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+        __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
+                         __ATOMIC_RELEASE);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);
@@ -358,11 +360,7 @@ int collector_publish(struct collector *collector, const char *database_path, st
         return VARVE_OK;
     }
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    if (rename(path, database_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
-                                 strerror(errno));
-    }
-    return VARVE_OK;
+    return varve_publish_move(path, database_path, collector->may_replace, message);
 }
 
 void collector_result(const struct collector *collector, struct varve_collect_result *result)
@@ -371,6 +369,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->lost = collector->sum.lost + collector->sum.unattached;
     result->uncommitted = collector->sum.uncommitted;
     result->processes = collector->process_count;
+    result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;
     result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }

@@ -209,6 +209,13 @@ struct reaped {
 
 #define REAPED_KEPT 256U
 
+/* What was found out about an executable. */
+#define KNOWN_PROGRAMS 64U
+struct known_program {
+    char path[1024];
+    const char *allocator; /* of collect_allocator_of */
+};
+
 /* ---- collector.c ---- */
 
 /* The second sink, as the collector sees it. */
@@ -278,8 +285,10 @@ struct collector {
     uint64_t next_check_ns, next_anchor_ns;
     struct {
         uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
-            unrecorded, damaged;
+            unrecorded, own_allocators, damaged;
     } sum;
+    struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
+    uint32_t program_count;
     uint64_t newest_ts_ns; /* of merged events */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
@@ -287,6 +296,7 @@ struct collector {
     bool is_unstored;   /* no database: the second sink gets everything */
     bool was_killed;    /* a process did not end by itself */
     bool quiet;
+    bool may_replace; /* what is where the database goes */
 };
 
 /// Open the database, the derivation and the clock for collector->directory.
@@ -381,6 +391,14 @@ uint64_t collect_plausible(uint64_t count);
 /// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
 void collect_process_command(const struct process_control *control, char *text, size_t bytes);
 int collect_process_row(struct collector *collector, const struct traced_process *process);
+
+/* ---- collect_allocator.c ---- */
+
+/// What is linked into the program and serves its heap, so that no hook sees it: "jemalloc" and so on, a
+/// literal; NULL: nothing known, or the file can't be read.
+const char *collect_allocator_of(const char *path);
+/// Tell in `stats` if a process had such an allocator. Once per process, at its end.
+int collect_allocator_row(struct collector *collector, const struct traced_process *process);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 
 /* ---- merge.c: rings into one order ---- */

@@ -70,9 +70,9 @@ static int check_options(const struct varve_collect_options *options, struct var
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->replace && !options->no_sqlite && stat(options->database_path, &status) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s exists: choose another name or give --force", options->database_path);
+    if (!options->no_sqlite &&
+        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+        return VARVE_ERROR_INVALID;
     }
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
     if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
@@ -80,6 +80,20 @@ static int check_options(const struct varve_collect_options *options, struct var
                                  S_ISDIR(status.st_mode) ? " or give --force" : "");
     }
     return VARVE_OK;
+}
+
+/* The program is started with the filters that this process has. */
+static void settings_fill_confinement(struct session_control *settings)
+{
+    char text[8192] = "";
+    FILE *file = fopen("/proc/self/status", "re");
+
+    if (file != NULL) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    settings->seccomp_mode = session_status_number(text, "Seccomp:");
+    settings->seccomp_filters = session_status_number(text, "Seccomp_filters:");
 }
 
 static void settings_fill(const struct varve_collect_options *options, struct session_control *settings)
@@ -97,6 +111,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
+    settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
     if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
@@ -303,6 +318,20 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     return error;
 }
 
+/* The program will run, and little of it will be recorded. */
+static void warn_of_allocator(const struct varve_collect_options *options, const struct launch_check *check)
+{
+    const char *path = check->interpreter[0] != '\0' ? check->interpreter : check->path;
+    const char *allocator = options->heap && !options->quiet ? collect_allocator_of(path) : NULL;
+
+    if (allocator != NULL) {
+        fprintf(stderr,
+                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                path, allocator);
+    }
+}
+
 static int start(struct recording *recording, struct varve_collect_result *result,
                  struct varve_message *message)
 {
@@ -313,6 +342,9 @@ static int start(struct recording *recording, struct varve_collect_result *resul
 
     if (error == VARVE_OK) {
         error = launch_check(recording->options->argv[0], &check, message);
+    }
+    if (error == VARVE_OK) {
+        warn_of_allocator(recording->options, &check);
     }
     if (error == VARVE_OK) {
         error = record_variables_make(&variables, recording->options, result->torch_history, message);
@@ -368,6 +400,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     }
     recording->options = options;
     recording->collector.quiet = options->quiet;
+    recording->collector.may_replace = options->replace;
     if (!options->no_sqlite) {
         snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
     }

@@ -5,6 +5,7 @@
  * slots are opened to the producer only after fallocate has put pages behind them, and a ring whose file
  * cannot grow any more simply counts as full.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -169,7 +170,8 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     uint64_t step = thread->populated < FIRST_STEP_RECORDS ? FIRST_STEP_RECORDS : thread->populated;
     uint64_t offset;
 
-    if (thread->populated == capacity || thread->is_ring_short || process == NULL) {
+    if (thread->populated == capacity || thread->is_ring_short || process == NULL ||
+        recorder_is_confined()) {
         return false;
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
@@ -206,7 +208,7 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
 
     assert(producer->head < producer->limit);
     *slot = *record;
-    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0) {
+    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
         recorder_mirror_tell(thread, slot);
     }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);
