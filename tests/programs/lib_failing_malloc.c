@@ -2,9 +2,9 @@
 /*
  * To preload: the n-th allocation of the program that VARVE_TESTS_FAIL_IN names fails, once, or it and all
  * after it (VARVE_TESTS_FAIL_FOR_EVER). n is the first of two 64-bit numbers in the file
- * VARVE_TESTS_FAIL_FILE; the second one is how many there have been. Children that such a program forks go on
- * counting for themselves; other programs are left alone. So is what libdw and libelf ask for: they assert
- * that they get it.
+ * VARVE_TESTS_FAIL_FILE; the second one is how many there have been, the third how many before the first
+ * mkdtemp. Children that such a program forks go on counting for themselves; other programs are left alone.
+ * So is what libdw and libelf ask for: they assert that they get it.
  */
 #include <errno.h>
 #include <fcntl.h>
