@@ -208,10 +208,13 @@ static int close_process(struct collector *collector, struct traced_process *pro
     if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
         collector->sum.unrecorded++;
         if (!collector->quiet) {
-            fprintf(stderr,
-                    "varve: process %d executed %.200s, which did not load the recorder (statically linked, "
-                    "setuid, or LD_PRELOAD was removed): its allocations are not recorded\n",
-                    process->pid, process->control->exec_path);
+            struct varve_message told; /* the name of a program is any bytes */
+
+            varve_message_set(&told, VARVE_OK,
+                              "process %d executed %.200s, which did not load the recorder (statically "
+                              "linked, setuid, or LD_PRELOAD was removed): its allocations are not recorded",
+                              process->pid, process->control->exec_path);
+            fprintf(stderr, "varve: %s\n", told.text);
         }
     }
     snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);

@@ -47,6 +47,8 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     if (now_ns >= collector->next_heartbeat_ns) {
         collector->next_heartbeat_ns = now_ns + HEARTBEAT_EVERY_NS;
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+        __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
+                         __ATOMIC_RELEASE);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);

@@ -32,6 +32,8 @@
     X(free_aligned_sized, void, (void *, size_t, size_t))         \
     X(mremap, void *, (void *, size_t, size_t, int, ...))         \
     X(dlclose, int, (void *))                                     \
+    X(prctl, int, (int, ...))                                     \
+    X(syscall, long, (long, ...))                                 \
     X(_exit, void, (int))                                         \
     X(execve, int, (const char *, char *const *, char *const *))  \
     X(execv, int, (const char *, char *const *))                  \

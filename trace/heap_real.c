@@ -63,6 +63,7 @@ bool heap_ready(void)
     if (recorder_foreign_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         return false; /* an allocation by dlsym, inside the lookup of this very thread */
     }
+    recorder_session_look();
     recorder_foreign_begin(&saved);
     recorder_lock(&find_lock);
     if (heap_state == HEAP_STATE_NEW) {

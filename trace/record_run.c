@@ -82,6 +82,20 @@ static int check_options(const struct varve_collect_options *options, struct var
     return VARVE_OK;
 }
 
+/* The program is started with the filters that this process has. */
+static void settings_fill_confinement(struct session_control *settings)
+{
+    char text[8192] = "";
+    FILE *file = fopen("/proc/self/status", "re");
+
+    if (file != NULL) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    settings->seccomp_mode = session_status_number(text, "Seccomp:");
+    settings->seccomp_filters = session_status_number(text, "Seccomp_filters:");
+}
+
 static void settings_fill(const struct varve_collect_options *options, struct session_control *settings)
 {
     memset(settings, 0, sizeof(*settings));
@@ -97,6 +111,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
+    settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
     if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=

@@ -52,7 +52,7 @@ struct varve_producer {
 extern VARVE_API __thread struct varve_producer *varve_producer_current
     __attribute__((tls_model("initial-exec")));
 
-/// 1 if `ticks` are TSC ticks in this session.
+/// 1 if `ticks` are TSC ticks in this session, and all threads may read it.
 extern VARVE_API uint32_t varve_clock_is_tsc;
 
 /// 1 while events also go to a second sink: then none of them takes the fast path.
@@ -66,6 +66,9 @@ VARVE_API void varve_emit_nested(void);
 /// CLOCK_MONOTONIC, past the C library. Async-signal-safe.
 VARVE_API uint64_t varve_clock_monotonic_ns(void);
 
+/// The session's clock where that is not the TSC, or where this thread may not read it.
+VARVE_API uint64_t varve_clock_ticks_elsewhere(void);
+
 static inline uint64_t varve_clock_ticks(void)
 {
 #if defined(__x86_64__)
@@ -73,7 +76,7 @@ static inline uint64_t varve_clock_ticks(void)
         return __builtin_ia32_rdtsc();
     }
 #endif
-    return varve_clock_monotonic_ns();
+    return varve_clock_ticks_elsewhere();
 }
 
 /* The slow path wants an address; a copy lets the compiler keep the fast path's record in registers. */
