@@ -107,7 +107,8 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
         size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
 
-        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]), table->sh_offset + at * sizeof(symbols[0]))) {
+        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]),
+                     table->sh_offset + at * sizeof(symbols[0]))) {
             break;
         }
         for (size_t i = 0; i < some; i++) {
@@ -191,7 +192,8 @@ int collect_allocator_launched(struct collector *collector, const char *path)
 {
     const char *allocator = NULL;
 
-    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 && collector->sum.own_allocators == 0) {
+    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 &&
+        collector->sum.own_allocators == 0) {
         allocator = remembered(collector, path);
     }
     return allocator != NULL ? tell(collector, 0, allocator, path) : VARVE_OK;

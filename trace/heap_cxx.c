@@ -72,7 +72,6 @@ static const char *const names[CXX_FUNCTIONS] = {CXX_NEW_LIST(CXX_NAME_NEW) CXX_
 
 #define CACHED 256U                       /* power of two */
 #define ALLOCATOR_BIT (UINT64_C(1) << 63) /* in an address of the program's half */
-#define TOOL_PATH "/vgpreload_"           /* valgrind serves the C++ library's functions without malloc */
 
 /* A definition, and whether its calls are recorded here. */
 struct cxx_choice {
@@ -83,7 +82,6 @@ struct cxx_choice {
 /* Written once, by heap_cxx_prepare. */
 static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
 static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
-static bool is_under_tool;
 static int (*iterate)(int (*visit)(struct dl_phdr_info *, size_t, void *), void *); /* the C library's own */
 
 /* What a caller's own libraries answered; read and written without a lock: key is (caller, function) ^ value.
@@ -118,7 +116,7 @@ static bool is_recorded_in(const struct elf_object *object)
 {
     void *allocate = elf_symbol_in(object, "malloc");
 
-    return is_under_tool || (allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0);
+    return allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0;
 }
 
 /* ---- what all code sees ---- */
@@ -144,7 +142,6 @@ static bool scan_objects(void)
         if (map->l_ld == _DYNAMIC) {
             is_behind = true;
         } else if (elf_symbol_tables_of_map(map, &object)) {
-            is_under_tool = is_under_tool || strstr(map->l_name, TOOL_PATH) != NULL;
             if (is_behind) {
                 scan_definitions(&object);
             } else {
@@ -165,7 +162,7 @@ bool heap_cxx_prepare(bool is_recorded)
     void (*function)(void);
 
     for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
-        globals[i].is_recorded = (globals[i].is_recorded || is_under_tool) && is_recorded;
+        globals[i].is_recorded = globals[i].is_recorded && is_recorded;
         if (!globals[i].is_recorded) {
             memcpy(&function, &globals[i].function, sizeof(function));
             __atomic_store_n(&passed[i], function, __ATOMIC_RELEASE);

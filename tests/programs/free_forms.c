@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives blocks of 52,017 bytes back by every function that this process has for it; prints how many blocks there were. */
+/* Gives blocks of 52,017 bytes back by every function that this process has for it; prints how many blocks
+ * there were. */
 #include <stdio.h>
 #include <stdlib.h>
 
