@@ -58,6 +58,8 @@ def main():
     for preset in options.presets:
         build = "build" if preset == "release" else f"build-{preset}"
         log = options.log or os.path.join(ROOT, build, "Testing", "Temporary", "LastTest.log")
+        if not os.path.exists(log):
+            sys.exit(f"check_skips: no log of {preset}, {log}: run ./dev test {preset}")
         for skip in skips(log):
             if any(preset in presets and all(map(fnmatch.fnmatchcase, skip, (test, case, reason)))
                    for test, case, presets, reason in rules):
