@@ -26,11 +26,11 @@ static void walk(const struct varve_layout *layout)
     uint64_t from = 0;
 
     while (varve_layout_block(layout, from, &block)) {
-        check(block.addr >= from && block.size > 0);
-        if (block.addr + block.size <= from) {
+        check(block.addr >= from && block.extent > 0);
+        if (block.addr + block.extent <= from) {
             break; /* the last byte of the address space */
         }
-        from = block.addr + block.size;
+        from = block.addr + block.extent;
     }
 }
 
