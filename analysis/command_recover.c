@@ -34,6 +34,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (code != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
     }
+    if (!values->json && result.database_path[0] == '\0') {
+        fprintf(context->out, "nothing was recorded in %s, which is removed\n", operands->items[0]);
+        return 0;
+    }
     if (values->json) {
         struct cJSON *object = json_object();
 
@@ -52,8 +56,12 @@ static int run(struct command_context *context, const void *values_untyped, cons
             result.processes == 1 ? "" : "es", result.database_path);
     if (result.lost > 0) {
         fprintf(context->out, "; LOST %s", format_count((int64_t)result.lost).text);
-    } else {
+    } else if (result.own_allocators == 0) {
         fputs("; nothing lost", context->out);
+    }
+    if (result.own_allocators > 0) {
+        fprintf(context->out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
+                format_count((int64_t)result.own_allocators).text, result.own_allocators == 1 ? "" : "es");
     }
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);

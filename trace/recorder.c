@@ -7,6 +7,7 @@
  */
 #include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
 #include <errno.h>
@@ -95,6 +96,7 @@ static void end_of_thread(void *round)
     }
     native_stack_thread_end();
     python_stack_thread_end();
+    recorder_stack_thread_end();
     recorder_signals_restore(&saved);
 }
 
@@ -204,10 +206,10 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
     if (thread != NULL) {
         recorder_confine_thread_known();
         varve_producer_current = &thread->producer;
-        recorder_foreign_begin(&saved);
-        watch_end_of_thread();
-        recorder_foreign_end(&saved);
     }
+    recorder_foreign_begin(&saved);
+    watch_end_of_thread(); /* without a ring too: it has a stack of ours */
+    recorder_foreign_end(&saved);
     return thread;
 }
 
@@ -325,6 +327,12 @@ static void file_nested(struct recorder_thread *thread)
     }
 }
 
+static void file_nested_now(void *unused)
+{
+    (void)unused;
+    file_nested(thread_of(varve_producer_current));
+}
+
 void varve_emit_nested(void)
 {
     struct recorder_signals saved;
@@ -335,7 +343,7 @@ void varve_emit_nested(void)
     }
     recorder_signals_block(&saved);
     if (is_attached()) { /* not in the child of a handler that forked just now */
-        file_nested(thread_of(varve_producer_current));
+        (void)recorder_on_stack(file_nested_now, NULL);
     }
     recorder_signals_restore(&saved);
     errno = saved_errno;
@@ -442,11 +450,28 @@ void varve_emit_record(const struct varve_record *record)
     varve_emit(record);
 }
 
+struct emission {
+    const struct varve_record *record;
+    const struct recorder_signals *outer;
+};
+
+static void put_now(void *argument)
+{
+    const struct emission *emission = argument;
+
+    if (is_attached()) {
+        put_slowly(thread_of(varve_producer_current), emission->record, emission->outer);
+    } else {
+        put_first(emission->record);
+    }
+}
+
 /* All of it with signals blocked, but for the second sink's fast path: a handler could emit, or fork, with
  * the ring half changed. */
 void varve_emit_slow(const struct varve_record *record)
 {
     struct recorder_signals saved;
+    struct emission emission = {record, &saved};
     int saved_errno = errno;
 
     if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 &&
@@ -462,13 +487,11 @@ void varve_emit_slow(const struct varve_record *record)
     if (is_attached()) {
         struct recorder_thread *thread = thread_of(varve_producer_current);
 
-        if (thread->producer.busy != 0) {
+        if (thread->producer.busy != 0 || !recorder_on_stack(put_now, &emission)) {
             put_nested(thread, record);
-        } else {
-            put_slowly(thread, record, &saved);
         }
-    } else if (session_is_open()) {
-        put_first(record);
+    } else if (session_is_open() && !recorder_on_stack(put_now, &emission)) {
+        count_unattached(recorder_process_current(), record);
     }
     recorder_signals_restore(&saved);
     errno = saved_errno;

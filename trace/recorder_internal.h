@@ -3,7 +3,7 @@
 /*
  * What the files that run inside the workload share. Rules for all of them: no malloc (memory comes from
  * recorder_map), no stdio, no lock held across a call into foreign code, no thread; errno is preserved by the
- * hooks. Code that may call malloc all the same (dlsym, the first use of libunwind, the Python API) runs
+ * hooks. Code that may call malloc all the same (dlsym, the Python API) runs
  * between recorder_foreign_begin and recorder_foreign_end: signals blocked, hooks pass through unrecorded.
  */
 #ifndef VARVE_RECORDER_INTERNAL_H
@@ -50,7 +50,7 @@ void recorder_lock(uint32_t *lock);
 void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
-    uint64_t mask; /* the kernel's, not the larger one of the C library */
+    uint64_t mask;   /* the kernel's, not the larger one of the C library */
     bool is_blocked; /* false: they are as they were, the thread is confined */
 };
 
@@ -83,8 +83,8 @@ struct recorder_process {
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
 const struct session_control *recorder_session(void);
-/// The look itself, without blocking signals: for a process so young that it has no handlers, and of which is
-/// not known yet whether it may call the kernel at all.
+/// The look itself, on the program's stack and with signals open: for a process so young that it has no
+/// handlers, and of which is not known yet whether it may call the kernel at all.
 void recorder_session_look(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
@@ -216,12 +216,9 @@ unsigned modules_scan(void);
 /* ---- native_stack.c ---- */
 
 /// Return addresses from `start` outwards, start->pc first, at most `max`. Frame pointers where the unwind
-/// tables say that the frame has one, cached unwind rules elsewhere, libunwind for what these cannot express.
-/// Threads: any; async-signal-safe after the first call of native_stack_prepare.
+/// tables say that the frame has one, cached unwind rules elsewhere; ends at what these cannot express.
+/// Threads: any; async-signal-safe.
 unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max);
-
-/// One-time work that may allocate (inside recorder_foreign_begin/end).
-void native_stack_prepare(void);
 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void native_stack_thread_end(void);

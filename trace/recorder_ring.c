@@ -76,6 +76,7 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
         return VARVE_ERROR_NO_MEMORY;
     }
     header_fill(ring, process, index);
+    __atomic_add_fetch(&process->control->rings_made, 1, __ATOMIC_ACQ_REL);
     return VARVE_OK;
 }
 
@@ -169,7 +170,8 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     uint64_t step = thread->populated < FIRST_STEP_RECORDS ? FIRST_STEP_RECORDS : thread->populated;
     uint64_t offset;
 
-    if (thread->populated == capacity || thread->is_ring_short || process == NULL) {
+    if (thread->populated == capacity || thread->is_ring_short || process == NULL ||
+        recorder_is_confined()) {
         return false;
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
