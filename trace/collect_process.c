@@ -137,12 +137,19 @@ static int grow_processes(struct collector *collector, uint32_t count)
     return VARVE_OK;
 }
 
-static struct process_control *open_control(const struct collector *collector, uint32_t id)
+static struct process_control *open_control(const struct session_directory *directory, uint32_t id)
 {
     char path[DIRECTORY_PATH_BYTES + 32];
 
-    snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, id);
-    return map_control(path);
+    struct process_control *control;
+
+    snprintf(path, sizeof(path), "%s/p%u", directory->rings, id);
+    control = map_control(path);
+    if (control == NULL) { /* memory had no room for it */
+        snprintf(path, sizeof(path), "%s/p%u", directory->path, id);
+        control = map_control(path);
+    }
+    return control;
 }
 
 /* The page of a number that was given up. Images that came after it under its pid know nothing of it yet. */
@@ -179,7 +186,7 @@ static int look_for_missing_processes(struct collector *collector)
         struct process_control *control = NULL;
 
         if (collector->processes[id - 1] == NULL) {
-            control = open_control(collector, id);
+            control = open_control(&collector->directory, id);
         }
         if (control != NULL) {
             error = start_late_process(collector, id, control);
@@ -195,7 +202,7 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
 
     while (error == VARVE_OK && collector->process_count < count) {
         uint32_t id = collector->process_count + 1;
-        struct process_control *control = open_control(collector, id);
+        struct process_control *control = open_control(&collector->directory, id);
 
         if (control == NULL && collector->process_seen_ns == 0) {
             collector->process_limit = count; /* waited for together */
@@ -318,13 +325,10 @@ void collect_processes_close(struct collector *collector)
 
 int32_t collect_process_alive(const struct session_directory *directory, uint32_t id)
 {
-    char path[DIRECTORY_PATH_BYTES + 32];
-    struct process_control *control;
+    struct process_control *control = open_control(directory, id);
     uint64_t started;
     int32_t pid;
 
-    snprintf(path, sizeof(path), "%s/p%u", directory->rings, id);
-    control = map_control(path);
     if (control == NULL) {
         return 0;
     }

@@ -148,12 +148,16 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
 {
     char path[DIRECTORY_PATH_BYTES + 64];
 
-    snprintf(path, sizeof(path), "%s/p%u.r%u", collector->directory.rings, reader->process->id,
-             reader->index);
-    doom(collector, path);
-    if (reader->ring->spill_head > 0) {
-        snprintf(path, sizeof(path), "%s/p%u.r%u.spill", collector->directory.path, reader->process->id,
-                 reader->index);
+    const char *folders[] = {collector->directory.rings, collector->directory.path};
+    const char *kinds[] = {"spill", "staging"};
+
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/p%u.r%u", folders[i], reader->process->id, reader->index);
+        doom(collector, path);
+    }
+    for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
+        snprintf(path, sizeof(path), "%s/p%u.r%u.%s", collector->directory.path, reader->process->id,
+                 reader->index, kinds[i]);
         doom(collector, path);
     }
 }
@@ -209,6 +213,8 @@ static int close_process(struct collector *collector, struct traced_process *pro
         }
     }
     snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);
+    doom(collector, path);
+    snprintf(path, sizeof(path), "%s/p%u", collector->directory.path, process->id);
     doom(collector, path);
     if (process->pidfd >= 0) {
         close(process->pidfd);

@@ -108,9 +108,11 @@ struct ring_reader {
     /* records of signal handlers, put aside when their thread was killed */
     uint32_t orphans_first, orphans_seen, orphans_read;
     bool has_counted_orphans;
-    int spill_fd;                /* -1: not open */
-    uint64_t unreadable;         /* spilled records whose file is gone */
-    struct varve_record *buffer; /* spill records [buffer_from, buffer_to) */
+    int spill_fd;                       /* -1: not open */
+    uint64_t unreadable;                /* spilled records whose file is gone */
+    const struct varve_record *staging; /* NULL: not looked for yet */
+    bool has_staging_apart;             /* it is a mapping of its own */
+    struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
     uint64_t buffer_from, buffer_to;
     uint8_t *packed;         /* one block of the spill file */
     uint64_t spill_position; /* first record of the block at spill_offset */

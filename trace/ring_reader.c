@@ -55,6 +55,10 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
 
     snprintf(path, sizeof(path), "%s/p%u.r%u", directory->rings, process->id, index);
     ring = map_ring(path, &bytes);
+    if (ring == NULL) { /* memory had no room for it */
+        snprintf(path, sizeof(path), "%s/p%u.r%u", directory->path, process->id, index);
+        ring = map_ring(path, &bytes);
+    }
     if (ring == NULL) {
         return VARVE_ERROR_NOT_FOUND;
     }
@@ -81,6 +85,9 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
 
 void ring_reader_close(struct ring_reader *reader)
 {
+    if (reader->has_staging_apart) {
+        munmap((void *)(uintptr_t)reader->staging, RING_STAGING_BYTES);
+    }
     munmap(reader->ring, reader->ring_bytes);
     if (reader->spill_fd >= 0) {
         close(reader->spill_fd);
@@ -117,10 +124,10 @@ void ring_reader_refresh(struct ring_reader *reader)
     }
 }
 
-static void spill_path(const struct ring_reader *reader, const struct session_directory *directory,
-                       char *path, size_t bytes)
+static void file_path(const struct ring_reader *reader, const struct session_directory *directory,
+                      const char *kind, char *path, size_t bytes)
 {
-    snprintf(path, bytes, "%s/p%u.r%u.spill", directory->path, reader->process->id, reader->index);
+    snprintf(path, bytes, "%s/p%u.r%u.%s", directory->path, reader->process->id, reader->index, kind);
 }
 
 /* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
@@ -130,7 +137,7 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
                                                                 uint64_t to)
 {
     struct ring_header *ring = reader->ring;
-    const struct varve_record *staging = ring_staging(ring);
+    const struct varve_record *staging = reader->staging;
 
     for (uint64_t at = from; at < to; at++) {
         reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
@@ -139,7 +146,36 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
     return __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) <= from;
 }
 
-static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
+/* The staging slots, in the ring's file or in one of their own. False: they can't be read. */
+static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+    struct stat status;
+    void *memory = MAP_FAILED;
+    int fd;
+
+    if (reader->staging != NULL) {
+        return true;
+    }
+    if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
+        reader->staging = ring_staging(reader->ring);
+        return true;
+    }
+    file_path(reader, directory, "staging", path, sizeof(path));
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_STAGING_BYTES) {
+        memory = mmap(NULL, RING_STAGING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    reader->has_staging_apart = memory != MAP_FAILED;
+    reader->staging = reader->has_staging_apart ? memory : NULL;
+    return reader->has_staging_apart;
+}
+
+static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory,
+                              uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
@@ -148,7 +184,7 @@ static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
         return false;
     }
     to = to > flushed + RING_STAGING_RECORDS ? flushed + RING_STAGING_RECORDS : to;
-    if (to <= from || !copy_staging(reader, from, to)) {
+    if (to <= from || !find_staging(reader, directory) || !copy_staging(reader, from, to)) {
         return false;
     }
     reader->buffer_from = from;
@@ -196,7 +232,7 @@ static bool fill_from_file(struct ring_reader *reader, const struct session_dire
         reader->packed = malloc((size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX);
     }
     if (reader->spill_fd < 0) {
-        spill_path(reader, directory, path, sizeof(path));
+        file_path(reader, directory, "spill", path, sizeof(path));
         reader->spill_fd = open(path, O_RDONLY | O_CLOEXEC);
     }
     return reader->spill_fd >= 0 && reader->packed != NULL && read_block(reader, from);
@@ -217,8 +253,8 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
                 return NULL; /* tried again in the next round */
             }
         }
-        if (!fill_from_staging(reader, at) && !fill_from_file(reader, directory, at) &&
-            !fill_from_staging(reader, at)) {
+        if (!fill_from_staging(reader, directory, at) && !fill_from_file(reader, directory, at) &&
+            !fill_from_staging(reader, directory, at)) {
             uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
             uint64_t end = flushed < reader->spill_seen ? flushed : reader->spill_seen;
             if (end <= at) {
