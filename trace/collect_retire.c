@@ -155,6 +155,8 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
         snprintf(path, sizeof(path), "%s/p%u.r%u", folders[i], reader->process->id, reader->index);
         doom(collector, path);
     }
+    __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
+                       __ATOMIC_ACQ_REL);
     for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
         snprintf(path, sizeof(path), "%s/p%u.r%u.%s", collector->directory.path, reader->process->id,
                  reader->index, kinds[i]);

@@ -47,6 +47,8 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     if (now_ns >= collector->next_heartbeat_ns) {
         collector->next_heartbeat_ns = now_ns + HEARTBEAT_EVERY_NS;
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+        __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
+                         __ATOMIC_RELEASE);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);
@@ -230,10 +232,20 @@ static int store_open_rows(struct collector *collector)
     }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {
+            collector->sum.unattached += collector->processes[i]->control->unattached;
             error = collect_process_row(collector, collector->processes[i]);
         }
     }
     return error;
+}
+
+/* Events that no ring could take: of threads without one, and of processes without a page. */
+static uint64_t events_unattached(const struct collector *collector)
+{
+    const struct session_counts *counts = collector->directory.counts;
+
+    return collector->sum.unattached +
+           (counts != NULL ? __atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE) : 0);
 }
 
 static int store_sums(struct collector *collector)
@@ -242,13 +254,14 @@ static int store_sums(struct collector *collector)
         const char *name, *severity;
         uint64_t value;
     } rows[] = {
-        {"events_emitted", "info", collector->sum.emitted + collector->sum.unattached},
+        {"events_emitted", "info", collector->sum.emitted + events_unattached(collector)},
         {"events_stored", "info", collector->seq},
         {"events_spilled", "info", collector->sum.spilled},
         {"events_uncommitted", "info", collector->sum.uncommitted},
         {"events_lost", "data_loss", collector->sum.lost},
         {"bytes_lost", "data_loss", collector->sum.lost_bytes},
-        {"events_unattached", "data_loss", collector->sum.unattached},
+        {"events_unattached", "data_loss", events_unattached(collector)},
+        {"processes_unattached", "data_loss", collector->processes_missing},
         {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
         {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
@@ -329,17 +342,14 @@ int collector_publish(struct collector *collector, const char *database_path, st
         return VARVE_OK;
     }
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    if (rename(path, database_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
-                                 strerror(errno));
-    }
-    return VARVE_OK;
+    return varve_publish_move(path, database_path, collector->may_replace, message);
 }
 
 void collector_result(const struct collector *collector, struct varve_collect_result *result)
 {
     result->events = collector->seq;
-    result->lost = collector->sum.lost + collector->sum.unattached;
+    result->lost = collector->sum.lost + events_unattached(collector);
+    result->unattached = collector->processes_missing;
     result->uncommitted = collector->sum.uncommitted;
     result->processes = collector->process_count;
     result->threads = collector->thread_count;

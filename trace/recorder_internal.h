@@ -52,7 +52,8 @@ bool recorder_lock_soon(uint32_t *lock);
 void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
-    uint64_t mask; /* the kernel's, not the larger one of the C library */
+    uint64_t mask;   /* the kernel's, not the larger one of the C library */
+    bool is_blocked; /* false: they are as they were, the thread is confined */
 };
 
 void recorder_signals_block(struct recorder_signals *saved);
@@ -71,12 +72,17 @@ long recorder_file_resize(int fd, uint64_t bytes);
 
 /* What failed is tried again, at rising intervals. */
 struct recorder_retry {
-    uint64_t next_ns; /* CLOCK_MONOTONIC; not before. Atomic, like the next */
+    uint64_t next_ns; /* CLOCK_MONOTONIC, not before; 0: it has not failed. Atomic, like the next */
     uint64_t step_ns;
 };
 
-bool recorder_retry_is_due(const struct recorder_retry *retry, uint64_t now_ns);
-void recorder_retry_later(struct recorder_retry *retry, uint64_t now_ns);
+bool recorder_retry_is_due(const struct recorder_retry *retry);
+void recorder_retry_later(struct recorder_retry *retry);
+
+/* ---- recorder_clock.c ---- */
+
+/// A thread is about to lose the time stamp counter: from now on all ask varve_clock_ticks_elsewhere.
+void recorder_clock_leave(void);
 
 /* ---- recorder_session.c: the session and this process in it ---- */
 
@@ -102,6 +108,9 @@ struct recorder_process {
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
 const struct session_control *recorder_session(void);
+/// The look itself, without blocking signals: for a process so young that it has no handlers, and of which is
+/// not known yet whether it may call the kernel at all.
+void recorder_session_look(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
 const char *recorder_directory(void);
@@ -112,6 +121,10 @@ struct recorder_process *recorder_process_page(void);
 struct recorder_process *recorder_process_attach(void);
 /// The same without attaching: NULL before the first event.
 struct recorder_process *recorder_process_current(void);
+
+/// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
+/// attach, for the control pages of this process and its fork children.
+extern bool recorder_malloc_is_foreign;
 
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
@@ -130,8 +143,7 @@ struct recorder_thread {
     uint64_t populated; /* ring slots that have memory behind them, grows during the first lap */
     uint64_t lost_open; /* lost since the last `lost` event */
     uint64_t lost_open_bytes;
-    uint32_t nested_lost; /* nested events for which no slot was free */
-    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
+    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT]; /* nested events for which no slot was free; atomic */
     uint8_t *packed;                              /* OVERFLOW_PACKED_BYTES, made by the first spill */
     uint64_t packed_position;                     /* of its first record in the spill, plus 1; 0: empty */
     const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
@@ -147,6 +159,8 @@ struct recorder_thread {
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
                          uint32_t index);
 void recorder_ring_retire(struct recorder_thread *thread);
+/// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
+bool recorder_ring_grow(struct recorder_thread *thread);
 bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
@@ -165,6 +179,9 @@ uint64_t recorder_ring_space(struct recorder_thread *thread);
 /// Find the session and prepare the process, before its first event and while it has one thread. False:
 /// nothing is to be recorded, hooks can switch off.
 bool recorder_prepare(void);
+
+/// This thread is about to confine itself (recorder_confine_internal.h): what it may need later is made now.
+void recorder_thread_prepare(void);
 
 /// Enter and leave code that may allocate by itself on this thread: its calls are not recorded.
 /// Blocks all signals meanwhile, so that a handler's allocations are never taken for our own. Nests.

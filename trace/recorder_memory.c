@@ -4,6 +4,7 @@
  * to the kernel: the C library's mmap may be our own hook, its allocator is what we record, and its stdio
  * allocates. Called by all files of the recorder.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -148,19 +149,21 @@ void recorder_format(char *buffer, size_t bytes, const char *format, ...)
 #define RETRY_FIRST_NS UINT64_C(1000000)
 #define RETRY_LAST_NS UINT64_C(1000000000)
 
-bool recorder_retry_is_due(const struct recorder_retry *retry, uint64_t now_ns)
+bool recorder_retry_is_due(const struct recorder_retry *retry)
 {
-    return now_ns >= __atomic_load_n(&retry->next_ns, __ATOMIC_RELAXED);
+    uint64_t next_ns = __atomic_load_n(&retry->next_ns, __ATOMIC_RELAXED);
+
+    return next_ns == 0 || varve_clock_monotonic_ns() >= next_ns;
 }
 
-void recorder_retry_later(struct recorder_retry *retry, uint64_t now_ns)
+void recorder_retry_later(struct recorder_retry *retry)
 {
     uint64_t step_ns = __atomic_load_n(&retry->step_ns, __ATOMIC_RELAXED) * 2;
 
     step_ns = step_ns < RETRY_FIRST_NS ? RETRY_FIRST_NS : step_ns;
     step_ns = step_ns > RETRY_LAST_NS ? RETRY_LAST_NS : step_ns;
     __atomic_store_n(&retry->step_ns, step_ns, __ATOMIC_RELAXED);
-    __atomic_store_n(&retry->next_ns, now_ns + step_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&retry->next_ns, varve_clock_monotonic_ns() + step_ns, __ATOMIC_RELAXED);
 }
 
 uint64_t recorder_number(const char *text)
@@ -220,12 +223,18 @@ void recorder_signals_block(struct recorder_signals *saved)
     const uint64_t all = UINT64_MAX;
 
     /* not pthread_sigmask: that leaves the C library's own signals (cancellation, setuid) open */
-    recorder_sys_sigmask(SIG_SETMASK, &all, &saved->mask);
+    saved->is_blocked = recorder_confine_section_begin();
+    if (saved->is_blocked) {
+        recorder_sys_sigmask(SIG_SETMASK, &all, &saved->mask);
+    }
 }
 
 void recorder_signals_restore(const struct recorder_signals *saved)
 {
-    recorder_sys_sigmask(SIG_SETMASK, &saved->mask, NULL);
+    if (saved->is_blocked) {
+        recorder_sys_sigmask(SIG_SETMASK, &saved->mask, NULL);
+        recorder_confine_section_end();
+    }
 }
 
 static const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);

@@ -5,6 +5,7 @@
  * slots are opened to the producer only after fallocate has put pages behind them, and a ring whose file
  * cannot grow any more simply counts as full.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -205,7 +206,7 @@ static struct varve_record *staging_apart(struct recorder_thread *thread)
 
 static bool may_try(const struct recorder_retry *retry)
 {
-    return recorder_process_current() != NULL && recorder_retry_is_due(retry, varve_clock_monotonic_ns());
+    return !recorder_is_confined() && recorder_process_current() != NULL && recorder_retry_is_due(retry);
 }
 
 static bool make_staging(struct recorder_thread *thread)
@@ -222,7 +223,7 @@ static bool make_staging(struct recorder_thread *thread)
         __atomic_store_n(&ring->staging_is_apart, thread->staging != NULL, __ATOMIC_RELEASE);
     }
     if (thread->staging == NULL) {
-        recorder_retry_later(&thread->staging_retry, varve_clock_monotonic_ns());
+        recorder_retry_later(&thread->staging_retry);
     }
     return thread->staging != NULL;
 }
@@ -244,23 +245,23 @@ bool recorder_produce_to_spill(struct recorder_thread *thread)
     return true;
 }
 
-/* During the first lap. */
-static void ring_grow(struct recorder_thread *thread)
+bool recorder_ring_grow(struct recorder_thread *thread)
 {
     uint64_t capacity = thread->capacity;
     uint64_t step = thread->populated;
     const struct varve_record *first = ring_records(thread->ring) + thread->populated;
 
     if (thread->populated == capacity || !may_try(&thread->ring_retry)) {
-        return;
+        return false;
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
     step = step > capacity - thread->populated ? capacity - thread->populated : step;
     if (ring_extend(thread, offset_of(thread->ring, first), step * sizeof(struct varve_record))) {
         thread->populated += step;
-    } else {
-        recorder_retry_later(&thread->ring_retry, varve_clock_monotonic_ns());
+        return true;
     }
+    recorder_retry_later(&thread->ring_retry);
+    return false;
 }
 
 uint64_t recorder_ring_space(struct recorder_thread *thread)
@@ -271,7 +272,7 @@ uint64_t recorder_ring_space(struct recorder_thread *thread)
 
     if (thread->populated < capacity) {
         if (producer->head >= thread->populated) {
-            ring_grow(thread);
+            recorder_ring_grow(thread);
         }
         limit = limit < thread->populated || thread->populated == capacity ? limit : thread->populated;
     }
@@ -286,7 +287,7 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
 
     assert(producer->head < producer->limit);
     *slot = *record;
-    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0) {
+    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
         recorder_mirror_tell(thread, slot);
     }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);

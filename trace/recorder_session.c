@@ -5,6 +5,7 @@
  * page that the kernel wipes in fork children, so a child, also one of a bare clone(2), finds itself
  * unattached whatever its parent was doing at that moment, locks included.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -26,7 +27,7 @@ struct found_session {
     struct recorder_process *process;
     int32_t rank;
     char directory[PATH_BYTES];
-    char path[PATH_BYTES]; /* of a page, while it is being looked for */
+    char scratch[PATH_BYTES]; /* for whoever looks */
 };
 
 static_assert(sizeof(struct recorder_process) <= WIPED_BYTES, "fits its page");
@@ -34,6 +35,8 @@ static_assert(sizeof(struct recorder_process) <= WIPED_BYTES, "fits its page");
 /* `found` is set once, by compare-and-swap: threads that look at the same time all look, and one is first. */
 static struct found_session none;
 static struct found_session *found; /* NULL: nobody has looked; &none: there is no session */
+
+bool recorder_malloc_is_foreign;
 
 /* Set by the parent's attach, kept over fork: in a child it still names the parent. */
 static uint32_t last_process_id;
@@ -101,18 +104,21 @@ static int32_t rank_from_environment(void)
 
 /* ---- the session ---- */
 
-/* A page of the session by its file's name, writable or not; NULL if it can't be had. */
+/* A page of the session by its file's name, writable or not; NULL if it can't be had. A file that is long
+ * enough is known by reading it, which the loader does too: a program that was executed by a confined one may
+ * do nothing else. */
 static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable)
 {
     void *page = NULL;
     int fd;
 
-    recorder_format(looking->path, sizeof(looking->path), "%s/ring/%s", looking->directory, name);
-    fd = recorder_sys_open(looking->path, is_writable ? O_RDWR : O_RDONLY, 0);
+    static_assert(SESSION_CONTROL_BYTES <= PATH_BYTES && SESSION_COUNTS_BYTES <= PATH_BYTES, "either page");
+    recorder_format(looking->scratch, sizeof(looking->scratch), "%s/ring/%s", looking->directory, name);
+    fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return NULL;
     }
-    if (recorder_sys_lseek(fd, 0, SEEK_END) >= (long)bytes) {
+    if (recorder_sys_read(fd, looking->scratch, bytes) == (long)bytes) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
     }
     recorder_sys_close(fd);
@@ -131,6 +137,9 @@ static bool session_open(struct found_session *looking)
     return looking->counts != NULL;
 }
 
+/* Of an image that is confined from its start. */
+static struct recorder_process never_attached;
+
 static void discard(struct found_session *looked)
 {
     if (looked->control != NULL) {
@@ -139,7 +148,7 @@ static void discard(struct found_session *looked)
     if (looked->counts != NULL) {
         recorder_unmap(looked->counts, SESSION_COUNTS_BYTES);
     }
-    if (looked->process != NULL) {
+    if (looked->process != NULL && looked->process != &never_attached) {
         recorder_unmap(looked->process, WIPED_BYTES);
     }
     recorder_unmap(looked, sizeof(*looked));
@@ -154,40 +163,45 @@ static struct found_session *look(void)
         return NULL;
     }
     if (environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory)) &&
-        looking->directory[0] == '/') {
-        looking->process = recorder_map_wiped(WIPED_BYTES);
+        looking->directory[0] == '/' && session_open(looking)) {
+        recorder_confine_from_start(looking->control, looking->scratch, sizeof(looking->scratch));
+        looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
     }
-    if (looking->process == NULL || !session_open(looking)) {
+    if (looking->process == NULL) {
         discard(looking);
         return NULL;
+    }
+    if (looking->control->clock_kind == VARVE_CLOCK_TSC && !recorder_is_confined_in(RECORDER_CONFINE_CLOCK)) {
+        varve_clock_is_tsc = 1; /* before anybody can see that there is a session */
     }
     looking->rank = rank_from_environment();
     return looking;
 }
 
-static void look_once(void)
+void recorder_session_look(void)
 {
-    struct recorder_signals saved;
     struct found_session *expected = NULL;
     struct found_session *looked;
 
-    recorder_signals_block(&saved);
-    looked = look();
-    if (looked != NULL) { /* before anybody can see that there is a session */
-        varve_clock_is_tsc = looked->control->clock_kind == VARVE_CLOCK_TSC;
+    if (session_found() != NULL) {
+        return;
     }
+    looked = look();
     if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
         looked != NULL) {
         discard(looked);
     }
-    recorder_signals_restore(&saved);
 }
 
 const struct session_control *recorder_session(void)
 {
     if (session_found() == NULL) {
-        look_once();
+        struct recorder_signals saved;
+
+        recorder_signals_block(&saved);
+        recorder_session_look();
+        recorder_signals_restore(&saved);
     }
     return session_found()->control;
 }
@@ -244,6 +258,7 @@ static void control_fill(struct process_control *control, uint32_t id, struct at
     control->start_ticks_proc = start_ticks_of_process(attaching);
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
+    control->malloc_is_foreign = recorder_malloc_is_foreign;
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
 }
@@ -350,12 +365,11 @@ static void sites_open(const struct recorder_process *process)
  * and others wait for that for a moment only. */
 static void attach(struct recorder_process *process)
 {
-    uint64_t now_ns = varve_clock_monotonic_ns();
     struct process_control *control = NULL;
     long result = -EAGAIN;
     uint32_t id;
 
-    if (!recorder_retry_is_due(&process->retry, now_ns)) {
+    if (!recorder_retry_is_due(&process->retry)) {
         return;
     }
     id = number_take(process);
@@ -371,7 +385,7 @@ static void attach(struct recorder_process *process)
     } else if (result == -EEXIST) {
         stage_wait(process, RECORDER_STAGE_ATTACHED);
     } else {
-        recorder_retry_later(&process->retry, now_ns);
+        recorder_retry_later(&process->retry);
     }
 }
 
