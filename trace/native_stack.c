@@ -6,11 +6,12 @@
  *
  *   memo    what the last walk of this thread read; where those words are unchanged, the result is too
  *   rules   the rule of each return address, in a cache shared by all threads (unwind_rules.c fills it)
- *   odd     signal frames, realigned stacks, code without tables, libunwind
+ *   odd     signal frames, realigned stacks, code without tables
  *
  * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, on other
  * stacks (signal stacks, coroutines) pages that the kernel was asked about. Called by callsite.c.
  */
+#include "trace/recorder_stack_internal.h"
 #include "trace/unwind_internal.h"
 
 #include <stdatomic.h>
@@ -60,6 +61,7 @@ struct stack_memo {
     unsigned generation; /* of the rules that it was made with; 0 before the first walk */
     unsigned first;
     struct frame frames[MEMO_FRAMES];
+    struct frame leaves[MEMO_LEAVES]; /* of the walk that is going on, inside of those */
 };
 
 static _Thread_local struct stack_memo *thread_memo __attribute__((tls_model("initial-exec")));
@@ -102,19 +104,39 @@ WALK_INLINE uint32_t rule_cached(uintptr_t address)
     return (uint32_t)entry;
 }
 
+struct search {
+    uintptr_t address;
+    uint32_t rule;
+};
+
+static void search_now(void *argument)
+{
+    struct search *search = argument;
+
+    search->rule = unwind_rule_find(search->address);
+}
+
+/* UNWIND_NONE too if there is no memory to look it up. */
 static WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
     _Atomic uint64_t *set = rules[rule_set(address)];
-    uint32_t rule = unwind_rule_find(address);
+    struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
+    struct recorder_signals signals;
 
-    if (unwind_rule_kind(rule) != UNWIND_NONE) {
+    if (!loaded_object_is_at(address)) {
+        return search.rule; /* soon told: code made at run time comes here at every walk */
+    }
+    recorder_signals_block(&signals);
+    (void)recorder_on_stack(search_now, &search);
+    recorder_signals_restore(&signals);
+    if (unwind_rule_kind(search.rule) != UNWIND_NONE) {
         /* Newest first; two threads here may drop a rule of each other, which is found again. */
         uint64_t older = atomic_load_explicit(&set[0], memory_order_relaxed);
 
         atomic_store_explicit(&set[1], older, memory_order_relaxed);
-        atomic_store_explicit(&set[0], (uint64_t)rule_tag(address) << 32 | rule, memory_order_relaxed);
+        atomic_store_explicit(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, memory_order_relaxed);
     }
-    return rule;
+    return search.rule;
 }
 
 void native_stack_forget(void)
@@ -206,12 +228,10 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
 /* A guessed caller is known code, or heads a frame in its turn. */
 static bool guess_plausible(const struct walk *walk, const struct frame *next)
 {
-    struct loaded_object object;
-
-    return next->fp - walk->at.fp - 16 <= GUESSED_FRAME_MAX || loaded_object_find(next->pc - 1, &object);
+    return next->fp - walk->at.fp - 16 <= GUESSED_FRAME_MAX || loaded_object_is_at(next->pc - 1);
 }
 
-/* A step of any kind but libunwind's. */
+/* A step of any kind. */
 static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
 {
     struct frame next = {.fp = walk->at.fp};
@@ -263,14 +283,6 @@ static WALK_COLD void walk_slow(struct walk *walk)
 
     if (unwind_rule_kind(rule) == UNWIND_NONE) {
         rule = rule_fill(address);
-    }
-    if (unwind_rule_kind(rule) == UNWIND_FOREIGN) {
-        unsigned more = unwind_foreign_capture(walk->at.pc, walk->at.sp, walk->pcs + walk->count - 1,
-                                               walk->max - walk->count + 1);
-
-        walk->count += more > 0 ? more - 1 : 0;
-        walk->done = true;
-        return;
     }
     if (!odd_step(walk, rule) || !pc_plausible(walk->at.pc)) {
         walk->done = true;
@@ -330,15 +342,14 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
 }
 
 /* Puts the frames walked before the memo was met in front of it. */
-static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met, const struct frame *leaves,
-                                           unsigned count)
+static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met, unsigned count)
 {
     if (count > MEMO_LEAVES || count > met) {
         memo->first = MEMO_FRAMES;
         return;
     }
     memo->first = met - count;
-    memcpy(&memo->frames[memo->first], leaves, count * sizeof(leaves[0]));
+    memcpy(&memo->frames[memo->first], memo->leaves, count * sizeof(memo->leaves[0]));
 }
 
 /* Takes over what follows frame `met` as far as it is unchanged; the walk goes on behind it. */
@@ -366,7 +377,6 @@ WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigne
 
 static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *memo)
 {
-    struct frame leaves[MEMO_LEAVES];
     struct frame frame = walk->at;
     unsigned walked = 0;
     unsigned i = memo->first;
@@ -384,13 +394,13 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
             if (!memo_verify(walk, memo, i)) {
                 memo->first = MEMO_FRAMES;
             } else if (walked > 0) {
-                memo_extend(memo, i, leaves, walked);
+                memo_extend(memo, i, walked);
                 memo->frames[i].fp_from = frame.fp_from;
             }
             return;
         }
         if (walked < MEMO_LEAVES) {
-            leaves[walked] = frame;
+            memo->leaves[walked] = frame;
         }
         walked++;
         if (!frame_step(&frame, &walk->window)) {
@@ -465,10 +475,4 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
     }
     walk_plain(&walk);
     return walk.count;
-}
-
-void native_stack_prepare(void)
-{
-    /* Binds the symbols that a search calls, so that the first hook need not. */
-    (void)unwind_rule_find((uintptr_t)native_stack_prepare);
 }

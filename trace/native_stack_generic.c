@@ -46,10 +46,6 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
     return count;
 }
 
-void native_stack_prepare(void)
-{
-}
-
 void native_stack_thread_end(void)
 {
 }

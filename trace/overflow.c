@@ -12,6 +12,7 @@
  */
 #include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
 #include <fcntl.h>
@@ -204,22 +205,28 @@ static bool put_after_loss(struct recorder_thread *thread, const struct varve_re
     return put_once(thread, record, may_spill);
 }
 
+static void nap_with_signals(void *outer)
+{
+    struct recorder_signals saved;
+
+    recorder_signals_restore(outer);
+    nap();
+    recorder_signals_block(&saved);
+}
+
 /* A nap with the program's signals open, where the caller said how these are: a handler may be what the
  * program waits for. Its own events are put aside meanwhile, as in the middle of any other event. False: the
  * ring is not ours any more, since a handler forked and this is the child. */
 static bool nap_open(struct recorder_thread *thread)
 {
     const struct recorder_signals *outer = thread->outer_signals;
-    struct recorder_signals saved;
 
     if (outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
         nap(); /* the rest of the slots is for handlers that interrupt the fast path */
         return true;
     }
     thread->producer.busy = 1;
-    recorder_signals_restore(outer);
-    nap();
-    recorder_signals_block(&saved);
+    recorder_off_stack(nap_with_signals, (void *)(uintptr_t)outer);
     thread->producer.busy = 0;
     return thread->ring != NULL && recorder_process_current() != NULL;
 }

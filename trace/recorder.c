@@ -7,6 +7,7 @@
  */
 #include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
 uint32_t varve_emit_is_mirrored;
 
+static __thread bool thread_is_watched;
 static __thread bool thread_has_ended;
 /* Of a thread for which no ring could be made. */
 static __thread struct {
@@ -102,6 +104,7 @@ static void end_of_thread(void *round)
     }
     native_stack_thread_end();
     python_stack_thread_end();
+    recorder_stack_thread_end();
     recorder_signals_restore(&saved);
 }
 
@@ -162,8 +165,13 @@ bool recorder_prepare(void)
 /* Hooks pass through: for a late key the C library allocates. */
 static void watch_end_of_thread(void)
 {
-    if (has_end_key) {
+    struct recorder_signals saved;
+
+    if (has_end_key && !thread_is_watched) {
+        thread_is_watched = true;
+        recorder_foreign_begin(&saved);
         pthread_setspecific(end_key, (void *)(uintptr_t)END_ROUNDS);
+        recorder_foreign_end(&saved);
     }
 }
 
@@ -205,7 +213,6 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
 /* Signals are blocked. NULL: this event cannot be recorded (counted by the caller). */
 static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
-    struct recorder_signals saved;
     struct recorder_thread *thread;
 
     if (ringless.process != process->id) {
@@ -219,16 +226,13 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
         ringless.index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
     }
     thread = thread_create(process, ringless.index);
-    if (thread == NULL) {
+    if (thread != NULL) {
+        ringless.process = 0;
+        recorder_confine_thread_known();
+        varve_producer_current = &thread->producer;
+    } else {
         recorder_retry_later(&ringless.retry);
-        return NULL;
     }
-    ringless.process = 0;
-    recorder_confine_thread_known();
-    varve_producer_current = &thread->producer;
-    recorder_foreign_begin(&saved);
-    watch_end_of_thread();
-    recorder_foreign_end(&saved);
     return thread;
 }
 
@@ -311,6 +315,9 @@ static void put_first(const struct varve_record *record)
     if (process != NULL) {
         thread = thread_attach(process);
     }
+    if (!thread_has_ended) {
+        watch_end_of_thread(); /* without a ring too: it has a stack of ours */
+    }
     if (thread != NULL) {
         timed.ticks = varve_clock_ticks();
         put(thread, &timed);
@@ -366,6 +373,12 @@ static void file_nested(struct recorder_thread *thread)
     }
 }
 
+static void file_nested_now(void *unused)
+{
+    (void)unused;
+    file_nested(thread_of(varve_producer_current));
+}
+
 void varve_emit_nested(void)
 {
     struct recorder_signals saved;
@@ -376,7 +389,7 @@ void varve_emit_nested(void)
     }
     recorder_signals_block(&saved);
     if (is_attached()) { /* not in the child of a handler that forked just now */
-        file_nested(thread_of(varve_producer_current));
+        (void)recorder_on_stack(file_nested_now, NULL);
     }
     recorder_signals_restore(&saved);
     errno = saved_errno;
@@ -469,6 +482,7 @@ void recorder_thread_prepare(void)
         if (process != NULL) {
             thread_attach(process);
         }
+        watch_end_of_thread();
     }
     if (is_attached()) {
         while (recorder_ring_grow(thread_of(varve_producer_current))) {
@@ -483,11 +497,28 @@ void varve_emit_record(const struct varve_record *record)
     varve_emit(record);
 }
 
+struct emission {
+    const struct varve_record *record;
+    const struct recorder_signals *outer;
+};
+
+static void put_now(void *argument)
+{
+    const struct emission *emission = argument;
+
+    if (is_attached()) {
+        put_slowly(thread_of(varve_producer_current), emission->record, emission->outer);
+    } else {
+        put_first(emission->record);
+    }
+}
+
 /* All of it with signals blocked, but for the second sink's fast path: a handler could emit, or fork, with
  * the ring half changed. */
 void varve_emit_slow(const struct varve_record *record)
 {
     struct recorder_signals saved;
+    struct emission emission = {record, &saved};
     int saved_errno = errno;
 
     if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 &&
@@ -503,13 +534,11 @@ void varve_emit_slow(const struct varve_record *record)
     if (is_attached()) {
         struct recorder_thread *thread = thread_of(varve_producer_current);
 
-        if (thread->producer.busy != 0) {
+        if (thread->producer.busy != 0 || !recorder_on_stack(put_now, &emission)) {
             put_nested(thread, record);
-        } else {
-            put_slowly(thread, record, &saved);
         }
-    } else if (session_is_open()) {
-        put_first(record);
+    } else if (session_is_open() && !recorder_on_stack(put_now, &emission)) {
+        count_unattached(recorder_process_current(), record);
     }
     recorder_signals_restore(&saved);
     errno = saved_errno;

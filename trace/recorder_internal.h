@@ -3,7 +3,7 @@
 /*
  * What the files that run inside the workload share. Rules for all of them: no malloc (memory comes from
  * recorder_map), no stdio, no lock held across a call into foreign code, no thread; errno is preserved by the
- * hooks. Code that may call malloc all the same (dlsym, the first use of libunwind, the Python API) runs
+ * hooks. Code that may call malloc all the same (dlsym, the Python API) runs
  * between recorder_foreign_begin and recorder_foreign_end: signals blocked, hooks pass through unrecorded.
  */
 #ifndef VARVE_RECORDER_INTERNAL_H
@@ -70,6 +70,11 @@ long recorder_file_allocate(int fd, uint64_t offset, uint64_t bytes);
 /// Length of a file, without blocks. Signals are blocked. 0 or -errno.
 long recorder_file_resize(int fd, uint64_t bytes);
 
+/* ---- recorder_clock.c ---- */
+
+/// A thread is about to lose the time stamp counter: from now on all ask varve_clock_ticks_elsewhere.
+void recorder_clock_leave(void);
+
 /* What failed is tried again, at rising intervals. */
 struct recorder_retry {
     uint64_t next_ns; /* CLOCK_MONOTONIC, not before; 0: it has not failed. Atomic, like the next */
@@ -78,11 +83,6 @@ struct recorder_retry {
 
 bool recorder_retry_is_due(const struct recorder_retry *retry);
 void recorder_retry_later(struct recorder_retry *retry);
-
-/* ---- recorder_clock.c ---- */
-
-/// A thread is about to lose the time stamp counter: from now on all ask varve_clock_ticks_elsewhere.
-void recorder_clock_leave(void);
 
 /* ---- recorder_session.c: the session and this process in it ---- */
 
@@ -108,8 +108,8 @@ struct recorder_process {
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
 const struct session_control *recorder_session(void);
-/// The look itself, without blocking signals: for a process so young that it has no handlers, and of which is
-/// not known yet whether it may call the kernel at all.
+/// The look itself, on the program's stack and with signals open: for a process so young that it has no
+/// handlers, and of which is not known yet whether it may call the kernel at all.
 void recorder_session_look(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
@@ -243,12 +243,9 @@ unsigned modules_scan(void);
 /* ---- native_stack.c ---- */
 
 /// Return addresses from `start` outwards, start->pc first, at most `max`. Frame pointers where the unwind
-/// tables say that the frame has one, cached unwind rules elsewhere, libunwind for what these cannot express.
-/// Threads: any; async-signal-safe after the first call of native_stack_prepare.
+/// tables say that the frame has one, cached unwind rules elsewhere; ends at what these cannot express.
+/// Threads: any; async-signal-safe.
 unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs, unsigned max);
-
-/// One-time work that may allocate (inside recorder_foreign_begin/end).
-void native_stack_prepare(void);
 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void native_stack_thread_end(void);

@@ -146,26 +146,6 @@ void recorder_format(char *buffer, size_t bytes, const char *format, ...)
     buffer[length] = '\0';
 }
 
-#define RETRY_FIRST_NS UINT64_C(1000000)
-#define RETRY_LAST_NS UINT64_C(1000000000)
-
-bool recorder_retry_is_due(const struct recorder_retry *retry)
-{
-    uint64_t next_ns = __atomic_load_n(&retry->next_ns, __ATOMIC_RELAXED);
-
-    return next_ns == 0 || varve_clock_monotonic_ns() >= next_ns;
-}
-
-void recorder_retry_later(struct recorder_retry *retry)
-{
-    uint64_t step_ns = __atomic_load_n(&retry->step_ns, __ATOMIC_RELAXED) * 2;
-
-    step_ns = step_ns < RETRY_FIRST_NS ? RETRY_FIRST_NS : step_ns;
-    step_ns = step_ns > RETRY_LAST_NS ? RETRY_LAST_NS : step_ns;
-    __atomic_store_n(&retry->step_ns, step_ns, __ATOMIC_RELAXED);
-    __atomic_store_n(&retry->next_ns, varve_clock_monotonic_ns() + step_ns, __ATOMIC_RELAXED);
-}
-
 uint64_t recorder_number(const char *text)
 {
     uint64_t number = 0;

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #define RECORDER_KERNEL_SIGSET_BYTES 8U
@@ -114,6 +115,11 @@ static inline int recorder_sys_munmap(void *address, size_t bytes)
     return (int)recorder_syscall(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0);
 }
 
+static inline int recorder_sys_mprotect(void *address, size_t bytes, int protection)
+{
+    return (int)recorder_syscall(SYS_mprotect, (long)address, (long)bytes, protection, 0, 0, 0);
+}
+
 static inline int recorder_sys_madvise(void *address, size_t bytes, int advice)
 {
     return (int)recorder_syscall(SYS_madvise, (long)address, (long)bytes, advice, 0, 0, 0);
@@ -150,6 +156,17 @@ static inline int recorder_sys_thread_name(char *name)
 static inline int recorder_sys_nanosleep(const struct timespec *time)
 {
     return (int)recorder_syscall(SYS_nanosleep, (long)time, 0, 0, 0, 0, 0);
+}
+
+/// Copy from memory of this process that may not be there: the bytes that could be read, -EFAULT if none.
+/// Whether it is allowed at all is the sandbox's: -ENOSYS, -EPERM.
+static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t bytes)
+{
+    struct iovec local = {out, bytes};
+    struct iovec remote = {(void *)address, bytes};
+
+    return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
+                            0);
 }
 
 /// `timeout`: relative, or NULL for ever.
