@@ -56,6 +56,7 @@ struct option_spec {
 struct operands {
     int count;
     const char *items[OPERANDS_MAX];
+    int64_t timeout_ns; /* --timeout: of a command that reads databases */
     char *const *rest; /* of a command that takes another command line: that one, NULL at its end */
 };
 
@@ -78,6 +79,7 @@ struct command {
     size_t values_bytes;
     int operands_min, operands_max;
     bool takes_command; /* operands are another command line: options end at the first */
+    bool reads_database; /* takes --timeout */
     bool streams;       /* writes as it goes; all others write at the end, or nothing on failure */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
 };
@@ -113,6 +115,9 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
                   struct operands *operands, struct varve_message *message);
 /// The nearest of `names` (ends with NULL), or NULL if none is near.
 const char *option_suggest(const char *word, const char *const *names);
+
+/// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
+const struct option_spec *options_common(const struct command *command);
 
 void help_print(FILE *out);
 void help_print_command(FILE *out, const struct command *command);
@@ -224,6 +229,8 @@ int database_file_check(const char *path, struct database_file *file_out, struct
 
 /* ---- db.c: the only file with SQLite; reads, never writes ---- */
 
+#define DATABASE_TIMEOUT_NS INT64_C(60000000000)
+
 struct sqlite3_stmt;
 
 enum database_use {
@@ -233,6 +240,9 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
+/// How long SQLite may compute for each database that is opened from now on, by the clock of the thread; 0: as
+/// long as it wants. Cursors end with an error then. At first DATABASE_TIMEOUT_NS.
+void database_set_timeout(int64_t ns);
 void database_close(struct database *database);
 bool database_is_complete(const struct database *database);
 const char *database_path(const struct database *database);

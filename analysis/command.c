@@ -133,6 +133,7 @@ static int run_command(const struct command *command, struct command_context *co
     default:
         return command_fail(context, "%s", message.text);
     }
+    database_set_timeout(operands.timeout_ns);
     status = command->streams ? command->run(context, values, &operands)
                               : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;

@@ -175,6 +175,7 @@ const struct command command_diff = {
     .examples = "  varve diff trace.db import.db\n"
                 "  varve diff --limit 100 --json trace.db import.db | jq .differences\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 2,

@@ -9,7 +9,6 @@
 
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 struct values {
     const char *output;
@@ -159,13 +158,14 @@ static int run(struct command_context *context, const void *values_untyped, cons
 {
     const struct values *values = values_untyped;
     const char *source = operands->items[0];
+    struct varve_message message = {""};
     struct stat status;
 
     if (values->output == NULL) {
         return command_fail(context, "say where to write: -o trace.db");
     }
-    if (!values->force && access(values->output, F_OK) == 0) {
-        return command_fail(context, "%s exists; --force replaces it", values->output);
+    if (varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
     }
     if (stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
         return ctf_run(context, values, source);

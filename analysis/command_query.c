@@ -325,6 +325,7 @@ const struct command command_query = {
         "  varve query trace.db 'SELECT function, bytes FROM callsite_total ORDER BY bytes DESC LIMIT 5'\n"
         "  varve query --csv trace.db - < question.sql > answer.csv\n",
     .options = options,
+    .reads_database = true,
     .values_bytes = sizeof(struct values),
     .operands_min = 2,
     .operands_max = 2,

@@ -36,7 +36,7 @@ static bool has_owner(const char *directory, bool *is_live_out)
     if (snprintf(owner, sizeof(owner), "%s/owner", directory) >= (int)sizeof(owner)) {
         return false;
     }
-    descriptor = open(owner, O_RDONLY | O_CLOEXEC);
+    descriptor = open(owner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return errno == EACCES;
     }

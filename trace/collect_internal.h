@@ -73,14 +73,9 @@ struct event_kind_info {
 const struct event_kind_info *event_kind_info(unsigned kind); /* NULL if there is no such kind */
 const char *event_cause_text(unsigned cause);                 /* NULL if there is no such cause */
 
-/* ---- publish.c: a database that is there whole or not at all ---- */
+/* ---- publish.c; the rest of it is in trace.h ---- */
 
-/// A new folder beside `path`, for what will be moved there; its name into `folder`. Errors:
-/// VARVE_ERROR_INVALID (it exists and may not be replaced, is a folder, or is too long a name), NOT_FOUND,
-/// PERMISSION, FULL, IO.
-int publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
-                        struct varve_message *message);
-/// Move trace.db of `folder` to `path`. Errors: VARVE_ERROR_INVALID (somebody was faster), IO.
+/// Move trace.db of `folder` to `path`. Errors: as varve_publish_move.
 int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message);
 
 /* ---- derive.c, derive_*.c: what follows from the events in their order ---- */

@@ -47,6 +47,8 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     if (now_ns >= collector->next_heartbeat_ns) {
         collector->next_heartbeat_ns = now_ns + HEARTBEAT_EVERY_NS;
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+        __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
+                         __ATOMIC_RELEASE);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);
@@ -329,11 +331,7 @@ int collector_publish(struct collector *collector, const char *database_path, st
         return VARVE_OK;
     }
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    if (rename(path, database_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
-                                 strerror(errno));
-    }
-    return VARVE_OK;
+    return varve_publish_move(path, database_path, collector->may_replace, message);
 }
 
 void collector_result(const struct collector *collector, struct varve_collect_result *result)

@@ -236,6 +236,7 @@ struct collector {
     bool is_unstored;   /* no database: the second sink gets everything */
     bool was_killed;    /* a process did not end by itself */
     bool quiet;
+    bool may_replace; /* what is where the database goes */
 };
 
 /// Open the database, the derivation and the clock for collector->directory.

@@ -10,6 +10,7 @@
  * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
  * that is kept could be closed by the program and its number reused for a file of its own.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
@@ -256,7 +257,7 @@ static void put_spilling(struct recorder_thread *thread, const struct varve_reco
 
 void overflow_put(struct recorder_thread *thread, const struct varve_record *record)
 {
-    switch (recorder_session()->overflow) {
+    switch (recorder_is_confined() ? SESSION_OVERFLOW_DROP : recorder_session()->overflow) {
     case SESSION_OVERFLOW_BLOCK:
         put_blocking(thread, record);
         break;

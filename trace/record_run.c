@@ -70,9 +70,9 @@ static int check_options(const struct varve_collect_options *options, struct var
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->replace && !options->no_sqlite && stat(options->database_path, &status) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s exists: choose another name or give --force", options->database_path);
+    if (!options->no_sqlite &&
+        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+        return VARVE_ERROR_INVALID;
     }
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
     if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
@@ -80,6 +80,20 @@ static int check_options(const struct varve_collect_options *options, struct var
                                  S_ISDIR(status.st_mode) ? " or give --force" : "");
     }
     return VARVE_OK;
+}
+
+/* The program is started with the filters that this process has. */
+static void settings_fill_confinement(struct session_control *settings)
+{
+    char text[8192] = "";
+    FILE *file = fopen("/proc/self/status", "re");
+
+    if (file != NULL) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    settings->seccomp_mode = session_status_number(text, "Seccomp:");
+    settings->seccomp_filters = session_status_number(text, "Seccomp_filters:");
 }
 
 static void settings_fill(const struct varve_collect_options *options, struct session_control *settings)
@@ -97,6 +111,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
+    settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
     if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
@@ -368,6 +383,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     }
     recording->options = options;
     recording->collector.quiet = options->quiet;
+    recording->collector.may_replace = options->replace;
     if (!options->no_sqlite) {
         snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
     }

@@ -5,6 +5,7 @@
  * interrupted by what: everything here runs with signals blocked; the append of varve_emit does not, and when
  * it is interrupted (`busy`) the handler puts its record aside, into shared memory.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
@@ -203,6 +204,7 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
     failed_process = thread == NULL ? process->id : 0;
     events_to_retry = ATTACH_RETRY_EVENTS;
     if (thread != NULL) {
+        recorder_confine_thread_known();
         varve_producer_current = &thread->producer;
     }
     recorder_foreign_begin(&saved);
@@ -278,6 +280,14 @@ static void put_first(const struct varve_record *record)
     }
 }
 
+/* Atomic for the sake of confined threads, whose handlers interrupt each other here. */
+static void lose_nested(struct recorder_thread *thread, const struct varve_record *record)
+{
+    __atomic_fetch_add(&thread->nested_lost_kinds[varve_record_kind(record) % VARVE_KIND_LIMIT], 1,
+                       __ATOMIC_RELAXED);
+    __atomic_store_n(&thread->producer.nested, 1, __ATOMIC_RELAXED);
+}
+
 /* A signal handler emits in the middle of an event of the same thread: put aside until that is complete.
  * Signals are blocked, since handlers interrupt each other. */
 static void put_nested(struct recorder_thread *thread, const struct varve_record *record)
@@ -286,8 +296,7 @@ static void put_nested(struct recorder_thread *thread, const struct varve_record
     uint32_t count = ring->nested_count;
 
     if (count == RING_NESTED_SLOTS) {
-        thread->nested_lost_kinds[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
-        thread->nested_lost++;
+        lose_nested(thread, record);
     } else {
         ring->nested[count] = *record;
         ring->nested[count].ticks = varve_clock_ticks();
@@ -309,15 +318,13 @@ static void file_nested(struct recorder_thread *thread)
     }
     __atomic_store_n(&ring->nested_count, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&ring->nested_filed, 0, __ATOMIC_RELEASE);
-    for (uint32_t kind = 0; thread->nested_lost > 0 && kind < VARVE_KIND_LIMIT; kind++) {
-        uint32_t lost = thread->nested_lost_kinds[kind];
+    for (uint32_t kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
+        uint32_t lost = __atomic_exchange_n(&thread->nested_lost_kinds[kind], 0, __ATOMIC_RELAXED);
         ring->lost_by_kind[kind] += lost;
-        thread->nested_lost_kinds[kind] = 0;
         thread->lost_open += lost;
         __atomic_store_n(&ring->emitted, ring->emitted + lost, __ATOMIC_RELAXED);
         __atomic_store_n(&ring->lost, ring->lost + lost, __ATOMIC_RELEASE);
     }
-    thread->nested_lost = 0;
 }
 
 static void file_nested_now(void *unused)
@@ -331,6 +338,9 @@ void varve_emit_nested(void)
     struct recorder_signals saved;
     int saved_errno = errno;
 
+    if (recorder_is_confined()) {
+        return; /* with the next event that takes the slow path, which this is now the way of */
+    }
     recorder_signals_block(&saved);
     if (is_attached()) { /* not in the child of a handler that forked just now */
         (void)recorder_on_stack(file_nested_now, NULL);
@@ -352,7 +362,9 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
         varve_emit_count(thread->producer.emitted);
         timed.ticks = varve_clock_ticks();
     }
-    recorder_mirror_look();
+    if (!recorder_is_confined()) {
+        recorder_mirror_look();
+    }
     thread->outer_signals = outer;
     overflow_put(thread, &timed);
     thread->outer_signals = NULL;
@@ -390,6 +402,56 @@ static bool put_mirrored(struct varve_producer *producer, const struct varve_rec
     return true;
 }
 
+/* The thread can't block signals. Its record is `busy` to handlers meanwhile, and theirs are lost. */
+static void emit_confined(const struct varve_record *record)
+{
+    struct recorder_thread *thread = thread_of(varve_producer_current);
+
+    if (!is_attached()) {
+        count_unattached(recorder_process_current(), record);
+        return;
+    }
+    if (thread->producer.busy != 0) {
+        lose_nested(thread, record);
+        return;
+    }
+    thread->producer.busy = 1;
+    __asm__ volatile("" ::: "memory");
+    put_slowly(thread, record, NULL);
+    __asm__ volatile("" ::: "memory");
+    thread->producer.busy = 0;
+}
+
+static void thread_prepare(void *unused)
+{
+    struct recorder_process *process;
+
+    (void)unused;
+    if (!is_attached() && !thread_has_ended && session_is_open() && !recorder_mirror_owns_thread()) {
+        process = recorder_process_attach();
+        if (process != NULL) {
+            thread_attach(process);
+        }
+    }
+    if (is_attached()) {
+        while (recorder_ring_grow(thread_of(varve_producer_current))) {
+        }
+    }
+}
+
+void recorder_thread_prepare(void)
+{
+    struct recorder_signals saved;
+
+    if (recorder_is_confined()) {
+        return;
+    }
+    recorder_signals_block(&saved);
+    (void)recorder_on_stack(thread_prepare, NULL);
+    recorder_signals_restore(&saved);
+    varve_callsite_here(); /* what the walk keeps for each thread */
+}
+
 void varve_emit_record(const struct varve_record *record)
 {
     varve_emit(record);
@@ -421,6 +483,11 @@ void varve_emit_slow(const struct varve_record *record)
 
     if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 &&
                                        put_mirrored(varve_producer_current, record))) {
+        return;
+    }
+    if (recorder_is_confined()) {
+        emit_confined(record);
+        errno = saved_errno;
         return;
     }
     recorder_signals_block(&saved);

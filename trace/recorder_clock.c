@@ -5,6 +5,8 @@
  * for every event where the clock is not the TSC.
  */
 #include "trace/elf_symbol_internal.h"
+#include "trace/recorder_confine_internal.h"
+#include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 #include "trace/trace.h"
 
@@ -49,4 +51,40 @@ uint64_t varve_clock_monotonic_ns(void)
         recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
     }
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* ---- threads that may not read it ---- */
+
+static uint64_t left_ticks; /* atomic: when this process last read its clock freely */
+
+void recorder_clock_leave(void)
+{
+    uint64_t now = varve_clock_ticks();
+
+    if (now > __atomic_load_n(&left_ticks, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&left_ticks, now, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&varve_clock_is_tsc, 0, __ATOMIC_RELEASE);
+}
+
+uint64_t varve_clock_ticks_elsewhere(void)
+{
+    const struct session_control *session = recorder_session();
+    bool is_tsc = session != NULL && session->clock_kind == VARVE_CLOCK_TSC;
+    uint64_t ticks;
+    uint64_t least;
+
+    /* the kernel's clock may be the counter too, or a system call */
+    if (session != NULL &&
+        (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || (!is_tsc && recorder_is_confined()))) {
+        ticks = __atomic_load_n(&session->heartbeat_ticks, __ATOMIC_RELAXED);
+        least = __atomic_load_n(&left_ticks, __ATOMIC_RELAXED);
+        return ticks > least ? ticks : least;
+    }
+#if defined(__x86_64__)
+    if (is_tsc) {
+        return __builtin_ia32_rdtsc();
+    }
+#endif
+    return varve_clock_monotonic_ns();
 }

@@ -51,6 +51,7 @@ void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
     uint64_t mask; /* the kernel's, not the larger one of the C library */
+    bool is_blocked; /* false: they are as they were, the thread is confined */
 };
 
 void recorder_signals_block(struct recorder_signals *saved);
@@ -60,6 +61,11 @@ void recorder_signals_restore(const struct recorder_signals *saved);
 /// raises SIGXFSZ. `end` takes that signal back, unless one of the program's own was pending at `begin`.
 bool recorder_size_signal_begin(void);
 void recorder_size_signal_end(bool was_pending, long result);
+
+/* ---- recorder_clock.c ---- */
+
+/// A thread is about to lose the time stamp counter: from now on all ask varve_clock_ticks_elsewhere.
+void recorder_clock_leave(void);
 
 /* ---- recorder_session.c: the session and this process in it ---- */
 
@@ -77,6 +83,9 @@ struct recorder_process {
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
 const struct session_control *recorder_session(void);
+/// The look itself, without blocking signals: for a process so young that it has no handlers, and of which is
+/// not known yet whether it may call the kernel at all.
+void recorder_session_look(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
 const char *recorder_directory(void);
@@ -87,6 +96,10 @@ struct recorder_process *recorder_process_page(void);
 struct recorder_process *recorder_process_attach(void);
 /// The same without attaching: NULL before the first event.
 struct recorder_process *recorder_process_current(void);
+
+/// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
+/// attach, for the control pages of this process and its fork children.
+extern bool recorder_malloc_is_foreign;
 
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
@@ -107,8 +120,7 @@ struct recorder_thread {
     uint64_t lost_open_bytes;
     uint64_t
         patience_ns; /* CLOCK_MONOTONIC until which a failed spill is still waited for, 0 = not failing */
-    uint32_t nested_lost; /* nested events for which no slot was free */
-    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT];
+    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT]; /* nested events for which no slot was free; atomic */
     uint8_t *packed;                              /* OVERFLOW_PACKED_BYTES, made by the first spill */
     uint64_t packed_position;                     /* of its first record in the spill, plus 1; 0: empty */
     const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
@@ -140,6 +152,9 @@ uint64_t recorder_ring_space(struct recorder_thread *thread);
 /// Find the session and prepare the process, before its first event and while it has one thread. False:
 /// nothing is to be recorded, hooks can switch off.
 bool recorder_prepare(void);
+
+/// This thread is about to confine itself (recorder_confine_internal.h): what it may need later is made now.
+void recorder_thread_prepare(void);
 
 /// Enter and leave code that may allocate by itself on this thread: its calls are not recorded.
 /// Blocks all signals meanwhile, so that a handler's allocations are never taken for our own. Nests.

@@ -4,6 +4,7 @@
  * to the kernel: the C library's mmap may be our own hook, its allocator is what we record, and its stdio
  * allocates. Called by all files of the recorder.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -182,12 +183,18 @@ void recorder_signals_block(struct recorder_signals *saved)
     const uint64_t all = UINT64_MAX;
 
     /* not pthread_sigmask: that leaves the C library's own signals (cancellation, setuid) open */
-    recorder_sys_sigmask(SIG_SETMASK, &all, &saved->mask);
+    saved->is_blocked = recorder_confine_section_begin();
+    if (saved->is_blocked) {
+        recorder_sys_sigmask(SIG_SETMASK, &all, &saved->mask);
+    }
 }
 
 void recorder_signals_restore(const struct recorder_signals *saved)
 {
-    recorder_sys_sigmask(SIG_SETMASK, &saved->mask, NULL);
+    if (saved->is_blocked) {
+        recorder_sys_sigmask(SIG_SETMASK, &saved->mask, NULL);
+        recorder_confine_section_end();
+    }
 }
 
 static const uint64_t size_signal = UINT64_C(1) << (SIGXFSZ - 1);

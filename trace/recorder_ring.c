@@ -5,6 +5,7 @@
  * slots are opened to the producer only after fallocate has put pages behind them, and a ring whose file
  * cannot grow any more simply counts as full.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -205,7 +206,7 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
 
     assert(producer->head < producer->limit);
     *slot = *record;
-    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0) {
+    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
         recorder_mirror_tell(thread, slot);
     }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);

@@ -5,8 +5,8 @@
  * page that the kernel wipes in fork children, so a child, also one of a bare clone(2), finds itself
  * unattached whatever its parent was doing at that moment, locks included.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
-#include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
 #include <fcntl.h>
@@ -25,10 +25,13 @@ enum lookup_state {
 static uint32_t lookup_lock;
 static uint32_t lookup_state;
 static const struct session_control *session;
+static const struct session_control *found; /* the same, while it is being looked at */
 static struct session_counts *counts;
 static struct recorder_process *process_page;
 static char directory[PATH_BYTES];
 static int32_t rank_of_process = -1;
+
+bool recorder_malloc_is_foreign;
 
 /* Set by the parent's attach, kept over fork: in a child it still names the parent. */
 static uint32_t last_process_id;
@@ -78,19 +81,23 @@ static int32_t rank_from_environment(void)
     return -1;
 }
 
-/* A page of the session by its file's name, writable or not; NULL if it can't be had. */
+/* A page of the session by its file's name, writable or not; NULL if it can't be had. A file that is long
+ * enough is known by reading it, which the loader does too: a program that was executed by a confined one may
+ * do nothing else. */
 static void *page_open(const char *path, const char *name, size_t bytes, bool is_writable)
 {
+    static char content[SESSION_CONTROL_BYTES];
     char file[PATH_BYTES];
     void *page = NULL;
     int fd;
 
+    static_assert(SESSION_COUNTS_BYTES <= sizeof(content), "either page");
     recorder_format(file, sizeof(file), "%s/ring/%s", path, name);
     fd = recorder_sys_open(file, is_writable ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return NULL;
     }
-    if (recorder_sys_lseek(fd, 0, SEEK_END) >= (long)bytes) {
+    if (recorder_sys_read(fd, content, bytes) == (long)bytes) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
     }
     recorder_sys_close(fd);
@@ -113,24 +120,36 @@ static bool session_open(const char *path)
         return false;
     }
     varve_clock_is_tsc = control->clock_kind == VARVE_CLOCK_TSC;
-    __atomic_store_n(&session, control, __ATOMIC_RELEASE);
+    recorder_confine_from_start(control);
+    found = control;
     return true;
 }
 
-static void lookup(void *unused)
+static void lookup(void)
 {
-    (void)unused;
-    if (!environment(SESSION_ENVIRONMENT, directory, sizeof(directory)) || directory[0] != '/') {
+    static struct recorder_process never_attached;
+
+    if (!environment(SESSION_ENVIRONMENT, directory, sizeof(directory)) || directory[0] != '/' ||
+        !session_open(directory)) {
         return;
     }
-    process_page = recorder_map_wiped(WIPED_BYTES);
+    process_page = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
     if (process_page == NULL) {
         return;
     }
     rank_of_process = rank_from_environment();
-    if (!session_open(directory)) {
-        recorder_unmap(process_page, WIPED_BYTES);
-        process_page = NULL;
+    __atomic_store_n(&session, found, __ATOMIC_RELEASE);
+}
+
+void recorder_session_look(void)
+{
+    if (__atomic_load_n(&lookup_state, __ATOMIC_ACQUIRE) == LOOKUP_OPEN) {
+        recorder_lock(&lookup_lock);
+        if (lookup_state == LOOKUP_OPEN) {
+            lookup();
+            __atomic_store_n(&lookup_state, LOOKUP_DONE, __ATOMIC_RELEASE);
+        }
+        recorder_unlock(&lookup_lock);
     }
 }
 
@@ -140,12 +159,7 @@ const struct session_control *recorder_session(void)
         struct recorder_signals saved;
 
         recorder_signals_block(&saved);
-        recorder_lock(&lookup_lock);
-        if (lookup_state == LOOKUP_OPEN) {
-            (void)recorder_on_stack(lookup, NULL);
-            __atomic_store_n(&lookup_state, LOOKUP_DONE, __ATOMIC_RELEASE);
-        }
-        recorder_unlock(&lookup_lock);
+        recorder_session_look();
         recorder_signals_restore(&saved);
     }
     return session;
@@ -195,6 +209,7 @@ static void control_fill(struct process_control *control, uint32_t id)
     control->start_ticks_proc = start_ticks_of_process();
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
+    control->malloc_is_foreign = recorder_malloc_is_foreign;
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
 }

@@ -8,6 +8,7 @@
  * own end, and a handler that runs while the recorder naps (recorder_off_stack) records events of its own,
  * whose calls begin on the stack where the interrupted ones have stopped.
  */
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -92,6 +93,9 @@ bool recorder_on_stack(void (*function)(void *argument), void *argument)
 {
     struct recorder_area *area = recorder_area_current != NULL ? recorder_area_current : recorder_area_make();
 
+    if (recorder_is_confined()) {
+        return false; /* its signals are open */
+    }
     if (area == NULL) {
         return thread_has_ended && on_borrowed_stack(function, argument);
     }

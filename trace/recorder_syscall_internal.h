@@ -4,8 +4,8 @@
  * System calls of the recorder, past the C library: its functions may be the program's own, an interceptor's
  * (sanitizers wrap read and open, and look the real ones up in a constructor that may not have run), may
  * allocate, may be cancellation points. All of these return what the kernel returned, 0 or more, or -errno;
- * none touches errno. The one instruction stands in recorder_syscall_ARCH.c. Threads: any, in any state;
- * async-signal-safe.
+ * none touches errno. A confined thread (recorder_confine_internal.h) gets -EPERM, and no call is made.
+ * Threads: any, in any state; async-signal-safe.
  *
  * A write or an allocation past the program's RLIMIT_FSIZE raises SIGXFSZ: callers block signals and use
  * recorder_size_signal_begin and _end around it.
@@ -25,7 +25,12 @@
 
 #define RECORDER_KERNEL_SIGSET_BYTES 8U
 
+/* recorder_confine.c */
 long recorder_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+/// The call itself, also of a confined thread: for what hooks do in the program's name.
+/// recorder_syscall_ARCH.c.
+long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f);
 
 static inline long recorder_sys0(long number)
 {

@@ -25,6 +25,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <string.h>
 
 #define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
 #define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
@@ -55,9 +56,9 @@ enum session_mirror {
     SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
 };
 
-/* Written by the collector alone, before the program starts except where said. Programs map it read-only, from
- * a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to tell
- * others what to open or to load. */
+/* Written by the collector alone, before the program starts except where said. Programs map it read-only,
+ * from a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to
+ * tell others what to open or to load. */
 struct session_control {
     uint64_t magic;
     uint32_t version; /* VARVE_TRANSPORT_VERSION */
@@ -75,7 +76,11 @@ struct session_control {
     char mirror_path[1024];  /* the provider library (mirror_internal.h) */
     char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 
+    uint32_t seccomp_mode;    /* of the collector, as /proc/self/status has it; a program with another */
+    uint32_t seccomp_filters; /* mode or number of filters was started by one that confined itself */
+
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
+    uint64_t heartbeat_ticks; /* atomic: the clock of records then; for programs that can't read it */
 };
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
@@ -92,6 +97,23 @@ struct session_counts {
 };
 
 static_assert(sizeof(struct session_counts) <= SESSION_COUNTS_BYTES, "fits its page");
+
+/* The number on a line of /proc/PID/status that begins with `name`; 0 if there is none. */
+static inline uint32_t session_status_number(const char *text, const char *name)
+{
+    const char *at = text;
+    uint32_t number = 0;
+
+    while (at != NULL && strncmp(at, name, strlen(name)) != 0) {
+        at = strchr(at, '\n');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    for (at = at != NULL ? at + strlen(name) : ""; *at == ' ' || *at == '\t' || (*at >= '0' && *at <= '9');
+         at++) {
+        number = *at >= '0' ? number * 10 + (uint32_t)(*at - '0') : number;
+    }
+    return number;
+}
 
 enum process_state {
     PROCESS_STATE_RUNNING = 1,
@@ -115,6 +137,7 @@ struct process_control {
     char executable[1024];
     char exec_path[1024];
     char command_line[4096]; /* arguments separated by NUL, ends with an empty one, cut to fit */
+    uint32_t malloc_is_foreign; /* the program brings its own malloc, which no hook sees */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
     /* events that no ring could take (no memory, no descriptor, directory gone), per kind; atomic */
