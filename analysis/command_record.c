@@ -117,8 +117,12 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
             result->threads == 1 ? "" : "s");
     if (result->lost > 0) {
         fprintf(err, "LOST %s; ", format_count((int64_t)result->lost).text);
-    } else {
+    } else if (result->own_allocators == 0) {
         fputs("nothing lost; ", err);
+    }
+    if (result->own_allocators > 0) {
+        fprintf(err, "HEAP NOT RECORDED of %s process%s with an allocator linked in; ",
+                format_count((int64_t)result->own_allocators).text, result->own_allocators == 1 ? "" : "es");
     }
     if (result->discarded > 0) {
         fprintf(err, "LTTng discarded %s; ", format_count((int64_t)result->discarded).text);
@@ -130,12 +134,12 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
         fprintf(err, "%s of the killed told to LTTng again; ", format_count((int64_t)result->salvaged).text);
     }
     if (result->ctf_path[0] != '\0') {
-        fprintf(err, "LTTng trace: %s; ", result->ctf_path);
+        command_say(err, "LTTng trace: %s; ", result->ctf_path);
     }
     if (result->database_path[0] != '\0') {
-        fprintf(err, "next: varve report %s\n", result->database_path);
+        command_say(err, "next: varve report %s\n", result->database_path);
     } else {
-        fprintf(err, "next: varve import %s -o trace.db\n", result->ctf_path);
+        command_say(err, "next: varve import %s -o trace.db\n", result->ctf_path);
     }
 }
 

@@ -52,8 +52,12 @@ static int run(struct command_context *context, const void *values_untyped, cons
             result.processes == 1 ? "" : "es", result.database_path);
     if (result.lost > 0) {
         fprintf(context->out, "; LOST %s", format_count((int64_t)result.lost).text);
-    } else {
+    } else if (result.own_allocators == 0) {
         fputs("; nothing lost", context->out);
+    }
+    if (result.own_allocators > 0) {
+        fprintf(context->out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
+                format_count((int64_t)result.own_allocators).text, result.own_allocators == 1 ? "" : "es");
     }
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);

@@ -73,7 +73,13 @@ int collect_process_row(struct collector *collector, const struct traced_process
     row.end_cause = end_cause(process, &row.exit_status);
     collector->was_killed =
         collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
-    return collector->is_unstored ? VARVE_OK : store_process(collector->store, &row);
+    if (!collector->is_unstored) {
+        int error = store_process(collector->store, &row);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    return collect_allocator_row(collector, process);
 }
 
 struct ring_sums {
@@ -202,10 +208,13 @@ static int close_process(struct collector *collector, struct traced_process *pro
     if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
         collector->sum.unrecorded++;
         if (!collector->quiet) {
-            fprintf(stderr,
-                    "varve: process %d executed %.200s, which did not load the recorder (statically linked, "
-                    "setuid, or LD_PRELOAD was removed): its allocations are not recorded\n",
-                    process->pid, process->control->exec_path);
+            struct varve_message told; /* the name of a program is any bytes */
+
+            varve_message_set(&told, VARVE_OK,
+                              "process %d executed %.200s, which did not load the recorder (statically "
+                              "linked, setuid, or LD_PRELOAD was removed): its allocations are not recorded",
+                              process->pid, process->control->exec_path);
+            fprintf(stderr, "varve: %s\n", told.text);
         }
     }
     snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);

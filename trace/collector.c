@@ -340,6 +340,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->lost = collector->sum.lost + collector->sum.unattached;
     result->uncommitted = collector->sum.uncommitted;
     result->processes = collector->process_count;
+    result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;
     result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }

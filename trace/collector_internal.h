@@ -164,6 +164,13 @@ struct reaped {
 
 #define REAPED_KEPT 256U
 
+/* What was found out about an executable. */
+#define KNOWN_PROGRAMS 64U
+struct known_program {
+    char path[1024];
+    const char *allocator; /* of collect_allocator_of */
+};
+
 /* ---- collector.c ---- */
 
 /* The second sink, as the collector sees it. */
@@ -227,8 +234,10 @@ struct collector {
     uint64_t next_check_ns, next_anchor_ns;
     struct {
         uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
-            unrecorded;
+            unrecorded, own_allocators;
     } sum;
+    struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
+    uint32_t program_count;
     uint64_t newest_ts_ns; /* of merged events */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
@@ -319,6 +328,14 @@ void collect_processes_close(struct collector *collector);
 /// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
 void collect_process_command(const struct process_control *control, char *text, size_t bytes);
 int collect_process_row(struct collector *collector, const struct traced_process *process);
+
+/* ---- collect_allocator.c ---- */
+
+/// What is linked into the program and serves its heap, so that no hook sees it: "jemalloc" and so on, a
+/// literal; NULL: nothing known, or the file can't be read.
+const char *collect_allocator_of(const char *path);
+/// Tell in `stats` if a process had such an allocator. Once per process, at its end.
+int collect_allocator_row(struct collector *collector, const struct traced_process *process);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 
 /* ---- merge.c: rings into one order ---- */

@@ -318,6 +318,20 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     return error;
 }
 
+/* The program will run, and little of it will be recorded. */
+static void warn_of_allocator(const struct varve_collect_options *options, const struct launch_check *check)
+{
+    const char *path = check->interpreter[0] != '\0' ? check->interpreter : check->path;
+    const char *allocator = options->heap && !options->quiet ? collect_allocator_of(path) : NULL;
+
+    if (allocator != NULL) {
+        fprintf(stderr,
+                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                path, allocator);
+    }
+}
+
 static int start(struct recording *recording, struct varve_collect_result *result,
                  struct varve_message *message)
 {
@@ -328,6 +342,9 @@ static int start(struct recording *recording, struct varve_collect_result *resul
 
     if (error == VARVE_OK) {
         error = launch_check(recording->options->argv[0], &check, message);
+    }
+    if (error == VARVE_OK) {
+        warn_of_allocator(recording->options, &check);
     }
     if (error == VARVE_OK) {
         error = record_variables_make(&variables, recording->options, result->torch_history, message);

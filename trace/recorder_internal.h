@@ -83,8 +83,8 @@ struct recorder_process {
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
 const struct session_control *recorder_session(void);
-/// The look itself, without blocking signals: for a process so young that it has no handlers, and of which is
-/// not known yet whether it may call the kernel at all.
+/// The look itself, on the program's stack and with signals open: for a process so young that it has no
+/// handlers, and of which is not known yet whether it may call the kernel at all.
 void recorder_session_look(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);

@@ -169,7 +169,8 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     uint64_t step = thread->populated < FIRST_STEP_RECORDS ? FIRST_STEP_RECORDS : thread->populated;
     uint64_t offset;
 
-    if (thread->populated == capacity || thread->is_ring_short || process == NULL) {
+    if (thread->populated == capacity || thread->is_ring_short || process == NULL ||
+        recorder_is_confined()) {
         return false;
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;

@@ -7,6 +7,7 @@
  */
 #include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
+#include "trace/recorder_stack_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
 #include <fcntl.h>
@@ -153,13 +154,19 @@ void recorder_session_look(void)
     }
 }
 
+static void look(void *unused)
+{
+    (void)unused;
+    recorder_session_look();
+}
+
 const struct session_control *recorder_session(void)
 {
     if (__atomic_load_n(&lookup_state, __ATOMIC_ACQUIRE) == LOOKUP_OPEN) {
         struct recorder_signals saved;
 
         recorder_signals_block(&saved);
-        recorder_session_look();
+        (void)recorder_on_stack(look, NULL);
         recorder_signals_restore(&saved);
     }
     return session;

@@ -91,11 +91,12 @@ static bool on_borrowed_stack(void (*function)(void *argument), void *argument)
 
 bool recorder_on_stack(void (*function)(void *argument), void *argument)
 {
-    struct recorder_area *area = recorder_area_current != NULL ? recorder_area_current : recorder_area_make();
+    struct recorder_area *area = NULL;
 
     if (recorder_is_confined()) {
-        return false; /* its signals are open */
+        return false; /* it can't keep handlers from running on this stack */
     }
+    area = recorder_area_current != NULL ? recorder_area_current : recorder_area_make();
     if (area == NULL) {
         return thread_has_ended && on_borrowed_stack(function, argument);
     }

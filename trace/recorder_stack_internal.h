@@ -33,7 +33,7 @@ struct recorder_area {
 extern __thread struct recorder_area *recorder_area_current __attribute__((tls_model("initial-exec")));
 
 /// Call function(argument) on the recorder's stack of this thread; at once, if the thread is there already.
-/// False if there is no memory for a stack: it was not called. Threads: any, with signals blocked, which
+/// False if there is no memory for a stack, or the thread is confined: it was not called. Threads: any, with signals blocked, which
 /// they must stay unless recorder_off_stack is used: a handler would run on this stack.
 bool recorder_on_stack(void (*function)(void *argument), void *argument);
 

@@ -265,6 +265,7 @@ struct varve_collect_result {
     uint64_t discarded;       /* events that LTTng says that it discarded */
     bool has_extract;         /* ctf_path/crash holds what lttng-crash found and the trace lacked */
     uint64_t salvaged;        /* records that both lacked: they are in ctf_path/salvaged */
+    uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

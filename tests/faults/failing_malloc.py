@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The n-th allocation of `varve record`, `recover` or `import` fails: no crash, one line, exit status 2 or a told loss, and
+no half-written file. Used by test_failing_malloc.py with some n, and by `stress` with random ones."""
+
+import json
+import os
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+STEPS = struct.Struct("<QQ")
+LIBRARY = recording.program("lib_failing_malloc.so")
+SNAPSHOT = os.path.join(recording.ROOT, "tests", "conformance", "pytorch", "cudagraph_private_pool.pickle.xz")
+SUBJECTS = ("record", "import", "recover")
+
+
+class FailingMalloc(recording.Case):
+    def runTest(self):
+        """Not run by unittest where `stress` drives it."""
+
+    def setUp(self):
+        super().setUp()
+        if not os.path.exists(LIBRARY):
+            self.skipTest(f"{LIBRARY} is not built")
+        self.steps = os.path.join(self.folder, "steps")
+
+    def run_failing(self, number, for_ever, *command):
+        """(outcome, allocations made): `command` with its allocation `number` (0: none) failing."""
+        with open(self.steps, "wb") as stream:
+            stream.write(STEPS.pack(number, 0))
+        environment = {**os.environ, "LD_PRELOAD": LIBRARY, "VARVE_TESTS_FAIL_IN": os.path.basename(recording.VARVE),
+                       "VARVE_TESTS_FAIL_FILE": self.steps}
+        if for_ever:
+            environment["VARVE_TESTS_FAIL_FOR_EVER"] = "1"
+        outcome = recording.run(command, env=environment, timeout=60)
+        with open(self.steps, "rb") as stream:
+            return outcome, STEPS.unpack(stream.read())[1]
+
+    def new_path(self, name):
+        """A database's path in a folder that is empty but for it."""
+        folder = os.path.join(self.folder, name)
+        os.mkdir(folder)
+        self.path = os.path.join(folder, "trace.db")
+        return folder
+
+    def assert_refused(self, folder, outcome, left=()):
+        self.assertEqual(outcome.returncode, 2, outcome)
+        self.assertEqual(len(outcome.err.strip().splitlines()), 1, outcome)
+        self.assertEqual(sorted(os.listdir(folder)), sorted(left), ("left behind", outcome))
+
+    def assert_told(self, churn):
+        """A database that is finished, and lacks nothing of what churn printed or says so."""
+        self.assert_finished()
+        self.assert_conserved()
+        if self.sql("SELECT 1 FROM data_loss"):
+            return
+        self.assertGreaterEqual(self.count("heap_alloc"), churn["allocs"])
+
+    def play(self, subject, number, for_ever=False):
+        """One run; returns how many allocations there were."""
+        folder = self.new_path(f"{subject}-{number}-{int(for_ever)}")
+        return getattr(self, "play_" + subject)(folder, number, for_ever)
+
+    def churn(self):
+        return [recording.program("churn"), "--ops", "300", "--threads", "2"]
+
+    def play_record(self, folder, number, for_ever):
+        outcome, count = self.run_failing(number, for_ever, *self.record_command(*self.churn(), options=["--stacks", "native"]))
+        said = recording.json_lines(outcome.out)
+        if outcome.returncode == 0:
+            self.assertEqual(len(said), 1, outcome)
+            self.assert_told(said[0])
+        elif os.path.isdir(self.path + ".d"):
+            # What was recorded is kept: said, and recoverable
+            self.assert_refused(folder, outcome, left=["trace.db.d"])
+            self.assertIn("recover", outcome.err)
+            recovered = recording.varve("recover", self.path + ".d")
+            self.assertEqual(recovered.returncode, 0, (outcome, recovered))
+            self.assert_told(said[0] if said else {"allocs": 0})
+        else:
+            self.assert_refused(folder, outcome)
+        return count
+
+    def play_import(self, folder, number, for_ever):
+        outcome, count = self.run_failing(number, for_ever, recording.VARVE, "import", SNAPSHOT, "-o", self.path)
+        if outcome.returncode == 0:
+            self.open()
+            self.assertEqual(self.one("PRAGMA integrity_check"), "ok")
+            self.assertGreater(self.one("SELECT count(*) FROM event"), 0)
+            self.assertEqual(os.listdir(folder), ["trace.db"])
+        else:
+            self.assert_refused(folder, outcome)
+        return count
+
+    def play_recover(self, folder, number, for_ever):
+        """Of a directory whose collector was killed; a recovery that fails leaves it, and the next one succeeds."""
+        process = recording.start(self.record_command(*self.churn(), options=["--stacks", "native"]))
+        recording.wait_until(lambda: os.path.isdir(self.path + ".d") and recording.children_of(process.pid), what="the program")
+        process.kill()
+        said = json.loads(recording.finish_orphan(process) or '{"allocs": 0}')
+        if not os.path.isdir(self.path + ".d"):
+            return 0  # all was over before the kill
+        outcome, count = self.run_failing(number, for_ever, recording.VARVE, "recover", self.path + ".d")
+        if outcome.returncode != 0:
+            self.assert_refused(folder, outcome, left=["trace.db.d"])
+            again = recording.varve("recover", self.path + ".d")
+            self.assertEqual(again.returncode, 0, (outcome, again))
+        self.assert_told(said)
+        return count
