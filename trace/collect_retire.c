@@ -199,20 +199,15 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.unattached += process->control->unattached;
     derive_process_end(collector->derive, process->id);
     sites_process_end(collector->sites, process->id);
-    if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
-        collector->sum.unrecorded++;
-        if (!collector->quiet) {
-            fprintf(stderr,
-                    "varve: process %d executed %.200s, which did not load the recorder (statically linked, "
-                    "setuid, or LD_PRELOAD was removed): its allocations are not recorded\n",
-                    process->pid, process->control->exec_path);
-        }
-    }
     snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);
     doom(collector, path);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;
+    }
+    if (process->life_fd >= 0) {
+        close(process->life_fd);
+        process->life_fd = -1;
     }
     munmap(process->control, PROCESS_CONTROL_BYTES);
     process->control = NULL;

@@ -77,7 +77,8 @@ static int32_t rank_from_environment(void)
     return -1;
 }
 
-/* A page of the session by its file's name, writable or not; NULL if it can't be had. */
+/* A page of the session by its file's name, writable or not; NULL if it can't be had. The lock that a writable
+ * one keeps says to the collector that somebody of the session lives: this process and its fork children. */
 static void *page_open(const char *path, const char *name, size_t bytes, bool is_writable)
 {
     char file[PATH_BYTES];
@@ -91,6 +92,9 @@ static void *page_open(const char *path, const char *name, size_t bytes, bool is
     }
     if (recorder_sys_lseek(fd, 0, SEEK_END) >= (long)bytes) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
+    }
+    if (page != NULL && is_writable) {
+        recorder_sys_lock_shared(fd);
     }
     recorder_sys_close(fd);
     return page;
@@ -159,10 +163,25 @@ const char *recorder_directory(void)
     return directory;
 }
 
+/* The number in the text of the link, "pid:[4026531836]". */
+static uint64_t namespace_of_process(void)
+{
+    char text[64];
+    long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
+    const char *number;
+
+    if (length <= 0) {
+        return 0;
+    }
+    text[length] = '\0';
+    number = strchr(text, '[');
+    return number != NULL ? recorder_number(number + 1) : 0;
+}
+
 /* Field 22 of /proc/self/stat; the command name before it may hold spaces and parentheses. */
 static uint64_t start_ticks_of_process(void)
 {
-    char text[1024];
+    char text[512]; /* 22 fields of at most 20 digits, and a name */
     long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
     char *at;
 
@@ -177,20 +196,30 @@ static uint64_t start_ticks_of_process(void)
     return at != NULL ? recorder_number(at + 1) : 0;
 }
 
+void process_identity_read(struct process_identity *identity)
+{
+    identity->pid = recorder_sys_getpid();
+    identity->pid_namespace = namespace_of_process();
+    identity->start_ticks_proc = start_ticks_of_process();
+}
+
 static void control_fill(struct process_control *control, uint32_t id)
 {
     long length =
         recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+    struct process_identity identity;
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->parent_id = last_process_id;
-    control->pid = recorder_sys_getpid();
+    control->pid = identity.pid;
+    control->pid_namespace = identity.pid_namespace;
     control->parent_pid = recorder_sys_getppid();
     control->rank = rank_of_process;
-    control->start_ticks_proc = start_ticks_of_process();
+    control->start_ticks_proc = identity.start_ticks_proc;
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
     control->ring_count = 1;
@@ -210,6 +239,9 @@ static struct process_control *control_create(uint32_t id)
     }
     if (recorder_sys_fallocate(fd, 0, PROCESS_CONTROL_BYTES) == 0) {
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
+    }
+    if (control != NULL) {
+        control->is_locked = recorder_sys_lock_shared(fd) == 0; /* before the collector can see the page */
     }
     recorder_sys_close(fd);
     if (control != NULL) {
