@@ -149,6 +149,10 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
         fprintf(out, "; %s process%s still running when the recording stopped",
                 format_count(loss->running).text, plural(loss->running, "", "es"));
     }
+    if (loss->unrecorded > 0) {
+        fprintf(out, "; %s program%s not recorded", format_count(loss->unrecorded).text,
+                plural(loss->unrecorded, "", "s"));
+    }
     if (loss->killed + loss->gone > 0) {
         fputs("; ", out);
         print_killed(out, loss);
