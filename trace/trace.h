@@ -268,6 +268,8 @@ struct varve_collect_result {
     bool has_extract;         /* ctf_path/crash holds what lttng-crash found and the trace lacked */
     uint64_t salvaged;        /* records that both lacked: they are in ctf_path/salvaged */
     uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
+    uint64_t running;         /* recorded processes that lived on when the recording stopped */
+    uint64_t unrecorded;      /* times that a program ran which could not be recorded */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);
