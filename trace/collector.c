@@ -164,9 +164,13 @@ static size_t gather_positions(const struct collector *collector, struct store_r
             positions[count++] = (struct store_ring_position){.thread_id = reader->thread_id,
                                                               .process_id = reader->process->id,
                                                               .ring = reader->index,
-                                                              .tail = reader->read + reader->orphans_read,
+                                                              .tail = reader->read,
                                                               .spill_tail = reader->spill_read,
-                                                              .sequence = reader->sequence};
+                                                              .sequence = reader->sequence,
+                                                              .orphans = reader->orphans_read,
+                                                              .unreadable = reader->unreadable,
+                                                              .last_ticks = reader->last_ticks,
+                                                              .last_ns = reader->last_ns};
         }
     }
     return count;
@@ -238,6 +242,25 @@ static int store_open_rows(struct collector *collector)
     return error;
 }
 
+/* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
+ * retired already. */
+static int load_sums(struct collector *collector, struct varve_message *message)
+{
+    struct store_sums sums;
+    int error = store_sum(collector->store, &sums, message);
+
+    collector->sum.emitted = sums.emitted;
+    collector->sum.stored = sums.stored;
+    collector->sum.spilled = sums.spilled;
+    collector->sum.lost = sums.lost;
+    collector->sum.lost_bytes = sums.lost_bytes;
+    collector->sum.uncommitted = sums.uncommitted;
+    collector->sum.unreadable = sums.unreadable;
+    collector->sum.damaged = sums.damaged;
+    collector->sum.unattached = sums.unattached;
+    return error;
+}
+
 static int store_sums(struct collector *collector)
 {
     const struct {
@@ -253,6 +276,8 @@ static int store_sums(struct collector *collector)
         {"events_unattached", "data_loss", collector->sum.unattached},
         {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
+        {"rings_damaged", "data_loss", collector->sum.damaged},
+        {"processes_missing", "data_loss", collect_processes_missing(collector)},
         {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
         {"processes_running", "data_loss", collector->processes_alive},
     };
@@ -276,6 +301,10 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error == VARVE_OK) {
         error = collect_meta_integer(collector, "duration_ns", (int64_t)collector->newest_ts_ns);
     }
+    if (error == VARVE_OK && !collector->is_unstored) {
+        error = load_sums(collector, message);
+    }
+    collector->sum.unattached += collect_plausible(collector->directory.counts->unattached);
     if (error != VARVE_OK || collector->is_unstored) {
         return error;
     }
@@ -356,6 +385,8 @@ void collector_close(struct collector *collector)
     }
     free(collector->doomed);
     free(collector->known);
+    free(collector->ended);
+    free(collector->files);
     free(collector->readers);
     free(collector->heap);
     if (collector->derive != NULL) {

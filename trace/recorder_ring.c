@@ -76,6 +76,7 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
         return VARVE_ERROR_NO_MEMORY;
     }
     header_fill(ring, process, index);
+    __atomic_add_fetch(&process->control->rings_made, 1, __ATOMIC_ACQ_REL);
     return VARVE_OK;
 }
 

@@ -238,6 +238,7 @@ static struct process_control *control_create(uint32_t id)
     recorder_sys_close(fd);
     if (control != NULL) {
         control_fill(control, id);
+        __atomic_add_fetch(&counts->process_pages, 1, __ATOMIC_ACQ_REL);
     }
     return control;
 }
