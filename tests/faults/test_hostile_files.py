@@ -106,6 +106,26 @@ class Sizes(Hostile):
                 for name in set(os.listdir(self.folder)) - {"snapshot.pickle"}:
                     os.unlink(self.name(name))
 
+    def test_numbers_of_rows(self):
+        """A number of a row is no size of an array, and never a place beyond its end."""
+        history = good_snapshot()
+        history["device_traces"][0][1]["frames"] = [{"name": "f", "filename": "f.py", "line": 3}]
+        path = self.write_pickle(history)
+        for number in (1 << 31) - 1, 1 << 40, (1 << 62) + 1, (1 << 63) - 1:
+            for far in number, 1 << 40:
+                outcome = self.varve("import", path, "--force", "-o", self.path)
+                self.assertEqual(outcome.returncode, 0, outcome)
+                connection = sqlite3.connect(self.path)
+                connection.execute("UPDATE callsite SET id = ?", (number,))
+                connection.execute("UPDATE callsite_frame SET callsite_id = ?", (far,))
+                connection.execute("UPDATE thread SET id = ?", (min(number, (1 << 31) - 1),))
+                connection.commit()
+                connection.close()
+                with self.subTest(number=number, far=far):
+                    for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
+                                    ["segments", self.path], ["report", self.path], ["diff", self.path, self.path]):
+                        self.assertIn(self.varve(*command).returncode, (0, 1, 2), command)
+
     def test_a_large_device_is_believed(self):
         """What is refused for its size is replayed for who says that the device has it."""
         size = 3 << 40
