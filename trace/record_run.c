@@ -14,6 +14,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ struct recording {
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
     bool has_told_waiting;
+    char program[4096]; /* the file that was started, of a script its interpreter */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options)
@@ -121,6 +123,17 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->trace_id &= INT64_MAX; /* a column of the database takes it */
 }
 
+/* Half of what is free: the program, and the database, need some of it too. */
+static uint64_t spill_bytes_max(const struct varve_collect_options *options, const char *folder)
+{
+    struct statvfs status;
+
+    if (options->spill_bytes_max != 0 || statvfs(folder, &status) != 0) {
+        return options->spill_bytes_max;
+    }
+    return (uint64_t)status.f_bavail * status.f_frsize / 2 + 1; /* 0 would be no limit */
+}
+
 static void join_command(char *const *argv, char *text, size_t bytes)
 {
     size_t length = 0;
@@ -190,6 +203,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
+    collector->directory.control->spill_bytes_max =
+        spill_bytes_max(recording->options, collector->directory.path);
     collector->is_unstored = recording->options->no_sqlite;
     error = collector_open(collector, STORE_CREATE, message);
     if (error == VARVE_OK && recording->options->lttng) {
@@ -304,6 +319,9 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     error = collector_drain(collector, options->progress, options->progress_context, message);
+    if (error == VARVE_OK && collector->process_count == 0) {
+        error = collect_allocator_launched(collector, recording->program);
+    }
     if (error == VARVE_OK) {
         error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
     }
@@ -319,16 +337,17 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 }
 
 /* The program will run, and little of it will be recorded. */
-static void warn_of_allocator(const struct varve_collect_options *options, const struct launch_check *check)
+static void warn_of_allocator(const struct recording *recording)
 {
-    const char *path = check->interpreter[0] != '\0' ? check->interpreter : check->path;
-    const char *allocator = options->heap && !options->quiet ? collect_allocator_of(path) : NULL;
+    const struct varve_collect_options *options = recording->options;
+    const char *allocator =
+        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
 
     if (allocator != NULL) {
         fprintf(stderr,
                 "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
                 "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
-                path, allocator);
+                recording->program, allocator);
     }
 }
 
@@ -344,7 +363,9 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         error = launch_check(recording->options->argv[0], &check, message);
     }
     if (error == VARVE_OK) {
-        warn_of_allocator(recording->options, &check);
+        snprintf(recording->program, sizeof(recording->program), "%s",
+                 check.interpreter[0] != '\0' ? check.interpreter : check.path);
+        warn_of_allocator(recording);
     }
     if (error == VARVE_OK) {
         error = record_variables_make(&variables, recording->options, result->torch_history, message);
