@@ -453,7 +453,8 @@ bool collect_process_is_over(const struct collector *collector, const struct end
 
 uint32_t collect_processes_missing(const struct collector *collector)
 {
-    uint32_t made = __atomic_load_n(&collector->directory.counts->process_pages, __ATOMIC_ACQUIRE);
+    const struct session_counts *counts = collector->directory.counts; /* NULL: the rings are gone */
+    uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
     uint32_t seen = 0;
 
     for (uint32_t i = 0; i < collector->process_count; i++) {
