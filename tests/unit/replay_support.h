@@ -288,12 +288,4 @@ static inline size_t scene_count(const struct scene *scene, enum history_action 
     return count;
 }
 
-/* VARVE_REPLAY_SEED, as a failed test names it; `usual` without it. */
-static inline uint64_t replay_first_seed(uint64_t usual)
-{
-    const char *text = getenv("VARVE_REPLAY_SEED");
-
-    return text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : usual;
-}
-
 #endif

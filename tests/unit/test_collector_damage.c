@@ -377,7 +377,8 @@ static bool is_undamaged(const struct lab *lab, int64_t count)
     char query[400];
 
     snprintf(query, sizeof(query),
-             "SELECT count(*) = %lld AND count(DISTINCT CASE WHEN e.kind = 32 AND e.size = 16 AND e.addr = e.arg AND "
+             "SELECT count(*) = %lld AND count(DISTINCT CASE WHEN e.kind = 32 AND e.size = 16 AND e.addr = "
+             "e.arg AND "
              "e.addr BETWEEN 1 AND %lld THEN e.addr END) = %lld FROM event e JOIN thread t ON "
              "t.id = e.thread_id WHERE t.ring = 2",
              (long long)count, (long long)count, (long long)count);

@@ -3,7 +3,7 @@
  * Random lives of programs with captures: periods on a stream of their own in which requests go to a private
  * pool, new or used before, while the rest of the program goes on; pools die, memory is given back. Their
  * histories are replayed with and without the names of pools in the events, from the beginning and from any
- * event on, with plain and with expandable segments. Seeds are 1 to 150; VARVE_REPLAY_SEED=N runs seed N alone.
+ * event on, with plain and with expandable segments. Seeds are 1 to 150; VARVE_TEST_SEED=N runs seed N alone.
  */
 #include "unit/replay_support.h"
 
@@ -148,10 +148,10 @@ static bool is_in(uint64_t seed, const uint64_t *seeds)
 /* The seeds in `unsolved`, 0 at its end, do not come out, and all others do. */
 static void replay_lives(const char *conf, bool tells_pools, bool is_cut, const uint64_t *unsolved)
 {
-    uint64_t only = replay_first_seed(0);
+    uint64_t first = test_first_seed(1);
     size_t wrong = 0;
 
-    for (uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : LIVES); seed++) {
+    for (uint64_t seed = first; seed <= (first == 1 ? LIVES : first); seed++) {
         struct scene *scene = random_scene(conf, seed, tells_pools);
         char reason[1024];
 

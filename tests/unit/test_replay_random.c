@@ -2,7 +2,7 @@
 /*
  * Random lives of programs, with limits, streams, held-back frees and every option, are replayed from what
  * PyTorch would have recorded of them; then with their beginning cut off; then with one event changed, which
- * must be found. Seeds are fixed; VARVE_REPLAY_SEED is the first of others for the lives that must replay.
+ * must be found. Seeds are fixed; VARVE_TEST_SEED is the first of others for the lives that must replay.
  */
 #include "unit/replay_support.h"
 
@@ -121,7 +121,7 @@ static void expect_same(const struct scene *scene, uint64_t seed)
 
 static void test_random_lives(void **state)
 {
-    uint64_t first = replay_first_seed(1);
+    uint64_t first = test_first_seed(1);
 
     (void)state;
     for (uint64_t seed = first; seed < first + 300; seed++) {
@@ -136,7 +136,7 @@ static void test_random_lives(void **state)
 /* Without collections: ages of blocks before the beginning are not known. */
 static void test_histories_that_begin_late(void **state)
 {
-    uint64_t first = replay_first_seed(1);
+    uint64_t first = test_first_seed(1);
 
     (void)state;
     for (uint64_t seed = first; seed < first + 60; seed++) {
