@@ -180,6 +180,5 @@ const struct command command_diff = {
     .values_bytes = sizeof(defaults),
     .operands_min = 2,
     .operands_max = 2,
-    .streams = true, /* it answers when the traces differ too, with another status than 0 */
     .run = run,
 };

@@ -71,7 +71,8 @@ static int write_file(const struct history *history, const struct export_values 
         error = is_whole ? varve_publish_move(whole, path, chosen->force, message) : VARVE_ERROR_IO;
     }
     if (out == NULL || (error == VARVE_ERROR_IO && message->text[0] == '\0')) {
-        error = varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }
     varve_publish_folder_remove(folder);
     return error;

@@ -150,6 +150,7 @@ static int run_ranked(struct command_context *context, const struct values *valu
         if (values->json) {
             answer_json(context, database, path, values, &answer);
         } else if (values->csv) {
+            context->is_exact = true;
             callsite_list_csv(context->out, &answer.list, rank, values->domain);
         } else {
             answer_text(context, database, values, &answer);

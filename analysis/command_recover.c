@@ -4,6 +4,7 @@
  * trace/'s.
  */
 #include "analysis/analysis_internal.h"
+#include "analysis/report_internal.h"
 
 #include <string.h>
 
@@ -34,6 +35,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (code != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
     }
+    if (!values->json && result.database_path[0] == '\0') {
+        fprintf(context->out, "nothing was recorded in %s, which is removed\n", operands->items[0]);
+        return 0;
+    }
     if (values->json) {
         struct cJSON *object = json_object();
 
@@ -50,15 +55,12 @@ static int run(struct command_context *context, const void *values_untyped, cons
     fprintf(context->out, "recovered %s events of %s process%s into %s",
             format_count((int64_t)result.events).text, format_count((int64_t)result.processes).text,
             result.processes == 1 ? "" : "es", result.database_path);
-    if (result.lost > 0) {
-        fprintf(context->out, "; LOST %s", format_count((int64_t)result.lost).text);
-    } else {
-        fputs("; nothing lost", context->out);
-    }
+    report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);
     }
     fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
+    report_result_programs(context->out, &result);
     return 0;
 }
 

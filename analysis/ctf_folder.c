@@ -55,8 +55,9 @@ static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_bi
     return number;
 }
 
-/* Only files are read, by us and by babeltrace2: a pipe would wait for ever. One that is nearly all hole is no
- * trace, and walking and copying it would take as long, and as much of the disk, as it pretends to have. */
+/* Only files are read, by us and by babeltrace2: a pipe would wait for ever. One that is nearly all hole is
+ * no trace, and walking and copying it would take as long, and as much of the disk, as it pretends to have.
+ */
 static int file_check(const char *path, const struct stat *status, struct varve_message *message)
 {
     int64_t stored = (int64_t)status->st_blocks * 512;
@@ -66,8 +67,9 @@ static int file_check(const char *path, const struct stat *status, struct varve_
                                  path);
     }
     if (status->st_size / HOLE_SHARE > stored + HOLE_SLACK / HOLE_SHARE) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: of %s only %s are on the disk: no CTF trace",
-                                 path, format_bytes(status->st_size).text, format_bytes(stored).text);
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s: of %s only %s are on the disk: no CTF trace", path,
+                                 format_bytes(status->st_size).text, format_bytes(stored).text);
     }
     return VARVE_OK;
 }

@@ -106,8 +106,8 @@ static uint64_t total_of(const struct replay *replay)
                                                          : CAPACITY_DEFAULT;
 }
 
-/* An expandable segment is mapped unit by unit, as on a device: sizes that no device has would take as long as
- * they say. */
+/* An expandable segment is mapped unit by unit, as on a device: sizes that no device has would take as long
+ * as they say. */
 static int check_reserved(const struct replay *replay, struct varve_message *message)
 {
     const struct replay_scan *scan = &replay->scan;

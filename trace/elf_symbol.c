@@ -11,40 +11,50 @@
 #include <stdint.h>
 #include <string.h>
 
+static int (*each_object)(int (*)(struct dl_phdr_info *, size_t, void *), void *) = dl_iterate_phdr;
+
 struct search {
     const char *name;
     struct elf_object *object;
 };
 
 /* The loader makes most of these absolute; the kernel's own object keeps offsets. */
-static const void *absolute(const struct dl_phdr_info *info, ElfW(Addr) value)
+static const void *absolute(uintptr_t bias, ElfW(Addr) value)
 {
-    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
+    return (const void *)(value < bias ? value + bias : value);
+}
+
+static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entry,
+                        struct elf_object *object_out)
+{
+    *object_out = (struct elf_object){.path = path, .bias = bias, .dynamic = entry};
+    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB) {
+            object_out->symbols = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_STRTAB) {
+            object_out->strings = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_GNU_HASH) {
+            object_out->hash = absolute(bias, entry->d_un.d_ptr);
+        }
+    }
+    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
 }
 
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out)
 {
     const ElfW(Dyn) *entry = NULL;
 
-    memset(object_out, 0, sizeof(*object_out));
-    object_out->path = info->dlpi_name;
-    object_out->bias = info->dlpi_addr;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
         }
     }
-    object_out->dynamic = entry;
-    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB) {
-            object_out->symbols = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_STRTAB) {
-            object_out->strings = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_GNU_HASH) {
-            object_out->hash = absolute(info, entry->d_un.d_ptr);
-        }
-    }
-    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
+    return tables_read(info->dlpi_name, info->dlpi_addr, entry, object_out);
+}
+
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out)
+{
+    return tables_read(map->l_name, map->l_addr, map->l_ld, object_out);
 }
 
 static uint32_t hash_of(const char *name)
@@ -105,9 +115,31 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
     return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
+void elf_symbol_prepare(void)
+{
+    struct elf_object object;
+    void *found = NULL;
+
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && found == NULL; map = map->l_next) {
+        if (elf_symbol_tables_of_map(map, &object) &&
+            elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
+            found = elf_symbol_in(&object, "dl_iterate_phdr");
+        }
+    }
+    if (found != NULL) {
+        memcpy(&each_object, &found, sizeof(found));
+    }
+}
+
+int elf_symbol_each_object(int (*visitor)(struct dl_phdr_info *info, size_t bytes, void *context),
+                           void *context)
+{
+    return each_object(visitor, context);
+}
+
 bool elf_symbol_object(const char *name, struct elf_object *object_out)
 {
     struct search search = {name, object_out};
 
-    return dl_iterate_phdr(visit, &search) != 0;
+    return each_object(visit, &search) != 0;
 }

@@ -25,10 +25,7 @@ static pid_t unfinished_by;        /* a child has a copy of its name, not the fo
 
 static const char *type_name(mode_t mode)
 {
-    return S_ISDIR(mode)    ? "a folder"
-           : S_ISFIFO(mode) ? "a pipe"
-           : S_ISSOCK(mode) ? "a socket"
-                            : "a device";
+    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 int varve_publish_check(const char *path, bool may_replace, struct varve_message *message)
@@ -55,7 +52,7 @@ int varve_publish_check(const char *path, bool may_replace, struct varve_message
 }
 
 int varve_publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
-                        struct varve_message *message)
+                              struct varve_message *message)
 {
     int code = varve_publish_check(path, may_replace, message);
 
@@ -77,7 +74,8 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
     return varve_message_set(message, code, "%.300s: cannot be written: %s", path, strerror(errno));
 }
 
-/* Without opendir, which needs memory: it is called when there is none, too. Files only, as it has no others. */
+/* Without opendir, which needs memory: it is called when there is none, too. Files only, as it has no others.
+ */
 void varve_publish_folder_remove(const char *folder)
 {
     _Alignas(struct dirent64) char entries[ENTRIES_BYTES];

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ struct recording {
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
     bool has_told_waiting;
+    char program[4096]; /* the file that was started, of a script its interpreter */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options)
@@ -121,6 +123,17 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->trace_id &= INT64_MAX; /* a column of the database takes it */
 }
 
+/* Half of what is free: the program, and the database, need some of it too. */
+static uint64_t spill_bytes_max(const struct varve_collect_options *options, const char *folder)
+{
+    struct statvfs status;
+
+    if (options->spill_bytes_max != 0 || statvfs(folder, &status) != 0) {
+        return options->spill_bytes_max;
+    }
+    return (uint64_t)status.f_bavail * status.f_frsize / 2 + 1; /* 0 would be no limit */
+}
+
 static void join_command(char *const *argv, char *text, size_t bytes)
 {
     size_t length = 0;
@@ -160,6 +173,7 @@ static int tell_beginning(struct recording *recording)
     tell_integer(recording, &error, "stack_depth", options->stack_depth);
     tell_integer(recording, &error, "ring_records", options->ring_records);
     tell_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    tell_integer(recording, &error, "program_start_ns", collector->program_start_ns);
     tell_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
     tell_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
     if (uname(&host) == 0) {
@@ -190,6 +204,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
+    collector->directory.control->spill_bytes_max =
+        spill_bytes_max(recording->options, collector->directory.path);
     collector->is_unstored = recording->options->no_sqlite;
     error = collector_open(collector, STORE_CREATE, message);
     if (error == VARVE_OK && recording->options->lttng) {
@@ -199,6 +215,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collect_clock_anchor(&collector->clock);
         usleep(2000); /* a first stretch to take the clock's rate from */
         collect_clock_anchor(&collector->clock);
+        collector->program_start_ns =
+            collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         error = tell_beginning(recording);
     }
     if (error == VARVE_OK) {
@@ -239,7 +257,7 @@ static void tell_progress(struct recording *recording, uint64_t now_ns)
 /* The program has ended; do other recorded processes still matter? */
 static bool is_over(struct recording *recording, uint64_t now_ns)
 {
-    const struct collector *collector = &recording->collector;
+    struct collector *collector = &recording->collector;
     int64_t linger_ns = recording->options->linger_ns;
 
     if (!recording->launch.has_ended) {
@@ -247,14 +265,14 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     }
     if (recording->ended_ns == 0) {
         recording->ended_ns = now_ns;
+        collector->program_end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     }
-    if (collector->processes_alive == 0 && !launch_has_children() &&
-        collector->process_count ==
-            __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE)) {
+    if (!collect_session_lives(collector)) {
         return true;
     }
     if (recording->launch.interrupts > 0 ||
         (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
+        collector->is_cut_short = true;
         return true;
     }
     if (!recording->has_told_waiting && !recording->options->quiet &&
@@ -304,6 +322,9 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     error = collector_drain(collector, options->progress, options->progress_context, message);
+    if (error == VARVE_OK && collector->process_count == 0) {
+        error = collect_allocator_launched(collector, recording->program);
+    }
     if (error == VARVE_OK) {
         error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
     }
@@ -312,10 +333,40 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
                                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
     if (error == VARVE_OK) {
+        error = collect_meta_integer(collector, "program_end_ns", collector->program_end_ns);
+    }
+    if (error == VARVE_OK) {
         error = collector_finish(collector, options->progress, options->progress_context, message);
     }
     collect_lttng_finish(collector, result);
     return error;
+}
+
+/* The program will run, and little of it will be recorded. */
+static void warn_of_allocator(const struct recording *recording)
+{
+    const struct varve_collect_options *options = recording->options;
+    const char *allocator =
+        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
+
+    if (allocator != NULL) {
+        fprintf(stderr,
+                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                recording->program, allocator);
+    }
+}
+
+/* The program that was just started should say that it has the recorder. */
+static void await_program(struct recording *recording, const struct launch_check *check)
+{
+    struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
+                                        .start_ticks_proc = collect_process_started(recording->launch.pid),
+                                        .pid = recording->launch.pid};
+
+    if (identity.start_ticks_proc != 0) {
+        collect_execs_await(&recording->collector, &identity, check->path);
+    }
 }
 
 static int start(struct recording *recording, struct varve_collect_result *result,
@@ -328,6 +379,11 @@ static int start(struct recording *recording, struct varve_collect_result *resul
 
     if (error == VARVE_OK) {
         error = launch_check(recording->options->argv[0], &check, message);
+    }
+    if (error == VARVE_OK) {
+        snprintf(recording->program, sizeof(recording->program), "%s",
+                 check.interpreter[0] != '\0' ? check.interpreter : check.path);
+        warn_of_allocator(recording);
     }
     if (error == VARVE_OK) {
         error = record_variables_make(&variables, recording->options, result->torch_history, message);
@@ -346,6 +402,8 @@ static int start(struct recording *recording, struct varve_collect_result *resul
     record_variables_free(&variables);
     if (error != VARVE_OK) {
         give_up(recording);
+    } else {
+        await_program(recording, &check);
     }
     return error;
 }

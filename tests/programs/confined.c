@@ -87,7 +87,7 @@ static void confine(const char *how, unsigned flags)
     }
 }
 
-static void allocate(void)
+static __attribute__((noinline)) void allocate(void)
 {
     for (unsigned long i = 0; i < pairs; i++) {
         void *block = malloc(1234);
@@ -191,9 +191,22 @@ static unsigned long with_child(void)
     return 2 * pairs;
 }
 
+static void give_up_rights(const char *how)
+{
+    if (strcmp(how, "kill") == 0 || strcmp(how, "errno") == 0 || strcmp(how, "late") == 0) {
+        confine(how, 0);
+    } else if (strcmp(how, "strict") == 0) {
+        is_strict = true;
+        prctl(PR_SET_SECCOMP, (long)SECCOMP_MODE_STRICT, 0L, 0L, 0L);
+    } else if (strcmp(how, "tsc") == 0) {
+        prctl(PR_SET_TSC, (long)PR_TSC_SIGSEGV, 0L, 0L, 0L);
+    }
+}
+
 int main(int argc, char *argv[])
 {
     const char *how = argc > 1 ? argv[1] : "plain";
+    int is_late = strcmp(how, "late") == 0;
 
     pairs = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
     if (strcmp(how, "tsync") == 0 || strcmp(how, "thread") == 0) {
@@ -209,17 +222,11 @@ int main(int argc, char *argv[])
         execv(argv[0], again);
         give_up("confined: no exec");
     }
-    if (strcmp(how, "late") != 0) {
+    for (volatile int round = is_late ? 1 : 0; round < 2; round++) { /* one call site for both rounds */
+        if (round == 1) {
+            give_up_rights(how);
+        }
         allocate();
     }
-    if (strcmp(how, "kill") == 0 || strcmp(how, "errno") == 0 || strcmp(how, "late") == 0) {
-        confine(how, 0);
-    } else if (strcmp(how, "strict") == 0) {
-        is_strict = true;
-        prctl(PR_SET_SECCOMP, (long)SECCOMP_MODE_STRICT, 0L, 0L, 0L);
-    } else if (strcmp(how, "tsc") == 0) {
-        prctl(PR_SET_TSC, (long)PR_TSC_SIGSEGV, 0L, 0L, 0L);
-    }
-    allocate();
-    tell(strcmp(how, "late") == 0 ? pairs : 2 * pairs);
+    tell(is_late ? pairs : 2 * pairs);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* C only: test code */
 /*
  * What the programs of generated_program.py are made of: operations on memory that write down themselves, in
  * a file that survives whatever ends the program. Included once by each generated source.
