@@ -27,6 +27,7 @@ struct values {
     int64_t stack_depth;
     int overflow;
     int64_t ring_bytes;
+    int64_t spill_bytes;
     int64_t linger_ns;
     bool force;
     bool quiet;
@@ -82,6 +83,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, overflow), 0, 0, overflow_names},
     {"ring-size", 0, OPTION_BYTES, "BYTES", "of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
+    {"max-spill", 0, OPTION_BYTES, "BYTES",
+     "of all records together that do not fit the rings and wait on the disk; more is dropped and counted "
+     "(default: half of what is free there)",
+     offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
@@ -117,7 +122,12 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
             result->threads == 1 ? "" : "s");
     if (result->lost > 0) {
         fprintf(err, "LOST %s; ", format_count((int64_t)result->lost).text);
-    } else if (result->own_allocators == 0) {
+    }
+    if (result->unattached > 0) {
+        fprintf(err, "%s process%s could not be recorded; ", format_count((int64_t)result->unattached).text,
+                result->unattached == 1 ? "" : "es");
+    }
+    if (result->lost == 0 && result->unattached == 0 && result->own_allocators == 0) {
         fputs("nothing lost; ", err);
     }
     if (result->own_allocators > 0) {
@@ -193,6 +203,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->stacks = (unsigned)values->stacks;
     collect->stack_depth = (unsigned)values->stack_depth;
     collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
+    collect->spill_bytes_max = (uint64_t)values->spill_bytes;
     collect->replace = values->force;
     collect->quiet = values->quiet;
     collect->linger_ns = values->linger_ns;

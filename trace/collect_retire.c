@@ -179,10 +179,14 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
 {
     char name[64];
 
+    static const char *const kinds[] = {"spill", "staging"};
+
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     doom(collector, name);
-    if (reader->ring->spill_head > 0) {
-        snprintf(name, sizeof(name), "p%u.r%u.spill", reader->process->id, reader->index);
+    __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
+                       __ATOMIC_ACQ_REL);
+    for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
+        snprintf(name, sizeof(name), "p%u.r%u.%s", reader->process->id, reader->index, kinds[i]);
         doom(collector, name);
     }
 }

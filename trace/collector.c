@@ -236,6 +236,7 @@ static int store_open_rows(struct collector *collector)
     }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {
+            collector->sum.unattached += collector->processes[i]->control->unattached;
             error = collect_process_row(collector, collector->processes[i]);
         }
     }
@@ -261,19 +262,37 @@ static int load_sums(struct collector *collector, struct varve_message *message)
     return error;
 }
 
+/* Events that no ring could take: of threads without one, and of processes without a page. */
+static uint64_t events_unattached(const struct collector *collector)
+{
+    const struct session_counts *counts = collector->directory.counts;
+
+    return collector->sum.unattached +
+           (counts != NULL ? __atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE) : 0);
+}
+
+/* Numbers that were taken without a page ever made for them: of those given up, some had one that is gone. */
+static uint64_t processes_unattached(const struct collector *collector)
+{
+    uint32_t missing = collect_processes_missing(collector);
+
+    return collector->processes_missing > missing ? collector->processes_missing - missing : 0;
+}
+
 static int store_sums(struct collector *collector)
 {
     const struct {
         const char *name, *severity;
         uint64_t value;
     } rows[] = {
-        {"events_emitted", "info", collector->sum.emitted + collector->sum.unattached},
+        {"events_emitted", "info", collector->sum.emitted + events_unattached(collector)},
         {"events_stored", "info", collector->seq},
         {"events_spilled", "info", collector->sum.spilled},
         {"events_uncommitted", "info", collector->sum.uncommitted},
         {"events_lost", "data_loss", collector->sum.lost},
         {"bytes_lost", "data_loss", collector->sum.lost_bytes},
-        {"events_unattached", "data_loss", collector->sum.unattached},
+        {"events_unattached", "data_loss", events_unattached(collector)},
+        {"processes_unattached", "data_loss", processes_unattached(collector)},
         {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
         {"rings_damaged", "data_loss", collector->sum.damaged},
@@ -366,7 +385,8 @@ int collector_publish(struct collector *collector, const char *database_path, st
 void collector_result(const struct collector *collector, struct varve_collect_result *result)
 {
     result->events = collector->seq;
-    result->lost = collector->sum.lost + collector->sum.unattached;
+    result->lost = collector->sum.lost + events_unattached(collector);
+    result->unattached = processes_unattached(collector) + collect_processes_missing(collector);
     result->uncommitted = collector->sum.uncommitted;
     result->processes = collector->process_count;
     result->own_allocators = collector->sum.own_allocators;

@@ -41,6 +41,7 @@ enum session_file_kind {
     SESSION_FILE_RING = 2,    /* p<N>.r<K> */
     SESSION_FILE_SPILL = 3,   /* p<N>.r<K>.spill */
     SESSION_FILE_SITES = 4,   /* p<N>.sites */
+    SESSION_FILE_STAGING = 5, /* p<N>.r<K>.staging */
 };
 
 /* What the name of a file says. */
@@ -145,10 +146,12 @@ struct ring_reader {
     /* records of signal handlers, put aside when their thread was killed */
     uint32_t orphans_first, orphans_seen, orphans_read;
     bool has_counted_orphans;
-    const char *damage;          /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
-    int spill_fd;                /* -1: not open */
-    uint64_t unreadable;         /* published records that stood in what is gone of the files */
-    struct varve_record *buffer; /* spill records [buffer_from, buffer_to) */
+    const char *damage;  /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
+    int spill_fd;        /* -1: not open */
+    uint64_t unreadable; /* published records that stood in what is gone of the files */
+    const struct varve_record *staging; /* NULL: not looked for yet */
+    bool has_staging_apart;             /* it is a mapping of its own */
+    struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
     uint64_t buffer_from, buffer_to;
     uint8_t *packed;         /* one block of the spill file */
     uint64_t spill_position; /* first record of the block at spill_offset */

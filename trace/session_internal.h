@@ -10,7 +10,9 @@
  *     ring/counts               struct session_counts; programs write it
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring_internal.h); K = 0 is the shared ring of late events
+ *     p<N>, p<N>.r<K>           those that memory had no room for
  *     p<N>.r<K>.spill           records that did not fit the ring, in order, packed (record_pack.c)
+ *     p<N>.r<K>.staging         the ring's staging slots, where memory had no room for them
  *     p<N>.sites                call sites and modules (sites_internal.h)
  *     allocations               the collector's own scratch file
  *
@@ -70,6 +72,7 @@ struct session_control {
     uint32_t clock_kind;       /* enum varve_clock_kind, the same for all processes */
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
+    uint64_t spill_bytes_max;  /* of all spill files together; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t mirror;         /* bit mask of enum session_mirror */
@@ -95,6 +98,8 @@ struct session_counts {
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
+    _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
+    uint64_t patience_used_ns; /* how long threads have waited for room, all together; atomic */
 };
 
 static_assert(sizeof(struct session_counts) <= SESSION_COUNTS_BYTES, "fits its page");
