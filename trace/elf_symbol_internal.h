@@ -20,6 +20,7 @@ struct elf_object {
     const void *dynamic; /* its dynamic section, ElfW(Dyn) up to DT_NULL */
     const void *symbols;
     const char *strings;
+    bool may_go; /* it may be unloaded at any moment: read with care */
     const uint32_t
         *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
 };
@@ -28,7 +29,7 @@ struct elf_object {
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
 /// The same of one in the loader's list.
 bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out);
-/// The first object, in load order, that defines `name`. False if there is none.
+/// The first object, in load order, that defines `name`, of at most 63 characters. False if there is none.
 bool elf_symbol_object(const char *name, struct elf_object *object_out);
 /// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").
 /// False for NULL and for an object without a GNU hash table. Takes no lock.

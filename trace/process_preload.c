@@ -58,6 +58,9 @@ HOOK int dlclose(void *handle)
         return -1;
     }
     heap_cxx_closing();
+    if (hook_is_recording()) {
+        python_stack_keep();
+    }
     result = heap_real.dlclose(handle);
     heap_cxx_closed();
     if (hook_is_recording()) {

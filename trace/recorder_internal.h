@@ -254,6 +254,10 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void python_stack_thread_end(void);
 
+/// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
+/// itself calls the loader, since this does.
+void python_stack_keep(void);
+
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.
 void python_stack_modules_changed(void);
