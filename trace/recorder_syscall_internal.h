@@ -97,6 +97,11 @@ static inline long recorder_sys_readlink(const char *path, char *buffer, size_t 
     return recorder_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)buffer, (long)bytes, 0, 0);
 }
 
+static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
+}
+
 /* -errno cast to a pointer on failure: see recorder_sys_failed. */
 static inline void *recorder_sys_mmap(void *address, size_t bytes, int protection, int flags, int fd,
                                       uint64_t offset)
