@@ -213,3 +213,4 @@ static inline int recorder_sys_futex(const uint32_t *word, int operation, uint32
 }
 
 #endif
+
