@@ -11,15 +11,33 @@
 #include <stdint.h>
 #include <string.h>
 
+typedef int elf_each(elf_visit *visit, void *context);
+
 struct search {
     const char *name;
     struct elf_object *object;
 };
 
 /* The loader makes most of these absolute; the kernel's own object keeps offsets. */
-static const void *absolute(const struct dl_phdr_info *info, ElfW(Addr) value)
+static const void *absolute(uintptr_t bias, ElfW(Addr) value)
 {
-    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
+    return (const void *)(value < bias ? value + bias : value);
+}
+
+static bool tables_read(const ElfW(Dyn) * entry, uintptr_t bias, struct elf_object *object_out)
+{
+    object_out->bias = bias;
+    object_out->dynamic = entry;
+    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB) {
+            object_out->symbols = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_STRTAB) {
+            object_out->strings = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_GNU_HASH) {
+            object_out->hash = absolute(bias, entry->d_un.d_ptr);
+        }
+    }
+    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
 }
 
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out)
@@ -28,23 +46,12 @@ bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *objec
 
     memset(object_out, 0, sizeof(*object_out));
     object_out->path = info->dlpi_name;
-    object_out->bias = info->dlpi_addr;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
         }
     }
-    object_out->dynamic = entry;
-    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB) {
-            object_out->symbols = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_STRTAB) {
-            object_out->strings = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_GNU_HASH) {
-            object_out->hash = absolute(info, entry->d_un.d_ptr);
-        }
-    }
-    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
+    return tables_read(entry, info->dlpi_addr, object_out);
 }
 
 static uint32_t hash_of(const char *name)
@@ -105,9 +112,42 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
     return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
+/* The C library's own, which is known by a function that nobody puts another in the place of. The loader's
+ * list is walked without its lock up to that object, which is there from the start. */
+static elf_each *find_each(void)
+{
+    elf_each *each = dl_iterate_phdr;
+    void *address = NULL;
+
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && address == NULL; map = map->l_next) {
+        struct elf_object object = {.path = ""};
+
+        if (tables_read(map->l_ld, map->l_addr, &object) &&
+            elf_symbol_in(&object, "__libc_start_main") != NULL) {
+            address = elf_symbol_in(&object, "dl_iterate_phdr");
+        }
+    }
+    if (address != NULL) {
+        memcpy(&each, &address, sizeof(each)); /* no cast in ISO C */
+    }
+    return each;
+}
+
+int elf_each_object(elf_visit *visit_object, void *context)
+{
+    static elf_each *found; /* atomic */
+    elf_each *each = __atomic_load_n(&found, __ATOMIC_RELAXED);
+
+    if (each == NULL) {
+        each = find_each();
+        __atomic_store_n(&found, each, __ATOMIC_RELAXED);
+    }
+    return each(visit_object, context);
+}
+
 bool elf_symbol_object(const char *name, struct elf_object *object_out)
 {
     struct search search = {name, object_out};
 
-    return dl_iterate_phdr(visit, &search) != 0;
+    return elf_each_object(visit, &search) != 0;
 }

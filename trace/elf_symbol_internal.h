@@ -8,6 +8,7 @@
 #define VARVE_ELF_SYMBOL_INTERNAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct dl_phdr_info;
@@ -23,6 +24,11 @@ struct elf_object {
         *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
 };
 
+typedef int elf_visit(struct dl_phdr_info *info, size_t bytes, void *context);
+
+/// dl_iterate_phdr of the C library: a sanitizer's, which stands in front of it, can't be called before that
+/// one's constructor has run.
+int elf_each_object(elf_visit *visit, void *context);
 /// The tables of an object that dl_iterate_phdr shows. False: it has none that can be read.
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
 /// The first object, in load order, that defines `name`. False if there is none.

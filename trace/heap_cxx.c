@@ -158,7 +158,7 @@ bool heap_cxx_prepare(bool is_recorded)
     struct scan scan = {false, false};
     void (*function)(void);
 
-    dl_iterate_phdr(scan_object, &scan);
+    elf_each_object(scan_object, &scan);
     for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
         globals[i].is_recorded = (globals[i].is_recorded || is_under_tool) && is_recorded;
         if (!globals[i].is_recorded) {
@@ -242,8 +242,8 @@ static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
     struct recorder_signals saved;
 
     recorder_foreign_begin(&saved);
-    dl_iterate_phdr(match_caller, &local);
-    dl_iterate_phdr(match_definition, &local);
+    elf_each_object(match_caller, &local);
+    elf_each_object(match_definition, &local);
     recorder_foreign_end(&saved);
     return local.choice;
 }

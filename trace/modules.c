@@ -10,13 +10,13 @@
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
 #include "trace/sites_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -106,12 +106,13 @@ static void describe_path(struct module_description *module)
     char link[MODULE_PATH_MAX];
 
     if (name == NULL || name[0] == '\0') {
-        ssize_t bytes = readlink("/proc/self/exe", link, sizeof(link));
+        long bytes = recorder_sys_readlink("/proc/self/exe", link, sizeof(link));
 
         path_set(module, link, bytes > 0 ? (size_t)bytes : 0);
         return;
     }
-    if (name[0] != '/' && syscall(SYS_getcwd, link, sizeof(link)) > 0 && link[0] == '/') {
+    if (name[0] != '/' && recorder_syscall(SYS_getcwd, (long)link, sizeof(link), 0, 0, 0, 0) > 0 &&
+        link[0] == '/') {
         /* Loaded by a relative name: most likely relative to where the program still is. */
         char path[2 * MODULE_PATH_MAX];
 
@@ -244,8 +245,8 @@ static bool build_id_differs(const struct module_known *known)
     struct iovec remote = {(void *)known->build_id_address, known->build_id_bytes};
 
     return known->build_id_bytes > 0 &&
-           syscall(SYS_process_vm_readv, (long)getpid(), &local, 1L, &remote, 1L, 0L) ==
-               known->build_id_bytes &&
+           recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
+                            0) == known->build_id_bytes &&
            memcmp(now, known->build_id, known->build_id_bytes) != 0;
 }
 

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -70,6 +71,11 @@ static inline long recorder_sys_pwrite(int fd, const void *buffer, size_t bytes,
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
 {
     return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
+}
+
+static inline int recorder_sys_fstat(int fd, struct stat *status)
+{
+    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
