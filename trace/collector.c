@@ -164,9 +164,13 @@ static size_t gather_positions(const struct collector *collector, struct store_r
             positions[count++] = (struct store_ring_position){.thread_id = reader->thread_id,
                                                               .process_id = reader->process->id,
                                                               .ring = reader->index,
-                                                              .tail = reader->read + reader->orphans_read,
+                                                              .tail = reader->read,
                                                               .spill_tail = reader->spill_read,
-                                                              .sequence = reader->sequence};
+                                                              .sequence = reader->sequence,
+                                                              .orphans = reader->orphans_read,
+                                                              .unreadable = reader->unreadable,
+                                                              .last_ticks = reader->last_ticks,
+                                                              .last_ns = reader->last_ns};
         }
     }
     return count;
@@ -239,6 +243,25 @@ static int store_open_rows(struct collector *collector)
     return error;
 }
 
+/* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
+ * retired already. */
+static int load_sums(struct collector *collector, struct varve_message *message)
+{
+    struct store_sums sums;
+    int error = store_sum(collector->store, &sums, message);
+
+    collector->sum.emitted = sums.emitted;
+    collector->sum.stored = sums.stored;
+    collector->sum.spilled = sums.spilled;
+    collector->sum.lost = sums.lost;
+    collector->sum.lost_bytes = sums.lost_bytes;
+    collector->sum.uncommitted = sums.uncommitted;
+    collector->sum.unreadable = sums.unreadable;
+    collector->sum.damaged = sums.damaged;
+    collector->sum.unattached = sums.unattached;
+    return error;
+}
+
 /* Events that no ring could take: of threads without one, and of processes without a page. */
 static uint64_t events_unattached(const struct collector *collector)
 {
@@ -246,6 +269,14 @@ static uint64_t events_unattached(const struct collector *collector)
 
     return collector->sum.unattached +
            (counts != NULL ? __atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE) : 0);
+}
+
+/* Numbers that were taken without a page ever made for them: of those given up, some had one that is gone. */
+static uint64_t processes_unattached(const struct collector *collector)
+{
+    uint32_t missing = collect_processes_missing(collector);
+
+    return collector->processes_missing > missing ? collector->processes_missing - missing : 0;
 }
 
 static int store_sums(struct collector *collector)
@@ -261,9 +292,11 @@ static int store_sums(struct collector *collector)
         {"events_lost", "data_loss", collector->sum.lost},
         {"bytes_lost", "data_loss", collector->sum.lost_bytes},
         {"events_unattached", "data_loss", events_unattached(collector)},
-        {"processes_unattached", "data_loss", collector->processes_missing},
+        {"processes_unattached", "data_loss", processes_unattached(collector)},
         {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
+        {"rings_damaged", "data_loss", collector->sum.damaged},
+        {"processes_missing", "data_loss", collect_processes_missing(collector)},
         {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
         {"processes_running", "data_loss", collector->processes_alive},
     };
@@ -287,6 +320,10 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error == VARVE_OK) {
         error = collect_meta_integer(collector, "duration_ns", (int64_t)collector->newest_ts_ns);
     }
+    if (error == VARVE_OK && !collector->is_unstored) {
+        error = load_sums(collector, message);
+    }
+    collector->sum.unattached += collect_plausible(collector->directory.counts->unattached);
     if (error != VARVE_OK || collector->is_unstored) {
         return error;
     }
@@ -349,7 +386,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
 {
     result->events = collector->seq;
     result->lost = collector->sum.lost + events_unattached(collector);
-    result->unattached = collector->processes_missing;
+    result->unattached = processes_unattached(collector) + collect_processes_missing(collector);
     result->uncommitted = collector->sum.uncommitted;
     result->processes = collector->process_count;
     result->own_allocators = collector->sum.own_allocators;
@@ -368,6 +405,8 @@ void collector_close(struct collector *collector)
     }
     free(collector->doomed);
     free(collector->known);
+    free(collector->ended);
+    free(collector->files);
     free(collector->readers);
     free(collector->heap);
     if (collector->derive != NULL) {

@@ -24,10 +24,10 @@ static const void *absolute(uintptr_t bias, ElfW(Addr) value)
     return (const void *)(value < bias ? value + bias : value);
 }
 
-static bool tables_read(const ElfW(Dyn) * entry, uintptr_t bias, struct elf_object *object_out)
+static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entry,
+                        struct elf_object *object_out)
 {
-    object_out->bias = bias;
-    object_out->dynamic = entry;
+    *object_out = (struct elf_object){.path = path, .bias = bias, .dynamic = entry};
     for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_SYMTAB) {
             object_out->symbols = absolute(bias, entry->d_un.d_ptr);
@@ -44,14 +44,17 @@ bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *objec
 {
     const ElfW(Dyn) *entry = NULL;
 
-    memset(object_out, 0, sizeof(*object_out));
-    object_out->path = info->dlpi_name;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
         }
     }
-    return tables_read(entry, info->dlpi_addr, object_out);
+    return tables_read(info->dlpi_name, info->dlpi_addr, entry, object_out);
+}
+
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out)
+{
+    return tables_read(map->l_name, map->l_addr, map->l_ld, object_out);
 }
 
 static uint32_t hash_of(const char *name)
@@ -117,13 +120,11 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
 static elf_each *find_each(void)
 {
     elf_each *each = dl_iterate_phdr;
+    struct elf_object object;
     void *address = NULL;
 
     for (const struct link_map *map = _r_debug.r_map; map != NULL && address == NULL; map = map->l_next) {
-        struct elf_object object = {.path = ""};
-
-        if (tables_read(map->l_ld, map->l_addr, &object) &&
-            elf_symbol_in(&object, "__libc_start_main") != NULL) {
+        if (elf_symbol_tables_of_map(map, &object) && elf_symbol_in(&object, "__libc_start_main") != NULL) {
             address = elf_symbol_in(&object, "dl_iterate_phdr");
         }
     }

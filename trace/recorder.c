@@ -468,15 +468,11 @@ static void emit_confined(const struct varve_record *record)
     thread->producer.busy = 0;
 }
 
-void recorder_thread_prepare(void)
+static void thread_prepare(void *unused)
 {
-    struct recorder_signals saved;
     struct recorder_process *process;
 
-    if (recorder_is_confined()) {
-        return;
-    }
-    recorder_signals_block(&saved);
+    (void)unused;
     if (!is_attached() && !thread_has_ended && session_is_open() && !recorder_mirror_owns_thread()) {
         process = recorder_process_attach();
         if (process != NULL) {
@@ -488,6 +484,17 @@ void recorder_thread_prepare(void)
         while (recorder_ring_grow(thread_of(varve_producer_current))) {
         }
     }
+}
+
+void recorder_thread_prepare(void)
+{
+    struct recorder_signals saved;
+
+    if (recorder_is_confined()) {
+        return;
+    }
+    recorder_signals_block(&saved);
+    (void)recorder_on_stack(thread_prepare, NULL);
     recorder_signals_restore(&saved);
     varve_callsite_here(); /* what the walk keeps for each thread */
 }

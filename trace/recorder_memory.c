@@ -106,6 +106,21 @@ long recorder_read_file(const char *path, char *buffer, size_t bytes)
     return got < 0 ? -1 : (long)length;
 }
 
+bool recorder_read_memory(void *out, uintptr_t address, size_t bytes)
+{
+    long got = recorder_sys_read_memory(out, address, bytes);
+    int fd;
+
+    if (got == -EPERM || got == -ENOSYS) { /* some sandboxes know the one and not the other */
+        fd = recorder_sys_open("/proc/self/mem", O_RDONLY, 0);
+        if (fd >= 0) {
+            got = recorder_sys_pread(fd, out, bytes, address);
+            recorder_sys_close(fd);
+        }
+    }
+    return got == (long)bytes;
+}
+
 static size_t append_number(char *buffer, size_t bytes, unsigned value)
 {
     char digits[10];

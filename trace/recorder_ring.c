@@ -123,6 +123,7 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
     }
     recorder_produce_to_ring(thread);
     header_fill(thread, process, index);
+    __atomic_add_fetch(&process->control->rings_made, 1, __ATOMIC_ACQ_REL);
     return VARVE_OK;
 }
 

@@ -287,6 +287,7 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
         return result != 0 ? result : -ENOMEM;
     }
     control_fill(control, id, attaching);
+    __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
     *control_out = control;
     return 0;
 }

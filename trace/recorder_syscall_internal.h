@@ -164,15 +164,19 @@ static inline int recorder_sys_nanosleep(const struct timespec *time)
     return (int)recorder_syscall(SYS_nanosleep, (long)time, 0, 0, 0, 0, 0);
 }
 
-/// Copy from memory of this process that may not be there: the bytes that could be read, -EFAULT if none.
-/// Whether it is allowed at all is the sandbox's: -ENOSYS, -EPERM.
+/// Copy memory of this process that may not be there.
 static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t bytes)
 {
-    struct iovec local = {out, bytes};
-    struct iovec remote = {(void *)address, bytes};
+    const struct iovec local = {out, bytes};
+    const struct iovec remote = {(void *)address, bytes};
 
     return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
                             0);
+}
+
+static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
 /// `timeout`: relative, or NULL for ever.

@@ -92,6 +92,7 @@ static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its
  * and nothing else. */
 struct session_counts {
     uint32_t process_count; /* atomic add takes a number, the first is 1 */
+    uint32_t process_pages; /* control pages that were made complete; atomic. Fewer found: some are gone */
     /* events of processes that have no page of their own (no descriptor, no memory, no rights, no room),
      * per kind; atomic */
     _Alignas(64) uint64_t unattached;
@@ -141,10 +142,11 @@ struct process_control {
     uint32_t late_created;     /* ring 0 exists; atomic */
     char executable[1024];
     char exec_path[1024];
-    char command_line[4096]; /* arguments separated by NUL, ends with an empty one, cut to fit */
+    char command_line[4096];    /* arguments separated by NUL, ends with an empty one, cut to fit */
     uint32_t malloc_is_foreign; /* the program brings its own malloc, which no hook sees */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
+    uint32_t rings_made;              /* files of rings that were made complete; atomic */
     /* events that no ring could take (no memory, no descriptor, directory gone), per kind; atomic */
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;

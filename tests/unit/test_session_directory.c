@@ -48,7 +48,7 @@ static int fixture_begin(void **state)
     fixture->settings.ring_capacity = 4096;
     fixture->settings.stack_depth = 17;
     fixture->settings.trace_id = collect_monotonic_ns() ^ ((uint64_t)getpid() << 40);
-    fixture->directory.owner_fd = -1;
+    fixture->directory.fd = fixture->directory.rings_fd = fixture->directory.owner_fd = -1;
     *state = fixture;
     return 0;
 }
@@ -56,12 +56,11 @@ static int fixture_begin(void **state)
 static int fixture_end(void **state)
 {
     struct fixture *fixture = *state;
-    char command[128];
+    char command[256];
 
-    if (fixture->directory.rings[0] != '\0') {
-        session_directory_remove(&fixture->directory);
-    }
-    snprintf(command, sizeof(command), "rm -rf '%s'", fixture->folder);
+    session_directory_close(&fixture->directory);
+    snprintf(command, sizeof(command), "rm -rf '%s' /dev/shm/varve-%u-%016llx", fixture->folder,
+             (unsigned)geteuid(), (unsigned long long)fixture->settings.trace_id);
     free(fixture);
     return system(command);
 }
@@ -310,7 +309,8 @@ static void test_adopt_errors(void **state)
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
                  VARVE_ERROR_FORMAT, "cut short");
     assert_int_equal(truncate(path, 0), 0);
-    assert_int_equal(truncate(path, SESSION_CONTROL_BYTES), 0); /* zeros */
+    assert_int_equal(truncate(path, SESSION_CONTROL_BYTES), 0); /* zeros, and something was recorded */
+    touch(fixture->path, "p1.r1.spill");
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
                  VARVE_ERROR_FORMAT, "not a recording directory");
 }
