@@ -2,8 +2,8 @@
 /*
  * Symbols of loaded objects, read from their own hash tables. dlsym would do, but a failing dlsym formats a
  * translated message, which takes the lock of the C library's locale: a malloc inside setlocale holds it
- * already, and the program would hang. Called from inside hooks, so the loader's lock is not taken either: its
- * list of objects is read as it is, by copies that fail where something has just been unloaded.
+ * already, and the program would hang. Called from inside hooks, so the loader's lock is not taken either:
+ * its list of objects is read as it is, by copies that fail where something has just been unloaded.
  */
 #include "trace/elf_symbol_internal.h"
 #include "trace/recorder_internal.h"
@@ -13,9 +13,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#define OBJECTS_MAX 10000U    /* a list that is read while it changes may look like a ring */
+#define OBJECTS_MAX 10000U /* a list that is read while it changes may look like a ring */
 #define ENTRIES_AT_ONCE 8U
 #define NAME_BYTES_MAX 64U
+
+typedef int elf_each(elf_visit *visit, void *context);
 
 static bool fetch(const struct elf_object *object, void *out, const void *from, size_t bytes)
 {
@@ -152,6 +154,38 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
     }
     info.dlpi_addr = at < info.dlpi_phnum ? (uintptr_t)header - info.dlpi_phdr[at].p_vaddr : 0;
     return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
+}
+
+/* The C library's own, which is known by a function that nobody puts another in the place of. */
+static elf_each *find_each(void)
+{
+    elf_each *each = dl_iterate_phdr;
+    struct elf_object object;
+    struct elf_walk walk;
+    void *address = NULL;
+
+    elf_walk_begin(&walk);
+    while (address == NULL && elf_walk_next(&walk, &object)) {
+        if (elf_symbol_in(&object, "__libc_start_main") != NULL) {
+            address = elf_symbol_in(&object, "dl_iterate_phdr");
+        }
+    }
+    if (address != NULL) {
+        memcpy(&each, &address, sizeof(each)); /* no cast in ISO C */
+    }
+    return each;
+}
+
+int elf_each_object(elf_visit *visit, void *context)
+{
+    static elf_each *found; /* atomic */
+    elf_each *each = __atomic_load_n(&found, __ATOMIC_RELAXED);
+
+    if (each == NULL) {
+        each = find_each();
+        __atomic_store_n(&found, each, __ATOMIC_RELAXED);
+    }
+    return each(visit, context);
 }
 
 void elf_walk_begin(struct elf_walk *walk)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * Symbols of loaded objects without dlsym (elf_symbol.c says why). Threads: any. Takes no lock, never allocates.
+ * Symbols of loaded objects without dlsym (elf_symbol.c says why). Threads: any. Nothing here allocates, and
+ * nothing takes a lock but where it says so.
  */
 #ifndef VARVE_ELF_SYMBOL_INTERNAL_H
 #define VARVE_ELF_SYMBOL_INTERNAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct dl_phdr_info;
@@ -24,6 +26,11 @@ struct elf_object {
         *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
 };
 
+typedef int elf_visit(struct dl_phdr_info *info, size_t bytes, void *context);
+
+/// dl_iterate_phdr of the C library: a sanitizer's, which stands in front of it, can't be called before that
+/// one's constructor has run. Takes the loader's lock: not in hooks.
+int elf_each_object(elf_visit *visit, void *context);
 /// The tables of an object that dl_iterate_phdr shows. False: it has none that can be read.
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
 /// The same of one in the loader's list.

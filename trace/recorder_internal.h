@@ -194,6 +194,8 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
 void recorder_ring_retire(struct recorder_thread *thread);
 /// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);
+/// The ring is full for want of memory: it is not the collector that will make room.
+bool recorder_ring_is_short(const struct recorder_thread *thread);
 bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
