@@ -245,6 +245,10 @@ int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
                                            uint32_t site),
                                void *context, struct varve_message *message);
+/// The figures of one name, as store_stat took them.
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message);
 int store_meta_get_integer(struct store *store, const char *key,
                            int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
 

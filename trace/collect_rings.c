@@ -136,6 +136,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
         reader->process->rings_found++;
         reader->thread_id = ++collector->thread_count;
     }
+    ring_reader_skip_overwritten(reader);
     ring_reader_refresh(reader);
     reader->process->readers++;
     collector->readers[collector->reader_count++] = reader;

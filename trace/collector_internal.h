@@ -158,6 +158,9 @@ struct ring_reader {
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
                      struct traced_process *process, uint32_t index);
 void ring_reader_close(struct ring_reader *reader);
+/// The database does not know all that was handed back to the producer (its last part is gone): what may have
+/// been overwritten since counts as unreadable. Before the first refresh.
+void ring_reader_skip_overwritten(struct ring_reader *reader);
 /// Look at what the producer has published by now.
 void ring_reader_refresh(struct ring_reader *reader);
 /// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.

@@ -260,7 +260,22 @@ uint32_t sites_global(struct sites *sites, uint32_t process_id, uint32_t local)
     number = sites_map_get(&process->sites, local);
     if (number == 0 && process->unknown < UINT32_MAX)
         process->unknown++;
+    sites->has_new_unknown = sites->has_new_unknown || number == 0;
     return number;
+}
+
+/* With the events that lack them: whoever continues counts from there. */
+static int commit_unknown(struct sites *sites, struct store *store)
+{
+    int result = VARVE_OK;
+
+    for (uint32_t id = 1; sites->has_new_unknown && id < sites->process_capacity && result == VARVE_OK; id++) {
+        if (sites->processes[id] && sites->processes[id]->unknown)
+            result = store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
+                                sites->processes[id]->unknown);
+    }
+    sites->has_new_unknown = sites->has_new_unknown && result != VARVE_OK;
+    return result;
 }
 
 int sites_commit(struct sites *sites, struct store *store)
@@ -274,5 +289,5 @@ int sites_commit(struct sites *sites, struct store *store)
             return result;
         sites->committed = number;
     }
-    return VARVE_OK;
+    return commit_unknown(sites, store);
 }

@@ -233,6 +233,29 @@ int store_each_ended_process(struct store *store,
                       process_take, &reader, message);
 }
 
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    int result;
+    int code = VARVE_OK;
+
+    if (sqlite3_prepare_v2(store->db, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", -1,
+                           &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW && code == VARVE_OK) {
+        code = take(context, sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
+    }
+    if (code == VARVE_OK && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
 /* ---- the books ---- */
 
 static int sum_take(sqlite3_stmt *row, void *context)
