@@ -107,7 +107,8 @@ static size_t search_table(const struct file *file, const Elf64_Shdr *table, siz
     for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
         size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
 
-        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]), table->sh_offset + at * sizeof(symbols[0]))) {
+        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]),
+                     table->sh_offset + at * sizeof(symbols[0]))) {
             break;
         }
         for (size_t i = 0; i < some; i++) {
@@ -176,10 +177,31 @@ static const char *remembered(struct collector *collector, const char *path)
     return program->allocator;
 }
 
+static int tell(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
+{
+    char source[1200];
+
+    collector->sum.own_allocators++;
+    snprintf(source, sizeof(source), "%s, linked into %.1024s", allocator, path);
+    return collector->is_unstored
+               ? VARVE_OK
+               : store_stat(collector->store, "heap_not_recorded", process_id, "data_loss", source, 1);
+}
+
+int collect_allocator_launched(struct collector *collector, const char *path)
+{
+    const char *allocator = NULL;
+
+    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 &&
+        collector->sum.own_allocators == 0) {
+        allocator = remembered(collector, path);
+    }
+    return allocator != NULL ? tell(collector, 0, allocator, path) : VARVE_OK;
+}
+
 int collect_allocator_row(struct collector *collector, const struct traced_process *process)
 {
     char executable[sizeof(process->control->executable)];
-    char source[sizeof(executable) + 64];
     const char *allocator;
 
     if ((collector->directory.control->records & VARVE_RECORDS_HEAP) == 0) {
@@ -188,13 +210,8 @@ int collect_allocator_row(struct collector *collector, const struct traced_proce
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
              process->control->executable);
     allocator = remembered(collector, executable);
-    if (allocator == NULL && process->control->malloc_is_foreign == 0) {
-        return VARVE_OK;
+    if (allocator == NULL && process->control->malloc_is_foreign != 0) {
+        allocator = "a malloc";
     }
-    collector->sum.own_allocators++;
-    snprintf(source, sizeof(source), "%s, linked into %s", allocator != NULL ? allocator : "a malloc",
-             executable);
-    return collector->is_unstored
-               ? VARVE_OK
-               : store_stat(collector->store, "heap_not_recorded", process->id, "data_loss", source, 1);
+    return allocator != NULL ? tell(collector, process->id, allocator, executable) : VARVE_OK;
 }

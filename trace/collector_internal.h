@@ -402,6 +402,8 @@ int collect_process_row(struct collector *collector, const struct traced_process
 const char *collect_allocator_of(const char *path);
 /// Tell in `stats` if a process had such an allocator. Once per process, at its end.
 int collect_allocator_row(struct collector *collector, const struct traced_process *process);
+/// After all processes: the same of the program that was started, if it came to no event and so to no row.
+int collect_allocator_launched(struct collector *collector, const char *path);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 
 /* ---- merge.c: rings into one order ---- */

@@ -17,34 +17,42 @@ struct search {
 };
 
 /* The loader makes most of these absolute; the kernel's own object keeps offsets. */
-static const void *absolute(const struct dl_phdr_info *info, ElfW(Addr) value)
+static const void *absolute(uintptr_t bias, ElfW(Addr) value)
 {
-    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
+    return (const void *)(value < bias ? value + bias : value);
+}
+
+static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entry,
+                        struct elf_object *object_out)
+{
+    *object_out = (struct elf_object){.path = path, .bias = bias, .dynamic = entry};
+    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB) {
+            object_out->symbols = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_STRTAB) {
+            object_out->strings = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_GNU_HASH) {
+            object_out->hash = absolute(bias, entry->d_un.d_ptr);
+        }
+    }
+    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
 }
 
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out)
 {
     const ElfW(Dyn) *entry = NULL;
 
-    memset(object_out, 0, sizeof(*object_out));
-    object_out->path = info->dlpi_name;
-    object_out->bias = info->dlpi_addr;
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
         }
     }
-    object_out->dynamic = entry;
-    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB) {
-            object_out->symbols = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_STRTAB) {
-            object_out->strings = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_GNU_HASH) {
-            object_out->hash = absolute(info, entry->d_un.d_ptr);
-        }
-    }
-    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
+    return tables_read(info->dlpi_name, info->dlpi_addr, entry, object_out);
+}
+
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out)
+{
+    return tables_read(map->l_name, map->l_addr, map->l_ld, object_out);
 }
 
 static uint32_t hash_of(const char *name)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct dl_phdr_info;
+struct link_map;
 
 /* A loaded object; valid until it is unloaded. Owner of all pointers: the loader. */
 struct elf_object {
@@ -25,6 +26,8 @@ struct elf_object {
 
 /// The tables of an object that dl_iterate_phdr shows. False: it has none that can be read.
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
+/// The same of one in the loader's list.
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out);
 /// The first object, in load order, that defines `name`. False if there is none.
 bool elf_symbol_object(const char *name, struct elf_object *object_out);
 /// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").

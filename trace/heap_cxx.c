@@ -72,7 +72,6 @@ static const char *const names[CXX_FUNCTIONS] = {CXX_NEW_LIST(CXX_NAME_NEW) CXX_
 
 #define CACHED 256U                       /* power of two */
 #define ALLOCATOR_BIT (UINT64_C(1) << 63) /* in an address of the program's half */
-#define TOOL_PATH "/vgpreload_"           /* valgrind serves the C++ library's functions without malloc */
 
 /* A definition, and whether its calls are recorded here. */
 struct cxx_choice {
@@ -83,7 +82,7 @@ struct cxx_choice {
 /* Written once, by heap_cxx_prepare. */
 static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
 static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
-static bool is_under_tool;
+static int (*iterate)(int (*visit)(struct dl_phdr_info *, size_t, void *), void *); /* the C library's own */
 
 /* What a caller's own libraries answered; read and written without a lock: key is (caller, function) ^ value.
  * Not used while an object is being unloaded, and empty afterwards. */
@@ -117,56 +116,59 @@ static bool is_recorded_in(const struct elf_object *object)
 {
     void *allocate = elf_symbol_in(object, "malloc");
 
-    return is_under_tool || (allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0);
+    return allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0;
 }
 
 /* ---- what all code sees ---- */
 
-struct scan {
-    bool is_behind; /* our own object was passed */
-    bool is_malloc_before;
-};
-
-static int scan_object(struct dl_phdr_info *info, size_t bytes, void *context)
+static void scan_definitions(const struct elf_object *object)
 {
-    struct scan *scan = context;
-    struct elf_object object;
-
-    (void)bytes;
-    if (is_ours(info)) {
-        scan->is_behind = true;
-        return 0;
-    }
-    if (!elf_symbol_tables(info, &object)) {
-        return 0;
-    }
-    is_under_tool = is_under_tool || strstr(info->dlpi_name, TOOL_PATH) != NULL;
-    if (!scan->is_behind) {
-        scan->is_malloc_before = scan->is_malloc_before || elf_symbol_in(&object, "malloc") != NULL;
-        return 0;
-    }
     for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
-        if (globals[i].function == NULL && (globals[i].function = elf_symbol_in(&object, names[i])) != NULL) {
-            globals[i].is_recorded = is_recorded_in(&object);
+        if (globals[i].function == NULL && (globals[i].function = elf_symbol_in(object, names[i])) != NULL) {
+            globals[i].is_recorded = is_recorded_in(object);
         }
     }
-    return 0;
+}
+
+/* The loader's list itself: dl_iterate_phdr may be an interceptor's, which is not ready as early as this. */
+static bool scan_objects(void)
+{
+    struct elf_object object;
+    bool is_behind = false;
+    bool is_malloc_before = false;
+    void *found;
+
+    for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
+        if (map->l_ld == _DYNAMIC) {
+            is_behind = true;
+        } else if (elf_symbol_tables_of_map(map, &object)) {
+            if (is_behind) {
+                scan_definitions(&object);
+            } else {
+                is_malloc_before = is_malloc_before || elf_symbol_in(&object, "malloc") != NULL;
+            }
+            found = elf_symbol_in(&object, "dl_iterate_phdr");
+            if (found != NULL && elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
+                memcpy(&iterate, &found, sizeof(iterate));
+            }
+        }
+    }
+    return !is_malloc_before;
 }
 
 bool heap_cxx_prepare(bool is_recorded)
 {
-    struct scan scan = {false, false};
+    bool is_malloc_ours = scan_objects();
     void (*function)(void);
 
-    dl_iterate_phdr(scan_object, &scan);
     for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
-        globals[i].is_recorded = (globals[i].is_recorded || is_under_tool) && is_recorded;
+        globals[i].is_recorded = globals[i].is_recorded && is_recorded;
         if (!globals[i].is_recorded) {
             memcpy(&function, &globals[i].function, sizeof(function));
             __atomic_store_n(&passed[i], function, __ATOMIC_RELEASE);
         }
     }
-    return !scan.is_malloc_before;
+    return is_malloc_ours;
 }
 
 /* ---- what one caller sees ---- */
@@ -242,8 +244,10 @@ static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
     struct recorder_signals saved;
 
     recorder_foreign_begin(&saved);
-    dl_iterate_phdr(match_caller, &local);
-    dl_iterate_phdr(match_definition, &local);
+    if (iterate != NULL) {
+        iterate(match_caller, &local);
+        iterate(match_definition, &local);
+    }
     recorder_foreign_end(&saved);
     return local.choice;
 }

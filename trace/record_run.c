@@ -31,6 +31,7 @@ struct recording {
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
     bool has_told_waiting;
+    char program[4096]; /* the file that was started, of a script its interpreter */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options)
@@ -304,6 +305,9 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     error = collector_drain(collector, options->progress, options->progress_context, message);
+    if (error == VARVE_OK && collector->process_count == 0) {
+        error = collect_allocator_launched(collector, recording->program);
+    }
     if (error == VARVE_OK) {
         error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
     }
@@ -319,16 +323,17 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 }
 
 /* The program will run, and little of it will be recorded. */
-static void warn_of_allocator(const struct varve_collect_options *options, const struct launch_check *check)
+static void warn_of_allocator(const struct recording *recording)
 {
-    const char *path = check->interpreter[0] != '\0' ? check->interpreter : check->path;
-    const char *allocator = options->heap && !options->quiet ? collect_allocator_of(path) : NULL;
+    const struct varve_collect_options *options = recording->options;
+    const char *allocator =
+        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
 
     if (allocator != NULL) {
         fprintf(stderr,
                 "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
                 "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
-                path, allocator);
+                recording->program, allocator);
     }
 }
 
@@ -344,7 +349,9 @@ static int start(struct recording *recording, struct varve_collect_result *resul
         error = launch_check(recording->options->argv[0], &check, message);
     }
     if (error == VARVE_OK) {
-        warn_of_allocator(recording->options, &check);
+        snprintf(recording->program, sizeof(recording->program), "%s",
+                 check.interpreter[0] != '\0' ? check.interpreter : check.path);
+        warn_of_allocator(recording);
     }
     if (error == VARVE_OK) {
         error = record_variables_make(&variables, recording->options, result->torch_history, message);

@@ -50,7 +50,7 @@ void recorder_lock(uint32_t *lock);
 void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
-    uint64_t mask; /* the kernel's, not the larger one of the C library */
+    uint64_t mask;   /* the kernel's, not the larger one of the C library */
     bool is_blocked; /* false: they are as they were, the thread is confined */
 };
 

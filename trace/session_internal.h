@@ -137,7 +137,7 @@ struct process_control {
     uint32_t late_created;     /* ring 0 exists; atomic */
     char executable[1024];
     char exec_path[1024];
-    char command_line[4096]; /* arguments separated by NUL, ends with an empty one, cut to fit */
+    char command_line[4096];    /* arguments separated by NUL, ends with an empty one, cut to fit */
     uint32_t malloc_is_foreign; /* the program brings its own malloc, which no hook sees */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The n-th allocation of `varve record`, `recover` or `import` fails: no crash, one line, exit status 2 or a told loss, and
-no half-written file. Used by test_failing_malloc.py with some n, and by `stress` with random ones."""
+no half-written file. Used by test_failing_malloc.py with some n, and by
+`./dev stress` with others."""
 
 import json
 import os
+import random
 import struct
 import sys
+import traceback
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
@@ -18,7 +22,7 @@ SUBJECTS = ("record", "import", "recover")
 
 class FailingMalloc(recording.Case):
     def runTest(self):
-        """Not run by unittest where `stress` drives it."""
+        """Not run by unittest: play() drives it."""
 
     def setUp(self):
         super().setUp()
@@ -69,16 +73,18 @@ class FailingMalloc(recording.Case):
     def play_record(self, folder, number, for_ever):
         outcome, count = self.run_failing(number, for_ever, *self.record_command(*self.churn(), options=["--stacks", "native"]))
         said = recording.json_lines(outcome.out)
-        if outcome.returncode == 0:
-            self.assertEqual(len(said), 1, outcome)
-            self.assert_told(said[0])
-        elif os.path.isdir(self.path + ".d"):
-            # What was recorded is kept: said, and recoverable
-            self.assert_refused(folder, outcome, left=["trace.db.d"])
+        if os.path.isdir(self.path + ".d"):
+            # The program goes on, and so does its exit status; what was recorded is kept: said, and recoverable
+            self.assertEqual(os.listdir(folder), ["trace.db.d"])
+            self.assertEqual(len(outcome.err.strip().splitlines()), 1, outcome)
             self.assertIn("recover", outcome.err)
+            self.assertIn(outcome.returncode, (0, 2), outcome)
             recovered = recording.varve("recover", self.path + ".d")
             self.assertEqual(recovered.returncode, 0, (outcome, recovered))
             self.assert_told(said[0] if said else {"allocs": 0})
+        elif outcome.returncode == 0:
+            self.assertEqual(len(said), 1, outcome)
+            self.assert_told(said[0])
         else:
             self.assert_refused(folder, outcome)
         return count
@@ -96,12 +102,12 @@ class FailingMalloc(recording.Case):
 
     def play_recover(self, folder, number, for_ever):
         """Of a directory whose collector was killed; a recovery that fails leaves it, and the next one succeeds."""
-        process = recording.start(self.record_command(*self.churn(), options=["--stacks", "native"]))
-        recording.wait_until(lambda: os.path.isdir(self.path + ".d") and recording.children_of(process.pid), what="the program")
+        churn = [recording.program("churn"), "--seconds", "0.2", "--pace", "50", "--threads", "2"]
+        process = recording.start(self.record_command(*churn, options=["--stacks", "native"]))
+        recording.wait_until(lambda: os.path.isdir(self.path + ".d") and recording.children_of(process.pid),
+                             what="the program")
         process.kill()
-        said = json.loads(recording.finish_orphan(process) or '{"allocs": 0}')
-        if not os.path.isdir(self.path + ".d"):
-            return 0  # all was over before the kill
+        said = json.loads(recording.finish_orphan(process))
         outcome, count = self.run_failing(number, for_ever, recording.VARVE, "recover", self.path + ".d")
         if outcome.returncode != 0:
             self.assert_refused(folder, outcome, left=["trace.db.d"])
@@ -109,3 +115,27 @@ class FailingMalloc(recording.Case):
             self.assertEqual(again.returncode, 0, (outcome, again))
         self.assert_told(said)
         return count
+
+
+def play(seed, runs):
+    """`runs` random steps of a random subject, decided by `seed`; a result as kill_round.play() gives it."""
+    chance = random.Random(seed)
+    subject = chance.choice(SUBJECTS)
+    count, failures = 1, []
+    for run in range(1 + runs):
+        case = FailingMalloc()
+        # The first run has all that it asks for, and says how much that is.
+        number, for_ever = (0, False) if run == 0 else (chance.randint(1, count), chance.random() < 0.5)
+        try:
+            case.setUp()
+            made = case.play(subject, number, for_ever)
+            count = made if run == 0 else count
+        except unittest.SkipTest as reason:
+            return {"setting": subject, "failure": str(reason)}
+        except Exception:  # the other steps are worth playing whatever it is
+            failures.append(f"allocation {number}{' and all after it' if for_ever else ''}:\n{traceback.format_exc()}")
+            if run == 0:
+                break
+        finally:
+            case.doCleanups()
+    return {"setting": f"malloc: {runs} of {count} allocations of {subject} failed", "failure": "\n".join(failures) or None}

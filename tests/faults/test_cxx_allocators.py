@@ -126,6 +126,18 @@ class Allocators(recording.Case):
         self.assertEqual(self.count("heap_free", "size = 31013"), 600)
         self.assertEqual(self.count("heap_alloc", "size = 32 AND cause = 'operator new'"), 0, "another's memory")
 
+    def test_other_ways_to_free(self):
+        """cfree is what tcmalloc and mimalloc have; the C23 forms may come from anybody."""
+        for name in ("tcmalloc", "mimalloc"):
+            with self.subTest(name):
+                outcome = self.record(recording.program("free_forms"), options=["--force"],
+                                      env={**os.environ, "LD_PRELOAD": self.allocator(name)})
+                blocks = recording.json_lines(outcome.out)[0]["blocks"]
+                self.assertGreater(blocks, 0)
+                self.assert_recording()
+                self.assertEqual((self.count("heap_alloc", "size = 52017"), self.count("heap_free", "size = 52017")),
+                                 (blocks, blocks))
+
     def test_plugin_under_jemalloc(self):
         """What is global serves the library too."""
         path = self.allocator("jemalloc")

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * To preload: the n-th allocation of the program that VARVE_TESTS_FAIL_IN names fails, once, or it and all after it
- * (VARVE_TESTS_FAIL_FOR_EVER). n is the first of two 64-bit numbers in the file VARVE_TESTS_FAIL_FILE; the second one is
- * how many there have been. Children that such a program forks go on counting for themselves; other programs are left
- * alone.
+ * To preload: the n-th allocation of the program that VARVE_TESTS_FAIL_IN names fails, once, or it and all
+ * after it (VARVE_TESTS_FAIL_FOR_EVER). n is the first of two 64-bit numbers in the file
+ * VARVE_TESTS_FAIL_FILE; the second one is how many there have been, the third how many before the first
+ * mkdtemp. Children that such a program forks go on counting for themselves; other programs are left alone.
+ * So is what libdw and libelf ask for: they assert that they get it.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,9 +24,31 @@ void *memalign(size_t alignment, size_t bytes);
 
 static struct {
     uint64_t fails_at, count;
-} *steps;
+} * steps;
 static uint64_t count; /* of this process */
 static bool is_for_ever;
+static struct {
+    uintptr_t begin, end;
+} spared[2];
+static unsigned spared_count;
+
+static int find_spared(struct dl_phdr_info *object, size_t bytes, void *context)
+{
+    uintptr_t end = 0;
+
+    (void)bytes;
+    (void)context;
+    if (spared_count < 2 && (strstr(object->dlpi_name, "/libdw") || strstr(object->dlpi_name, "/libelf"))) {
+        for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+            uintptr_t until = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr + object->dlpi_phdr[i].p_memsz;
+
+            end = object->dlpi_phdr[i].p_type == PT_LOAD && until > end ? until : end;
+        }
+        spared[spared_count].begin = object->dlpi_addr;
+        spared[spared_count++].end = end;
+    }
+    return 0;
+}
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -42,16 +66,22 @@ __attribute__((constructor)) static void begin(void)
         abort();
     }
     close(file);
+    dl_iterate_phdr(find_spared, NULL);
     is_for_ever = getenv("VARVE_TESTS_FAIL_FOR_EVER") != NULL;
     steps = mapped;
 }
 
-static bool fails(void)
+static bool fails(const void *caller)
 {
     uint64_t number;
 
     if (steps == NULL) {
         return false;
+    }
+    for (unsigned i = 0; i < spared_count; i++) {
+        if ((uintptr_t)caller >= spared[i].begin && (uintptr_t)caller < spared[i].end) {
+            return false;
+        }
     }
     number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
     if (number > __atomic_load_n(&steps->count, __ATOMIC_RELAXED)) {
@@ -66,32 +96,32 @@ static bool fails(void)
 
 void *malloc(size_t bytes)
 {
-    return fails() ? NULL : real_malloc(bytes);
+    return fails(__builtin_return_address(0)) ? NULL : real_malloc(bytes);
 }
 
 void *calloc(size_t number, size_t bytes)
 {
-    return fails() ? NULL : real_calloc(number, bytes);
+    return fails(__builtin_return_address(0)) ? NULL : real_calloc(number, bytes);
 }
 
 void *realloc(void *block, size_t bytes)
 {
-    return fails() ? NULL : real_realloc(block, bytes);
+    return fails(__builtin_return_address(0)) ? NULL : real_realloc(block, bytes);
 }
 
 void *memalign(size_t alignment, size_t bytes)
 {
-    return fails() ? NULL : real_memalign(alignment, bytes);
+    return fails(__builtin_return_address(0)) ? NULL : real_memalign(alignment, bytes);
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)
 {
-    return memalign(alignment, bytes);
+    return fails(__builtin_return_address(0)) ? NULL : real_memalign(alignment, bytes);
 }
 
 int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
-    void *made = memalign(alignment, bytes);
+    void *made = fails(__builtin_return_address(0)) ? NULL : real_memalign(alignment, bytes);
 
     if (made == NULL) {
         return ENOMEM;

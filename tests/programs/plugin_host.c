@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A C program that opens C++ libraries for nobody else, as Python opens its extensions: runs plugin_run of each in a
- * round, closes the library, and begins again. usage: plugin_host ROUNDS LIBRARY...
+ * A C program that opens C++ libraries for nobody else, as Python opens its extensions: runs plugin_run of
+ * each in a round, closes the library, and begins again. usage: plugin_host ROUNDS LIBRARY...
  */
 #include <dlfcn.h>
 #include <stdio.h>
