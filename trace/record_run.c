@@ -250,8 +250,7 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
         recording->ended_ns = now_ns;
     }
     if (collector->processes_alive == 0 && !launch_has_children() &&
-        collector->process_count ==
-            __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE)) {
+        collector->numbers_seen == collect_processes_announced(collector)) {
         return true;
     }
     if (recording->launch.interrupts > 0 ||
