@@ -258,6 +258,8 @@ static int load_sums(struct collector *collector, struct varve_message *message)
     collector->sum.unreadable = sums.unreadable;
     collector->sum.damaged = sums.damaged;
     collector->sum.unattached = sums.unattached;
+    collector->sum.threads = sums.threads;
+    collector->sum.processes = sums.processes;
     return error;
 }
 

@@ -58,9 +58,10 @@ static void complain(const char *what, const char *why)
 
 static const struct varve_replacement *open_library(const char *path)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* a relative one would be looked for wherever the program stands */
+    void *handle = path[0] == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     const struct varve_replacement *found;
-    const char *why = handle == NULL ? dlerror() : NULL;
+    const char *why = handle == NULL && path[0] == '/' ? dlerror() : NULL;
 
     if (handle == NULL) {
         complain(path, why != NULL ? why : "it cannot be opened");

@@ -155,7 +155,7 @@ void sites_listen(struct sites *sites, sites_listener *listener, void *context)
 static void retell_process(const struct sites *sites, const struct sites_process *process,
                            uint32_t process_id)
 {
-    int file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uint8_t *entries = malloc(process->offset + 1);
     struct sites_entry entry;
 
@@ -187,7 +187,7 @@ static bool process_file_open(struct sites *sites, struct sites_process *process
     struct stat status;
 
     if (process->file < 0) {
-        process->file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (process->file < 0)
             return false;
         sites->open_files++;
