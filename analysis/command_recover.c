@@ -41,10 +41,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->json) {
         struct cJSON *object = json_object();
 
-        json_text(object, "database", result.database_path);
+        json_text(object, "database", result.database_path[0] != '\0' ? result.database_path : NULL);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "lost", (int64_t)result.lost);
         json_integer(object, "uncommitted", (int64_t)result.uncommitted);
+        json_integer(object, "data_loss", (int64_t)result.loss_rows);
         json_integer(object, "processes", (int64_t)result.processes);
         json_integer(object, "threads", (int64_t)result.threads);
         json_integer(object, "allocations", (int64_t)result.allocations);
@@ -56,6 +57,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
             result.processes == 1 ? "" : "es", result.database_path);
     if (result.lost > 0) {
         fprintf(context->out, "; LOST %s", format_count((int64_t)result.lost).text);
+    } else if (result.loss_rows > 0 && result.own_allocators == 0) {
+        fputs("; NOT COMPLETE: what is missing is in view data_loss", context->out);
     } else if (result.own_allocators == 0) {
         fputs("; nothing lost", context->out);
     }

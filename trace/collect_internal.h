@@ -246,6 +246,8 @@ int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
                                            uint32_t site),
                                void *context, struct varve_message *message);
+/// Rows of view data_loss.
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message);
 /// The figures of one name, as store_stat took them.
 int store_each_stat(struct store *store, const char *name,
                     int (*take)(void *context, int64_t idx, int64_t value), void *context,

@@ -317,6 +317,9 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error == VARVE_OK) {
         error = sites_finish(collector->sites, collector->store, progress, context, message);
     }
+    if (error == VARVE_OK) {
+        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
+    }
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
 
@@ -370,6 +373,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->events = collector->seq;
     result->lost = collector->sum.lost + collector->sum.unattached;
     result->uncommitted = collector->sum.uncommitted;
+    result->loss_rows = collector->sum.loss_rows;
     result->processes = collector->process_count;
     result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;

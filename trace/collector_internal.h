@@ -288,7 +288,7 @@ struct collector {
     uint64_t next_check_ns, next_anchor_ns;
     struct {
         uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
-            unrecorded, own_allocators, damaged, threads, processes;
+            unrecorded, own_allocators, damaged, threads, processes, loss_rows;
     } sum;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
     uint32_t program_count;

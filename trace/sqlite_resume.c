@@ -286,6 +286,15 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
         sum_take, sums_out, message);
 }
 
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
+{
+    int64_t count = 0;
+    int code = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
+
+    *count_out = (uint64_t)count;
+    return code;
+}
+
 int store_peek_trace(const char *path, int64_t *trace_id_out)
 {
     sqlite3 *db = NULL;

@@ -256,6 +256,7 @@ struct varve_collect_options {
 
 struct varve_collect_result {
     uint64_t events, lost, uncommitted; /* emitted = events + lost + uncommitted */
+    uint64_t loss_rows; /* of view data_loss: with lost 0 something is missing, and it is not known how much */
     uint64_t processes, threads, allocations;
     int wait_status; /* of the program, as waitpid tells it */
     bool started;    /* the program ran: its status is the one to pass on, whatever the recording's fate */

@@ -245,6 +245,7 @@ class Damaged(Recovering):
             return "refused"
         self.assert_finished(directory[:-2])
         losses = self.sql("SELECT name, idx, value FROM data_loss")
+        self.assertEqual(json.loads(outcome.out)["data_loss"], len(losses), what)
         found = contents(directory[:-2])
         differing = [table for table, rows in self.expected.items() if found[table] != rows]
         self.assertFalse(differing and not losses, f"{what}: tables {differing} differ, and no loss is told")
@@ -302,8 +303,10 @@ class Damaged(Recovering):
         self.assertEqual(self.outcome_of(directory, name), "told")
         told = dict(self.sql("SELECT name, sum(value) FROM data_loss GROUP BY name"))
         self.assertGreaterEqual(told.get("rings_damaged", 0) + told.get("rings_missing", 0), 1)
-        said = recording.varve("report", directory[:-2]).out
-        self.assertIn("DATA LOSS", said)
+        self.assertIn("DATA LOSS", recording.varve("report", directory[:-2]).out)
+        again = self.copy(self.whole, "again")
+        os.unlink(os.path.join(again, name))
+        self.assertNotIn("nothing lost", recording.varve("recover", again).out)
 
     def test_missing_spill(self):
         """Of a spill that is gone the number of records is known exactly: the ring's header has counted them."""
