@@ -112,6 +112,17 @@ static int take_event(void *context, struct event *event)
     return derive_event(replay->collector->derive, event, replay->message);
 }
 
+/* The database was stored before the program began, with what is to be said of the recording as a whole: it
+ * was deleted or cut since. */
+static int tell_lost_beginning(struct collector *collector)
+{
+    int error =
+        store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
+
+    return error == VARVE_OK ? store_stat(collector->store, "database_lost", -1, "data_loss", "recover", 1)
+                             : error;
+}
+
 static int check_same_trace(struct collector *collector, struct varve_message *message)
 {
     int64_t trace_id = 0;
@@ -122,7 +133,7 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
                                  "the database in %s belongs to another recording",
                                  collector->directory.path);
     }
-    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
+    return error == VARVE_ERROR_NOT_FOUND ? tell_lost_beginning(collector) : error;
 }
 
 /* The stored part of the recording back into memory. */
@@ -261,8 +272,8 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     if (error == VARVE_OK && store_is_complete(collector->store)) {
         return settle(collector, result, message);
     }
-    if (error == VARVE_OK && is_begun) {
-        error = reload(collector, replay, message);
+    if (error == VARVE_OK) {
+        error = is_begun ? reload(collector, replay, message) : tell_lost_beginning(collector);
     }
     if (error == VARVE_OK && collector->clock.count == 0) {
         error = collect_clock_anchor(&collector->clock); /* died before it had stored one */
