@@ -66,7 +66,11 @@ bool heap_ready(void)
     }
     recorder_session_look();
     recorder_foreign_begin(&saved);
-    recorder_lock(&find_lock);
+    if (!recorder_lock_soon(
+            &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
+        recorder_foreign_end(&saved);
+        return false;
+    }
     if (heap_state == HEAP_STATE_NEW) {
         __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
         heap_page_bytes = getauxval(AT_PAGESZ);

@@ -171,7 +171,7 @@ static bool is_of_this_thread(const char *state)
     pthread_t thread;
     if (state == foreign_state)
         return false;
-    if (!python_memory_copy(&thread, state + interpreter.layout->state_thread, sizeof(thread)) ||
+    if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
         thread != pthread_self()) {
         foreign_state = state;
         return false;
