@@ -57,6 +57,11 @@ static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
     return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
 }
 
+static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
 static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
@@ -65,6 +70,16 @@ static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 static inline long recorder_sys_pwrite(int fd, const void *buffer, size_t bytes, uint64_t offset)
 {
     return recorder_syscall(SYS_pwrite64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
+static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsigned count)
+{
+    return recorder_syscall(SYS_writev, fd, (long)parts, (long)count, 0, 0, 0);
+}
+
+static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
 }
 
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
@@ -82,6 +97,15 @@ static inline int recorder_sys_fallocate(int fd, uint64_t offset, uint64_t bytes
     return (int)recorder_syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes, 0, 0);
 }
 
+/// A shared lock of the open file description of `fd`, of all its bytes: it lasts until the description goes,
+/// which a mapping of the file keeps like a descriptor (not on overlayfs: the mapping is of another file).
+static inline int recorder_sys_lock_shared(int fd)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = 0 /* SEEK_SET */};
+
+    return (int)recorder_syscall(SYS_fcntl, fd, F_OFD_SETLK, (long)&lock, 0, 0, 0);
+}
+
 static inline int recorder_sys_flock(int fd, int operation)
 {
     return (int)recorder_syscall(SYS_flock, fd, operation, 0, 0, 0, 0);
@@ -95,11 +119,6 @@ static inline int recorder_sys_unlink(const char *path)
 static inline long recorder_sys_readlink(const char *path, char *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_readlinkat, AT_FDCWD, (long)path, (long)buffer, (long)bytes, 0, 0);
-}
-
-static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
-{
-    return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
 }
 
 /* -errno cast to a pointer on failure: see recorder_sys_failed. */
@@ -171,11 +190,6 @@ static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t
 
     return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
                             0);
-}
-
-static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
-{
-    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
 /// `timeout`: relative, or NULL for ever.
