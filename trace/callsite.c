@@ -135,15 +135,14 @@ static COLD void modules_replaced(void)
 
 static void modules_check_now(void *unused)
 {
-    bool replaced = true; /* asking the loader would need its lock: assume the worst */
+    bool replaced;
 
     (void)unused;
     if (is_attached() && atomic_exchange_explicit(&callsites.modules_changed, false, memory_order_acq_rel)) {
-        if (loaded_object_is_lock_free()) {
-            lock_enter_to_append();
-            replaced = modules_scan() > 0;
-            lock_leave();
-        }
+        loaded_object_forget();
+        lock_enter_to_append();
+        replaced = modules_scan() > 0;
+        lock_leave();
         if (replaced) {
             modules_replaced();
         }

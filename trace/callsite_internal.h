@@ -7,8 +7,8 @@
  *       ├───────► callsite_file.c    the call-site file
  *       └───────► modules.c ─► loaded_object.c (the dynamic loader)
  *
- * Lock order: the dynamic loader's lock, then the lock of callsite.c ("writers" below are those that hold
- * it). loaded_object_find may take the former, so nobody calls it while holding the latter.
+ * The lock of callsite.c guards the tables ("writers" below are those that hold it). Nothing else is asked for
+ * while it is held: neither the loader nor the disk.
  */
 #ifndef VARVE_CALLSITE_INTERNAL_H
 #define VARVE_CALLSITE_INTERNAL_H

@@ -44,10 +44,7 @@ static struct {
         void);                   /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
     void *(*own_state)(void);    /* of this thread, whether it holds the GIL or not */
     int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
-    const char *path;            /* the loader's own string; "" for the program itself */
 } interpreter;
-
-static _Atomic bool is_kept; /* nobody unloads it */
 
 static _Atomic int phase;
 static _Atomic int searcher; /* process id: a fork child does not wait for a thread that it has not */
@@ -106,19 +103,6 @@ static void interpreter_find_now(void *argument)
     int *found = argument;
     if (interpreter_find())
         *found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
-}
-
-/* From now on its functions are called, so this library stays. Not in the hook that found it: the loader's
- * lock may be held by anyone there. */
-void python_stack_keep(void)
-{
-    struct recorder_signals saved;
-    int now = atomic_load_explicit(&phase, memory_order_acquire);
-    if (now < INTERPRETER_UNVERIFIED || atomic_exchange(&is_kept, true) || interpreter.path[0] == '\0')
-        return;
-    recorder_foreign_begin(&saved);
-    (void)dlopen(interpreter.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    recorder_foreign_end(&saved);
 }
 
 /* What needs far more of the stack than a walk, or binds symbols, which does. */

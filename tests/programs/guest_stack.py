@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much stack one malloc takes below Python frames: `DEPTH BYTES` for the first event of a thread and later ones, at
-some depths. Run alone and under the recorder, the difference is the recorder's. usage: guest_stack.py LIBRARY"""
+"""How much stack one malloc takes below Python frames: lines as of guest_stack.c, for the main thread and another one.
+Run alone and under the recorder, the difference is the recorder's. usage: guest_stack.py LIBRARY"""
 
 import ctypes
 import sys
@@ -21,8 +21,8 @@ def other(depth):
 
 def measure(name):
     for depth in (1, 30, 65, 200):
-        for call in (dive, dive, other):
-            print(name, depth, call(depth), flush=True)
+        for number, call in enumerate((dive, dive, other)):
+            print(name, f"call{number}", depth, call(depth), 65536, flush=True)
 
 
 for _ in range(30):  # past the point where the recorder begins to trust what it sees
