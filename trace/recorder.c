@@ -278,7 +278,12 @@ static void put_late(struct recorder_process *process, const struct varve_record
     struct varve_record late = *record;
     struct recorder_thread *thread = late_thread(process);
 
-    if (thread == NULL || !recorder_lock_soon(&process->late_lock)) {
+    if (thread == NULL || !recorder_retry_is_due(&process->late_retry)) {
+        count_unattached(process, record);
+        return;
+    }
+    if (!recorder_lock_soon(&process->late_lock)) {
+        recorder_retry_later(&process->late_retry); /* the wait is for one event, not for each */
         count_unattached(process, record);
         return;
     }

@@ -76,6 +76,7 @@ struct session_control {
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
     uint64_t spill_bytes_max;  /* of all spill files together; 0: no limit */
+    uint64_t memory_bytes_max; /* of all rings together in /dev/shm; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t mirror;         /* bit mask of enum session_mirror */

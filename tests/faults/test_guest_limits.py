@@ -94,22 +94,21 @@ class Limits(Counted):
 class SmallMemory(Counted):
     """A /dev/shm of its own for each recording, with room for rings when it starts."""
 
-    def record_in(self, fill, *options):
-        """The program first fills /dev/shm with `fill` bytes."""
+    def record_in(self, script, *options):
         if not recording.is_tmpfs_possible() or not shutil.which("unshare"):
             self.skipTest("tmpfs can't be mounted here")
-        churn = " ".join([recording.program("churn"), *CHURN])
-        script = f"head -c {fill} /dev/zero >/dev/shm/full 2>/dev/null; exec {churn}"
         command = self.record_command("sh", "-c", script, options=["--force", *PLAIN, *options])
         outcome = recording.run(["unshare", "-m", "sh", "-c",
                                  'mount -t tmpfs -o size=66m none /dev/shm && exec "$@"', "sh", *command])
         self.assertEqual(outcome.returncode, 0, outcome)
         self.open()
-        said = json.loads(outcome.out)
-        return said, outcome
+        return outcome
 
     def check_complete(self, fill, *options):
-        said, outcome = self.record_in(fill, *options)
+        """The program first fills /dev/shm with `fill` bytes."""
+        churn = " ".join([recording.program("churn"), *CHURN])
+        outcome = self.record_in(f"head -c {fill} /dev/zero >/dev/shm/full 2>/dev/null; exec {churn}", *options)
+        said = json.loads(outcome.out)
         self.assertIn("nothing lost", outcome.err)
         self.assertEqual(self.one("SELECT count(*) FROM data_loss"), 0)
         allocs = sum(thread["allocs"] for thread in said["threads"])
@@ -125,6 +124,13 @@ class SmallMemory(Counted):
         for policy in ("spill", "block"):
             with self.subTest(policy=policy):
                 self.check_complete("80m", "--overflow", policy)
+
+    def test_the_program_keeps_its_share(self):
+        """Four rings of 64 MiB that nobody empties, in 66 MiB: half of it stays free."""
+        outcome = self.record_in(f'kill -STOP $PPID; {recording.program("churn")} --ops 400000 --threads 4; '
+                                 "df --output=avail -B1 /dev/shm | tail -n 1; kill -CONT $PPID", "--ring-size", "64M")
+        self.assertGreaterEqual(int(outcome.out.split()[-1]), 30 << 20, outcome)
+        self.assertIn("nothing lost", outcome.err)
 
 
 class SpillLimit(Counted):
