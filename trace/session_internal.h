@@ -161,6 +161,7 @@ struct session_counts {
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
     _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
+    uint64_t memory_bytes;             /* of the rings that there are in /dev/shm; atomic */
     uint64_t patience_used_ns;         /* how long threads have waited for room, all together; atomic */
 
     _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */
