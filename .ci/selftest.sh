@@ -166,6 +166,26 @@ test_exports() {
     expect bad "exports: no list" "no allow list" "$ci/check_exports.sh" "$work/t/build" "$work/t"
 }
 
+test_skips() {
+    plant
+    printf '# of CI\nunit/test_a | - | release tsan | no GPU *\nunit/test_b | test_* | release | nosuid\n' >list
+    log() { # TEST LINES…
+        printf '3/9 Testing: %s\n' "$1"
+        shift
+        printf '%s\n' Output: "$@" '<end of output>' 'Test time =   0.01 sec'
+    }
+    skips() { expect "$1" "skips: $2" "$3" "$ci/check_skips.py" --list list --log log "$4"; }
+    { log unit/test_a 'skipped: no GPU here' 'Test Skipped.'; log unit/test_b 'skipped case test_one: nosuid'; } >log
+    skips good "listed" "" release
+    skips bad "of another preset" "unit/test_b | test_one | tsan | nosuid" tsan
+    log unit/test_b 'skipped case test_one: another' >log; skips bad "another reason" "test_one | release | another" release
+    log unit/test_b 'skipped part of test_x: 1 of 2' >log; skips bad "a part" "test_x | release | 1 of 2" release
+    log unit/test_c 'Test Skipped.' >log; skips bad "without a word" "unit/test_c | - | release | no reason told" release
+    log unit/test_a 'skipped case test_one: no GPU here' >log; skips bad "a case more" "unit/test_a | test_one" release
+    rm log; skips bad "no log" "no log of release" release
+    log unit/test_a >log; echo 'unit/test_a | no GPU' >>list; skips bad "a line of the list" "list:4: not" release
+}
+
 test_format() {
     command -v clang-format >/dev/null 2>&1 || return 0
     plant; expect good "format: clean" "" "$ci/check_format.sh" "$work/t/trace/ring.c"
@@ -173,6 +193,7 @@ test_format() {
     expect bad "format: ugly" "FAILED" "$ci/check_format.sh" "$work/t/trace/ring.c"
 }
 
+test_skips
 test_includes
 test_sizes
 test_text

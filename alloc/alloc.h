@@ -51,6 +51,11 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* ---- Opening ---- */
 
+/* A record of VARVE_KIND_ALLOC tells the size of the free block in units, in 32 bits; the largest number of
+ * them means that many or more (2 TiB). */
+#define VARVE_ALLOC_FOUND_UNIT UINT64_C(512)
+#define VARVE_ALLOC_FOUND_MAX UINT64_C(0xffffffff)
+
 /* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
  * decision: it must not call the allocator. Ticks are 0. A trace that begins in mid-run asks every allocator
  * that has one for its state (varve_state_source).

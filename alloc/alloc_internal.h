@@ -138,8 +138,9 @@ struct free_index {
     uint64_t mapped_bytes;
 };
 
-/// The place of a stream in the index, made if it is new; NULL if there is no memory. Never moves. `pool` is
-/// kept with a new one.
+/// The place of a stream in the index, NULL if it has none.
+struct index_stream *free_index_find_stream(struct free_index *index, uint64_t stream);
+/// The same, made if it is new; NULL if there is no memory. Never moves. `pool` is kept with a new one.
 struct index_stream *free_index_stream(struct free_index *index, struct pool *pool, uint64_t stream);
 uint64_t index_stream_handle(const struct index_stream *home);
 uint16_t index_stream_number(const struct index_stream *home); /* as records carry it */

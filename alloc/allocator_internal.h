@@ -130,7 +130,7 @@ struct varve_alloc {
     uint32_t callback_count;
     struct observer observers[CALLBACKS_MAX];
     uint32_t observer_count;
-    int peers[CALLBACKS_MAX];
+    int *peers; /* devices that have access; as many as the device lets in */
     uint32_t peer_count;
     struct shared_mapping *shared;          /* share.c */
     struct varve_state_source state_source; /* the recorder's, while `dump` is set */
@@ -238,6 +238,14 @@ HOT void emit_pieces(struct varve_alloc *alloc, struct emission emission)
 
     emit_record(alloc, what, emission.home, emission.addr, emission.size, emission.requested, emission.arg,
                 emission.id);
+}
+
+/* Of VARVE_KIND_ALLOC: the segment, and the size of the free block that the block was cut from. */
+HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
+{
+    uint64_t units = found_bytes / VARVE_ALLOC_FOUND_UNIT;
+
+    return segment_id | (units < VARVE_ALLOC_FOUND_MAX ? units : VARVE_ALLOC_FOUND_MAX) << 32;
 }
 
 HOT void emit_completed(struct varve_alloc *alloc, const struct block *block)
@@ -360,6 +368,8 @@ void pool_close(struct pool *pool);
 struct private_pool *private_pool_find(const struct varve_alloc *alloc, struct varve_pool_id id);
 /// The pool of that name, made without a reference if it is new; NULL: no memory, or too many pools.
 struct private_pool *private_pool_make(struct varve_alloc *alloc, struct varve_pool_id id);
+/// One reference more: the pool can't go before varve_alloc_release_pool.
+void private_pool_take(struct varve_alloc *alloc, struct private_pool *pool);
 void private_pools_erase_empty(struct varve_alloc *alloc);
 /// The pool of that kind that a request of `stream` goes to, while there are captures.
 struct pool *pool_of_captures(struct varve_alloc *alloc, uint64_t stream, bool is_small);

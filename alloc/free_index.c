@@ -170,12 +170,9 @@ static uint32_t stream_position(const struct free_index *index, uint64_t handle)
     return first;
 }
 
-static struct index_stream *stream_find(struct free_index *index, struct pool *pool, uint64_t handle)
+static struct index_stream *stream_add(struct free_index *index, struct pool *pool, uint64_t handle)
 {
     uint32_t position = stream_position(index, handle);
-    if (position < index->stream_count && index->streams[position]->handle == handle) {
-        return index->streams[position];
-    }
     if (index->stream_count == index->stream_capacity && !streams_grow(index)) {
         return NULL;
     }
@@ -196,11 +193,25 @@ static struct index_stream *stream_find(struct free_index *index, struct pool *p
     return home;
 }
 
+struct index_stream *free_index_find_stream(struct free_index *index, uint64_t stream)
+{
+    struct index_stream *recent = index->recent;
+    if (recent != NULL && recent->handle == stream) {
+        return recent;
+    }
+    uint32_t position = stream_position(index, stream);
+    if (position == index->stream_count || index->streams[position]->handle != stream) {
+        return NULL;
+    }
+    index->recent = index->streams[position];
+    return index->recent;
+}
+
 struct index_stream *free_index_stream(struct free_index *index, struct pool *pool, uint64_t stream)
 {
-    struct index_stream *home = index->recent;
-    if (home == NULL || home->handle != stream) {
-        home = stream_find(index, pool, stream);
+    struct index_stream *home = free_index_find_stream(index, stream);
+    if (home == NULL) {
+        home = stream_add(index, pool, stream);
         if (home != NULL) {
             index->recent = home;
         }

@@ -85,6 +85,13 @@ static void freeable_append(struct varve_alloc *alloc, struct private_pool *pool
     *link = pool;
 }
 
+void private_pool_take(struct varve_alloc *alloc, struct private_pool *pool)
+{
+    if (pool->use_count++ == 0) {
+        freeable_remove(alloc, pool);
+    }
+}
+
 /* An expandable segment is there as long as any of its blocks, in use, free or unmapped. */
 static bool has_segments(const struct varve_alloc *alloc, const struct private_pool *pool)
 {
@@ -170,16 +177,18 @@ static int number_stream(struct varve_alloc *alloc, uint64_t stream, uint16_t *n
 
 struct index_stream *pool_stream(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
 {
-    uint32_t before = pool->index.stream_count;
-    struct index_stream *home = free_index_stream(&pool->index, pool, stream);
-    uint16_t number = 0;
+    struct index_stream *home = free_index_find_stream(&pool->index, stream);
+    bool is_first = pool->index.stream_count == 0;
+    uint16_t number;
 
-    if (home != NULL && pool->index.stream_count != before) {
-        if (number_stream(alloc, stream, &number) != VARVE_OK) {
-            return NULL;
-        }
+    /* the number first: a stream that is in the index has one */
+    if (home != NULL || number_stream(alloc, stream, &number) != VARVE_OK) {
+        return home;
+    }
+    home = free_index_stream(&pool->index, pool, stream);
+    if (home != NULL) {
         index_stream_set_number(home, number);
-        if (before == 0 && tells_names(alloc)) {
+        if (is_first && tells_names(alloc)) {
             emit_pool(alloc, pool); /* every record of the pool has a stream of it */
         }
     }
@@ -267,9 +276,7 @@ int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_p
     }
     pool = error == VARVE_OK ? private_pool_make(alloc, id) : NULL;
     if (pool != NULL) {
-        if (pool->use_count++ == 0) {
-            freeable_remove(alloc, pool);
-        }
+        private_pool_take(alloc, pool);
         alloc->captures[alloc->capture_count++] = (struct capture){pool, filter, context};
     } else if (error == VARVE_OK) {
         error = VARVE_ERROR_NO_MEMORY;

@@ -321,7 +321,7 @@ HOT struct block *hand_out(struct varve_alloc *alloc, const struct request *requ
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
-                                  .arg = block->segment_id | (found_size / 512) << 32,
+                                  .arg = arg_of_alloc(block->segment_id, found_size),
                                   .id = block->id});
     map_put(&alloc->map, block);
     stat_hand_out(&alloc->stats, is_small, block->size, block->requested);

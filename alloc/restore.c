@@ -198,7 +198,7 @@ static void settle_used(struct varve_alloc *alloc, struct block *block)
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
-                                  .arg = block->segment_id | (block->size / 512) << 32,
+                                  .arg = arg_of_alloc(block->segment_id, block->size),
                                   .id = block->id});
 }
 

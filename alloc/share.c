@@ -171,6 +171,19 @@ void share_close(struct varve_alloc *alloc)
     while (alloc->shared != NULL) {
         mapping_drop(alloc, &alloc->shared);
     }
+    free(alloc->peers);
+}
+
+/* Room for one peer more, before it gets access that nobody would know of. */
+static int reserve_peer(struct varve_alloc *alloc)
+{
+    int *grown = realloc(alloc->peers, (alloc->peer_count + 1) * sizeof(*grown));
+
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    alloc->peers = grown;
+    return VARVE_OK;
 }
 
 int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
@@ -188,7 +201,10 @@ int varve_alloc_enable_peer(struct varve_alloc *alloc, int peer)
             return VARVE_OK;
         }
     }
-    error = alloc->peer_count < CALLBACKS_MAX ? ops->peer_enable(alloc->device, peer) : VARVE_ERROR_FULL;
+    error = reserve_peer(alloc);
+    if (error == VARVE_OK) {
+        error = ops->peer_enable(alloc->device, peer);
+    }
     for (const struct expandable *segment = alloc->expandables; error == VARVE_OK && segment != NULL;
          segment = segment->next) {
         for (uint64_t i = 0; error == VARVE_OK && i < segment->bytes / segment->unit; i++) {

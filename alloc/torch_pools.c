@@ -78,7 +78,7 @@ int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
     if (error == VARVE_OK) {
         error = varve_alloc_end_allocate_to_pool(device->alloc, pool);
     } else if (error == VARVE_ERROR_BUSY) {
-        private_pool_find(device->alloc, pool)->use_count++;
+        private_pool_take(device->alloc, private_pool_find(device->alloc, pool));
         error = VARVE_OK;
     }
     alloc_unlock(device->alloc);

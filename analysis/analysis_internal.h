@@ -56,14 +56,16 @@ struct option_spec {
 struct operands {
     int count;
     const char *items[OPERANDS_MAX];
-    char *const *rest; /* of a command that takes another command line: that one, NULL at its end */
+    int64_t timeout_ns; /* --timeout: of a command that reads databases */
+    char *const *rest;  /* of a command that takes another command line: that one, NULL at its end */
 };
 
 struct command_context {
-    FILE *out;
+    FILE *out; /* of commands that do not stream: without control characters in the end, unless is_exact */
     FILE *err;
     const char *name;     /* of the sub-command, for messages */
     bool err_is_terminal; /* progress may be drawn */
+    bool is_exact;        /* the answer is for programs, byte by byte: CSV */
 };
 
 /* A sub-command: what it is called with, what its help says, and the function that does it. */
@@ -77,8 +79,10 @@ struct command {
     const void *defaults; /* of the values, copied before the command line is read */
     size_t values_bytes;
     int operands_min, operands_max;
-    bool takes_command; /* operands are another command line: options end at the first */
-    bool streams;       /* writes as it goes; all others write at the end, or nothing on failure */
+    bool takes_command;  /* operands are another command line: options end at the first */
+    bool reads_database; /* takes --timeout */
+    bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
+                   */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
 };
 
@@ -88,6 +92,9 @@ const struct command *command_find(const char *name);
 /// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.
 int command_fail(struct command_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/// fprintf of what may have names from elsewhere in it, to a stream that nobody filters: not the context's
+/// `out`.
+void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 extern const struct command command_record;
 extern const struct command command_recover;
@@ -114,6 +121,9 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
 /// The nearest of `names` (ends with NULL), or NULL if none is near.
 const char *option_suggest(const char *word, const char *const *names);
 
+/// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
+const struct option_spec *options_common(const struct command *command);
+
 void help_print(FILE *out);
 void help_print_command(FILE *out, const struct command *command);
 
@@ -132,12 +142,15 @@ struct format_text format_share(int64_t part, int64_t whole); /* 12.3 %; "-" of 
 struct format_text format_time_utc(int64_t seconds);          /* 2026-05-01 09:30:00 UTC */
 /// Columns that UTF-8 text takes on a terminal (one for each code point).
 size_t format_width(const char *text);
-/// Copy without control characters, at most `columns` wide; what is cut at the front becomes "…".
+/// Copy without control characters and malformed UTF-8, at most `columns` wide; what is cut at the front
+/// becomes "…".
 void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
 /// The same, cut at the end.
 void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
-/// Print without control characters, so that a file name can't drive the terminal.
+/// Print without control characters and malformed UTF-8, so that a file name can't drive the terminal.
 void format_print_safe(FILE *out, const char *text);
+/// The same for a whole answer: ends of lines stay.
+void format_print_lines(FILE *out, const char *text);
 
 /* ---- output.c: memory, tables and CSV; output_json.c ---- */
 
@@ -214,7 +227,7 @@ void progress_watch(struct progress *progress, struct database *database, const 
 /* ---- database_file.c: what a file is, before SQLite touches it ---- */
 
 struct database_file {
-    bool is_wal; /* left in WAL mode, with no log beside it */
+    bool is_wal; /* left in WAL mode, or with a log beside it that is of no use: must be read as immutable */
 };
 
 /// Errors, each with one line that says what to do: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT (a directory,
@@ -223,6 +236,8 @@ struct database_file {
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message);
 
 /* ---- db.c: the only file with SQLite; reads, never writes ---- */
+
+#define DATABASE_TIMEOUT_NS INT64_C(60000000000)
 
 struct sqlite3_stmt;
 
@@ -233,6 +248,9 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
+/// How long SQLite may compute for each database that is opened from now on, by the clock of the thread; 0:
+/// as long as it wants. Cursors end with an error then. At first DATABASE_TIMEOUT_NS.
+void database_set_timeout(int64_t ns);
 void database_close(struct database *database);
 bool database_is_complete(const struct database *database);
 const char *database_path(const struct database *database);

@@ -50,6 +50,17 @@ const struct command *command_find(const char *name)
     return NULL;
 }
 
+void command_say(FILE *out, const char *format, ...)
+{
+    char text[8192 + 256]; /* two paths and what is said of them */
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    format_print_lines(out, text);
+}
+
 int command_fail(struct command_context *context, const char *format, ...)
 {
     char line[1024];
@@ -105,8 +116,10 @@ static int run_buffered(const struct command *command, struct command_context *c
         memory_exhausted();
     }
     context->out = out;
-    if (status == 0) {
+    if (status != EXIT_STATUS_FAILED && context->is_exact) {
         fwrite(text, 1, bytes, out);
+    } else if (status != EXIT_STATUS_FAILED) {
+        format_print_lines(out, text); /* names in it came from elsewhere */
     }
     free(text);
     return status;
@@ -133,6 +146,7 @@ static int run_command(const struct command *command, struct command_context *co
     default:
         return command_fail(context, "%s", message.text);
     }
+    database_set_timeout(operands.timeout_ns);
     status = command->streams ? command->run(context, values, &operands)
                               : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;

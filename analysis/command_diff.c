@@ -175,10 +175,10 @@ const struct command command_diff = {
     .examples = "  varve diff trace.db import.db\n"
                 "  varve diff --limit 100 --json trace.db import.db | jq .differences\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 2,
     .operands_max = 2,
-    .streams = true, /* it answers when the traces differ too, with another status than 0 */
     .run = run,
 };

@@ -7,9 +7,7 @@
 
 #include <errno.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum format {
     FORMAT_PYTORCH,
@@ -50,28 +48,34 @@ static const struct option_spec options[] = {
     {.name = NULL},
 };
 
-static int write_file(struct command_context *context, const struct history *history, const char *path)
+static int write_file(const struct history *history, const struct export_values *chosen,
+                      struct varve_message *message)
 {
-    char partial[4096];
+    const char *path = chosen->output;
+    char folder[4096];
+    char whole[4096 + 16];
     FILE *out;
-    bool is_whole;
+    int error = varve_publish_folder_make(path, chosen->force, folder, sizeof(folder), message);
 
-    if ((size_t)snprintf(partial, sizeof(partial), "%s.partial", path) >= sizeof(partial)) {
-        return command_fail(context, "%s: the name is too long", path);
+    if (error != VARVE_OK) {
+        return error;
     }
-    out = fopen(partial, "wbx");
-    if (out == NULL) {
-        return command_fail(context, "%s: cannot write: %s", partial, strerror(errno));
+    snprintf(whole, sizeof(whole), "%s/export", folder);
+    out = fopen(whole, "wbxe");
+    if (out != NULL) {
+        bool is_whole;
+
+        export_pytorch(history, out);
+        is_whole = !ferror(out);
+        is_whole = fclose(out) == 0 && is_whole;
+        error = is_whole ? varve_publish_move(whole, path, chosen->force, message) : VARVE_ERROR_IO;
     }
-    export_pytorch(history, out);
-    is_whole = !ferror(out);
-    is_whole = fclose(out) == 0 && is_whole;
-    if (!is_whole || rename(partial, path) != 0) {
-        int reason = errno;
-        unlink(partial);
-        return command_fail(context, "%s: cannot write: %s", path, strerror(reason));
+    if (out == NULL || (error == VARVE_ERROR_IO && message->text[0] == '\0')) {
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     }
-    return 0;
+    varve_publish_folder_remove(folder);
+    return error;
 }
 
 static int run(struct command_context *context, const void *values, const struct operands *operands)
@@ -80,23 +84,22 @@ static int run(struct command_context *context, const void *values, const struct
     struct varve_message message = {""};
     struct progress progress;
     struct history *history = NULL;
-    int status;
+    int error;
 
     if (chosen->output == NULL) {
         return command_fail(context, "say where to write: -o FILE");
     }
-    if (!chosen->force && access(chosen->output, F_OK) == 0) {
-        return command_fail(context, "%s: exists already; name another file, or --force", chosen->output);
-    }
-    progress_begin(&progress, context, chosen->quiet);
-    status = history_read(operands->items[0], &history, &progress, &message);
-    progress_end(&progress);
-    if (status != VARVE_OK) {
+    if (varve_publish_check(chosen->output, chosen->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    status = write_file(context, history, chosen->output);
-    history_free(history);
-    return status;
+    progress_begin(&progress, context, chosen->quiet);
+    error = history_read(operands->items[0], &history, &progress, &message);
+    progress_end(&progress);
+    if (error == VARVE_OK) {
+        error = write_file(history, chosen, &message);
+        history_free(history);
+    }
+    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
 }
 
 static const struct export_values defaults = {.format = FORMAT_PYTORCH};
@@ -112,6 +115,7 @@ const struct command command_export = {
     .examples = "  varve export run.db --to pytorch -o run.pickle\n"
                 "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(struct export_values),
     .operands_min = 1,

@@ -68,6 +68,9 @@ void help_print_command(FILE *out, const struct command *command)
             print_option(out, option);
         }
     }
+    for (const struct option_spec *option = options_common(command); option->kind != OPTION_END; option++) {
+        print_option(out, option);
+    }
     print_option(out, &help);
     fprintf(out, "\nexamples:\n%s", command->examples);
 }

@@ -9,7 +9,6 @@
 
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 struct values {
     const char *output;
@@ -75,24 +74,22 @@ static void ctf_warn(struct command_context *context, const char *folder, const 
     const struct ctf_counts *counts = &reading->counts;
 
     if (reading->damage.text[0] != '\0') {
-        fprintf(context->err,
-                "varve import: %s: %s of %s streams are damaged; what can be read of them is in %s ", folder,
-                format_count((int64_t)reading->streams_damaged).text,
-                format_count((int64_t)reading->streams).text, values->output);
-        fputs("(", context->err);
-        format_print_safe(context->err, reading->damage.text);
-        fputs(")\n", context->err);
+        command_say(
+            context->err,
+            "varve import: %s: %s of %s streams are damaged; what can be read of them is in %s (%s)\n",
+            folder, format_count((int64_t)reading->streams_damaged).text,
+            format_count((int64_t)reading->streams).text, values->output, reading->damage.text);
     }
     if (counts->discarded_events + counts->discarded_packets > 0) {
-        fprintf(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n",
-                folder, counts->uncounted > 0 ? "at least " : "",
-                format_count((int64_t)counts->discarded_events).text,
-                format_count((int64_t)counts->discarded_packets).text);
+        command_say(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n",
+                    folder, counts->uncounted > 0 ? "at least " : "",
+                    format_count((int64_t)counts->discarded_events).text,
+                    format_count((int64_t)counts->discarded_packets).text);
     }
     if (counts->unknown > 0) {
-        fprintf(context->err,
-                "varve import: %s: %s events are of kinds that this version of varve does not know\n", folder,
-                format_count((int64_t)counts->unknown).text);
+        command_say(context->err,
+                    "varve import: %s: %s events are of kinds that this version of varve does not know\n",
+                    folder, format_count((int64_t)counts->unknown).text);
     }
 }
 
@@ -159,13 +156,14 @@ static int run(struct command_context *context, const void *values_untyped, cons
 {
     const struct values *values = values_untyped;
     const char *source = operands->items[0];
+    struct varve_message message = {""};
     struct stat status;
 
     if (values->output == NULL) {
         return command_fail(context, "say where to write: -o trace.db");
     }
-    if (!values->force && access(values->output, F_OK) == 0) {
-        return command_fail(context, "%s exists; --force replaces it", values->output);
+    if (varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
     }
     if (stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
         return ctf_run(context, values, source);

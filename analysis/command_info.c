@@ -228,6 +228,7 @@ const struct command command_info = {
     .examples = "  varve info trace.db\n"
                 "  varve info --json trace.db | jq .events_by_kind\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,

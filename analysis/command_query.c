@@ -320,11 +320,13 @@ const struct command command_query = {
     .purpose = "Runs SQL statements over a trace and prints their rows. SQL '-' reads them from standard "
                "input. The views are the place to begin: events, allocations, leak, total, peak, "
                "peak_callsite, callsite_total, frame, timeline, data_loss; SELECT name, meaning FROM "
-               "event_kind explains the events. Nothing can be written.",
+               "event_kind explains the events. Nothing can be written. SQL that "
+               "computes longer than --timeout is ended.",
     .examples =
         "  varve query trace.db 'SELECT function, bytes FROM callsite_total ORDER BY bytes DESC LIMIT 5'\n"
         "  varve query --csv trace.db - < question.sql > answer.csv\n",
     .options = options,
+    .reads_database = true,
     .values_bytes = sizeof(struct values),
     .operands_min = 2,
     .operands_max = 2,

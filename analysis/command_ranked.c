@@ -150,6 +150,7 @@ static int run_ranked(struct command_context *context, const struct values *valu
         if (values->json) {
             answer_json(context, database, path, values, &answer);
         } else if (values->csv) {
+            context->is_exact = true;
             callsite_list_csv(context->out, &answer.list, rank, values->domain);
         } else {
             answer_text(context, database, values, &answer);
@@ -181,6 +182,7 @@ const struct command command_leaks = {
     .examples = "  varve leaks trace.db\n"
                 "  varve leaks --pid 4711 --top 50 --csv trace.db > leaks.csv\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
@@ -197,6 +199,7 @@ const struct command command_peak = {
     .examples = "  varve peak trace.db\n"
                 "  varve peak --domain mmap --json trace.db | jq '.callsites[0].frames'\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,

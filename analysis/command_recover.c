@@ -35,6 +35,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (code != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
     }
+    if (!values->json && result.database_path[0] == '\0') {
+        fprintf(context->out, "nothing was recorded in %s, which is removed\n", operands->items[0]);
+        return 0;
+    }
     if (values->json) {
         struct cJSON *object = json_object();
 

@@ -220,7 +220,7 @@ static int replay_history(struct command_context *context, const struct values *
         error = replay_run(history, &replay, &result, &message);
         replay.derives_pools = result.derived_pools;
     }
-    if (error == VARVE_OK && is_kept && (!replay.follow || result.mismatches == 0)) {
+    if (error == VARVE_OK && is_kept && is_faithful(&result)) {
         replay.emit = emit;
         error = values->output != NULL ? write_database(values, path, history, &replay, &result, &message)
                                        : run_again(history, &replay, &result, &message);
@@ -247,8 +247,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct history *history;
     int status;
 
-    if (values->output != NULL && !values->force && access(values->output, F_OK) == 0) {
-        return command_fail(context, "%s exists; --force replaces it", values->output);
+    if (values->output != NULL && varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
     }
     progress_begin(&progress, context, false);
     if (history_read(path, &history, &progress, &message) != VARVE_OK) {
@@ -277,6 +277,7 @@ const struct command command_replay = {
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",
     .options = options,
+    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
     .operands_min = 1,

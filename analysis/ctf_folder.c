@@ -30,6 +30,9 @@
 #define PACKET_HEAD_BYTES 84U
 #define UUID_BYTES 16U
 #define SEARCH_BYTES (1024U * 1024)
+#define INDEX "index"
+#define HOLE_SHARE 64 /* padding may have become holes: that many bytes for each on the disk */
+#define HOLE_SLACK (INT64_C(64) * 1024 * 1024)
 
 static const char tracer[] = "tracer_name = \"lttng-ust\"";
 
@@ -50,6 +53,25 @@ static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_bi
         number = number << 8 | bytes[is_big ? i : width - 1 - i];
     }
     return number;
+}
+
+/* Only files are read, by us and by babeltrace2: a pipe would wait for ever. One that is nearly all hole is
+ * no trace, and walking and copying it would take as long, and as much of the disk, as it pretends to have.
+ */
+static int file_check(const char *path, const struct stat *status, struct varve_message *message)
+{
+    int64_t stored = (int64_t)status->st_blocks * 512;
+
+    if (!S_ISREG(status->st_mode)) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: is no file, as all of a CTF trace are",
+                                 path);
+    }
+    if (status->st_size / HOLE_SHARE > stored + HOLE_SLACK / HOLE_SHARE) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "%s: of %s only %s are on the disk: no CTF trace", path,
+                                 format_bytes(status->st_size).text, format_bytes(stored).text);
+    }
+    return VARVE_OK;
 }
 
 /* ---- metadata ---- */
@@ -111,7 +133,7 @@ static bool metadata_uuid(const char *text, unsigned char uuid[UUID_BYTES])
 static int file_load(const char *path, unsigned char **bytes_out, size_t *count_out,
                      struct varve_message *message)
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     unsigned char *bytes = NULL;
     struct stat status;
     size_t count = 0;
@@ -266,14 +288,19 @@ static int stream_add(struct ctf_trace *trace, DIR *directory, const char *name,
     struct stat status;
     char path[4096];
     int descriptor;
+    int error;
 
     if (name[0] == '.' || strcmp(name, METADATA) == 0 || fstatat(dirfd(directory), name, &status, 0) != 0 ||
-        !S_ISREG(status.st_mode) || status.st_size == 0) {
+        S_ISDIR(status.st_mode) || (S_ISREG(status.st_mode) && status.st_size == 0)) {
         return VARVE_OK;
     }
-    descriptor = openat(dirfd(directory), name, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof(path), "%s/%s", trace->path, name);
+    error = file_check(path, &status, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    descriptor = openat(dirfd(directory), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
-        snprintf(path, sizeof(path), "%s/%s", trace->path, name);
         return fail_errno(message, path);
     }
     trace->streams = memory_resize(trace->streams, (trace->stream_count + 1) * sizeof(trace->streams[0]));
@@ -285,6 +312,29 @@ static int stream_add(struct ctf_trace *trace, DIR *directory, const char *name,
     }
     close(descriptor);
     return VARVE_OK;
+}
+
+/* What babeltrace2 reads beside the streams. */
+static int indexes_check(const struct ctf_trace *trace, struct varve_message *message)
+{
+    char path[4096];
+    struct stat status;
+    const struct dirent *entry;
+    DIR *directory;
+    int error = VARVE_OK;
+
+    snprintf(path, sizeof(path), "%s/" INDEX, trace->path);
+    directory = opendir(path);
+    while (directory != NULL && error == VARVE_OK && (entry = readdir(directory)) != NULL) {
+        if (fstatat(dirfd(directory), entry->d_name, &status, 0) == 0 && !S_ISDIR(status.st_mode)) {
+            snprintf(path, sizeof(path), "%s/" INDEX "/%s", trace->path, entry->d_name);
+            error = file_check(path, &status, message);
+        }
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+    return error;
 }
 
 static int trace_add(struct ctf_folder *folder, const char *path, struct varve_message *message)
@@ -310,7 +360,7 @@ static int trace_add(struct ctf_folder *folder, const char *path, struct varve_m
         error = stream_add(trace, directory, entry->d_name, uuid, message);
     }
     closedir(directory);
-    return error;
+    return error == VARVE_OK ? indexes_check(trace, message) : error;
 }
 
 static int by_name(const FTSENT **a, const FTSENT **b)

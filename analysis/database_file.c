@@ -36,7 +36,7 @@ static bool has_owner(const char *directory, bool *is_live_out)
     if (snprintf(owner, sizeof(owner), "%s/owner", directory) >= (int)sizeof(owner)) {
         return false;
     }
-    descriptor = open(owner, O_RDONLY | O_CLOEXEC);
+    descriptor = open(owner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) {
         return errno == EACCES;
     }
@@ -160,10 +160,39 @@ static int check_size(const char *path, const unsigned char *header, int64_t byt
     return VARVE_OK;
 }
 
+/* What SQLite would open beside the database, whatever it is. */
+static int check_neighbours(const char *path, struct database_file *file, struct varve_message *message)
+{
+    static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
+
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        char name[PATH_BYTES];
+        struct stat status;
+
+        if (snprintf(name, sizeof(name), "%s%s", path, suffixes[i]) >= (int)sizeof(name) ||
+            stat(name, &status) != 0) {
+            continue;
+        }
+        if (!S_ISREG(status.st_mode)) {
+            return varve_message_set(message, VARVE_ERROR_FORMAT, "%s is not a regular file", name);
+        }
+        /* While a log holds the newest pages, the header in the file may lack its identity: so this comes
+         * before that is looked at. */
+        if (i == 0 && file->is_wal && status.st_size > 0) {
+            return varve_message_set(
+                message, VARVE_ERROR_BUSY,
+                "%s: the recording is incomplete or still running (%s-wal holds a part of it): "
+                "wait for it, or run varve recover %s.d",
+                path, path, path);
+        }
+        file->is_wal |= i == 0; /* SQLite goes by the log, not by the header */
+    }
+    return VARVE_OK;
+}
+
 int database_file_check(const char *path, struct database_file *file_out, struct varve_message *message)
 {
     unsigned char header[HEADER_BYTES] = {0};
-    char log[PATH_BYTES];
     struct stat status;
     int64_t bytes = 0;
     int result;
@@ -189,15 +218,9 @@ int database_file_check(const char *path, struct database_file *file_out, struct
         return result;
     }
     file_out->is_wal = header[18] == 2 || header[19] == 2;
-    /* While a log holds the newest pages, the header in the file may lack its identity: so this comes first.
-     */
-    if (file_out->is_wal && snprintf(log, sizeof(log), "%s-wal", path) < (int)sizeof(log) &&
-        stat(log, &status) == 0 && status.st_size > 0) {
-        return varve_message_set(
-            message, VARVE_ERROR_BUSY,
-            "%s: the recording is incomplete or still running (%s-wal holds a part of it): "
-            "wait for it, or run varve recover %s.d",
-            path, path, path);
+    result = check_neighbours(path, file_out, message);
+    if (result != VARVE_OK) {
+        return result;
     }
     result = check_identity(path, header, message);
     return result == VARVE_OK ? check_size(path, header, bytes, message) : result;

@@ -6,6 +6,10 @@
  *
  * Errors of SQLite are kept in the database (the first one wins) and cursors just end: the commands print
  * nothing before they asked database_error, so that no half answer leaves them.
+ *
+ * A file may come from anybody, and its views may never end: what SQLite computes for one database is
+ * limited. The limit is of computing, not of waiting, since rows may go into a pipe that nobody reads for an
+ * hour.
  */
 #include "analysis/analysis_internal.h"
 
@@ -14,8 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #define PROGRESS_STEPS 200000
+#define NS_PER_S 1e9
 
 struct database {
     sqlite3 *sqlite;
@@ -26,7 +32,19 @@ struct database {
     struct varve_message message;
     void (*progress)(void *context);
     void *progress_context;
+    int64_t timeout_ns; /* 0: none */
+    int64_t begin_ns;
 };
+
+static int64_t timeout_ns = DATABASE_TIMEOUT_NS;
+
+static int64_t computed_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
 
 static void set_error(struct database *database, bool is_user)
 {
@@ -34,6 +52,13 @@ static void set_error(struct database *database, bool is_user)
     bool is_damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
 
     if (database->error != VARVE_OK) {
+        return;
+    }
+    if (code == SQLITE_INTERRUPT) {
+        database->error = varve_message_set(
+            &database->message, VARVE_ERROR_DATABASE,
+            "%.300s: no end after %g s of computing; --timeout SECONDS gives it more, 0 all it wants",
+            database->path, (double)database->timeout_ns / NS_PER_S);
         return;
     }
     if (is_user && code == SQLITE_ERROR) {
@@ -59,15 +84,21 @@ static int progress_handler(void *context)
 {
     struct database *database = context;
 
-    database->progress(database->progress_context);
-    return 0;
+    if (database->progress != NULL) {
+        database->progress(database->progress_context);
+    }
+    return database->timeout_ns > 0 && computed_ns() - database->begin_ns > database->timeout_ns ? 1 : 0;
 }
 
 void database_on_progress(struct database *database, void (*step)(void *context), void *context)
 {
     database->progress = step;
     database->progress_context = context;
-    sqlite3_progress_handler(database->sqlite, step != NULL ? PROGRESS_STEPS : 0, progress_handler, database);
+}
+
+void database_set_timeout(int64_t ns)
+{
+    timeout_ns = ns;
 }
 
 /* ---- what a user's SQL may do ---- */
@@ -174,13 +205,15 @@ int database_open(const char *path, enum database_use use, struct database **dat
         return result;
     }
     database = memory_resize(NULL, sizeof(*database));
-    *database = (struct database){.path = memory_copy_text(path)};
+    *database = (struct database){
+        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
     uri = make_uri(path, file.is_wal);
     if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
                         NULL) != SQLITE_OK) {
         result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
                                    sqlite3_errmsg(database->sqlite));
     } else {
+        sqlite3_progress_handler(database->sqlite, PROGRESS_STEPS, progress_handler, database);
         /* The file may come from anybody: its views and triggers get no functions with side effects. */
         sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
         sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);

@@ -117,27 +117,42 @@ struct format_text format_time_utc(int64_t seconds)
     return result;
 }
 
-static bool is_continuation(char byte)
+/* Bytes of the next character, or of what is none; `*is_shown`: it goes to the terminal as it is. */
+static size_t step(const char *text, bool *is_shown)
 {
-    return ((unsigned char)byte & 0xc0U) == 0x80U;
+    size_t length = varve_utf8_shown(text, strnlen(text, 4));
+
+    *is_shown = length > 0;
+    return length > 0 ? length : 1;
 }
 
-static char safe_byte(char byte)
+static char replacement(char byte)
 {
-    unsigned char code = (unsigned char)byte;
+    return byte == '\n' || byte == '\t' || byte == '\r' ? ' ' : '?';
+}
 
-    if (byte == '\n' || byte == '\t' || byte == '\r') {
-        return ' ';
+/* One character of at most 4 bytes; returns how many went into `buffer`, and moves `*text` behind it. */
+static size_t take(char *buffer, const char **text)
+{
+    bool is_shown;
+    size_t length = step(*text, &is_shown);
+
+    if (is_shown) {
+        memcpy(buffer, *text, length);
+    } else {
+        buffer[0] = replacement(**text);
     }
-    return code < 0x20 || code == 0x7f ? '?' : byte;
+    *text += length;
+    return is_shown ? length : 1;
 }
 
 size_t format_width(const char *text)
 {
     size_t width = 0;
+    bool is_shown;
 
-    for (; *text != '\0'; text++) {
-        width += is_continuation(*text) ? 0 : 1;
+    for (; *text != '\0'; text += step(text, &is_shown)) {
+        width++;
     }
     return width;
 }
@@ -146,17 +161,16 @@ void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t col
 {
     size_t width = format_width(text);
     size_t to = 0;
+    bool is_shown;
 
     if (width > columns && columns > 0) {
         for (size_t skip = width - columns + 1; skip > 0; skip--) {
-            do {
-                text++;
-            } while (is_continuation(*text));
+            text += step(text, &is_shown);
         }
         to = (size_t)snprintf(buffer, buffer_bytes, "…");
     }
-    for (; *text != '\0' && to + 1 < buffer_bytes; text++) {
-        buffer[to++] = safe_byte(*text);
+    while (*text != '\0' && to + 4 < buffer_bytes) {
+        to += take(buffer + to, &text);
     }
     buffer[to] = '\0';
 }
@@ -168,14 +182,8 @@ void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t col
     size_t left = is_cut && columns > 0 ? columns - 1 : columns;
     size_t to = 0;
 
-    for (; *text != '\0' && to + sizeof(mark) < buffer_bytes; text++) {
-        if (!is_continuation(*text)) {
-            if (left == 0) {
-                break;
-            }
-            left--;
-        }
-        buffer[to++] = safe_byte(*text);
+    for (; *text != '\0' && left > 0 && to + 4 + sizeof(mark) < buffer_bytes; left--) {
+        to += take(buffer + to, &text);
     }
     if (is_cut && to + sizeof(mark) <= buffer_bytes) {
         memcpy(buffer + to, mark, sizeof(mark) - 1);
@@ -186,7 +194,26 @@ void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t col
 
 void format_print_safe(FILE *out, const char *text)
 {
-    for (; *text != '\0'; text++) {
-        fputc(safe_byte(*text), out);
+    while (*text != '\0') {
+        char character[4];
+
+        fwrite(character, 1, take(character, &text), out);
+    }
+}
+
+void format_print_lines(FILE *out, const char *text)
+{
+    while (*text != '\0') {
+        size_t line = strcspn(text, "\n");
+        const char *end = text + line;
+
+        while (text < end) {
+            char character[4];
+
+            fwrite(character, 1, take(character, &text), out);
+        }
+        if (*text == '\n') {
+            fputc(*text++, out);
+        }
     }
 }

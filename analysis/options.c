@@ -67,6 +67,18 @@ const char *option_suggest(const char *word, const char *const *names)
     return nearest;
 }
 
+static const struct option_spec common[] = {
+    {"timeout", 0, OPTION_SECONDS, "SECONDS",
+     "how long reading a database may compute: one from elsewhere may never end (default 60; 0: no limit)",
+     offsetof(struct operands, timeout_ns), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+const struct option_spec *options_common(const struct command *command)
+{
+    return command->reads_database ? common : &common[sizeof(common) / sizeof(common[0]) - 1];
+}
+
 static int fail_unknown(const struct command *command, const char *word, size_t length,
                         struct varve_message *message)
 {
@@ -79,6 +91,10 @@ static int fail_unknown(const struct command *command, const char *word, size_t 
         if (option->kind != OPTION_ABSENT && count + 1 < NAMES_MAX) {
             names[count++] = option->name;
         }
+    }
+    for (const struct option_spec *option = options_common(command);
+         option->kind != OPTION_END && count + 1 < NAMES_MAX; option++) {
+        names[count++] = option->name;
     }
     names[count] = NULL;
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
@@ -205,9 +221,10 @@ static int parse_value(const struct option_spec *option, const char *text, void 
     }
 }
 
-static const struct option_spec *find_option(const struct command *command, const char *word, size_t length)
+static const struct option_spec *find_option(const struct option_spec *options, const char *word,
+                                             size_t length)
 {
-    for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
+    for (const struct option_spec *option = options; option->kind != OPTION_END; option++) {
         bool is_long = word[1] == '-' && strlen(option->name) == length - 2 &&
                        strncmp(option->name, word + 2, length - 2) == 0;
 
@@ -220,16 +237,20 @@ static const struct option_spec *find_option(const struct command *command, cons
 
 /* One option at argv[*index], with its value, wherever that stands. */
 static int parse_option(const struct command *command, int argc, char *const argv[], int *index, void *values,
-                        struct varve_message *message)
+                        struct operands *operands, struct varve_message *message)
 {
     const char *word = argv[*index];
     bool is_long = word[1] == '-';
     size_t length = is_long ? strcspn(word, "=") : 2;
     const char *value = word[length] == '\0' ? NULL : word + length + (is_long ? 1 : 0);
-    const struct option_spec *option = find_option(command, word, length);
+    const struct option_spec *option = find_option(command->options, word, length);
 
     if ((is_long && length == 6 && strncmp(word, "--help", 6) == 0) || strcmp(word, "-h") == 0) {
         return OPTION_HELP_RESULT;
+    }
+    if (option == NULL) {
+        option = find_option(options_common(command), word, length);
+        values = operands;
     }
     if (option == NULL) {
         return fail_unknown(command, word, length, message);
@@ -272,7 +293,7 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
 {
     bool only_operands = false;
 
-    *operands = (struct operands){.rest = &argv[argc]};
+    *operands = (struct operands){.rest = &argv[argc], .timeout_ns = DATABASE_TIMEOUT_NS};
     for (int index = 0; index < argc; index++) {
         const char *word = argv[index];
 
@@ -293,7 +314,7 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
             operands->items[operands->count++] = word;
             continue;
         }
-        int result = parse_option(command, argc, argv, &index, values, message);
+        int result = parse_option(command, argc, argv, &index, values, operands, message);
 
         if (result != VARVE_OK) {
             return result;

@@ -18,6 +18,7 @@ void memory_exhausted(void)
     static const char line[] = "varve: out of memory\n";
 
     /* Output is still in buffers and stays there: half an answer is worse than none. */
+    varve_publish_abandon();
     (void)!write(STDERR_FILENO, line, sizeof(line) - 1);
     _exit(EXIT_STATUS_FAILED);
 }

@@ -48,57 +48,32 @@ struct cJSON *json_real_value(double number)
     return checked(cJSON_CreateNumber(number)); /* infinities print as null */
 }
 
-/* Bytes of the well-formed UTF-8 sequence at `text`, 0 if there is none (Unicode 15, table 3-7). */
-static size_t utf8_length(const unsigned char *text, size_t bytes)
-{
-    unsigned char lead = text[0];
-    size_t length = lead < 0x80   ? 1
-                    : lead < 0xc2 ? 0
-                    : lead < 0xe0 ? 2
-                    : lead < 0xf0 ? 3
-                    : lead < 0xf5 ? 4
-                                  : 0;
-
-    if (length == 0 || length > bytes) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0U) != 0x80U) {
-            return 0;
-        }
-    }
-    if ((lead == 0xe0 && text[1] < 0xa0) || (lead == 0xed && text[1] > 0x9f) ||
-        (lead == 0xf0 && text[1] < 0x90) || (lead == 0xf4 && text[1] > 0x8f)) {
-        return 0;
-    }
-    return length;
-}
-
 struct cJSON *json_text_value(const char *text, size_t bytes)
 {
-    const unsigned char *from = (const unsigned char *)text;
     char *quoted = memory_resize(NULL, bytes * 6 + 3);
     size_t to = 0;
     struct cJSON *value;
 
     quoted[to++] = '"';
     for (size_t i = 0; i < bytes;) {
-        size_t length = utf8_length(from + i, bytes - i);
+        size_t length = varve_utf8_length(text + i, bytes - i);
 
         if (length == 0) {
             to += (size_t)sprintf(quoted + to, "\\ufffd");
             i++;
-        } else if (from[i] < 0x20 || from[i] == 0x7f) {
-            to += (size_t)sprintf(quoted + to, "\\u%04x", from[i]);
-            i++;
+            continue;
+        }
+        if (varve_utf8_shown(text + i, bytes - i) ==
+            0) { /* of U+0080 to U+009F the second byte is the number */
+            to += (size_t)sprintf(quoted + to, "\\u%04x", (unsigned)(unsigned char)text[i + length - 1]);
         } else {
-            if (from[i] == '"' || from[i] == '\\') {
+            if (text[i] == '"' || text[i] == '\\') {
                 quoted[to++] = '\\';
             }
-            memcpy(quoted + to, from + i, length);
+            memcpy(quoted + to, text + i, length);
             to += length;
-            i += length;
         }
+        i += length;
     }
     quoted[to++] = '"';
     quoted[to] = '\0';
@@ -166,6 +141,30 @@ void json_real(struct cJSON *object, const char *key, double value)
     json_add(object, key, json_real_value(value));
 }
 
+/* Keys may be names of a database as well, and of those cJSON escapes only what JSON itself forbids. */
+static void print_shown(const char *text, FILE *out)
+{
+    size_t bytes = strlen(text);
+    size_t printed = 0;
+
+    for (size_t i = 0; i < bytes;) {
+        size_t shown = varve_utf8_shown(text + i, bytes - i);
+        size_t length = shown > 0 ? shown : varve_utf8_length(text + i, bytes - i);
+
+        if (shown == 0) {
+            fwrite(text + printed, 1, i - printed, out);
+            if (length > 0) {
+                fprintf(out, "\\u%04x", (unsigned)(unsigned char)text[i + length - 1]);
+            } else {
+                fputs("\\ufffd", out);
+            }
+            printed = i + (length > 0 ? length : 1);
+        }
+        i += length > 0 ? length : 1;
+    }
+    fwrite(text + printed, 1, bytes - printed, out);
+}
+
 void json_print(struct cJSON *value, FILE *out)
 {
     char *text = cJSON_PrintUnformatted(value);
@@ -173,7 +172,7 @@ void json_print(struct cJSON *value, FILE *out)
     if (text == NULL) {
         memory_exhausted();
     }
-    fputs(text, out);
+    print_shown(text, out);
     fputc('\n', out);
     free(text);
     cJSON_Delete(value);

@@ -19,12 +19,12 @@ static bool import_one(const char *pickle, bool may_replace, struct progress *pr
 
     snprintf(output, sizeof(output), "%.*s.db", (int)(strlen(pickle) - strlen(PICKLE)), pickle);
     if (import_pytorch_file(pickle, output, may_replace, progress, &result, &message) != VARVE_OK) {
-        fprintf(err, "varve: PyTorch's history stays in %s: %s\n", pickle, message.text);
+        command_say(err, "varve: PyTorch's history stays in %s: %s\n", pickle, message.text);
         return false;
     }
     unlink(pickle);
-    fprintf(err, "varve: PyTorch's own history: %s events in %s\n", format_count((int64_t)result.events).text,
-            output);
+    command_say(err, "varve: PyTorch's own history: %s events in %s\n",
+                format_count((int64_t)result.events).text, output);
     return true;
 }
 
@@ -43,10 +43,10 @@ unsigned record_histories(const char *prefix, bool may_replace, struct progress 
     }
     snprintf(pattern + used, sizeof(pattern) - used, ".[0-9]*" PICKLE);
     if (glob(pattern, 0, NULL, &found) != 0) {
-        fprintf(err,
-                "varve: no PyTorch process left a history (%s.PID" PICKLE
-                "): none used CUDA, or they were killed\n",
-                prefix);
+        command_say(err,
+                    "varve: no PyTorch process left a history (%s.PID" PICKLE
+                    "): none used CUDA, or they were killed\n",
+                    prefix);
         return 0;
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {

@@ -77,7 +77,7 @@ static bool learn_size(const struct replay *replay, struct replay_hints *hints)
     const struct replay_landing *landed = &replay->landed;
     struct varve_alloc_forecast forecast;
 
-    if (landed->found == 0 ||
+    if (landed->found == 0 || landed->found == VARVE_ALLOC_FOUND_MAX ||
         varve_alloc_forecast(replay->alloc, landed->requested, 0, &forecast) != VARVE_OK) {
         return false;
     }
@@ -85,7 +85,8 @@ static bool learn_size(const struct replay *replay, struct replay_hints *hints)
         const struct varve_block_info *block = &start->blocks[i];
 
         if (block->allocation_id != 0 && block->addr + block->bytes == landed->addr) {
-            uint64_t bytes = block->bytes + (landed->found - forecast.rounded) + GRAIN;
+            uint64_t found = landed->found * VARVE_ALLOC_FOUND_UNIT;
+            uint64_t bytes = block->bytes + (found - forecast.rounded) + GRAIN;
 
             if (bytes > block->allocation_id) {
                 return false;

@@ -13,7 +13,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#define GRAIN 512 /* of sizes in records */
 #define PLACE_ALIGNMENT (UINT64_C(2) << 20)
 
 static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size,
@@ -137,8 +136,7 @@ void replay_take(void *context, const struct varve_record *record)
         return;
     }
     if (action == HISTORY_ALLOC) {
-        replay->landed =
-            (struct replay_landing){record->addr, (record->arg >> 32) * GRAIN, record->requested};
+        replay->landed = (struct replay_landing){record->addr, record->arg >> 32, record->requested};
     } else if (action == HISTORY_SEGMENT_FREE || action == HISTORY_SEGMENT_UNMAP) {
         replay->landed = (struct replay_landing){.addr = record->addr};
     }

@@ -139,7 +139,7 @@ struct replay_releases {
     size_t count, capacity;
 };
 
-/* The last alloc of the allocator, in a free block of `found` bytes, or its last release. */
+/* The last alloc of the allocator, in a free block of `found` units, or its last release. */
 struct replay_landing {
     uint64_t addr, found, requested; /* found 0: it was a release */
 };

@@ -43,6 +43,8 @@ struct replay_scan {
     size_t early_count, early_capacity;
     size_t allocations; /* events of that kind */
     uint64_t reserved_peak;
+    uint64_t largest_bytes; /* of a segment, in an event or at the end */
+    uint64_t largest_addr;
     int64_t reserved_start; /* bytes in segments before the first event; 0: it began with nothing */
     bool has_maps;
 };

@@ -6,11 +6,13 @@
  */
 #include "analysis/replay_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define GIB (UINT64_C(1) << 30)
 #define CAPACITY_DEFAULT (80 * GIB)
 #define PLACE_SLACK (UINT64_C(64) << 20) /* reservations are made of whole units */
+#define DEVICE_MAX (2048 * GIB)          /* several times what the largest device has */
 
 int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
                              struct varve_message *message)
@@ -104,6 +106,28 @@ static uint64_t total_of(const struct replay *replay)
                                                          : CAPACITY_DEFAULT;
 }
 
+/* An expandable segment is mapped unit by unit, as on a device: sizes that no device has would take as long
+ * as they say. */
+static int check_reserved(const struct replay *replay, struct varve_message *message)
+{
+    const struct replay_scan *scan = &replay->scan;
+    uint64_t limit = replay->options->capacity > DEVICE_MAX ? replay->options->capacity : DEVICE_MAX;
+
+    if (scan->largest_bytes > limit) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "a segment of %s at 0x%" PRIx64
+                                 ": no device has that much memory (if this one has, --capacity says so)",
+                                 format_bytes_exact((int64_t)scan->largest_bytes).text, scan->largest_addr);
+    }
+    if (scan->reserved_peak > limit) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "segments of %s at once: no device has that much memory (if this one has, "
+                                 "--capacity says so)",
+                                 format_bytes_exact((int64_t)scan->reserved_peak).text);
+    }
+    return VARVE_OK;
+}
+
 /* Reservations have 9/8 of the device's memory, and do not overlap: without --capacity that says how much it
  * can have had at most. */
 static void bound_total(struct replay *replay, const struct replay_places *places)
@@ -160,6 +184,9 @@ int replay_prepare(struct replay *replay, struct varve_message *message)
         options->derives_pools || names_pools(replay->trace) || replay_pools_are_told(replay->trace);
     int result = replay_scan(replay->trace, &replay->scan, message);
 
+    if (result == VARVE_OK) {
+        result = check_reserved(replay, message);
+    }
     replay->total = total_of(replay);
     if (result == VARVE_OK && replay->scan.has_maps && replay->scan.reserved_start <= 0 && options->follow) {
         glance_at_places(replay);

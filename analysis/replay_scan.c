@@ -65,11 +65,20 @@ static int refuse_early(const struct history_device *trace, const struct replay_
                              trace->events[index].addr);
 }
 
-static uint64_t reserved_at_end(const struct history_device *trace)
+static void note_segment(struct replay_scan *scan, uint64_t addr, uint64_t bytes)
+{
+    if (bytes > scan->largest_bytes) {
+        scan->largest_bytes = bytes;
+        scan->largest_addr = addr;
+    }
+}
+
+static uint64_t reserved_at_end(const struct history_device *trace, struct replay_scan *scan)
 {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < trace->segment_count; i++) {
+        note_segment(scan, trace->segments[i].addr, trace->segments[i].size);
         bytes += trace->segments[i].size;
     }
     return bytes;
@@ -106,14 +115,14 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
             add_completion(scan, &pending, event->addr, i);
             break;
         case HISTORY_SEGMENT_MAP:
-            scan->has_maps = true;
-            reserved += event->size;
-            break;
         case HISTORY_SEGMENT_ALLOC:
+            scan->has_maps |= event->action == HISTORY_SEGMENT_MAP;
+            note_segment(scan, event->addr, event->size);
             reserved += event->size;
             break;
         case HISTORY_SEGMENT_FREE:
         case HISTORY_SEGMENT_UNMAP:
+            note_segment(scan, event->addr, event->size);
             reserved -= event->size;
             break;
         default:
@@ -122,7 +131,7 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
         peak = (int64_t)reserved > (int64_t)peak ? reserved : peak;
     }
     replay_map_free(&pending);
-    scan->reserved_start = (int64_t)(reserved_at_end(trace) - reserved);
+    scan->reserved_start = (int64_t)(reserved_at_end(trace, scan) - reserved);
     scan->reserved_peak = peak + (scan->reserved_start > 0 ? (uint64_t)scan->reserved_start : 0);
     return scan->early_count > 0 && scan->reserved_start <= 0 ? refuse_early(trace, scan, message) : VARVE_OK;
 }

@@ -11,6 +11,11 @@
 
 #define PROGRAMS_SHOWN 3
 
+/* Rows of data_loss that have sentences of their own. */
+#define TOLD                                                                                              \
+    "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', "     \
+    "'processes_unattached', 'processes_missing'"
+
 static const char *plural(int64_t count, const char *one, const char *many)
 {
     return count == 1 ? one : many;
@@ -74,8 +79,16 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_ends(loss, database);
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
+    loss->other_rows =
+        database_integer(database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", 'heap_not_recorded')",
+                         0);
+    loss->unseen_heaps =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
+    loss->unattached_processes = database_integer(
+        database,
+        "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
 }
 
 /* Nothing that a recorded process emitted before the end of the recording is missing. */
@@ -87,7 +100,8 @@ static bool adds_up(const struct report_loss *loss)
 
 bool report_is_lossless(const struct report_loss *loss)
 {
-    return adds_up(loss) && loss->stat_rows == 0 && loss->running == 0 && loss->unrecorded == 0;
+    return adds_up(loss) && loss->stat_rows == 0 && loss->running == 0 && loss->unrecorded == 0 &&
+           loss->unattached_processes == 0 && loss->unseen_heaps == 0;
 }
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
@@ -134,15 +148,21 @@ static void print_killed(FILE *out, const struct report_loss *loss)
 
 void report_loss_words(FILE *out, const struct report_loss *loss)
 {
-    int64_t told = (loss->lost > 0) * 2 + (loss->unattached > 0) + (loss->running > 0) + (loss->unrecorded > 0);
-
     if (report_is_lossless(loss)) {
         fputs("; nothing lost", out);
     }
     if (loss->lost + loss->unattached > 0) {
         fprintf(out, "; LOST %s", format_count(loss->lost + loss->unattached).text);
     }
-    if (loss->stat_rows > told) {
+    if (loss->unattached_processes > 0) {
+        fprintf(out, "; %s process%s could not be recorded", format_count(loss->unattached_processes).text,
+                plural(loss->unattached_processes, "", "es"));
+    }
+    if (loss->unseen_heaps > 0) {
+        fprintf(out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
+                format_count(loss->unseen_heaps).text, plural(loss->unseen_heaps, "", "es"));
+    }
+    if (loss->other_rows > 0) {
         fputs("; DATA LOSS, see varve info", out);
     }
     if (loss->running > 0) {
@@ -188,9 +208,6 @@ static void print_complete(FILE *out, const struct report_loss *loss)
     fputc('\n', out);
 }
 
-/* What the sentences before have told already. */
-#define TOLD "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached'"
-
 static void print_stats(FILE *out, struct database *database)
 {
     struct cursor cursor;
@@ -223,6 +240,10 @@ void report_loss_print(FILE *out, struct database *database, const struct report
         fprintf(out, "            %s event%s found no ring: no memory, descriptor, rights or room\n",
                 format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
     }
+    if (loss->unattached_processes > 0) {
+        fprintf(out, "            %s process%s could not be recorded: no page for it, or the page is gone\n",
+                format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
+    }
     if (loss->running > 0) {
         fprintf(out, "            %s process%s still ran when the recording stopped: what came then is missing\n",
                 format_count(loss->running).text, plural(loss->running, "", "es"));
@@ -249,6 +270,8 @@ static struct database *open_result(const struct varve_collect_result *result, s
     *loss = (struct report_loss){.lost = (int64_t)result->lost,
                                  .emitted = (int64_t)result->lost,
                                  .running = (int64_t)result->running,
+                                 .unattached_processes = (int64_t)result->unattached,
+                                 .unseen_heaps = (int64_t)result->own_allocators,
                                  .unrecorded = (int64_t)result->unrecorded,
                                  .unrecorded_runs = (int64_t)result->unrecorded};
     if (result->database_path[0] == '\0' ||

@@ -10,6 +10,7 @@
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
 #include "trace/python_internal.h"
+#include "trace/recorder_stack_internal.h"
 #include "trace/sites_internal.h"
 
 #include <assert.h>
@@ -17,7 +18,6 @@
 #include <string.h>
 
 #define COLD __attribute__((noinline, cold))
-#define SMALL_DEPTH 64U /* stacks up to here need little memory on the program's own stack */
 #define NAME_BYTES 256U
 #define FILE_NAME_BYTES 1024U
 
@@ -113,16 +113,12 @@ static COLD void modules_replaced(void)
     atomic_fetch_add_explicit(&callsites.generation, 1, memory_order_acq_rel);
 }
 
-/* After dlclose: were objects unloaded that call sites name? */
-static COLD void modules_check(void)
+static void modules_check_now(void *unused)
 {
-    const int saved_errno = errno;
-    struct recorder_signals signals;
+    bool replaced = true; /* asking the loader would need its lock: assume the worst */
 
-    recorder_foreign_begin(&signals);
+    (void)unused;
     if (is_attached() && atomic_exchange_explicit(&callsites.modules_changed, false, memory_order_acq_rel)) {
-        bool replaced = true; /* asking the loader would need its lock: assume the worst */
-
         if (loaded_object_is_lock_free()) {
             lock_enter();
             replaced = modules_scan() > 0;
@@ -132,8 +128,26 @@ static COLD void modules_check(void)
             modules_replaced();
         }
     }
+}
+
+/* `function` where there is room for it; false: nowhere. */
+static COLD bool run_aside(void (*function)(void *argument), void *argument)
+{
+    const int saved_errno = errno;
+    struct recorder_signals signals;
+    bool is_done;
+
+    recorder_foreign_begin(&signals);
+    is_done = recorder_on_stack(function, argument);
     recorder_foreign_end(&signals);
     errno = saved_errno;
+    return is_done;
+}
+
+/* After dlclose: were objects unloaded that call sites name? */
+static COLD void modules_check(void)
+{
+    (void)run_aside(modules_check_now, NULL);
 }
 
 /* Writes the object to the file if need be. False if it took the place of another one. */
@@ -250,32 +264,42 @@ static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
     return entry.site;
 }
 
-/* A stack that is not in the table. `*again` is set if it must be walked anew, with what is loaded now. */
+/* A stack that is not in the table. */
+struct note {
+    struct stack *stack;
+    struct callsite_hash hash;
+    bool again; /* it must be walked anew, with what is loaded now */
+    uint32_t site;
+};
+
+static void site_note_now(void *argument)
+{
+    struct note *note = argument;
+
+    if (!is_attached()) {
+        return; /* a signal handler forked since the capture began: these tables are the parent's */
+    }
+    if (!stack_note_modules(note->stack)) {
+        modules_replaced();
+        note->again = true;
+        return;
+    }
+    stack_note_code(note->stack);
+    lock_enter();
+    note->site = callsite_table_find(&callsites.sites, note->hash);
+    if (note->site == 0) {
+        note->site = site_add(note->stack, note->hash);
+    }
+    lock_leave();
+}
+
 static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, bool *again)
 {
-    const int saved_errno = errno;
-    struct recorder_signals signals;
-    uint32_t site = 0;
+    struct note note = {.stack = stack, .hash = hash};
 
-    *again = false;
-    recorder_foreign_begin(&signals);
-    if (!is_attached()) {
-        site = 0; /* a signal handler forked since the capture began: these tables are the parent's */
-    } else if (!stack_note_modules(stack)) {
-        modules_replaced();
-        *again = true;
-    } else {
-        stack_note_code(stack);
-        lock_enter();
-        site = callsite_table_find(&callsites.sites, hash);
-        if (site == 0) {
-            site = site_add(stack, hash);
-        }
-        lock_leave();
-    }
-    recorder_foreign_end(&signals);
-    errno = saved_errno;
-    return site;
+    (void)run_aside(site_note_now, &note);
+    *again = note.again;
+    return note.site;
 }
 
 static inline uint32_t site_find(struct stack *stack, bool *again)
@@ -305,12 +329,11 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
                                                                unsigned depth, uint32_t *site)
 {
     struct callsite_hash python = {0};
-    struct python_frame lent;
 
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(&lent, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(stack->frames, 1) > 0)) {
         return false;
     }
     *site = 0;
@@ -344,69 +367,58 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
     return site;
 }
 
-/* The sizes are those of arrays on the program's stack, which may be a small signal stack: no more than
- * needed. */
-static __attribute__((noinline)) uint32_t capture_native(const struct callsite_start *start, unsigned depth)
+static void attach_process(void *unused)
 {
-    uint64_t pcs[SMALL_DEPTH];
-    struct stack stack = {.start = start, .pcs = pcs};
-
-    return stack_capture(&stack, SESSION_STACKS_NATIVE, depth);
-}
-
-static __attribute__((noinline)) uint32_t capture_frames(struct stack *stack, uint32_t stacks, unsigned depth)
-{
-    struct python_frame frames[SMALL_DEPTH];
-    uint32_t site;
-
-    stack->frames = frames;
-    site = stack_capture(stack, stacks, depth);
-    stack->frames = NULL;
-    return site;
-}
-
-static __attribute__((noinline)) uint32_t capture_python(uint32_t stacks, unsigned depth)
-{
-    struct stack stack = {.pcs = NULL};
-    uint32_t site;
-
-    return stack_lookup(&stack, stacks, depth, &site) ? site : capture_frames(&stack, stacks, depth);
-}
-
-static __attribute__((noinline)) uint32_t capture_small(const struct callsite_start *start, uint32_t stacks,
-                                                        unsigned depth)
-{
-    uint64_t pcs[SMALL_DEPTH];
-    struct stack stack = {.start = start, .pcs = pcs};
-    uint32_t site;
-
-    return stack_lookup(&stack, stacks, depth, &site) ? site : capture_frames(&stack, stacks, depth);
-}
-
-static __attribute__((noinline)) uint32_t capture_large(const struct callsite_start *start, uint32_t stacks,
-                                                        unsigned depth)
-{
-    uint64_t pcs[SITES_DEPTH_MAX];
-    struct python_frame frames[SITES_DEPTH_MAX];
-    struct stack stack = {.start = start, .pcs = pcs, .frames = frames};
-
-    return stack_capture(&stack, stacks, depth);
+    (void)unused;
+    (void)recorder_process_attach();
 }
 
 /* The first event of a fork child comes here before anything has attached it. */
 static COLD bool attach_now(void)
 {
-    const int saved_errno = errno;
-    struct recorder_signals signals;
-
     if (attachment == NULL ||
         atomic_load_explicit(&attachment->state, memory_order_acquire) == NOT_ATTACHED) {
-        recorder_foreign_begin(&signals);
-        (void)recorder_process_attach();
-        recorder_foreign_end(&signals);
+        (void)run_aside(attach_process, NULL);
     }
-    errno = saved_errno;
     return is_attached();
+}
+
+static inline __attribute__((always_inline)) uint32_t
+capture_into(struct recorder_scratch *scratch, const struct callsite_start *start, uint32_t how)
+{
+    const struct attachment *now = attachment;
+    const uint32_t stacks = now->stacks | how;
+    struct stack stack = {.start = start, .pcs = scratch->pcs, .frames = scratch->frames};
+    uint32_t site;
+
+    if ((stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX &&
+        stack_lookup(&stack, stacks, now->depth, &site)) {
+        return site;
+    }
+    return stack_capture(&stack, stacks, now->depth);
+}
+
+struct capture {
+    const struct callsite_start *start;
+    uint32_t how;
+    uint32_t site;
+};
+
+static void capture_now(void *argument)
+{
+    struct capture *capture = argument;
+    struct recorder_scratch scratch;
+
+    capture->site = capture_into(&scratch, capture->start, capture->how);
+}
+
+/* In the midst of another capture of this thread, or after the thread's end. */
+static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t how)
+{
+    struct capture capture = {start, how, 0};
+
+    (void)run_aside(capture_now, &capture);
+    return capture.site;
 }
 
 static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start,
@@ -415,21 +427,18 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
     if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
         return 0;
     }
-    const struct attachment *now = attachment;
-
     if (__builtin_expect(atomic_load_explicit(&callsites.modules_changed, memory_order_relaxed), 0)) {
         modules_check();
     }
-    if (now->depth > SMALL_DEPTH) {
-        return capture_large(start, now->stacks | how, now->depth);
+    struct recorder_scratch *scratch = recorder_scratch_take();
+    uint32_t site;
+
+    if (__builtin_expect(scratch == NULL, 0)) {
+        return capture_aside(start, how);
     }
-    if (now->stacks == SESSION_STACKS_NATIVE) {
-        return capture_native(start, now->depth);
-    }
-    if (now->stacks == SESSION_STACKS_PYTHON) {
-        return capture_python(now->stacks | how, now->depth);
-    }
-    return capture_small(start, now->stacks | how, now->depth);
+    site = capture_into(scratch, start, how);
+    recorder_scratch_give(scratch);
+    return site;
 }
 
 uint32_t callsite_capture(const struct callsite_start *start)
@@ -467,9 +476,6 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < SITES_DEPTH_MAX ? depth : SITES_DEPTH_MAX;
     error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(sites_path);
-    if (error == VARVE_OK && (stacks & SESSION_STACKS_NATIVE) != 0) {
-        native_stack_prepare();
-    }
     atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
     return error;
 }

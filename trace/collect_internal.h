@@ -73,14 +73,9 @@ struct event_kind_info {
 const struct event_kind_info *event_kind_info(unsigned kind); /* NULL if there is no such kind */
 const char *event_cause_text(unsigned cause);                 /* NULL if there is no such cause */
 
-/* ---- publish.c: a database that is there whole or not at all ---- */
+/* ---- publish.c; the rest of it is in trace.h ---- */
 
-/// A new folder beside `path`, for what will be moved there; its name into `folder`. Errors:
-/// VARVE_ERROR_INVALID (it exists and may not be replaced, is a folder, or is too long a name), NOT_FOUND,
-/// PERMISSION, FULL, IO.
-int publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
-                        struct varve_message *message);
-/// Move trace.db of `folder` to `path`. Errors: VARVE_ERROR_INVALID (somebody was faster), IO.
+/// Move trace.db of `folder` to `path`. Errors: as varve_publish_move.
 int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message);
 
 /* ---- derive.c, derive_*.c: what follows from the events in their order ---- */
@@ -154,9 +149,16 @@ struct store_ring_position {
     uint32_t thread_id;
     uint32_t process_id;
     uint32_t ring;
-    uint64_t tail;       /* ring records stored so far */
-    uint64_t spill_tail; /* spilled records stored so far */
+    uint64_t tail;       /* ring records taken so far */
+    uint64_t spill_tail; /* spilled records taken so far */
     uint64_t sequence;   /* event.ring_seq of the last one */
+    uint64_t orphans;    /* records put aside by signal handlers, taken so far */
+    uint64_t unreadable; /* of all these, those that could not be stored */
+    uint64_t last_ticks; /* of the last record */
+    int64_t last_ns;
+    bool is_final; /* read back: the row of its thread is complete, and its file may be gone */
+    /* by a collector that continues: its file is there, can't be read */
+    bool is_found, is_damaged;
 };
 
 /// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After
@@ -175,6 +177,7 @@ struct store_process {
     const char *executable, *command_line, *end_cause, *exec_path;
     int64_t start_ns, end_ns; /* end_ns < 0: NULL */
     int exit_status;          /* < 0: NULL */
+    uint64_t unattached, unattached_bytes;
 };
 
 struct store_thread {
@@ -182,11 +185,24 @@ struct store_thread {
     int32_t pid, tid;
     const char *name;
     int64_t start_ns, end_ns; /* end_ns < 0: NULL */
-    uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
+    uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable;
+    const char *damage; /* 'missing', 'cut', 'damaged'; NULL: none */
+};
+
+/* The books of all rings and processes, as the tables have them. */
+struct store_sums {
+    uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable;
+    uint64_t damaged; /* rings whose contents are not known for sure */
+    uint64_t unattached, unattached_bytes;
 };
 
 int store_process(struct store *store, const struct store_process *row); /* insert or replace */
 int store_thread(struct store *store, const struct store_thread *row);   /* insert or replace */
+/// Nothing more can be read of a ring: its row says what of it had been stored, and why that is all.
+int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
+                      int64_t end_ns);
+/// Over all rows of process and thread, those of the open transaction too.
+int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message);
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value);
 /// Add to the number of times that a program ran and could not be recorded.
@@ -224,8 +240,10 @@ int store_each_ring_position(struct store *store,
 int store_each_clock_anchor(struct store *store,
                             int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
                             void *context, struct varve_message *message);
-/// The rows of threads of which nothing is stored: a collector that continues numbers those rings anew.
-int store_forget_unstored_threads(struct store *store, struct varve_message *message);
+/// The processes whose rows are complete, by number; parent_id 0: none, or unknown.
+int store_each_ended_process(struct store *store,
+                             int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
+                             void *context, struct varve_message *message);
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site);
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
@@ -233,6 +251,10 @@ int store_each_callsite_origin(struct store *store,
                                void *context, struct varve_message *message);
 int store_meta_get_integer(struct store *store, const char *key,
                            int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
+
+/// The recording that a complete database is of; nothing is changed. Errors: VARVE_ERROR_NOT_FOUND (no
+/// complete trace database is at `path`).
+int store_peek_trace(const char *path, int64_t *trace_id_out);
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 

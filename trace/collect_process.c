@@ -26,11 +26,16 @@
 #define FOLLOWERS_EVERY_NS UINT64_C(20000000)
 
 /* `fd_out` gets the descriptor of the file, -1 without one. */
-static struct process_control *map_control(const char *path, int *fd_out)
+static struct process_control *map_control(const struct session_directory *directory, uint32_t id,
+                                           int *fd_out)
 {
     struct process_control *control = NULL;
     struct stat status;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    char name[32];
+    int fd;
+
+    snprintf(name, sizeof(name), "p%u", id);
+    fd = session_file_open(directory, name, O_RDWR);
 
     *fd_out = -1;
     if (fd < 0) {
@@ -189,6 +194,13 @@ static void watch_pid(struct traced_process *process)
     }
 }
 
+static void descriptor_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* `fd` of the control page becomes the process', or is closed. */
 static void watch_process(struct collector *collector, struct traced_process *process, int fd)
 {
@@ -203,11 +215,11 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->pidfd = -1;
     process->life_fd = -1;
     if (collector->is_recovering) {
-        close(fd);
-    } else if (collector->locks_work && control->is_locked != 0) {
+        descriptor_close(fd);
+    } else if (control->is_locked != 0) {
         process->life_fd = fd;
     } else {
-        close(fd);
+        descriptor_close(fd);
         watch_pid(process);
     }
 }
@@ -219,7 +231,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
 
     if (process == NULL) {
         munmap(control, PROCESS_CONTROL_BYTES);
-        close(fd);
+        descriptor_close(fd);
         return VARVE_ERROR_NO_MEMORY;
     }
     process->id = id;
@@ -263,15 +275,6 @@ static int grow_processes(struct collector *collector, uint32_t count)
     return VARVE_OK;
 }
 
-static struct process_control *open_control(const struct session_directory *directory, uint32_t id,
-                                            int *fd_out)
-{
-    char path[DIRECTORY_PATH_BYTES + 32];
-
-    snprintf(path, sizeof(path), "%s/p%u", directory->rings, id);
-    return map_control(path, fd_out);
-}
-
 /* The page of a number that was given up. Images that came after it under its pid know nothing of it yet. */
 static int start_late_process(struct collector *collector, uint32_t id, struct process_control *control,
                               int fd)
@@ -308,7 +311,7 @@ static int look_for_missing_processes(struct collector *collector)
         int fd;
 
         if (collector->processes[id - 1] == NULL) {
-            control = open_control(&collector->directory, id, &fd);
+            control = map_control(&collector->directory, id, &fd);
         }
         if (control != NULL) {
             error = start_late_process(collector, id, control, fd);
@@ -325,7 +328,7 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
     while (error == VARVE_OK && collector->process_count < count) {
         uint32_t id = collector->process_count + 1;
         int fd;
-        struct process_control *control = open_control(&collector->directory, id, &fd);
+        struct process_control *control = map_control(&collector->directory, id, &fd);
 
         if (control == NULL && collector->process_seen_ns == 0) {
             collector->process_limit = count; /* waited for together */
@@ -353,9 +356,127 @@ static int discover_processes(struct collector *collector, uint64_t *bound)
     return error;
 }
 
+/* A page for rings whose own is gone or damaged: what is left to be said of their process. */
+static struct process_control *make_up_control(const struct collector *collector,
+                                               const struct session_file *file)
+{
+    struct traced_process probe = {.id = file->process};
+    struct process_control *control;
+    struct ring_reader *reader = NULL;
+
+    for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id;
+         file++) {
+        if (file->kind != SESSION_FILE_RING ||
+            ring_reader_open(&reader, &collector->directory, &probe, file->ring) != VARVE_OK) {
+            reader = NULL;
+        }
+    }
+    if (reader == NULL) {
+        return NULL;
+    }
+    control = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (control != MAP_FAILED) {
+        control->magic = PROCESS_MAGIC;
+        control->version = VARVE_TRANSPORT_VERSION;
+        control->process_id = probe.id;
+        control->pid = reader->tid; /* the main thread's, most often */
+        control->rank = -1;
+        control->start_ticks = reader->ring->created_ticks;
+        control->state = PROCESS_STATE_RUNNING;
+    }
+    ring_reader_close(reader);
+    return control == MAP_FAILED ? NULL : control;
+}
+
+static bool is_ended(const struct collector *collector, uint32_t id)
+{
+    size_t low = 0;
+    size_t high = collector->ended_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (collector->ended[middle].id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < collector->ended_count && collector->ended[low].id == id;
+}
+
+/* A process of an interrupted recording: `file` is its first. */
+static int open_left_process(struct collector *collector, const struct session_file *file)
+{
+    uint32_t id = file->process;
+    int fd;
+    struct process_control *control = map_control(&collector->directory, id, &fd);
+    bool is_made_up = control == NULL;
+    int error = VARVE_OK;
+
+    if (is_made_up && !is_ended(collector, id)) {
+        control = make_up_control(collector, file);
+    }
+    if (control == NULL) {
+        return VARVE_OK; /* its rows are complete, or nothing of it can be read: collect_processes_missing */
+    }
+    error = grow_processes(collector, id);
+    if (error != VARVE_OK) {
+        munmap(control, PROCESS_CONTROL_BYTES);
+        descriptor_close(fd);
+        return error;
+    }
+    collector->process_count = id > collector->process_count ? id : collector->process_count;
+    error = start_process(collector, id, control, fd);
+    if (error == VARVE_OK) {
+        collector->processes[id - 1]->is_made_up = is_made_up;
+        error = collect_rings_open(collector, collector->processes[id - 1]);
+        collector->processes[id - 1]->saw_end = true;
+    }
+    return error;
+}
+
+/* All that is there is known from the beginning, and nothing follows. */
+static int open_left_processes(struct collector *collector)
+{
+    int error = VARVE_OK;
+
+    for (size_t i = 0; error == VARVE_OK && i < collector->file_count && !collector->has_opened_files; i++) {
+        if (i == 0 || collector->files[i].process != collector->files[i - 1].process) {
+            error = open_left_process(collector, &collector->files[i]);
+        }
+    }
+    collector->has_opened_files = true;
+    return error;
+}
+
+bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended)
+{
+    return ended->id > collector->process_count || collector->processes[ended->id - 1] == NULL;
+}
+
+uint32_t collect_processes_missing(const struct collector *collector)
+{
+    uint32_t made = __atomic_load_n(&collector->directory.counts->process_pages, __ATOMIC_ACQUIRE);
+    uint32_t seen = 0;
+
+    for (uint32_t i = 0; i < collector->process_count; i++) {
+        seen += collector->processes[i] != NULL && !collector->processes[i]->is_made_up;
+    }
+    for (size_t i = 0; i < collector->ended_count; i++) {
+        seen += collect_process_is_over(collector, &collector->ended[i]);
+    }
+    made = made < SESSION_PROCESS_MAX ? made : SESSION_PROCESS_MAX;
+    return made > seen ? made - seen : 0;
+}
+
 int collect_processes_discover(struct collector *collector, uint64_t *bound)
 {
-    int error = discover_processes(collector, bound);
+    int error;
+
+    if (collector->files != NULL) {
+        return open_left_processes(collector);
+    }
+    error = discover_processes(collector, bound);
 
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
@@ -446,7 +567,7 @@ bool collect_session_lives(struct collector *collector)
 int32_t collect_process_alive(const struct session_directory *directory, uint32_t id)
 {
     int fd;
-    struct process_control *control = open_control(directory, id, &fd);
+    struct process_control *control = map_control(directory, id, &fd);
     bool is_locked;
     uint64_t started;
     int32_t pid;

@@ -13,6 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define COUNT_MAX (UINT64_C(1) << 48) /* of events or bytes: nobody counts further */
+
+uint64_t collect_plausible(uint64_t count)
+{
+    return count < COUNT_MAX ? count : 0;
+}
+
 static const char *end_cause(const struct traced_process *process, int *exit_status)
 {
     uint32_t state = __atomic_load_n(&process->control->state, __ATOMIC_ACQUIRE);
@@ -61,7 +68,9 @@ int collect_process_row(struct collector *collector, const struct traced_process
                                 .parent_pid = process->control->parent_pid,
                                 .rank = process->control->rank,
                                 .start_ns = process->start_ns,
-                                .end_ns = process->has_ended ? process->end_ns : -1};
+                                .end_ns = process->has_ended ? process->end_ns : -1,
+                                .unattached = collect_plausible(process->control->unattached),
+                                .unattached_bytes = collect_plausible(process->control->unattached_bytes)};
 
     collect_process_command(process->control, command_line, sizeof(command_line));
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
@@ -73,24 +82,44 @@ int collect_process_row(struct collector *collector, const struct traced_process
     row.end_cause = end_cause(process, &row.exit_status);
     collector->was_killed =
         collector->was_killed || strcmp(row.end_cause, "signal") == 0 || strcmp(row.end_cause, "gone") == 0;
-    return collector->is_unstored ? VARVE_OK : store_process(collector->store, &row);
+    if (!collector->is_unstored) {
+        int error = store_process(collector->store, &row);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    return collect_allocator_row(collector, process);
 }
 
 struct ring_sums {
     uint64_t emitted, stored, lost, uncommitted;
+    const char *damage;
 };
 
-/* emitted = stored + lost + uncommitted. A marker for missing records is a row that nobody emitted. */
+/* emitted = stored + lost + uncommitted. A marker for missing records is a row that nobody emitted. Where the
+ * header contradicts itself, what is known for sure are the records that are stored: all that it has counted
+ * besides, if that makes sense, is lost. */
 static struct ring_sums sums_of(const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;
+    uint64_t emitted = collect_plausible(__atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE));
     struct ring_sums sums = {
-        .emitted =
-            __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE) + reader->orphans_read + reader->gap_rows,
+        .emitted = emitted + reader->orphans_read + reader->gap_rows,
         .stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable,
-        .lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE) + reader->unreadable + reader->gaps,
+        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + reader->unreadable +
+                reader->gaps,
+        .damage = reader->damage,
     };
 
+    if (reader->damage == NULL && reader->process->has_ended &&
+        (sums.emitted < sums.stored + sums.lost ||
+         sums.emitted - sums.stored - sums.lost > RING_NESTED_SLOTS + 1)) {
+        sums.damage = "damaged";
+    }
+    if (sums.damage != NULL) {
+        sums.emitted = sums.emitted > sums.stored + sums.lost ? sums.emitted : sums.stored + sums.lost;
+        sums.lost = sums.emitted - sums.stored;
+    }
     sums.uncommitted = sums.emitted > sums.stored + sums.lost ? sums.emitted - sums.stored - sums.lost : 0;
     return sums;
 }
@@ -114,13 +143,15 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
     row.stored = sums.stored;
     row.spilled = reader->spill_read;
     row.lost = sums.lost;
-    row.lost_bytes = ring->lost_bytes;
+    row.lost_bytes = collect_plausible(ring->lost_bytes);
     row.uncommitted = end_ns >= 0 ? sums.uncommitted : 0;
+    row.unreadable = reader->unreadable;
+    row.damage = sums.damage;
     return collector->is_unstored ? VARVE_OK : store_thread(collector->store, &row);
 }
 
 /* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
-static void doom(struct collector *collector, const char *path)
+static void doom(struct collector *collector, const char *name)
 {
     if (collector->doomed_count == collector->doomed_capacity) {
         size_t capacity = collector->doomed_capacity == 0 ? 64 : collector->doomed_capacity * 2;
@@ -131,14 +162,14 @@ static void doom(struct collector *collector, const char *path)
         collector->doomed = grown;
         collector->doomed_capacity = capacity;
     }
-    collector->doomed[collector->doomed_count] = strdup(path);
+    collector->doomed[collector->doomed_count] = strdup(name);
     collector->doomed_count += collector->doomed[collector->doomed_count] != NULL;
 }
 
 void collect_files_remove(struct collector *collector)
 {
     for (size_t i = 0; i < collector->doomed_count; i++) {
-        unlink(collector->doomed[i]);
+        session_file_remove(&collector->directory, collector->doomed[i]);
         free(collector->doomed[i]);
     }
     collector->doomed_count = 0;
@@ -146,15 +177,17 @@ void collect_files_remove(struct collector *collector)
 
 static void doom_ring_files(struct collector *collector, const struct ring_reader *reader)
 {
-    char path[DIRECTORY_PATH_BYTES + 64];
+    char name[64];
 
-    snprintf(path, sizeof(path), "%s/p%u.r%u", collector->directory.rings, reader->process->id,
-             reader->index);
-    doom(collector, path);
-    if (reader->ring->spill_head > 0) {
-        snprintf(path, sizeof(path), "%s/p%u.r%u.spill", collector->directory.path, reader->process->id,
-                 reader->index);
-        doom(collector, path);
+    static const char *const kinds[] = {"spill", "staging"};
+
+    snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
+    doom(collector, name);
+    __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
+                       __ATOMIC_ACQ_REL);
+    for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
+        snprintf(name, sizeof(name), "p%u.r%u.%s", reader->process->id, reader->index, kinds[i]);
+        doom(collector, name);
     }
 }
 
@@ -166,8 +199,9 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
     collector->sum.stored += sums.stored;
     collector->sum.spilled += reader->spill_read;
     collector->sum.unreadable += reader->unreadable;
+    collector->sum.damaged += sums.damage != NULL;
     collector->sum.lost += sums.lost;
-    collector->sum.lost_bytes += reader->ring->lost_bytes;
+    collector->sum.lost_bytes += collect_plausible(reader->ring->lost_bytes);
     collector->sum.uncommitted += sums.uncommitted;
 }
 
@@ -189,18 +223,22 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
 
 static int close_process(struct collector *collector, struct traced_process *process)
 {
-    char path[DIRECTORY_PATH_BYTES + 32];
+    char name[32];
     int error = collect_process_row(collector, process);
 
     if (error != VARVE_OK) {
         return error;
     }
+    error = collect_rings_missing(collector, process);
+    if (error != VARVE_OK) {
+        return error;
+    }
     collect_mirror_process_end(collector, process);
-    collector->sum.unattached += process->control->unattached;
+    collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     sites_process_end(collector->sites, process->id);
-    snprintf(path, sizeof(path), "%s/p%u", collector->directory.rings, process->id);
-    doom(collector, path);
+    snprintf(name, sizeof(name), "p%u", process->id);
+    doom(collector, name);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;

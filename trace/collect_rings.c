@@ -34,27 +34,85 @@ bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uin
     return true;
 }
 
-/* A ring of an interrupted recording goes on where the database ends, under the number it has there. */
-static void continue_known(const struct collector *collector, struct ring_reader *reader)
+static bool is_before(uint32_t process, uint32_t ring, uint32_t other_process, uint32_t other_ring)
 {
-    for (size_t i = 0; i < collector->known_count; i++) {
-        const struct store_ring_position *known = &collector->known[i];
-        if (known->process_id == reader->process->id && known->ring == reader->index) {
-            reader->thread_id = known->thread_id;
-            uint64_t head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
+    return process != other_process ? process < other_process : ring < other_ring;
+}
 
-            /* beyond the head: records that handlers had put aside, taken after all others */
-            reader->read = known->tail < head ? known->tail : head;
-            reader->orphans_read = (uint32_t)(known->tail - reader->read);
-            reader->spill_read = known->spill_tail;
-            reader->sequence = known->sequence;
-            reader->stored = known->tail + known->spill_tail;
+/* The first known ring of a process from number `ring` on. */
+static size_t find_known(const struct collector *collector, uint32_t process, uint32_t ring)
+{
+    size_t low = 0;
+    size_t high = collector->known_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct store_ring_position *known = &collector->known[middle];
+        if (is_before(known->process_id, known->ring, process, ring)) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
+    return low;
+}
+
+static struct store_ring_position *known_ring(const struct collector *collector, uint32_t process,
+                                              uint32_t ring)
+{
+    size_t at = find_known(collector, process, ring);
+    struct store_ring_position *known = at < collector->known_count ? &collector->known[at] : NULL;
+
+    return known != NULL && known->process_id == process && known->ring == ring ? known : NULL;
+}
+
+/* A ring of an interrupted recording goes on where the database ends, under the number it has there. */
+static void continue_known(struct store_ring_position *known, struct ring_reader *reader)
+{
+    known->is_found = true;
+    reader->thread_id = known->thread_id;
+    reader->read = known->tail;
+    reader->spill_read = known->spill_tail;
+    reader->orphans_read = (uint32_t)known->orphans;
+    reader->unreadable = known->unreadable;
+    reader->sequence = known->sequence;
+    reader->last_ticks = known->last_ticks != 0 ? known->last_ticks : reader->last_ticks;
+    reader->last_ns = known->last_ns;
+    reader->stored = known->tail + known->spill_tail + known->orphans;
+}
+
+int collect_rings_gone(struct collector *collector)
+{
+    int error = VARVE_OK;
+
+    for (size_t i = 0; error == VARVE_OK && i < collector->known_count; i++) {
+        const struct store_ring_position *known = &collector->known[i];
+        if (!known->is_found && !known->is_final) {
+            error = store_thread_gone(collector->store, known, known->is_damaged ? "damaged" : "missing",
+                                      (int64_t)collector->newest_ts_ns);
+        }
+    }
+    return error;
+}
+
+int collect_rings_missing(struct collector *collector, const struct traced_process *process)
+{
+    uint32_t made = __atomic_load_n(&process->control->rings_made, __ATOMIC_ACQUIRE);
+    size_t known = find_known(collector, process->id + 1, 0) - find_known(collector, process->id, 0);
+    uint64_t found = process->rings_found + known;
+
+    made = made < SESSION_RING_MAX ? made : SESSION_RING_MAX;
+    if (made <= found || collector->is_unstored) {
+        return VARVE_OK;
+    }
+    return store_stat(collector->store, "rings_missing", process->id, "data_loss", "ring",
+                      (int64_t)(made - found));
 }
 
 static int add_reader(struct collector *collector, struct ring_reader *reader)
 {
+    struct store_ring_position *known;
+
     if (collector->reader_count == collector->reader_capacity) {
         size_t capacity = collector->reader_capacity == 0 ? 64 : collector->reader_capacity * 2;
         struct ring_reader **readers = realloc(collector->readers, capacity * sizeof(struct ring_reader *));
@@ -71,8 +129,11 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
         collector->heap = heap;
         collector->reader_capacity = capacity;
     }
-    continue_known(collector, reader);
-    if (reader->thread_id == 0) {
+    known = known_ring(collector, reader->process->id, reader->index);
+    if (known != NULL) {
+        continue_known(known, reader);
+    } else {
+        reader->process->rings_found++;
         reader->thread_id = ++collector->thread_count;
     }
     ring_reader_refresh(reader);
@@ -80,6 +141,21 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
     collector->readers[collector->reader_count++] = reader;
     collect_mirror_thread(collector, reader);
     return collect_thread_row(collector, reader, -1);
+}
+
+/* A ring whose header is damaged: its number, and that it is lost. */
+static int add_damaged(struct collector *collector, struct traced_process *process, uint32_t index)
+{
+    struct store_thread row = {.id = ++collector->thread_count,
+                               .process_id = process->id,
+                               .ring = index,
+                               .pid = process->pid,
+                               .start_ns = process->start_ns,
+                               .end_ns = process->end_ns >= 0 ? process->end_ns : 0,
+                               .damage = "damaged"};
+
+    process->rings_found++;
+    return collector->is_unstored ? VARVE_OK : store_thread(collector->store, &row);
 }
 
 /* `*opened`: whether this ring number is dealt with. */
@@ -168,6 +244,52 @@ int collect_rings_discover(struct collector *collector, struct traced_process *p
         __atomic_load_n(&process->control->late_created, __ATOMIC_ACQUIRE) != 0) {
         error = open_ring(collector, process, 0, &opened);
         process->late_opened = true;
+    }
+    return error;
+}
+
+/* The first file of a process, of those that an interrupted recording left. */
+static size_t find_file(const struct collector *collector, uint32_t process)
+{
+    size_t low = 0;
+    size_t high = collector->file_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (collector->files[middle].process < process) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Of one that has ended: what can't be opened now never will be. */
+int collect_rings_open(struct collector *collector, struct traced_process *process)
+{
+    int error = VARVE_OK;
+
+    for (size_t i = find_file(collector, process->id);
+         error == VARVE_OK && i < collector->file_count && collector->files[i].process == process->id; i++) {
+        uint32_t index = collector->files[i].ring;
+        struct store_ring_position *known = known_ring(collector, process->id, index);
+        struct ring_reader *reader;
+
+        if (collector->files[i].kind != SESSION_FILE_RING) {
+            continue;
+        }
+        error = ring_reader_open(&reader, &collector->directory, process, index);
+        if (error == VARVE_OK) {
+            error = add_reader(collector, reader);
+        } else if (error == VARVE_ERROR_FORMAT && known == NULL) {
+            error = add_damaged(collector, process, index);
+        } else if (error != VARVE_ERROR_NO_MEMORY) {
+            if (known != NULL) {
+                known->is_damaged = error == VARVE_ERROR_FORMAT;
+            }
+            error = VARVE_OK;
+        }
     }
     return error;
 }

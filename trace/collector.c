@@ -25,11 +25,9 @@
 /* Of a rebuilt recording there is no file, and nobody who lives. */
 static void open_life(struct collector *collector)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-
-    snprintf(path, sizeof(path), "%s/counts", collector->directory.rings);
-    collector->counts_fd = open(path, O_RDWR | O_CLOEXEC);
-    collector->locks_work = collector->counts_fd >= 0 && collect_life_locks_work(path);
+    collector->counts_fd = session_file_open(&collector->directory, "counts", O_RDWR);
+    collector->locks_work =
+        collector->counts_fd >= 0 && collect_life_locks_work(&collector->directory, "counts");
     collector->pid_namespace = collect_life_namespace();
 }
 
@@ -67,6 +65,8 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
     if (now_ns >= collector->next_heartbeat_ns) {
         collector->next_heartbeat_ns = now_ns + HEARTBEAT_EVERY_NS;
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
+        __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
+                         __ATOMIC_RELEASE);
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);
@@ -183,9 +183,13 @@ static size_t gather_positions(const struct collector *collector, struct store_r
             positions[count++] = (struct store_ring_position){.thread_id = reader->thread_id,
                                                               .process_id = reader->process->id,
                                                               .ring = reader->index,
-                                                              .tail = reader->read + reader->orphans_read,
+                                                              .tail = reader->read,
                                                               .spill_tail = reader->spill_read,
-                                                              .sequence = reader->sequence};
+                                                              .sequence = reader->sequence,
+                                                              .orphans = reader->orphans_read,
+                                                              .unreadable = reader->unreadable,
+                                                              .last_ticks = reader->last_ticks,
+                                                              .last_ns = reader->last_ns};
         }
     }
     return count;
@@ -255,10 +259,47 @@ static int store_open_rows(struct collector *collector)
     }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {
+            collector->sum.unattached += collector->processes[i]->control->unattached;
             error = collect_process_row(collector, collector->processes[i]);
         }
     }
     return error;
+}
+
+/* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
+ * retired already. */
+static int load_sums(struct collector *collector, struct varve_message *message)
+{
+    struct store_sums sums;
+    int error = store_sum(collector->store, &sums, message);
+
+    collector->sum.emitted = sums.emitted;
+    collector->sum.stored = sums.stored;
+    collector->sum.spilled = sums.spilled;
+    collector->sum.lost = sums.lost;
+    collector->sum.lost_bytes = sums.lost_bytes;
+    collector->sum.uncommitted = sums.uncommitted;
+    collector->sum.unreadable = sums.unreadable;
+    collector->sum.damaged = sums.damaged;
+    collector->sum.unattached = sums.unattached;
+    return error;
+}
+
+/* Events that no ring could take: of threads without one, and of processes without a page. */
+static uint64_t events_unattached(const struct collector *collector)
+{
+    const struct session_counts *counts = collector->directory.counts;
+
+    return collector->sum.unattached +
+           (counts != NULL ? __atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE) : 0);
+}
+
+/* Numbers that were taken without a page ever made for them: of those given up, some had one that is gone. */
+static uint64_t processes_unattached(const struct collector *collector)
+{
+    uint32_t missing = collect_processes_missing(collector);
+
+    return collector->processes_missing > missing ? collector->processes_missing - missing : 0;
 }
 
 static int store_sums(struct collector *collector)
@@ -267,15 +308,18 @@ static int store_sums(struct collector *collector)
         const char *name, *severity;
         uint64_t value;
     } rows[] = {
-        {"events_emitted", "info", collector->sum.emitted + collector->sum.unattached},
+        {"events_emitted", "info", collector->sum.emitted + events_unattached(collector)},
         {"events_stored", "info", collector->seq},
         {"events_spilled", "info", collector->sum.spilled},
         {"events_uncommitted", "info", collector->sum.uncommitted},
         {"events_lost", "data_loss", collector->sum.lost},
         {"bytes_lost", "data_loss", collector->sum.lost_bytes},
-        {"events_unattached", "data_loss", collector->sum.unattached},
+        {"events_unattached", "data_loss", events_unattached(collector)},
+        {"processes_unattached", "data_loss", processes_unattached(collector)},
         {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
+        {"rings_damaged", "data_loss", collector->sum.damaged},
+        {"processes_missing", "data_loss", collect_processes_missing(collector)},
         {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
         {"processes_running", "data_loss", collector->processes_alive},
         {"execs_unexamined", "data_loss", collector->directory.counts->execs_dropped},
@@ -322,6 +366,10 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error == VARVE_OK) {
         error = collect_meta_integer(collector, "duration_ns", duration_ns(collector));
     }
+    if (error == VARVE_OK && !collector->is_unstored) {
+        error = load_sums(collector, message);
+    }
+    collector->sum.unattached += collect_plausible(collector->directory.counts->unattached);
     if (error != VARVE_OK || collector->is_unstored) {
         return error;
     }
@@ -377,21 +425,19 @@ int collector_publish(struct collector *collector, const char *database_path, st
         return VARVE_OK;
     }
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
-    if (rename(path, database_path) != 0) {
-        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the database to %s: %s", database_path,
-                                 strerror(errno));
-    }
-    return VARVE_OK;
+    return varve_publish_move(path, database_path, collector->may_replace, message);
 }
 
 void collector_result(const struct collector *collector, struct varve_collect_result *result)
 {
     result->events = collector->seq;
-    result->lost = collector->sum.lost + collector->sum.unattached;
+    result->lost = collector->sum.lost + events_unattached(collector);
+    result->unattached = processes_unattached(collector) + collect_processes_missing(collector);
     result->uncommitted = collector->sum.uncommitted;
     result->running = collector->processes_alive;
     result->unrecorded = collector->sum.unrecorded;
     result->processes = collector->process_count;
+    result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;
     result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }
@@ -411,6 +457,8 @@ void collector_close(struct collector *collector)
     }
     free(collector->doomed);
     free(collector->known);
+    free(collector->ended);
+    free(collector->files);
     free(collector->readers);
     free(collector->heap);
     if (collector->derive != NULL) {

@@ -22,17 +22,55 @@
 struct session_directory {
     char path[DIRECTORY_PATH_BYTES];  /* absolute, TRACE.db.d */
     char rings[DIRECTORY_PATH_BYTES]; /* where the mapped files are; not a link */
-    int owner_fd;                     /* holds the lock */
+    int fd, rings_fd;                 /* of the two; -1 */
+    int owner_fd;                     /* holds the lock; -1 */
+    uint64_t trace_id;                /* as `owner` has it */
+    bool is_empty;                    /* adopted: nothing was recorded, or nothing is left to be done */
     struct session_control *control;
     struct session_counts *counts; /* never NULL where control is not */
 };
 
 /// Make the directory, the folder for rings (on tmpfs where there is room) and the session file.
-/// Errors: VARVE_ERROR_BUSY (another collector, or an unfinished recording lies there), PERMISSION, FULL, IO.
+/// Errors: VARVE_ERROR_BUSY (another collector, or an unfinished recording lies there, or something else),
+/// PERMISSION, FULL, IO.
 int session_directory_create(struct session_directory *directory, const char *database_path,
                              const struct session_control *settings, struct varve_message *message);
 
-/// Take over the directory of a dead collector. Errors: NOT_FOUND, FORMAT, VERSION, BUSY.
+enum session_file_kind {
+    SESSION_FILE_PROCESS = 1, /* p<N> */
+    SESSION_FILE_RING = 2,    /* p<N>.r<K> */
+    SESSION_FILE_SPILL = 3,   /* p<N>.r<K>.spill */
+    SESSION_FILE_SITES = 4,   /* p<N>.sites */
+    SESSION_FILE_STAGING = 5, /* p<N>.r<K>.staging */
+};
+
+/* What the name of a file says. */
+struct session_file {
+    enum session_file_kind kind;
+    uint32_t process;
+    uint32_t ring; /* 0 where the kind has none */
+};
+
+/* Numbers beyond are not followed: they come from pages that programs write, and from names of files. */
+#define SESSION_PROCESS_MAX (UINT32_C(1) << 22)
+#define SESSION_RING_MAX (UINT32_C(1) << 24)
+
+/// Numbers as the recorder writes them, none beyond the limits above; false: another name.
+bool session_file_parse(const char *name, struct session_file *file_out);
+
+/// Open a file of a recording, wherever in it it lies: a plain one of this user with one name, no link. -1
+/// and errno otherwise; EPERM: it is something else.
+int session_file_open(const struct session_directory *directory, const char *name, int flags);
+void session_file_remove(const struct session_directory *directory, const char *name);
+
+/// The files of processes, by process, ring and kind. Owner of the result: the caller, by free. Errors:
+/// NO_MEMORY, IO.
+int session_directory_scan(const struct session_directory *directory, struct session_file **files_out,
+                           size_t *count_out);
+
+/// Take over the directory of a dead collector; of this user: also root takes over only what is root's.
+/// `control` stays NULL if its rings are gone. Errors, before anything is changed: NOT_FOUND, FORMAT,
+/// VERSION, BUSY.
 int session_directory_adopt(struct session_directory *directory, const char *path,
                             struct varve_message *message);
 
@@ -86,8 +124,8 @@ struct traced_process;
 struct ring_reader {
     struct traced_process *process;
     struct ring_header *ring;
-    uint64_t ring_bytes;
-    uint32_t capacity; /* as checked when it was opened: the header may be overwritten later */
+    uint64_t ring_bytes; /* of the file: slots beyond it are gone */
+    uint32_t capacity;   /* as checked when it was opened: the header may be overwritten later */
     uint32_t index;
     uint32_t thread_id;
     int32_t tid;
@@ -108,9 +146,12 @@ struct ring_reader {
     /* records of signal handlers, put aside when their thread was killed */
     uint32_t orphans_first, orphans_seen, orphans_read;
     bool has_counted_orphans;
-    int spill_fd;                /* -1: not open */
-    uint64_t unreadable;         /* spilled records whose file is gone */
-    struct varve_record *buffer; /* spill records [buffer_from, buffer_to) */
+    const char *damage;  /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
+    int spill_fd;        /* -1: not open */
+    uint64_t unreadable; /* published records that stood in what is gone of the files */
+    const struct varve_record *staging; /* NULL: not looked for yet */
+    bool has_staging_apart;             /* it is a mapping of its own */
+    struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
     uint64_t buffer_from, buffer_to;
     uint8_t *packed;         /* one block of the spill file */
     uint64_t spill_position; /* first record of the block at spill_offset */
@@ -139,12 +180,14 @@ struct traced_process {
     int pidfd;                       /* -1: not to be had */
     uint32_t rings_seen;             /* ring numbers below were opened or given up */
     bool late_opened;
-    bool has_ended;   /* no thread of it can emit any more */
-    bool is_replaced; /* by exec: another image runs under its pid */
-    bool saw_end;     /* its rings were counted after it had ended */
-    bool is_child;    /* of the collector: waitpid will tell how it ended */
-    bool is_closed;   /* all its rings are retired, its row is final */
-    uint32_t readers; /* open ones */
+    bool has_ended;       /* no thread of it can emit any more */
+    bool is_replaced;     /* by exec: another image runs under its pid */
+    bool saw_end;         /* its rings were counted after it had ended */
+    bool is_child;        /* of the collector: waitpid will tell how it ended */
+    bool is_closed;       /* all its rings are retired, its row is final */
+    bool is_made_up;      /* its control page is gone, or damaged: this one is ours, and says little */
+    uint32_t readers;     /* open ones */
+    uint32_t rings_found; /* not counting those that the database of an interrupted recording knows */
     int64_t start_ns, end_ns;
     int wait_status;   /* -1 if not known */
     uint32_t *missing; /* ring numbers given up so far: a thread that was stopped may make its ring late */
@@ -160,6 +203,11 @@ struct traced_process {
     uint64_t next_search_ns;          /* when /proc may be searched for it again */
 };
 
+/* Of an interrupted recording: its row is complete, and its control page most often gone. */
+struct ended_process {
+    uint32_t id, parent_id;
+};
+
 /* A process that waitpid told of before its control page was seen. */
 struct reaped {
     int32_t pid;
@@ -172,8 +220,8 @@ struct reaped {
 
 /// Somebody holds a lock of the file of `fd`.
 bool collect_life_is_locked(int fd);
-/// On the file system of `path` a mapping keeps the locks of its file.
-bool collect_life_locks_work(const char *path);
+/// On the file system of this file of the session a mapping keeps the locks of its file.
+bool collect_life_locks_work(const struct session_directory *directory, const char *name);
 /// Our own PID namespace, as process_identity has it.
 uint64_t collect_life_namespace(void);
 /// The number, here, of a process of any namespace; 0: there is none. Reads all of /proc.
@@ -202,6 +250,12 @@ void collect_execs_committed(struct collector *collector);
 bool collect_execs_any(const struct collector *collector);
 /// The recording is over: what is still awaited never came. Sets sum.unrecorded.
 int collect_execs_finish(struct collector *collector);
+/* What was found out about an executable. */
+#define KNOWN_PROGRAMS 64U
+struct known_program {
+    char path[1024];
+    const char *allocator; /* of collect_allocator_of */
+};
 
 /* ---- collector.c ---- */
 
@@ -235,10 +289,16 @@ struct collector {
     struct store *store;
     struct traced_process **processes; /* [id - 1], NULL: not (or never) opened */
     uint32_t process_count, process_capacity;
-    uint32_t processes_alive;          /* opened and not ended */
-    uint32_t first_open;               /* processes before this one are closed */
-    struct store_ring_position *known; /* rings of an interrupted recording: where the database ends */
-    size_t known_count;
+    uint32_t processes_alive; /* opened and not ended */
+    uint32_t first_open;      /* processes before this one are closed */
+    /* of an interrupted recording */
+    struct store_ring_position *known; /* its rings, by process and number: where the database ends */
+    size_t known_count, known_capacity;
+    struct ended_process *ended; /* its processes whose rows are complete, by number */
+    size_t ended_count, ended_capacity;
+    struct session_file *files; /* what its folder of rings held when it was taken over */
+    size_t file_count;
+    bool has_opened_files;
     struct ring_reader **readers;
     size_t reader_count, reader_capacity;
     struct ring_reader **heap; /* merge.c; capacity as readers */
@@ -266,8 +326,10 @@ struct collector {
     uint64_t next_check_ns, next_anchor_ns;
     struct {
         uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
-            unrecorded;
+            unrecorded, own_allocators, damaged;
     } sum;
+    struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
+    uint32_t program_count;
     uint64_t newest_ts_ns; /* of merged events */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
@@ -275,6 +337,7 @@ struct collector {
     bool is_unstored;   /* no database: the second sink gets everything */
     bool was_killed;    /* a process did not end by itself */
     bool quiet;
+    bool may_replace; /* what is where the database goes */
     bool locks_work;    /* collect_life_locks_work of the folder of rings */
     bool is_cut_short;  /* the recording was ended before its processes */
     int counts_fd;      /* of the session's counts, whose lock says that somebody lives; -1 */
@@ -347,6 +410,12 @@ void collect_lttng_path(const char *database_path, char *path, size_t bytes);
 /// A number without a file: hold the merge at the time before it was taken. False: waited long enough.
 bool collect_file_wait(const struct collector *collector, uint64_t *seen_ns, uint64_t *seen_bound,
                        uint64_t *bound);
+/// The rings of an interrupted recording that have no file any more and no complete row.
+int collect_rings_gone(struct collector *collector);
+/// At the end of a process: rings that it made, and that nobody has seen.
+int collect_rings_missing(struct collector *collector, const struct traced_process *process);
+/// Recovering: open all rings of a process.
+int collect_rings_open(struct collector *collector, struct traced_process *process);
 /// Open the rings of a process that have come since the last time.
 int collect_rings_discover(struct collector *collector, struct traced_process *process, uint64_t *bound);
 
@@ -367,9 +436,25 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
 /// or was forked from one that did, or has just been started with the session in its environment.
 bool collect_session_lives(struct collector *collector);
 void collect_processes_close(struct collector *collector);
+/// Of an interrupted recording, after the rounds' own discovery: an ended process that has no page any more.
+bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended);
+/// Control pages that were made, and that nobody has seen.
+uint32_t collect_processes_missing(const struct collector *collector);
+/// A counter of a page that programs write; 0 if nobody can have counted so far.
+uint64_t collect_plausible(uint64_t count);
 /// Executable and arguments as rows show them: ends with NUL, arguments separated by blanks.
 void collect_process_command(const struct process_control *control, char *text, size_t bytes);
 int collect_process_row(struct collector *collector, const struct traced_process *process);
+
+/* ---- collect_allocator.c ---- */
+
+/// What is linked into the program and serves its heap, so that no hook sees it: "jemalloc" and so on, a
+/// literal; NULL: nothing known, or the file can't be read.
+const char *collect_allocator_of(const char *path);
+/// Tell in `stats` if a process had such an allocator. Once per process, at its end.
+int collect_allocator_row(struct collector *collector, const struct traced_process *process);
+/// After all processes: the same of the program that was started, if it came to no event and so to no row.
+int collect_allocator_launched(struct collector *collector, const char *path);
 int collect_thread_row(struct collector *collector, const struct ring_reader *reader, int64_t end_ns);
 
 /* ---- merge.c: rings into one order ---- */

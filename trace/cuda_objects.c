@@ -158,48 +158,19 @@ static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
     return false;
 }
 
-/* The loader makes the addresses in the dynamic section absolute, but for the kernel's own object. */
-static void *own_symbol(const struct dl_phdr_info *info, const char *name)
-{
-    struct elf_object object = {.bias = info->dlpi_addr};
-    const ElfW(Dyn) *entry = NULL;
-
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
-            entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-        }
-    }
-    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
-        const void *value = (const void *)entry->d_un.d_ptr;
-
-        if (entry->d_un.d_ptr < info->dlpi_addr) {
-            continue;
-        }
-        if (entry->d_tag == DT_SYMTAB) {
-            object.symbols = value;
-        } else if (entry->d_tag == DT_STRTAB) {
-            object.strings = value;
-        } else if (entry->d_tag == DT_GNU_HASH) {
-            object.hash = value;
-        }
-    }
-    if (object.symbols == NULL || object.strings == NULL || object.hash == NULL) {
-        return NULL;
-    }
-    return elf_symbol_in(&object, name);
-}
-
 static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct walk *walk = context;
+    struct elf_object object;
 
     (void)bytes;
     if (is_inside(info, walk->caller)) {
         walk->is_behind = true;
         return 0;
     }
-    if (walk->is_behind && !is_inside(info, (uintptr_t)&driver_handle)) { /* ours do not count */
-        walk->found = own_symbol(info, walk->name);
+    if (walk->is_behind && !is_inside(info, (uintptr_t)&driver_handle) && /* ours do not count */
+        elf_symbol_tables(info, &object)) {
+        walk->found = elf_symbol_in(&object, walk->name);
     }
     return walk->found != NULL;
 }

@@ -11,44 +11,48 @@
 #include <stdint.h>
 #include <string.h>
 
-struct tables {
-    const ElfW(Sym) * symbols;
-    const char *strings;
-    const uint32_t
-        *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
-};
-
 struct search {
     const char *name;
     struct elf_object *object;
 };
 
 /* The loader makes most of these absolute; the kernel's own object keeps offsets. */
-static const void *absolute(const struct dl_phdr_info *info, ElfW(Addr) value)
+static const void *absolute(uintptr_t bias, ElfW(Addr) value)
 {
-    return (const void *)(value < info->dlpi_addr ? value + info->dlpi_addr : value);
+    return (const void *)(value < bias ? value + bias : value);
 }
 
-static bool tables_find(const struct dl_phdr_info *info, struct tables *tables)
+static bool tables_read(const char *path, uintptr_t bias, const ElfW(Dyn) * entry,
+                        struct elf_object *object_out)
+{
+    *object_out = (struct elf_object){.path = path, .bias = bias, .dynamic = entry};
+    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SYMTAB) {
+            object_out->symbols = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_STRTAB) {
+            object_out->strings = absolute(bias, entry->d_un.d_ptr);
+        } else if (entry->d_tag == DT_GNU_HASH) {
+            object_out->hash = absolute(bias, entry->d_un.d_ptr);
+        }
+    }
+    return object_out->symbols != NULL && object_out->strings != NULL && object_out->hash != NULL;
+}
+
+bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out)
 {
     const ElfW(Dyn) *entry = NULL;
 
-    memset(tables, 0, sizeof(*tables));
     for (unsigned i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
         }
     }
-    for (; entry != NULL && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB) {
-            tables->symbols = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_STRTAB) {
-            tables->strings = absolute(info, entry->d_un.d_ptr);
-        } else if (entry->d_tag == DT_GNU_HASH) {
-            tables->hash = absolute(info, entry->d_un.d_ptr);
-        }
-    }
-    return tables->symbols != NULL && tables->strings != NULL && tables->hash != NULL;
+    return tables_read(info->dlpi_name, info->dlpi_addr, entry, object_out);
+}
+
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out)
+{
+    return tables_read(map->l_name, map->l_addr, map->l_ld, object_out);
 }
 
 static uint32_t hash_of(const char *name)
@@ -61,56 +65,40 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-static void *lookup(const struct tables *tables, uintptr_t bias, const char *name)
+void *elf_symbol_in(const struct elf_object *object, const char *name)
 {
+    const ElfW(Sym) *symbols = object->symbols;
     uint32_t wanted = hash_of(name);
-    uint32_t bucket_count = tables->hash[0];
-    uint32_t first = tables->hash[1];
-    const uint32_t *buckets = (const uint32_t *)((const ElfW(Addr) *)(tables->hash + 4) + tables->hash[2]);
+    uint32_t bucket_count = object->hash[0];
+    uint32_t first = object->hash[1];
+    const uint32_t *buckets = (const uint32_t *)((const ElfW(Addr) *)(object->hash + 4) + object->hash[2]);
     const uint32_t *chains = buckets + bucket_count;
     uint32_t at = bucket_count > 0 ? buckets[wanted % bucket_count] : 0;
 
     for (bool is_last = at < first; !is_last; at++) {
-        const ElfW(Sym) *symbol = &tables->symbols[at];
+        const ElfW(Sym) *symbol = &symbols[at];
         uint32_t hash = chains[at - first];
         if ((hash | 1) == (wanted | 1) && symbol->st_shndx != SHN_UNDEF &&
-            strcmp(tables->strings + symbol->st_name, name) == 0) {
-            return (void *)(bias + symbol->st_value);
+            strcmp(object->strings + symbol->st_name, name) == 0) {
+            return (void *)(object->bias + symbol->st_value);
         }
         is_last = (hash & 1) != 0;
     }
     return NULL;
 }
 
-void *elf_symbol_in(const struct elf_object *object, const char *name)
-{
-    const struct tables tables = {object->symbols, object->strings, object->hash};
-
-    return lookup(&tables, object->bias, name);
-}
-
 static int visit(struct dl_phdr_info *info, size_t bytes, void *context)
 {
     struct search *search = context;
-    struct tables tables;
 
     (void)bytes;
-    if (!tables_find(info, &tables) || lookup(&tables, info->dlpi_addr, search->name) == NULL) {
-        return 0;
-    }
-    search->object->path = info->dlpi_name;
-    search->object->bias = info->dlpi_addr;
-    search->object->symbols = tables.symbols;
-    search->object->strings = tables.strings;
-    search->object->hash = tables.hash;
-    return 1;
+    return elf_symbol_tables(info, search->object) && elf_symbol_in(search->object, search->name) != NULL;
 }
 
 bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
 {
     const ElfW(Ehdr) *elf = header;
     struct dl_phdr_info info = {.dlpi_name = ""};
-    struct tables tables;
     unsigned at = 0;
 
     if (elf == NULL) {
@@ -122,11 +110,7 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
         at++;
     }
     info.dlpi_addr = at < info.dlpi_phnum ? (uintptr_t)header - info.dlpi_phdr[at].p_vaddr : 0;
-    if (at == info.dlpi_phnum || !tables_find(&info, &tables)) {
-        return false;
-    }
-    *object_out = (struct elf_object){"", info.dlpi_addr, tables.symbols, tables.strings, tables.hash};
-    return true;
+    return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
 bool elf_symbol_object(const char *name, struct elf_object *object_out)

@@ -10,15 +10,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct dl_phdr_info;
+struct link_map;
+
 /* A loaded object; valid until it is unloaded. Owner of all pointers: the loader. */
 struct elf_object {
     const char *path; /* "" for the program itself */
     uintptr_t bias;
+    const void *dynamic; /* its dynamic section, ElfW(Dyn) up to DT_NULL */
     const void *symbols;
     const char *strings;
-    const uint32_t *hash;
+    const uint32_t
+        *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
 };
 
+/// The tables of an object that dl_iterate_phdr shows. False: it has none that can be read.
+bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
+/// The same of one in the loader's list.
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out);
 /// The first object, in load order, that defines `name`. False if there is none.
 bool elf_symbol_object(const char *name, struct elf_object *object_out);
 /// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").

@@ -43,10 +43,16 @@ struct varve_message {
 /// Text of an error code; never NULL, static storage. Threads: any.
 const char *varve_strerror(int error);
 
-/// Format a reason into `message` (NULL is allowed: the reason is dropped) and return `error`.
-/// Threads: any. Never allocates.
+/// Format a reason into `message`, with ' ' for ends of lines and '?' for what may not be shown (NULL is
+/// allowed: the reason is dropped) and return `error`. Threads: any. Never allocates.
 int varve_message_set(struct varve_message *message, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/// Bytes of the UTF-8 sequence that the first of `bytes` begin with; 0 if it is malformed. Threads: any.
+size_t varve_utf8_length(const char *text, size_t bytes);
+/// The same, and 0 for control characters (C0, DEL, C1) as well: what a terminal gets of texts from
+/// elsewhere.
+size_t varve_utf8_shown(const char *text, size_t bytes);
 
 #ifdef __cplusplus
 }

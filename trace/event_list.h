@@ -16,7 +16,7 @@
 
 /* clang-format off */
 #define VARVE_EVENT_LIST(X) \
-    X( 1, ALLOC,            alloc,            allocator, "block address", "rounded size", "requested size", "segment id in bits 0-31, size of the free block it was cut from in bits 32-63 (units of 512 bytes)", "a block was handed out; cause says where it came from") \
+    X( 1, ALLOC,            alloc,            allocator, "block address", "rounded size", "requested size", "segment id in bits 0-31, size of the free block it was cut from in bits 32-63 (units of 512 bytes; 4294967295: that or more)", "a block was handed out; cause says where it came from") \
     X( 2, FREE_REQUESTED,   free_requested,   allocator, "block address", "rounded size", "requested size", "segment id", "the program gave a block back; it may still be in use by other streams") \
     X( 3, FREE_COMPLETED,   free_completed,   allocator, "block address", "rounded size", "requested size", "segment id", "a block became reusable") \
     X( 4, SPLIT,            split,            allocator, "address of the front part", "size of the front part", "size of the remainder", "segment id", "a free block was cut in two") \
@@ -190,7 +190,9 @@
     X(100, CUPTI_CLOCK,                         "cupti_clock") \
     X(101, POOL_CREATED,                        "pool_created") \
     X(102, POOL_DESTROYED_BY_DRIVER,            "pool_destroyed_by_driver") \
-    X(103, POOL_TRIMMED,                        "pool_trimmed")
+    X(103, POOL_TRIMMED,                        "pool_trimmed") \
+    X(104, OPERATOR_NEW,                        "operator new") \
+    X(105, OPERATOR_DELETE,                     "operator delete")
 /* clang-format on */
 
 #endif

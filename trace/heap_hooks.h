@@ -58,4 +58,10 @@ static inline uint32_t hook_callsite(const struct callsite_start *start)
     return __builtin_expect(heap_with_stacks != 0, 0) ? callsite_capture(start) : 0;
 }
 
+/* ---- heap_preload.c: an allocation and a free into the ring ---- */
+
+void heap_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                     const struct callsite_start *start);
+void heap_note_free(void *memory, enum varve_cause cause);
+
 #endif

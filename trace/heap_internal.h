@@ -33,8 +33,13 @@
     X(memalign, void *, (size_t, size_t))                         \
     X(valloc, void *, (size_t))                                   \
     X(pvalloc, void *, (size_t))                                  \
+    X(cfree, void, (void *))                                      \
+    X(free_sized, void, (void *, size_t))                         \
+    X(free_aligned_sized, void, (void *, size_t, size_t))         \
     X(mremap, void *, (void *, size_t, size_t, int, ...))         \
     X(dlclose, int, (void *))                                     \
+    X(prctl, int, (int, ...))                                     \
+    X(syscall, long, (long, ...))                                 \
     X(_exit, void, (int))                                         \
     X(execve, int, (const char *, char *const *, char *const *))  \
     X(execv, int, (const char *, char *const *))                  \
@@ -79,6 +84,22 @@ extern size_t heap_page_bytes;
 /// True once heap_real can be called. False only during the lookup itself: serve the call from the bootstrap
 /// pool.
 bool heap_ready(void);
+
+/* ---- heap_cxx.c: operator new and delete ---- */
+
+/// Find what C++ code will see behind our own, once, before other threads exist and after heap_real was
+/// filled; `is_recorded`: the heap is. False: an object in front of us defines malloc, so that the hooks see
+/// nothing of what it serves.
+bool heap_cxx_prepare(bool is_recorded);
+
+/// Around the unloading of an object: what was found in it is forgotten.
+void heap_cxx_closing(void);
+void heap_cxx_closed(void);
+
+/* An allocator's operator new or delete may itself call a function that has a hook: the address that a hook
+ * of this thread has recorded last, and the one whose operator delete was recorded and is now at work. */
+extern __thread void *heap_told __attribute__((tls_model("initial-exec")));
+extern __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
 
 /* ---- heap_bootstrap.c ---- */
 

@@ -16,6 +16,11 @@
 void *memalign(size_t alignment, size_t size);
 void *pvalloc(size_t size);
 
+/* Of other allocators and of C23. */
+void cfree(void *memory);
+void free_sized(void *memory, size_t size);
+void free_aligned_sized(void *memory, size_t alignment, size_t size);
+
 static size_t product(size_t count, size_t size)
 {
     size_t bytes;
@@ -36,6 +41,7 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
     record.callsite = hook_callsite(start);
     record.cause = (uint8_t)cause;
     varve_emit(&record);
+    heap_told = memory;
 }
 
 static inline void note_free(void *memory, enum varve_cause cause)
@@ -46,6 +52,17 @@ static inline void note_free(void *memory, enum varve_cause cause)
     record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_FREE, 0);
     record.cause = (uint8_t)cause;
     varve_emit(&record);
+}
+
+void heap_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                     const struct callsite_start *start)
+{
+    note_alloc(memory, size, alignment, cause, start);
+}
+
+void heap_note_free(void *memory, enum varve_cause cause)
+{
+    note_free(memory, cause);
 }
 
 static __attribute__((noinline)) void *malloc_general(size_t size, const uintptr_t *frame)
@@ -68,15 +85,23 @@ HOOK void *malloc(size_t size)
     return hook_is_off() ? heap_real.malloc(size) : malloc_general(size, HOOK_FRAME());
 }
 
-static __attribute__((noinline)) void free_general(void *memory, const uintptr_t *frame)
+/* Is there anything to free at all? Tells the free if so. */
+static inline bool begin_free(void *memory, const uintptr_t *frame)
 {
     if (memory == NULL || heap_bootstrap_owns(memory) || !hook_can_call()) {
-        return;
+        return false;
     }
-    if (hook_records() && !hook_is_tidying(frame)) {
+    if (hook_records() && memory != heap_freeing && !hook_is_tidying(frame)) {
         note_free(memory, VARVE_CAUSE_FREE);
     }
-    heap_real.free(memory);
+    return true;
+}
+
+static __attribute__((noinline)) void free_general(void *memory, const uintptr_t *frame)
+{
+    if (begin_free(memory, frame)) {
+        heap_real.free(memory);
+    }
 }
 
 HOOK void free(void *memory)
@@ -85,6 +110,36 @@ HOOK void free(void *memory)
         heap_real.free(memory);
     } else {
         free_general(memory, HOOK_FRAME());
+    }
+}
+
+/* What the C library does not have it can't have given out another way than free takes back. */
+HOOK void cfree(void *memory)
+{
+    if (begin_free(memory, HOOK_FRAME())) {
+        (heap_real.cfree != NULL ? heap_real.cfree : heap_real.free)(memory);
+    }
+}
+
+HOOK void free_sized(void *memory, size_t size)
+{
+    if (begin_free(memory, HOOK_FRAME())) {
+        if (heap_real.free_sized != NULL) {
+            heap_real.free_sized(memory, size);
+        } else {
+            heap_real.free(memory);
+        }
+    }
+}
+
+HOOK void free_aligned_sized(void *memory, size_t alignment, size_t size)
+{
+    if (begin_free(memory, HOOK_FRAME())) {
+        if (heap_real.free_aligned_sized != NULL) {
+            heap_real.free_aligned_sized(memory, alignment, size);
+        } else {
+            heap_real.free(memory);
+        }
     }
 }
 

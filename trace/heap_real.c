@@ -63,8 +63,13 @@ bool heap_ready(void)
     if (recorder_foreign_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         return false; /* an allocation by dlsym, inside the lookup of this very thread */
     }
+    recorder_session_look();
     recorder_foreign_begin(&saved);
-    recorder_lock(&find_lock);
+    if (!recorder_lock_soon(
+            &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
+        recorder_foreign_end(&saved);
+        return false;
+    }
     if (heap_state == HEAP_STATE_NEW) {
         __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
         heap_page_bytes = getauxval(AT_PAGESZ);
@@ -72,6 +77,7 @@ bool heap_ready(void)
         preload_is_on = recorder_prepare();
         is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
         heap_with_stacks = is_on ? recorder_session()->stacks : SESSION_STACKS_NONE;
+        recorder_malloc_is_foreign = !heap_cxx_prepare(is_on) && is_on;
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }
     recorder_unlock(&find_lock);
@@ -79,10 +85,18 @@ bool heap_ready(void)
     return true;
 }
 
-/* Programs that never allocate before they start threads get the lookup over with while there is one. */
+/* Programs that never allocate before they start threads get the lookup over with while there is one. Those
+ * whose malloc is not ours may never come to an event: they attach now, to be told of. */
 __attribute__((constructor)) static void prepare(void)
 {
+    struct recorder_signals saved;
+
     if (__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         heap_ready();
+    }
+    if (recorder_malloc_is_foreign) {
+        recorder_foreign_begin(&saved);
+        (void)recorder_process_attach();
+        recorder_foreign_end(&saved);
     }
 }

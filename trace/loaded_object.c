@@ -62,6 +62,13 @@ static bool object_find_locked(uintptr_t address, struct loaded_object *object)
     return dl_iterate_phdr(object_match, &search) != 0;
 }
 
+static __attribute__((noinline)) bool object_is_at_locked(uintptr_t address)
+{
+    struct loaded_object object;
+
+    return object_find_locked(address, &object);
+}
+
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
 
 /* Weak: a library built here still loads where the C library is older. */
@@ -70,6 +77,14 @@ static bool object_find_locked(uintptr_t address, struct loaded_object *object)
 bool loaded_object_is_lock_free(void)
 {
     return _dl_find_object != NULL;
+}
+
+bool loaded_object_is_at(uintptr_t address)
+{
+    struct dl_find_object found;
+
+    return _dl_find_object != NULL ? _dl_find_object((void *)address, &found) == 0
+                                   : object_is_at_locked(address);
 }
 
 bool loaded_object_find(uintptr_t address, struct loaded_object *object)
@@ -104,6 +119,11 @@ bool loaded_object_is_lock_free(void)
 bool loaded_object_find(uintptr_t address, struct loaded_object *object)
 {
     return object_find_locked(address, object);
+}
+
+bool loaded_object_is_at(uintptr_t address)
+{
+    return object_is_at_locked(address);
 }
 
 #endif

@@ -6,11 +6,12 @@
  *
  *   memo    what the last walk of this thread read; where those words are unchanged, the result is too
  *   rules   the rule of each return address, in a cache shared by all threads (unwind_rules.c fills it)
- *   odd     signal frames, realigned stacks, code without tables, libunwind
+ *   odd     signal frames, realigned stacks, code without tables
  *
- * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, on other
- * stacks (signal stacks, coroutines) pages that the kernel was asked about. Called by callsite.c.
+ * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, of other
+ * stacks (signal stacks, coroutines) a copy that the kernel made. Called by callsite.c.
  */
+#include "trace/recorder_stack_internal.h"
 #include "trace/unwind_internal.h"
 
 #include <stdatomic.h>
@@ -60,6 +61,8 @@ struct stack_memo {
     unsigned generation; /* of the rules that it was made with; 0 before the first walk */
     unsigned first;
     struct frame frames[MEMO_FRAMES];
+    struct frame leaves[MEMO_LEAVES]; /* of the walk that is going on, inside of those */
+    _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
 };
 
 static _Thread_local struct stack_memo *thread_memo __attribute__((tls_model("initial-exec")));
@@ -102,19 +105,39 @@ WALK_INLINE uint32_t rule_cached(uintptr_t address)
     return (uint32_t)entry;
 }
 
+struct search {
+    uintptr_t address;
+    uint32_t rule;
+};
+
+static void search_now(void *argument)
+{
+    struct search *search = argument;
+
+    search->rule = unwind_rule_find(search->address);
+}
+
+/* UNWIND_NONE too if there is no memory to look it up. */
 static WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
     _Atomic uint64_t *set = rules[rule_set(address)];
-    uint32_t rule = unwind_rule_find(address);
+    struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
+    struct recorder_signals signals;
 
-    if (unwind_rule_kind(rule) != UNWIND_NONE) {
+    if (!loaded_object_is_at(address)) {
+        return search.rule; /* soon told: code made at run time comes here at every walk */
+    }
+    recorder_signals_block(&signals);
+    (void)recorder_on_stack(search_now, &search);
+    recorder_signals_restore(&signals);
+    if (unwind_rule_kind(search.rule) != UNWIND_NONE) {
         /* Newest first; two threads here may drop a rule of each other, which is found again. */
         uint64_t older = atomic_load_explicit(&set[0], memory_order_relaxed);
 
         atomic_store_explicit(&set[1], older, memory_order_relaxed);
-        atomic_store_explicit(&set[0], (uint64_t)rule_tag(address) << 32 | rule, memory_order_relaxed);
+        atomic_store_explicit(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, memory_order_relaxed);
     }
-    return rule;
+    return search.rule;
 }
 
 void native_stack_forget(void)
@@ -137,11 +160,11 @@ WALK_INLINE bool pc_plausible(uintptr_t pc)
 }
 
 /*
- * The frequent kinds of frame whose rule is cached and whose words lie in the window. On false nothing was
- * changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for
+ * The frequent kinds of frame whose rule is cached and whose words lie in the window, `moved` bytes from
+ * their addresses. On false nothing was changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for
  * nothing but its own load.
  */
-WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window)
+WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window, uintptr_t moved)
 {
     const uint32_t rule = rule_cached(frame->pc - 1);
     const enum unwind_kind kind = unwind_rule_kind(rule);
@@ -169,12 +192,12 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
     } else {
         return false;
     }
-    const uintptr_t pc = *(const uintptr_t *)(cfa - 8);
+    const uintptr_t pc = *(const uintptr_t *)(cfa - 8 + moved);
 
     if (UNLIKELY(!pc_plausible(pc))) {
         return false;
     }
-    frame->fp = fp_from != NULL ? *fp_from : frame->fp;
+    frame->fp = fp_from != NULL ? *(const uintptr_t *)((uintptr_t)fp_from + moved) : frame->fp;
     frame->fp_from = fp_from;
     frame->pc = pc;
     frame->sp = cfa;
@@ -206,12 +229,10 @@ static UNWIND_UNSANITIZED bool signal_step(struct walk *walk)
 /* A guessed caller is known code, or heads a frame in its turn. */
 static bool guess_plausible(const struct walk *walk, const struct frame *next)
 {
-    struct loaded_object object;
-
-    return next->fp - walk->at.fp - 16 <= GUESSED_FRAME_MAX || loaded_object_find(next->pc - 1, &object);
+    return next->fp - walk->at.fp - 16 <= GUESSED_FRAME_MAX || loaded_object_is_at(next->pc - 1);
 }
 
-/* A step of any kind but libunwind's. */
+/* A step of any kind. */
 static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
 {
     struct frame next = {.fp = walk->at.fp};
@@ -245,8 +266,8 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     default:
         return false;
     }
-    if (next.sp <= walk->at.sp || !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
-        (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+    if (next.sp <= walk->at.sp || (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+        !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
         (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
         return false;
     }
@@ -263,14 +284,6 @@ static WALK_COLD void walk_slow(struct walk *walk)
 
     if (unwind_rule_kind(rule) == UNWIND_NONE) {
         rule = rule_fill(address);
-    }
-    if (unwind_rule_kind(rule) == UNWIND_FOREIGN) {
-        unsigned more = unwind_foreign_capture(walk->at.pc, walk->at.sp, walk->pcs + walk->count - 1,
-                                               walk->max - walk->count + 1);
-
-        walk->count += more > 0 ? more - 1 : 0;
-        walk->done = true;
-        return;
     }
     if (!odd_step(walk, rule) || !pc_plausible(walk->at.pc)) {
         walk->done = true;
@@ -289,7 +302,7 @@ static UNWIND_UNSANITIZED void walk_plain(struct walk *walk)
             struct frame frame = walk->at;
             unsigned count = walk->count;
 
-            while (count < walk->max && frame_step(&frame, &window)) {
+            while (count < walk->max && frame_step(&frame, &window, window.moved)) {
                 walk->pcs[count++] = frame.pc;
             }
             walk->at = frame;
@@ -316,7 +329,7 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
         if (unwind_rule_kind(rule_cached(frame.pc - 1)) == UNWIND_NONE) {
             (void)rule_fill(frame.pc - 1);
         }
-        if (!frame_step(&frame, &walk->window)) {
+        if (!frame_step(&frame, &walk->window, 0)) {
             memo->complete = unwind_rule_kind(rule_cached(frame.pc - 1)) == UNWIND_END;
             break;
         }
@@ -330,15 +343,14 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
 }
 
 /* Puts the frames walked before the memo was met in front of it. */
-static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met, const struct frame *leaves,
-                                           unsigned count)
+static UNWIND_UNSANITIZED void memo_extend(struct stack_memo *memo, unsigned met, unsigned count)
 {
     if (count > MEMO_LEAVES || count > met) {
         memo->first = MEMO_FRAMES;
         return;
     }
     memo->first = met - count;
-    memcpy(&memo->frames[memo->first], leaves, count * sizeof(leaves[0]));
+    memcpy(&memo->frames[memo->first], memo->leaves, count * sizeof(memo->leaves[0]));
 }
 
 /* Takes over what follows frame `met` as far as it is unchanged; the walk goes on behind it. */
@@ -366,7 +378,6 @@ WALK_INLINE bool memo_verify(struct walk *walk, struct stack_memo *memo, unsigne
 
 static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *memo)
 {
-    struct frame leaves[MEMO_LEAVES];
     struct frame frame = walk->at;
     unsigned walked = 0;
     unsigned i = memo->first;
@@ -384,16 +395,16 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
             if (!memo_verify(walk, memo, i)) {
                 memo->first = MEMO_FRAMES;
             } else if (walked > 0) {
-                memo_extend(memo, i, leaves, walked);
+                memo_extend(memo, i, walked);
                 memo->frames[i].fp_from = frame.fp_from;
             }
             return;
         }
         if (walked < MEMO_LEAVES) {
-            leaves[walked] = frame;
+            memo->leaves[walked] = frame;
         }
         walked++;
-        if (!frame_step(&frame, &walk->window)) {
+        if (!frame_step(&frame, &walk->window, 0)) {
             break;
         }
         walk->pcs[walk->count++] = frame.pc;
@@ -431,6 +442,41 @@ void native_stack_thread_end(void)
     }
 }
 
+/* In the midst of another walk of this thread, or after its end. callsite.c then runs on the recorder's stack,
+ * which has room. */
+static WALK_COLD void walk_apart(struct walk *walk)
+{
+    _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
+
+    walk->window.copy = copy;
+    if (stack_window_open(&walk->window, walk->at.sp, 0)) {
+        walk_plain(walk);
+    }
+}
+
+/* `memo` is this walk's alone. */
+WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
+{
+    unsigned generation = atomic_load_explicit(&rules_generation, memory_order_acquire);
+
+    walk->window.copy = memo->copy;
+    if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
+        return;
+    }
+    if (walk->window.own) {
+        if (memo->generation != generation) {
+            memo->generation = generation;
+            memo->first = MEMO_FRAMES;
+        }
+        if (memo->first == MEMO_FRAMES) {
+            memo_record(walk, memo);
+        } else {
+            memo_walk(walk, memo);
+        }
+    }
+    walk_plain(walk);
+}
+
 UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
                                                  unsigned max)
 {
@@ -442,33 +488,17 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
         return 0;
     }
     pcs[0] = start->pc;
-    if (max == 1 || !pc_plausible(start->pc) || start->sp % 8 != 0 ||
-        !stack_window_open(&walk.window, start->sp, 0)) {
+    if (max == 1 || !pc_plausible(start->pc) || start->sp % 8 != 0) {
         return 1;
     }
-    if (walk.window.own && !memo->busy) {
-        unsigned generation = atomic_load_explicit(&rules_generation, memory_order_acquire);
-
-        memo->busy = true;
-        atomic_signal_fence(memory_order_seq_cst);
-        if (memo->generation != generation) {
-            memo->generation = generation;
-            memo->first = MEMO_FRAMES;
-        }
-        if (memo->first == MEMO_FRAMES) {
-            memo_record(&walk, memo);
-        } else {
-            memo_walk(&walk, memo);
-        }
-        atomic_signal_fence(memory_order_seq_cst);
-        memo->busy = false;
+    if (UNLIKELY(memo->busy)) {
+        walk_apart(&walk);
+        return walk.count;
     }
-    walk_plain(&walk);
+    memo->busy = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    walk_all(&walk, memo);
+    atomic_signal_fence(memory_order_seq_cst);
+    memo->busy = false;
     return walk.count;
-}
-
-void native_stack_prepare(void)
-{
-    /* Binds the symbols that a search calls, so that the first hook need not. */
-    (void)unwind_rule_find((uintptr_t)native_stack_prepare);
 }

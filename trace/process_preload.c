@@ -65,7 +65,9 @@ HOOK int dlclose(void *handle)
     if (!hook_can_call() || heap_real.dlclose == NULL) {
         return -1;
     }
+    heap_cxx_closing();
     result = heap_real.dlclose(handle);
+    heap_cxx_closed();
     if (hook_is_recording()) {
         callsite_modules_changed();
     }

@@ -13,11 +13,12 @@
  */
 #include "trace/elf_symbol_internal.h"
 #include "trace/python_internal.h"
+#include "trace/recorder_stack_internal.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
 #define SEARCH_EVERY 1024U      /* captures in a process without an interpreter */
@@ -99,6 +100,22 @@ static bool interpreter_is_complete(void)
            interpreter.is_initialized != NULL;
 }
 
+static void interpreter_find_now(void *argument)
+{
+    int *found = argument;
+    if (interpreter_find())
+        *found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
+}
+
+/* What needs far more of the stack than a walk, or binds symbols, which does. */
+static __attribute__((noinline, cold)) void run_aside(void (*function)(void *argument), void *argument)
+{
+    struct recorder_signals saved;
+    recorder_foreign_begin(&saved);
+    (void)recorder_on_stack(function, argument);
+    recorder_foreign_end(&saved);
+}
+
 /* Looks once for each set of loaded objects that callsite.c tells of, and now and then all the same: what is
  * loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
 static int interpreter_search(void)
@@ -111,13 +128,9 @@ static int interpreter_search(void)
     int expected = INTERPRETER_ABSENT;
     if (!atomic_compare_exchange_strong(&phase, &expected, INTERPRETER_SEARCHING))
         return expected;
-    atomic_store(&searcher, getpid());
-    struct recorder_signals saved;
-    recorder_foreign_begin(&saved);
+    atomic_store(&searcher, recorder_sys_getpid());
     int found = INTERPRETER_ABSENT;
-    if (interpreter_find())
-        found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
-    recorder_foreign_end(&saved);
+    run_aside(interpreter_find_now, &found);
     atomic_store_explicit(&searched_generation, generation, memory_order_relaxed);
     atomic_store_explicit(&phase, found, memory_order_release);
     return found;
@@ -126,7 +139,7 @@ static int interpreter_search(void)
 static int interpreter_phase_now(void)
 {
     int now = atomic_load_explicit(&phase, memory_order_acquire);
-    if (now == INTERPRETER_SEARCHING && atomic_load(&searcher) != getpid()) {
+    if (now == INTERPRETER_SEARCHING && atomic_load(&searcher) != recorder_sys_getpid()) {
         atomic_compare_exchange_strong(&phase, &now, INTERPRETER_ABSENT);
         now = INTERPRETER_ABSENT;
     }
@@ -140,12 +153,11 @@ static int interpreter_phase_now(void)
  * hence the careful read. */
 static bool is_of_this_thread(const char *state)
 {
-    const struct python_layout *layout = interpreter.layout;
-    char head[256];
+    pthread_t thread;
     if (state == foreign_state)
         return false;
-    if (!python_memory_copy(head, state, (size_t)layout->state_thread + 8) ||
-        python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
+    if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
+        thread != pthread_self()) {
         foreign_state = state;
         return false;
     }
@@ -280,19 +292,33 @@ static const char *stack_top(int now)
     return at;
 }
 
+struct capture {
+    struct python_frame *frames;
+    unsigned max;
+    unsigned count;
+};
+
+static void capture_unverified(void *argument)
+{
+    struct capture *capture = argument;
+    capture->count = walk_frames(stack_top(INTERPRETER_UNVERIFIED), capture->frames, capture->max);
+}
+
 unsigned python_stack_capture(struct python_frame *frames, unsigned max)
 {
     if (capturing || max == 0)
         return 0;
-    unsigned count = 0;
+    struct capture capture = {frames, max, 0};
     capturing = true;
     atomic_signal_fence(memory_order_seq_cst);
     int now = interpreter_phase_now();
-    if (now == INTERPRETER_TRUSTED || now == INTERPRETER_UNVERIFIED)
-        count = walk_frames(stack_top(now), frames, max);
+    if (now == INTERPRETER_TRUSTED)
+        capture.count = walk_frames(stack_top(now), frames, max);
+    else if (now == INTERPRETER_UNVERIFIED)
+        run_aside(capture_unverified, &capture);
     atomic_signal_fence(memory_order_seq_cst);
     capturing = false;
-    return count;
+    return capture.count;
 }
 
 unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)

@@ -6,7 +6,6 @@
  */
 #include "trace/rebuild_internal.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,7 +45,7 @@ int rebuild_folder_make(struct rebuild_folder *folder, const char *target, bool 
     if (folder->block == NULL || folder->packed == NULL) {
         return rebuild_no_memory(message);
     }
-    code = publish_folder_make(target, may_replace, folder->path, sizeof(folder->path), message);
+    code = varve_publish_folder_make(target, may_replace, folder->path, sizeof(folder->path), message);
     if (code != VARVE_OK) {
         folder->path[0] = '\0'; /* there is nothing to remove */
     }
@@ -55,19 +54,8 @@ int rebuild_folder_make(struct rebuild_folder *folder, const char *target, bool 
 
 void rebuild_folder_remove(struct rebuild_folder *folder)
 {
-    DIR *list = folder->path[0] != '\0' ? opendir(folder->path) : NULL;
-    const struct dirent *entry;
-
-    while (list != NULL && (entry = readdir(list)) != NULL) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            unlinkat(dirfd(list), entry->d_name, 0);
-        }
-    }
-    if (list != NULL) {
-        closedir(list);
-    }
     if (folder->path[0] != '\0') {
-        rmdir(folder->path);
+        varve_publish_folder_remove(folder->path);
     }
     folder->path[0] = '\0';
     free(folder->block);

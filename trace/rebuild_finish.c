@@ -6,6 +6,7 @@
  */
 #include "trace/rebuild_internal.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,7 +186,8 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
         return rebuild_no_memory(message);
     }
     collector->is_recovering = collector->quiet = true;
-    collector->directory.owner_fd = -1;
+    collector->directory.rings_fd = collector->directory.owner_fd = -1;
+    collector->directory.fd = open(rebuild->folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     memcpy(collector->directory.path, rebuild->folder.path, sizeof(rebuild->folder.path));
     memcpy(collector->directory.rings, rebuild->folder.path, sizeof(rebuild->folder.path));
     control = mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -14,6 +14,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +32,7 @@ struct recording {
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
     bool has_told_waiting;
+    char program[4096]; /* the file that was started, of a script its interpreter */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options)
@@ -70,9 +72,9 @@ static int check_options(const struct varve_collect_options *options, struct var
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
                                  options->preload_path, strerror(errno));
     }
-    if (!options->replace && !options->no_sqlite && stat(options->database_path, &status) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s exists: choose another name or give --force", options->database_path);
+    if (!options->no_sqlite &&
+        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+        return VARVE_ERROR_INVALID;
     }
     collect_lttng_path(options->database_path, ctf, sizeof(ctf));
     if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
@@ -80,6 +82,20 @@ static int check_options(const struct varve_collect_options *options, struct var
                                  S_ISDIR(status.st_mode) ? " or give --force" : "");
     }
     return VARVE_OK;
+}
+
+/* The program is started with the filters that this process has. */
+static void settings_fill_confinement(struct session_control *settings)
+{
+    char text[8192] = "";
+    FILE *file = fopen("/proc/self/status", "re");
+
+    if (file != NULL) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    settings->seccomp_mode = session_status_number(text, "Seccomp:");
+    settings->seccomp_filters = session_status_number(text, "Seccomp_filters:");
 }
 
 static void settings_fill(const struct varve_collect_options *options, struct session_control *settings)
@@ -97,6 +113,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     if (options->cuda && options->replace_path != NULL) {
         snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
     }
+    settings_fill_confinement(settings);
     settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
     settings->heartbeat_ns = collect_monotonic_ns();
     if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
@@ -104,6 +121,17 @@ static void settings_fill(const struct varve_collect_options *options, struct se
         settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
     }
     settings->trace_id &= INT64_MAX; /* a column of the database takes it */
+}
+
+/* Half of what is free: the program, and the database, need some of it too. */
+static uint64_t spill_bytes_max(const struct varve_collect_options *options, const char *folder)
+{
+    struct statvfs status;
+
+    if (options->spill_bytes_max != 0 || statvfs(folder, &status) != 0) {
+        return options->spill_bytes_max;
+    }
+    return (uint64_t)status.f_bavail * status.f_frsize / 2 + 1; /* 0 would be no limit */
 }
 
 static void join_command(char *const *argv, char *text, size_t bytes)
@@ -176,6 +204,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
+    collector->directory.control->spill_bytes_max =
+        spill_bytes_max(recording->options, collector->directory.path);
     collector->is_unstored = recording->options->no_sqlite;
     error = collector_open(collector, STORE_CREATE, message);
     if (error == VARVE_OK && recording->options->lttng) {
@@ -292,6 +322,9 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
 
     __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
     error = collector_drain(collector, options->progress, options->progress_context, message);
+    if (error == VARVE_OK && collector->process_count == 0) {
+        error = collect_allocator_launched(collector, recording->program);
+    }
     if (error == VARVE_OK) {
         error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
     }
@@ -321,6 +354,21 @@ static void await_program(struct recording *recording, const struct launch_check
     }
 }
 
+/* The program will run, and little of it will be recorded. */
+static void warn_of_allocator(const struct recording *recording)
+{
+    const struct varve_collect_options *options = recording->options;
+    const char *allocator =
+        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
+
+    if (allocator != NULL) {
+        fprintf(stderr,
+                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                recording->program, allocator);
+    }
+}
+
 static int start(struct recording *recording, struct varve_collect_result *result,
                  struct varve_message *message)
 {
@@ -331,6 +379,11 @@ static int start(struct recording *recording, struct varve_collect_result *resul
 
     if (error == VARVE_OK) {
         error = launch_check(recording->options->argv[0], &check, message);
+    }
+    if (error == VARVE_OK) {
+        snprintf(recording->program, sizeof(recording->program), "%s",
+                 check.interpreter[0] != '\0' ? check.interpreter : check.path);
+        warn_of_allocator(recording);
     }
     if (error == VARVE_OK) {
         error = record_variables_make(&variables, recording->options, result->torch_history, message);
@@ -388,6 +441,7 @@ int varve_collect_record(const struct varve_collect_options *options, struct var
     }
     recording->options = options;
     recording->collector.quiet = options->quiet;
+    recording->collector.may_replace = options->replace;
     if (!options->no_sqlite) {
         snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
     }

@@ -5,11 +5,16 @@
  * for every event where the clock is not the TSC.
  */
 #include "trace/elf_symbol_internal.h"
+#include "trace/recorder_confine_internal.h"
+#include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 #include "trace/trace.h"
 
 #include <string.h>
 #include <sys/auxv.h>
+
+#define RETRY_FIRST_NS UINT64_C(1000000)
+#define RETRY_LAST_NS UINT64_C(1000000000)
 
 #if defined(__aarch64__)
 #define CLOCK_SYMBOL "__kernel_clock_gettime"
@@ -45,8 +50,64 @@ uint64_t varve_clock_monotonic_ns(void)
                                    : look();
     struct timespec now = {0, 0};
 
-    if (function == NULL || function(CLOCK_MONOTONIC, &now) != 0) {
+    if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL ||
+        function(CLOCK_MONOTONIC, &now) != 0) {
         recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
     }
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* ---- what is tried again later ---- */
+
+bool recorder_retry_is_due(const struct recorder_retry *retry)
+{
+    uint64_t next_ns = __atomic_load_n(&retry->next_ns, __ATOMIC_RELAXED);
+
+    return next_ns == 0 || varve_clock_monotonic_ns() >= next_ns;
+}
+
+void recorder_retry_later(struct recorder_retry *retry)
+{
+    uint64_t step_ns = __atomic_load_n(&retry->step_ns, __ATOMIC_RELAXED) * 2;
+
+    step_ns = step_ns < RETRY_FIRST_NS ? RETRY_FIRST_NS : step_ns;
+    step_ns = step_ns > RETRY_LAST_NS ? RETRY_LAST_NS : step_ns;
+    __atomic_store_n(&retry->step_ns, step_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&retry->next_ns, varve_clock_monotonic_ns() + step_ns, __ATOMIC_RELAXED);
+}
+
+/* ---- threads that may not read it ---- */
+
+static uint64_t left_ticks; /* atomic: when this process last read its clock freely */
+
+void recorder_clock_leave(void)
+{
+    uint64_t now = varve_clock_ticks();
+
+    if (now > __atomic_load_n(&left_ticks, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&left_ticks, now, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&varve_clock_is_tsc, 0, __ATOMIC_RELEASE);
+}
+
+uint64_t varve_clock_ticks_elsewhere(void)
+{
+    const struct session_control *session = recorder_session();
+    bool is_tsc = session != NULL && session->clock_kind == VARVE_CLOCK_TSC;
+    uint64_t ticks;
+    uint64_t least;
+
+    /* the kernel's clock may be the counter too, or a system call */
+    if (session != NULL &&
+        (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || (!is_tsc && recorder_is_confined()))) {
+        ticks = __atomic_load_n(&session->heartbeat_ticks, __ATOMIC_RELAXED);
+        least = __atomic_load_n(&left_ticks, __ATOMIC_RELAXED);
+        return ticks > least ? ticks : least;
+    }
+#if defined(__x86_64__)
+    if (is_tsc) {
+        return __builtin_ia32_rdtsc();
+    }
+#endif
+    return varve_clock_monotonic_ns();
 }

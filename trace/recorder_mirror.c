@@ -8,6 +8,7 @@
  * the library switches it on again.
  */
 #include "trace/mirror_internal.h"
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -190,7 +191,8 @@ void recorder_mirror_open(void)
     int32_t before[THREADS_MAX];
     unsigned before_count;
 
-    if (session == NULL || process == NULL || (session->mirror & SESSION_MIRROR_LTTNG) == 0) {
+    if (session == NULL || process == NULL || (session->mirror & SESSION_MIRROR_LTTNG) == 0 ||
+        recorder_is_confined()) {
         return;
     }
     recorder_foreign_begin(&saved);

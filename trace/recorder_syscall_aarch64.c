@@ -4,7 +4,7 @@
  */
 #include "trace/recorder_syscall_internal.h"
 
-long recorder_syscall(long number, long a, long b, long c, long d, long e, long f)
+long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f)
 {
     register long number_in __asm__("x8") = number;
     register long first __asm__("x0") = a;

@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-long recorder_syscall(long number, long a, long b, long c, long d, long e, long f)
+long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f)
 {
     int saved_errno = errno;
     long result = syscall(number, a, b, c, d, e, f);

@@ -4,8 +4,8 @@
  * System calls of the recorder, past the C library: its functions may be the program's own, an interceptor's
  * (sanitizers wrap read and open, and look the real ones up in a constructor that may not have run), may
  * allocate, may be cancellation points. All of these return what the kernel returned, 0 or more, or -errno;
- * none touches errno. The one instruction stands in recorder_syscall_ARCH.c. Threads: any, in any state;
- * async-signal-safe.
+ * none touches errno. A confined thread (recorder_confine_internal.h) gets -EPERM, and no call is made.
+ * Threads: any, in any state; async-signal-safe.
  *
  * A write or an allocation past the program's RLIMIT_FSIZE raises SIGXFSZ: callers block signals and use
  * recorder_size_signal_begin and _end around it.
@@ -20,11 +20,17 @@
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #define RECORDER_KERNEL_SIGSET_BYTES 8U
 
+/* recorder_confine.c */
 long recorder_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+/// The call itself, also of a confined thread: for what hooks do in the program's name.
+/// recorder_syscall_ARCH.c.
+long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f);
 
 static inline long recorder_sys0(long number)
 {
@@ -49,11 +55,6 @@ static inline int recorder_sys_close(int fd)
 static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
-}
-
-static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
-{
-    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
 static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
@@ -90,6 +91,14 @@ static inline int recorder_sys_lock_shared(int fd)
     return (int)recorder_syscall(SYS_fcntl, fd, F_OFD_SETLK, (long)&lock, 0, 0, 0);
 }
 
+/// Somebody holds such a lock through another description.
+static inline bool recorder_sys_is_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0};
+
+    return recorder_syscall(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0, 0, 0) == 0 && lock.l_type != F_UNLCK;
+}
+
 static inline int recorder_sys_flock(int fd, int operation)
 {
     return (int)recorder_syscall(SYS_flock, fd, operation, 0, 0, 0, 0);
@@ -121,6 +130,11 @@ static inline bool recorder_sys_failed(const void *address)
 static inline int recorder_sys_munmap(void *address, size_t bytes)
 {
     return (int)recorder_syscall(SYS_munmap, (long)address, (long)bytes, 0, 0, 0, 0);
+}
+
+static inline int recorder_sys_mprotect(void *address, size_t bytes, int protection)
+{
+    return (int)recorder_syscall(SYS_mprotect, (long)address, (long)bytes, protection, 0, 0, 0);
 }
 
 static inline int recorder_sys_madvise(void *address, size_t bytes, int advice)
@@ -159,6 +173,21 @@ static inline int recorder_sys_thread_name(char *name)
 static inline int recorder_sys_nanosleep(const struct timespec *time)
 {
     return (int)recorder_syscall(SYS_nanosleep, (long)time, 0, 0, 0, 0, 0);
+}
+
+/// Copy memory of this process that may not be there.
+static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t bytes)
+{
+    const struct iovec local = {out, bytes};
+    const struct iovec remote = {(void *)address, bytes};
+
+    return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
+                            0);
+}
+
+static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
 /// `timeout`: relative, or NULL for ever.

@@ -5,7 +5,7 @@
  */
 #include "trace/recorder_syscall_internal.h"
 
-long recorder_syscall(long number, long a, long b, long c, long d, long e, long f)
+long recorder_syscall_raw(long number, long a, long b, long c, long d, long e, long f)
 {
     register long fourth __asm__("r10") = d;
     register long fifth __asm__("r8") = e;

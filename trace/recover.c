@@ -8,6 +8,7 @@
 #include "trace/collector_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,18 +26,66 @@ struct replay {
 static int take_position(void *context, const struct store_ring_position *position)
 {
     struct collector *collector = context;
-    struct store_ring_position *grown =
-        realloc(collector->known, (collector->known_count + 1) * sizeof(*collector->known));
 
-    if (grown == NULL) {
+    if (!array_grow((void **)&collector->known, &collector->known_capacity, collector->known_count + 1,
+                    sizeof(*collector->known))) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    collector->known = grown;
     collector->known[collector->known_count++] = *position;
     if (position->thread_id > collector->thread_count) {
         collector->thread_count = position->thread_id;
     }
     return VARVE_OK;
+}
+
+static int compare_positions(const void *a_untyped, const void *b_untyped)
+{
+    const struct store_ring_position *a = a_untyped, *b = b_untyped;
+
+    if (a->process_id != b->process_id) {
+        return a->process_id < b->process_id ? -1 : 1;
+    }
+    return a->ring < b->ring ? -1 : a->ring > b->ring;
+}
+
+static int take_ended(void *context, uint32_t process_id, uint32_t parent_id)
+{
+    struct collector *collector = context;
+
+    if (!array_grow((void **)&collector->ended, &collector->ended_capacity, collector->ended_count + 1,
+                    sizeof(*collector->ended))) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    collector->ended[collector->ended_count++] = (struct ended_process){process_id, parent_id};
+    return VARVE_OK;
+}
+
+/* Processes that were over before their collector died: their events and call sites are read once more. */
+static int begin_ended(struct collector *collector)
+{
+    char sites[DIRECTORY_PATH_BYTES + 32];
+    int error = VARVE_OK;
+
+    for (size_t i = 0; error == VARVE_OK && i < collector->ended_count; i++) {
+        const struct ended_process *ended = &collector->ended[i];
+        if (collect_process_is_over(collector, ended)) {
+            derive_process_start(collector->derive, ended->id, ended->parent_id);
+            snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, ended->id);
+            error = sites_process(collector->sites, ended->id, sites);
+        }
+    }
+    return error;
+}
+
+static void end_ended(struct collector *collector)
+{
+    for (size_t i = 0; i < collector->ended_count; i++) {
+        const struct ended_process *ended = &collector->ended[i];
+        if (collect_process_is_over(collector, ended)) {
+            derive_process_end(collector->derive, ended->id);
+            sites_process_end(collector->sites, ended->id);
+        }
+    }
 }
 
 static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
@@ -89,16 +138,25 @@ static int reload(struct collector *collector, struct replay *replay, struct var
         error = store_each_ring_position(collector->store, take_position, collector, message);
     }
     if (error == VARVE_OK) {
-        error = store_forget_unstored_threads(collector->store, message);
+        error = store_each_ended_process(collector->store, take_ended, collector, message);
+    }
+    if (error == VARVE_OK && collector->known_count > 1) {
+        qsort(collector->known, collector->known_count, sizeof(*collector->known), compare_positions);
     }
     if (error == VARVE_OK) {
         error = collect_processes_discover(collector, &bound);
+    }
+    if (error == VARVE_OK) {
+        error = begin_ended(collector);
     }
     if (error == VARVE_OK) {
         error = sites_resume(collector->sites, collector->store, message);
     }
     if (error == VARVE_OK) {
         error = store_each_event(collector->store, take_event, replay, message);
+    }
+    if (error == VARVE_OK) {
+        end_ended(collector);
     }
     collector->seq_committed = collector->seq;
     return error;
@@ -107,12 +165,13 @@ static int reload(struct collector *collector, struct replay *replay, struct var
 /* A process that still runs goes on writing: what it holds cannot be called complete. */
 static int check_ended(const struct collector *collector, struct varve_message *message)
 {
-    uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
     unsigned alive = 0;
     int32_t one = 0;
 
-    for (uint32_t id = 1; id <= count; id++) {
-        int32_t pid = collect_process_alive(&collector->directory, id);
+    for (size_t i = 0; i < collector->file_count; i++) {
+        int32_t pid = collector->files[i].kind == SESSION_FILE_PROCESS
+                          ? collect_process_alive(&collector->directory, collector->files[i].process)
+                          : 0;
         if (pid > 0) {
             alive++;
             one = pid;
@@ -126,40 +185,42 @@ static int check_ended(const struct collector *collector, struct varve_message *
     return VARVE_OK;
 }
 
-/* The collector died between moving the database to its place and removing the folder. */
-static bool is_published(const struct session_directory *directory)
-{
-    char path[DIRECTORY_PATH_BYTES + 16];
-
-    snprintf(path, sizeof(path), "%s/trace.db", directory->path);
-    return directory->control == NULL && access(path, F_OK) != 0;
-}
-
 /* A database with something in it; an empty one goes, with what SQLite keeps beside it. */
 static bool has_database(const struct session_directory *directory)
 {
-    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
-    char path[DIRECTORY_PATH_BYTES + 32];
+    static const char *const names[] = {"trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal"};
     struct stat status;
 
-    snprintf(path, sizeof(path), "%s/trace.db", directory->path);
-    if (stat(path, &status) == 0 && status.st_size > 0) {
+    if (fstatat(directory->fd, names[0], &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size > 0) {
         return true;
     }
-    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-        snprintf(path, sizeof(path), "%s/trace.db%s", directory->path, suffixes[i]);
-        unlink(path);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        unlinkat(directory->fd, names[i], 0);
     }
     return false;
 }
 
+/* The database last: when it is in its place, nothing of the recording is left to be moved. */
+static int publish(struct collector *collector, struct varve_collect_result *result,
+                   struct varve_message *message)
+{
+    int error = collect_lttng_publish(collector, result->database_path, result, message);
+
+    return error == VARVE_OK ? collector_publish(collector, result->database_path, message) : error;
+}
+
 /* Everything was stored, or the rings are gone: what the database lacks is in no file any more. */
-static int settle(struct collector *collector, const char *database_path, struct varve_message *message)
+static int settle(struct collector *collector, struct varve_collect_result *result,
+                  struct varve_message *message)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
     int error;
 
     if (collector->store == NULL) {
+        if (!has_database(&collector->directory)) {
+            return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: neither rings nor a database are left",
+                                     collector->directory.path);
+        }
         snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
         error = store_open(path, STORE_RESUME, &collector->store, message);
         if (error != VARVE_OK) {
@@ -174,20 +235,22 @@ static int settle(struct collector *collector, const char *database_path, struct
             collector->directory.path);
     }
     error = store_finish(collector->store, NULL, NULL, message);
-    return error == VARVE_OK ? collector_publish(collector, database_path, message) : error;
+    return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
-static int recover_into(struct collector *collector, const char *database_path, struct replay *replay,
-                        struct varve_message *message)
+static int recover_into(struct collector *collector, struct varve_collect_result *result,
+                        struct replay *replay, struct varve_message *message)
 {
     bool is_begun;
     int error;
 
-    if (is_published(&collector->directory)) {
-        return VARVE_OK;
-    }
     if (collector->directory.control == NULL) {
-        return settle(collector, database_path, message);
+        return settle(collector, result, message);
+    }
+    error = session_directory_scan(&collector->directory, &collector->files, &collector->file_count);
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "cannot read %s: %s", collector->directory.rings,
+                                 varve_strerror(error));
     }
     error = check_ended(collector, message);
     if (error != VARVE_OK) {
@@ -196,7 +259,7 @@ static int recover_into(struct collector *collector, const char *database_path, 
     is_begun = has_database(&collector->directory);
     error = collector_open(collector, is_begun ? STORE_RESUME : STORE_CREATE, message);
     if (error == VARVE_OK && store_is_complete(collector->store)) {
-        return settle(collector, database_path, message);
+        return settle(collector, result, message);
     }
     if (error == VARVE_OK && is_begun) {
         error = reload(collector, replay, message);
@@ -208,16 +271,19 @@ static int recover_into(struct collector *collector, const char *database_path, 
         error = collector_drain(collector, replay->progress, replay->progress_context, message);
     }
     if (error == VARVE_OK) {
+        error = collect_rings_gone(collector);
+    }
+    if (error == VARVE_OK) {
         error = store_meta_integer(collector->store, "recovered", 1);
     }
     if (error == VARVE_OK) {
         error = collector_finish(collector, replay->progress, replay->progress_context, message);
     }
-    return error == VARVE_OK ? collector_publish(collector, database_path, message) : error;
+    return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 
-static int name_database(const struct session_directory *directory, bool must_be_new, const char *wanted,
-                         char *path, size_t bytes, struct varve_message *message)
+static int name_database(const struct session_directory *directory, const char *wanted, char *path,
+                         size_t bytes, struct varve_message *message)
 {
     size_t length = strlen(directory->path);
     struct stat status;
@@ -230,11 +296,40 @@ static int name_database(const struct session_directory *directory, bool must_be
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "%s does not end in .d: name the database with -o", directory->path);
     }
-    if (must_be_new && stat(path, &status) == 0) {
+    if (!directory->is_empty && lstat(path, &status) == 0) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: name another database with -o",
                                  path);
     }
     return VARVE_OK;
+}
+
+/* Nothing lies in the directory: its collector died after it had moved the database to its place, or before
+ * anything was recorded. */
+static void finish_empty(struct collector *collector, struct varve_collect_result *result)
+{
+    int64_t trace_id = 0;
+
+    if (store_peek_trace(result->database_path, &trace_id) != VARVE_OK ||
+        (uint64_t)trace_id != collector->directory.trace_id) {
+        result->database_path[0] = '\0';
+    }
+    session_directory_remove(&collector->directory);
+}
+
+/* Died between removing the lock and the folder: rmdir takes an empty one only. */
+static bool is_left_over(const char *path, const char *database_path, struct varve_collect_result *result)
+{
+    struct session_directory directory = {.is_empty = true};
+    int64_t trace_id;
+    size_t length;
+
+    snprintf(directory.path, sizeof(directory.path), "%s", path);
+    for (length = strlen(directory.path); length > 1 && directory.path[length - 1] == '/'; length--) {
+        directory.path[length - 1] = '\0';
+    }
+    return name_database(&directory, database_path, result->database_path, sizeof(result->database_path),
+                         NULL) == VARVE_OK &&
+           store_peek_trace(result->database_path, &trace_id) == VARVE_OK && rmdir(directory.path) == 0;
 }
 
 int varve_collect_recover(const char *directory, const char *database_path, varve_collect_progress progress,
@@ -253,19 +348,22 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     error = session_directory_adopt(&collector->directory, directory, message);
     if (error != VARVE_OK) {
         free(collector);
-        return error;
+        return error == VARVE_ERROR_FORMAT && is_left_over(directory, database_path, result) ? VARVE_OK
+                                                                                             : error;
     }
-    error = name_database(&collector->directory, !is_published(&collector->directory), database_path,
-                          result->database_path, sizeof(result->database_path), message);
+    error = name_database(&collector->directory, database_path, result->database_path,
+                          sizeof(result->database_path), message);
+    if (error == VARVE_OK && collector->directory.is_empty) {
+        finish_empty(collector, result);
+        free(collector);
+        return VARVE_OK;
+    }
     if (error == VARVE_OK && collect_lttng_adopt(collector, NULL)) {
         collector->was_killed = true;
         collect_lttng_finish(collector, result);
     }
     if (error == VARVE_OK) {
-        error = recover_into(collector, result->database_path, &replay, message);
-    }
-    if (error == VARVE_OK) {
-        error = collect_lttng_publish(collector, result->database_path, result, message);
+        error = recover_into(collector, result, &replay, message);
     }
     collector_result(collector, result);
     collector_close(collector);

@@ -7,6 +7,7 @@
  */
 #include "trace/collector_internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,22 +18,23 @@
 
 #define BUFFER_RECORDS RING_STAGING_RECORDS
 
-static struct ring_header *map_ring(const char *path, uint64_t *bytes_out)
+/* NULL: there is no such file (NOT_FOUND), or it is too short for a header (FORMAT). */
+static struct ring_header *map_ring(const struct session_directory *directory, const char *name,
+                                    uint64_t *bytes_out, int *error_out)
 {
-    struct ring_header *ring = NULL;
+    int fd = session_file_open(directory, name, O_RDWR);
     struct stat status;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    void *ring = MAP_FAILED;
 
-    if (fd < 0) {
-        return NULL;
-    }
-    if (fstat(fd, &status) == 0 && status.st_size > (off_t)RING_HEADER_BYTES) {
-        ring = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        ring = ring == MAP_FAILED ? NULL : ring;
+    *error_out = fd < 0 && errno != EPERM ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_FORMAT;
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_HEADER_BYTES) {
         *bytes_out = (uint64_t)status.st_size;
+        ring = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
-    close(fd);
-    return ring;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return ring == MAP_FAILED ? NULL : ring;
 }
 
 static bool header_is_sound(const struct ring_header *ring, uint64_t bytes, uint32_t process_id,
@@ -42,21 +44,28 @@ static bool header_is_sound(const struct ring_header *ring, uint64_t bytes, uint
            ring->version == VARVE_TRANSPORT_VERSION && ring->process_id == process_id &&
            ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
            ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0 &&
-           bytes == ring_file_bytes(ring->capacity);
+           bytes >= RING_HEADER_BYTES;
+}
+
+/* The file may have been cut behind the header: what is left of it is read. */
+static bool is_inside(const struct ring_reader *reader, const struct varve_record *slot)
+{
+    return (uint64_t)((const char *)(slot + 1) - (const char *)reader->ring) <= reader->ring_bytes;
 }
 
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
                      struct traced_process *process, uint32_t index)
 {
-    char path[DIRECTORY_PATH_BYTES + 64];
+    char name[64];
     struct ring_reader *reader;
     uint64_t bytes = 0;
     struct ring_header *ring;
+    int error;
 
-    snprintf(path, sizeof(path), "%s/p%u.r%u", directory->rings, process->id, index);
-    ring = map_ring(path, &bytes);
+    snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
+    ring = map_ring(directory, name, &bytes, &error);
     if (ring == NULL) {
-        return VARVE_ERROR_NOT_FOUND;
+        return error;
     }
     if (!header_is_sound(ring, bytes, process->id, index)) {
         munmap(ring, bytes);
@@ -74,6 +83,7 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
     reader->index = index;
     reader->tid = (int32_t)ring->tid;
     reader->spill_fd = -1;
+    reader->damage = bytes < ring_file_bytes(ring->capacity) ? "cut" : NULL;
     reader->last_ticks = ring->created_ticks;
     *reader_out = reader;
     return VARVE_OK;
@@ -81,6 +91,9 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
 
 void ring_reader_close(struct ring_reader *reader)
 {
+    if (reader->has_staging_apart) {
+        munmap((void *)(uintptr_t)reader->staging, RING_STAGING_BYTES);
+    }
     munmap(reader->ring, reader->ring_bytes);
     if (reader->spill_fd >= 0) {
         close(reader->spill_fd);
@@ -101,8 +114,9 @@ void ring_reader_refresh(struct ring_reader *reader)
     uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
 
     if (head < reader->read || head - reader->read > reader->capacity || spill < reader->spill_read) {
-        head = reader->read; /* damaged: nothing more can be believed */
+        head = reader->read; /* nothing more can be believed */
         spill = reader->spill_read;
+        reader->damage = "damaged";
     }
     reader->head_seen = head;
     reader->spill_seen = spill;
@@ -117,12 +131,6 @@ void ring_reader_refresh(struct ring_reader *reader)
     }
 }
 
-static void spill_path(const struct ring_reader *reader, const struct session_directory *directory,
-                       char *path, size_t bytes)
-{
-    snprintf(path, bytes, "%s/p%u.r%u.spill", directory->path, reader->process->id, reader->index);
-}
-
 /* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
  * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. By the letter that
  * is a race, which is why the thread sanitizer does not look here. */
@@ -130,7 +138,7 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
                                                                 uint64_t to)
 {
     struct ring_header *ring = reader->ring;
-    const struct varve_record *staging = ring_staging(ring);
+    const struct varve_record *staging = reader->staging;
 
     for (uint64_t at = from; at < to; at++) {
         reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
@@ -139,7 +147,38 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
     return __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) <= from;
 }
 
-static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
+/* The staging slots, in the ring's file or in one of their own. False: they can't be read. */
+static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
+{
+    char name[64];
+    struct stat status;
+    void *memory = MAP_FAILED;
+    int fd;
+
+    if (reader->staging != NULL) {
+        return true;
+    }
+    if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
+        bool has_all = is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
+
+        reader->staging = has_all ? ring_staging(reader->ring) : NULL;
+        return has_all;
+    }
+    snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
+    fd = session_file_open(directory, name, O_RDONLY);
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_STAGING_BYTES) {
+        memory = mmap(NULL, RING_STAGING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    reader->has_staging_apart = memory != MAP_FAILED;
+    reader->staging = reader->has_staging_apart ? memory : NULL;
+    return reader->has_staging_apart;
+}
+
+static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory,
+                              uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
@@ -148,7 +187,7 @@ static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
         return false;
     }
     to = to > flushed + RING_STAGING_RECORDS ? flushed + RING_STAGING_RECORDS : to;
-    if (to <= from || !copy_staging(reader, from, to)) {
+    if (to <= from || !find_staging(reader, directory) || !copy_staging(reader, from, to)) {
         return false;
     }
     reader->buffer_from = from;
@@ -187,7 +226,7 @@ static bool read_block(struct ring_reader *reader, uint64_t from)
 static bool fill_from_file(struct ring_reader *reader, const struct session_directory *directory,
                            uint64_t from)
 {
-    char path[DIRECTORY_PATH_BYTES + 64];
+    char name[64];
 
     if (from >= __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE)) {
         return false;
@@ -196,10 +235,22 @@ static bool fill_from_file(struct ring_reader *reader, const struct session_dire
         reader->packed = malloc((size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX);
     }
     if (reader->spill_fd < 0) {
-        spill_path(reader, directory, path, sizeof(path));
-        reader->spill_fd = open(path, O_RDONLY | O_CLOEXEC);
+        snprintf(name, sizeof(name), "p%u.r%u.spill", reader->process->id, reader->index);
+        reader->spill_fd = session_file_open(directory, name, O_RDONLY);
     }
     return reader->spill_fd >= 0 && reader->packed != NULL && read_block(reader, from);
+}
+
+/* Nothing can be read at `at`: the file was deleted or cut, and what it held of the spill is gone; or the
+ * ring was, and with it the staging slots. */
+static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
+{
+    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
+
+    if (at >= flushed && reader->damage != NULL) {
+        return reader->spill_seen;
+    }
+    return flushed < reader->spill_seen ? flushed : reader->spill_seen;
 }
 
 static const struct varve_record *peek_spill(struct ring_reader *reader,
@@ -217,19 +268,29 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
                 return NULL; /* tried again in the next round */
             }
         }
-        if (!fill_from_staging(reader, at) && !fill_from_file(reader, directory, at) &&
-            !fill_from_staging(reader, at)) {
-            uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
-            uint64_t end = flushed < reader->spill_seen ? flushed : reader->spill_seen;
+        if (!fill_from_staging(reader, directory, at) && !fill_from_file(reader, directory, at) &&
+            !fill_from_staging(reader, directory, at)) {
+            uint64_t end = readable_again(reader, at);
             if (end <= at) {
                 return NULL;
             }
-            reader->unreadable += end - at; /* the file was deleted or cut */
+            reader->unreadable += end - at;
             reader->sequence += end - at;
             reader->spill_read = end;
         }
     }
     return NULL;
+}
+
+/* Records of a ring that was cut, behind its end. */
+static void skip_what_is_gone(struct ring_reader *reader)
+{
+    while (reader->read < reader->head_seen &&
+           !is_inside(reader, &ring_records(reader->ring)[reader->read & (reader->capacity - 1)])) {
+        reader->unreadable++;
+        reader->sequence++;
+        reader->read++;
+    }
 }
 
 /* The thread may have been killed between filing a record and noting that: then it was the last one read. */
@@ -252,6 +313,9 @@ static const struct varve_record *peek_orphan(struct ring_reader *reader)
 const struct varve_record *ring_reader_peek(struct ring_reader *reader,
                                             const struct session_directory *directory)
 {
+    if (reader->damage != NULL) {
+        skip_what_is_gone(reader);
+    }
     if (reader->read < reader->head_seen) {
         return &ring_records(reader->ring)[reader->read & (reader->capacity - 1)];
     }
@@ -280,9 +344,6 @@ void ring_reader_release(struct ring_reader *reader)
     __atomic_store_n(&reader->ring->tail, reader->read, __ATOMIC_RELEASE);
     __atomic_store_n(&reader->ring->spill_tail, reader->spill_read, __ATOMIC_RELEASE);
     reader->stored = reader->read + reader->spill_read + reader->orphans_read;
-    if (reader->orphans_read > 0 && reader->orphans_read == reader->orphans_seen) {
-        reader->ring->nested_count = 0; /* its thread is dead */
-    }
 }
 
 int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message)

@@ -16,14 +16,19 @@ CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid IN
     rank INTEGER, executable TEXT, command_line TEXT, start_ns INTEGER, end_ns INTEGER,
     end_cause TEXT,           -- 'exit', 'signal', 'exec', 'gone' (ended without a word), 'running'
     exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
-    exec_path TEXT) STRICT;   -- what it executed last
+    exec_path TEXT,           -- what it executed last
+    unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
+    unattached_bytes INTEGER NOT NULL DEFAULT 0) STRICT;
 
--- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted.
+-- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so, what
+-- the ring held is not known: emitted and lost are lower bounds then.
 CREATE TABLE thread(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
     pid INTEGER NOT NULL, tid INTEGER NOT NULL, name TEXT, start_ns INTEGER, end_ns INTEGER,
     emitted INTEGER NOT NULL DEFAULT 0, stored INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0,
     lost INTEGER NOT NULL DEFAULT 0, lost_bytes INTEGER NOT NULL DEFAULT 0,
-    uncommitted INTEGER NOT NULL DEFAULT 0) STRICT; -- being written when the process was killed
+    uncommitted INTEGER NOT NULL DEFAULT 0, -- being written when the process was killed
+    unreadable INTEGER NOT NULL DEFAULT 0,  -- of the lost ones: stood in a file that was cut, damaged or gone
+    damage TEXT) STRICT;                    -- of the ring's file: 'missing', 'cut', 'damaged'; NULL: whole
 
 -- Devices of all processes; what a process called them, which may hide some from itself, is in process_device.
 CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid TEXT) STRICT;
@@ -124,8 +129,10 @@ CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- told again, a fig
 CREATE TABLE unrecorded_program(path TEXT NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY(path, reason)) STRICT, WITHOUT ROWID;
 CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
--- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete.
+-- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete. orphans:
+-- records of signal handlers; unreadable: taken but not stored; last_ticks, last_ns: of the last record.
 CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
-    tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL) STRICT;
+    tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL, orphans INTEGER NOT NULL,
+    unreadable INTEGER NOT NULL, last_ticks INTEGER NOT NULL, last_ns INTEGER NOT NULL) STRICT;
 -- The process and its number under which a call site was first seen; empty once a trace is complete.
 CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL) STRICT;

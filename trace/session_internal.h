@@ -10,7 +10,9 @@
  *     ring/counts               struct session_counts; programs write it
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring_internal.h); K = 0 is the shared ring of late events
+ *     p<N>, p<N>.r<K>           those that memory had no room for
  *     p<N>.r<K>.spill           records that did not fit the ring, in order, packed (record_pack.c)
+ *     p<N>.r<K>.staging         the ring's staging slots, where memory had no room for them
  *     p<N>.sites                call sites and modules (sites_internal.h)
  *     allocations               the collector's own scratch file
  *
@@ -25,6 +27,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <string.h>
 
 #define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
 #define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
@@ -55,9 +58,9 @@ enum session_mirror {
     SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
 };
 
-/* Written by the collector alone, before the program starts except where said. Programs map it read-only, from
- * a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to tell
- * others what to open or to load. */
+/* Written by the collector alone, before the program starts except where said. Programs map it read-only,
+ * from a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to
+ * tell others what to open or to load. */
 struct session_control {
     uint64_t magic;
     uint32_t version; /* VARVE_TRANSPORT_VERSION */
@@ -69,13 +72,18 @@ struct session_control {
     uint32_t clock_kind;       /* enum varve_clock_kind, the same for all processes */
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
+    uint64_t spill_bytes_max;  /* of all spill files together; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t mirror;         /* bit mask of enum session_mirror */
     char mirror_path[1024];  /* the provider library (mirror_internal.h) */
     char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 
+    uint32_t seccomp_mode;    /* of the collector, as /proc/self/status has it; a program with another */
+    uint32_t seccomp_filters; /* mode or number of filters was started by one that confined itself */
+
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
+    uint64_t heartbeat_ticks; /* atomic: the clock of records then; for programs that can't read it */
 };
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
@@ -142,11 +150,14 @@ struct session_exec {
  * by every process image that found the session, and by all its fork children, to their end. */
 struct session_counts {
     uint32_t process_count; /* atomic add takes a number, the first is 1 */
+    uint32_t process_pages; /* control pages that were made complete; atomic. Fewer found: some are gone */
     /* events of processes that have no page of their own (no descriptor, no memory, no rights, no room),
      * per kind; atomic */
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
+    _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
+    uint64_t patience_used_ns; /* how long threads have waited for room, all together; atomic */
 
     _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */
     uint32_t execs_written;            /* atomic: notes written so far */
@@ -155,6 +166,23 @@ struct session_counts {
 };
 
 static_assert(sizeof(struct session_counts) <= SESSION_COUNTS_BYTES, "fits its page");
+
+/* The number on a line of /proc/PID/status that begins with `name`; 0 if there is none. */
+static inline uint32_t session_status_number(const char *text, const char *name)
+{
+    const char *at = text;
+    uint32_t number = 0;
+
+    while (at != NULL && strncmp(at, name, strlen(name)) != 0) {
+        at = strchr(at, '\n');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    for (at = at != NULL ? at + strlen(name) : ""; *at == ' ' || *at == '\t' || (*at >= '0' && *at <= '9');
+         at++) {
+        number = *at >= '0' ? number * 10 + (uint32_t)(*at - '0') : number;
+    }
+    return number;
+}
 
 enum process_state {
     PROCESS_STATE_RUNNING = 1,
@@ -177,9 +205,11 @@ struct process_control {
     uint32_t late_created;     /* ring 0 exists; atomic */
     char executable[1024];
     char exec_path[1024];
-    char command_line[4096]; /* arguments separated by NUL, ends with an empty one, cut to fit */
+    char command_line[4096];    /* arguments separated by NUL, ends with an empty one, cut to fit */
+    uint32_t malloc_is_foreign; /* the program brings its own malloc, which no hook sees */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
+    uint32_t rings_made;              /* files of rings that were made complete; atomic */
     /* events that no ring could take (no memory, no descriptor, directory gone), per kind; atomic */
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;

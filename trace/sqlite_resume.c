@@ -125,18 +125,27 @@ static int position_take(sqlite3_stmt *row, void *context)
         .tail = (uint64_t)sqlite3_column_int64(row, 3),
         .spill_tail = (uint64_t)sqlite3_column_int64(row, 4),
         .sequence = (uint64_t)sqlite3_column_int64(row, 5),
+        .orphans = (uint64_t)sqlite3_column_int64(row, 6),
+        .unreadable = (uint64_t)sqlite3_column_int64(row, 7),
+        .last_ticks = (uint64_t)sqlite3_column_int64(row, 8),
+        .last_ns = sqlite3_column_int64(row, 9),
+        .is_final = sqlite3_column_int(row, 10) != 0,
     };
     return reader->take(reader->context, &position);
 }
 
+/* A ring of which nothing is stored has a row in `thread` and no position: NULL reads as 0. */
 int store_each_ring_position(struct store *store,
                              int (*take)(void *context, const struct store_ring_position *), void *context,
                              struct varve_message *message)
 {
     struct position_reader reader = {.take = take, .context = context};
     return query_each(store,
-                      "SELECT thread_id, process_id, ring, tail, spill_tail, sequence FROM ring_position "
-                      "ORDER BY thread_id",
+                      "SELECT t.id, t.process_id, t.ring, p.tail, p.spill_tail, p.sequence, p.orphans,"
+                      " p.unreadable, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
+                      " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
+                      " UNION ALL SELECT *, 0 FROM ring_position"
+                      " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY 1",
                       position_take, &reader, message);
 }
 
@@ -203,12 +212,73 @@ int store_meta_get_integer(struct store *store, const char *key, int64_t *value_
     return code;
 }
 
-int store_forget_unstored_threads(struct store *store, struct varve_message *message)
+struct process_reader {
+    int (*take)(void *context, uint32_t process_id, uint32_t parent_id);
+    void *context;
+};
+
+static int process_take(sqlite3_stmt *row, void *context)
 {
-    int code = writer_begin(store, message);
-    if (code == VARVE_OK) {
-        code = writer_execute(
-            store, "DELETE FROM thread WHERE id NOT IN (SELECT thread_id FROM ring_position)", message);
+    const struct process_reader *reader = context;
+    return reader->take(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                        (uint32_t)sqlite3_column_int64(row, 1));
+}
+
+int store_each_ended_process(struct store *store,
+                             int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
+                             void *context, struct varve_message *message)
+{
+    struct process_reader reader = {.take = take, .context = context};
+    return query_each(store, "SELECT id, parent_id FROM process WHERE end_ns IS NOT NULL ORDER BY id",
+                      process_take, &reader, message);
+}
+
+/* ---- the books ---- */
+
+static int sum_take(sqlite3_stmt *row, void *context)
+{
+    struct store_sums *sums = context;
+    uint64_t *const figures[] = {
+        &sums->emitted,     &sums->stored,     &sums->spilled, &sums->lost,       &sums->lost_bytes,
+        &sums->uncommitted, &sums->unreadable, &sums->damaged, &sums->unattached, &sums->unattached_bytes,
+    };
+    for (int i = 0; i < (int)(sizeof figures / sizeof figures[0]); i++) {
+        /* of damaged headers: a sum beyond 63 bits comes as a real number, which is cut to the largest */
+        *figures[i] = (uint64_t)sqlite3_column_int64(row, i);
     }
+    return VARVE_OK;
+}
+
+int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message)
+{
+    *sums_out = (struct store_sums){0};
+    return query_each(
+        store,
+        "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
+        " total(uncommitted), total(unreadable), count(damage),"
+        " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process)"
+        " FROM thread",
+        sum_take, sums_out, message);
+}
+
+int store_peek_trace(const char *path, int64_t *trace_id_out)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int code = VARVE_ERROR_NOT_FOUND;
+    bool is_empty = true;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        schema_verify(db, path, &is_empty, NULL) == VARVE_OK && !is_empty &&
+        sqlite3_prepare_v2(db,
+                           "SELECT t.value FROM meta t JOIN meta c WHERE t.key = 'trace_id' AND"
+                           " c.key = 'complete' AND c.value = 1",
+                           -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        *trace_id_out = sqlite3_column_int64(statement, 0);
+        code = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
     return code;
 }

@@ -13,11 +13,14 @@
 static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES (?, ?)",
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
-                          " command_line, start_ns, end_ns, end_cause, exit_status, exec_path)"
-                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                          " command_line, start_ns, end_ns, end_cause, exit_status, exec_path, unattached,"
+                          " unattached_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns,"
-                         " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted)"
-                         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable,"
+                         " damage) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD_GONE] =
+        "UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
+        " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
     [STATEMENT_STAT] =
         "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
     [STATEMENT_UNRECORDED] =
@@ -34,8 +37,8 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
         "INSERT OR REPLACE INTO pool(process_id, device, number, capture_id, user_id, is_small)"
         " VALUES (?, ?, ?, ?, ?, ?)",
     [STATEMENT_POSITION] =
-        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence,"
+        " orphans, unreadable, last_ticks, last_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module(id, path, build_id) VALUES (?, ?, ?)",
     [STATEMENT_SYMBOL] = "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined)"
                          " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -220,6 +223,8 @@ int store_process(struct store *store, const struct store_process *row)
         value_text(row->end_cause),
         value_not_negative(row->exit_status),
         value_text(row->exec_path),
+        VALUE_INTEGER(row->unattached),
+        VALUE_INTEGER(row->unattached_bytes),
     };
     return ROWS_WRITE(store, STATEMENT_PROCESS, values);
 }
@@ -231,9 +236,24 @@ int store_thread(struct store *store, const struct store_thread *row)
         VALUE_INTEGER(row->pid),        VALUE_INTEGER(row->tid),         value_text(row->name),
         VALUE_INTEGER(row->start_ns),   value_not_negative(row->end_ns), VALUE_INTEGER(row->emitted),
         VALUE_INTEGER(row->stored),     VALUE_INTEGER(row->spilled),     VALUE_INTEGER(row->lost),
-        VALUE_INTEGER(row->lost_bytes), VALUE_INTEGER(row->uncommitted),
+        VALUE_INTEGER(row->lost_bytes), VALUE_INTEGER(row->uncommitted), VALUE_INTEGER(row->unreadable),
+        value_text(row->damage),
     };
     return ROWS_WRITE(store, STATEMENT_THREAD, values);
+}
+
+int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
+                      int64_t end_ns)
+{
+    const struct store_value values[] = {
+        VALUE_INTEGER(position->thread_id),
+        VALUE_INTEGER(position->tail + position->spill_tail + position->orphans - position->unreadable),
+        VALUE_INTEGER(position->spill_tail),
+        VALUE_INTEGER(position->unreadable),
+        VALUE_INTEGER(end_ns),
+        value_text(damage),
+    };
+    return ROWS_WRITE(store, STATEMENT_THREAD_GONE, values);
 }
 
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,

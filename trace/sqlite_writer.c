@@ -181,6 +181,8 @@ int store_commit(struct store *store, const struct store_ring_position *position
             VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
             VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
             VALUE_INTEGER(positions[i].spill_tail), VALUE_INTEGER(positions[i].sequence),
+            VALUE_INTEGER(positions[i].orphans),    VALUE_INTEGER(positions[i].unreadable),
+            VALUE_INTEGER(positions[i].last_ticks), VALUE_INTEGER(positions[i].last_ns),
         };
         code = rows_write(store, STATEMENT_POSITION, values, sizeof values / sizeof values[0]);
         if (code != VARVE_OK) {

@@ -52,7 +52,7 @@ struct varve_producer {
 extern VARVE_API __thread struct varve_producer *varve_producer_current
     __attribute__((tls_model("initial-exec")));
 
-/// 1 if `ticks` are TSC ticks in this session.
+/// 1 if `ticks` are TSC ticks in this session, and all threads may read it.
 extern VARVE_API uint32_t varve_clock_is_tsc;
 
 /// 1 while events also go to a second sink: then none of them takes the fast path.
@@ -66,6 +66,9 @@ VARVE_API void varve_emit_nested(void);
 /// CLOCK_MONOTONIC, past the C library. Async-signal-safe.
 VARVE_API uint64_t varve_clock_monotonic_ns(void);
 
+/// The session's clock where that is not the TSC, or where this thread may not read it.
+VARVE_API uint64_t varve_clock_ticks_elsewhere(void);
+
 static inline uint64_t varve_clock_ticks(void)
 {
 #if defined(__x86_64__)
@@ -73,7 +76,7 @@ static inline uint64_t varve_clock_ticks(void)
         return __builtin_ia32_rdtsc();
     }
 #endif
-    return varve_clock_monotonic_ns();
+    return varve_clock_ticks_elsewhere();
 }
 
 /* The slow path wants an address; a copy lets the compiler keep the fast path's record in registers. */
@@ -245,6 +248,7 @@ struct varve_collect_options {
     bool no_sqlite; /* to LTTng alone */
     bool replace;   /* an existing database may be overwritten (when the new one is complete) */
     bool quiet;     /* no remarks on stderr */
+    uint64_t spill_bytes_max; /* of the records that did not fit the rings; 0: half of what the disk has free */
     int64_t
         linger_ns; /* how long to wait for recorded processes after the program ended; < 0: until all ended */
     varve_collect_progress progress;
@@ -254,7 +258,8 @@ struct varve_collect_options {
 struct varve_collect_result {
     uint64_t events, lost, uncommitted; /* emitted = events + lost + uncommitted */
     uint64_t processes, threads, allocations;
-    int wait_status; /* of the program, as waitpid tells it */
+    uint64_t unattached; /* processes of which nothing but the number of lost events is known */
+    int wait_status;     /* of the program, as waitpid tells it */
     bool started;    /* the program ran: its status is the one to pass on, whatever the recording's fate */
     char database_path[4096];
     char ctf_path[4096];      /* "": no such trace */
@@ -264,6 +269,7 @@ struct varve_collect_result {
     uint64_t salvaged;        /* records that both lacked: they are in ctf_path/salvaged */
     uint64_t running;         /* recorded processes that lived on when the recording stopped */
     uint64_t unrecorded;      /* times that a program ran which could not be recorded */
+    uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);
@@ -284,6 +290,23 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
 
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));
+
+/* ---- Results that are there whole or not at all (varve_collect) ---- */
+
+/// May a result be put at `path`? What is there must be a file, or a link (which is not followed: it would be
+/// replaced itself) that does not lead to anything else. Errors: VARVE_ERROR_INVALID.
+int varve_publish_check(const char *path, bool may_replace, struct varve_message *message);
+/// A new folder beside `path`, for what will be moved there; its name into `folder`. Errors: as
+/// varve_publish_check; VARVE_ERROR_INVALID (too long a name), NOT_FOUND, PERMISSION, FULL, IO.
+int varve_publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
+                              struct varve_message *message);
+/// The folder goes, with the files in it.
+void varve_publish_folder_remove(const char *folder);
+/// Move the file `from` to `path`, on the same file system; without may_replace nothing is ever overwritten.
+/// Errors: VARVE_ERROR_INVALID (something is there), IO; `from` stays then.
+int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message);
+/// The folder that is being filled goes: for those about to call _exit. Needs no memory.
+void varve_publish_abandon(void);
 
 /* ---- Writing a trace database without a recording (varve_collect) ---- */
 

@@ -5,8 +5,7 @@
  *
  *   native_stack.c ─► unwind_rules.c ─► unwind_table.c ─► loaded_object.c (the dynamic loader)
  *       │                 └─► unwind_expression.c
- *       ├─► stack_window.c (what may be read)
- *       └─► unwind_foreign.c (libunwind, for frames that a rule cannot express)
+ *       └─► stack_window.c (what may be read)
  */
 #ifndef VARVE_UNWIND_INTERNAL_H
 #define VARVE_UNWIND_INTERNAL_H
@@ -33,6 +32,9 @@ struct loaded_object {
 /// False if no object is there. `name` and the tables stay valid while a frame of the object is on a stack.
 /// Threads: any; async-signal-safe with glibc 2.35 and later.
 bool loaded_object_find(uintptr_t address, struct loaded_object *object);
+
+/// Is there one at all? Takes less of the stack. Threads: as loaded_object_find.
+bool loaded_object_is_at(uintptr_t address);
 
 /// True if loaded_object_find takes no lock of the loader.
 bool loaded_object_is_lock_free(void);
@@ -100,7 +102,7 @@ enum unwind_kind {
     UNWIND_DRAP = 4,   /* CFA = *(rbp - 8 * offset), rbp saved at rbp: a realigned stack */
     UNWIND_SIGNAL = 5, /* the frame that the kernel made for a signal handler */
     UNWIND_END = 6,    /* outermost frame */
-    UNWIND_FOREIGN = 7,
+    UNWIND_UNKNOWN = 7, /* a table that these rules cannot express: the stack ends */
 };
 
 /* bits 0-2 kind, 3-10 where rbp is saved (CFA - 8 * slot; 0: not saved), 11-31 offset */
@@ -128,7 +130,7 @@ static inline uintptr_t unwind_rule_offset_bytes(uint32_t rule)
 }
 
 /// Rule for the instruction at `address` (one below a return address). Threads: any; reads tables of loaded
-/// objects, takes microseconds: the caller caches it.
+/// objects, takes microseconds and 2 KiB of stack: the caller caches it.
 uint32_t unwind_rule_find(uintptr_t address);
 
 /* ---- stack_window.c: which part of a stack may be read ---- */
@@ -136,11 +138,15 @@ uint32_t unwind_rule_find(uintptr_t address);
 /* Reading what other functions keep on the stack looks like an error to the sanitizers. */
 #define UNWIND_UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* Words in [floor, limit) may be read; limit - floor >= 8. */
+#define STACK_COPY_BYTES 1024U
+
+/* Words in [floor, limit) may be read, each at its address + moved; limit - floor >= 8. */
 struct stack_window {
     uintptr_t floor;
     uintptr_t limit;
-    bool own; /* the thread's own stack, to its top: nothing beyond is ever read */
+    uintptr_t moved; /* 0 on the thread's own stack */
+    void *copy;      /* STACK_COPY_BYTES, aligned; set by the caller, who owns it */
+    bool own;        /* the thread's own stack, to its top: nothing beyond is ever read */
 };
 
 /// The window of a walk that stands at `sp`, and `below` bytes less where these are on the same page or known
@@ -148,12 +154,7 @@ struct stack_window {
 /// Threads: any, each asks about its own stacks; async-signal-safe, as is stack_window_read.
 bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t below);
 
-/// The word at `address`; moves or extends the window upwards if need be. False if it cannot be read.
+/// The word at `address`; moves the window upwards if need be, never back. False if it cannot be read.
 bool stack_window_read(struct stack_window *window, uintptr_t address, uintptr_t *word);
-
-/* ---- unwind_foreign.c: libunwind, loaded when first needed ---- */
-
-/// Frames of this thread from the one with `pc` and `sp` on, itself first; 0 if libunwind is missing.
-unsigned unwind_foreign_capture(uintptr_t pc, uintptr_t sp, uint64_t *pcs, unsigned max);
 
 #endif

@@ -4,14 +4,12 @@
  * entry and keeps what the walk of native_stack.c needs, the canonical frame address (CFA), where rbp is
  * saved and that the return address lies at CFA - 8. The hard part is what compilers and the C library really
  * use beyond registers with an offset: expressions for PLT stubs, realigned stacks and signal frames are
- * recognized by their meaning; what is left becomes UNWIND_FOREIGN. Called on a miss of the rule cache only.
+ * recognized by their meaning; what is left, a CFA in another register than rsp and rbp, ends the stack. Called on a miss of the rule cache only.
  *
  * Source: DWARF 4, sections 2.5 (expressions) and 6.4.2 (call frame instructions); System V ABI for AMD64,
  * figure 3.36 (register numbers).
  */
 #include "trace/unwind_internal.h"
-
-#include <sys/auxv.h>
 
 enum { ROWS_REMEMBERED = 8 };
 
@@ -264,15 +262,15 @@ static bool run(struct interpreter *state, struct unwind_reader code)
 
 /* ---- rows to rules ---- */
 
-static uint32_t rule_foreign(void)
+static uint32_t rule_unknown(void)
 {
-    return unwind_rule(UNWIND_FOREIGN, 0, 0);
+    return unwind_rule(UNWIND_UNKNOWN, 0, 0);
 }
 
 static uint32_t rule_of_base(enum unwind_base base, int64_t offset, uint32_t slot)
 {
     if (offset < 8 || offset % 8 != 0 || offset / 8 > (int64_t)UNWIND_OFFSET_MAX) {
-        return rule_foreign();
+        return rule_unknown();
     }
     if (base == UNWIND_BASE_RBP && offset == 16 && slot == 2) {
         return unwind_rule(UNWIND_FRAME, 2, 2);
@@ -290,7 +288,7 @@ static uint32_t rule_of_realigned(const struct unwind_row *row, struct unwind_te
     }
     if (rbp.base != UNWIND_BASE_RBP || rbp.value != 0 || cfa.value >= 0 || cfa.value % 8 != 0 ||
         -(cfa.value / 8) > (int64_t)UNWIND_OFFSET_MAX) {
-        return rule_foreign();
+        return rule_unknown();
     }
     return unwind_rule(UNWIND_DRAP, 0, (uint32_t) - (cfa.value / 8));
 }
@@ -313,20 +311,20 @@ static uint32_t rule_of_row(const struct unwind_row *row, bool is_signal_frame, 
         return unwind_rule(UNWIND_SIGNAL, 0, 0);
     }
     if (is_signal_frame || row->rip.kind != SAVED_OFFSET || row->rip.offset != -8) {
-        return rule_foreign();
+        return rule_unknown();
     }
     if (cfa.base == UNWIND_BASE_AT_RBP) {
         return rule_of_realigned(row, cfa, address);
     }
     if (cfa.base != UNWIND_BASE_RSP && cfa.base != UNWIND_BASE_RBP) {
-        return rule_foreign();
+        return rule_unknown();
     }
     if (row->rbp.kind == SAVED_NOT || row->rbp.kind == SAVED_NEVER) {
         return rule_of_base(cfa.base, cfa.value, 0);
     }
     if (row->rbp.kind != SAVED_OFFSET || row->rbp.offset > -16 || row->rbp.offset % 8 != 0 ||
         -(row->rbp.offset / 8) > (int64_t)UNWIND_SLOT_MAX) {
-        return rule_foreign();
+        return rule_unknown();
     }
     return rule_of_base(cfa.base, cfa.value, (uint32_t) - (row->rbp.offset / 8));
 }
@@ -347,19 +345,12 @@ uint32_t unwind_rule_find(uintptr_t address)
     state.initial = state.row;
     state.remembered_count = 0;
     if (!run(&state, entry.common)) {
-        return rule_foreign();
+        return rule_unknown();
     }
     state.initial = state.row;
     state.location = entry.start;
     if (!run(&state, entry.special)) {
-        return rule_foreign();
+        return rule_unknown();
     }
-    uint32_t rule = rule_of_row(&state.row, entry.is_signal_frame, address);
-
-    /* The lazy binder keeps its CFA in rbx. It runs inside the loader, where loading libunwind is no option.
-     */
-    if (rule == rule_foreign() && object.start == getauxval(AT_BASE)) {
-        return unwind_rule(UNWIND_END, 0, 0);
-    }
-    return rule;
+    return rule_of_row(&state.row, entry.is_signal_frame, address);
 }

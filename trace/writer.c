@@ -45,24 +45,10 @@ static void path_in(const struct varve_writer *writer, const char *name, char *b
     snprintf(buffer, bytes, "%s/%s", writer->folder, name);
 }
 
-static void folder_remove(struct varve_writer *writer)
-{
-    static const char *const names[] = {"trace.db", "trace.db-wal", "trace.db-shm", "trace.db-journal",
-                                        "allocations"};
-    char path[4096 + 64];
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && writer->folder != NULL; i++) {
-        path_in(writer, names[i], path, sizeof path);
-        unlink(path);
-    }
-    if (writer->folder != NULL) {
-        rmdir(writer->folder);
-    }
-}
-
 static int folder_make(struct varve_writer *writer, struct varve_message *message)
 {
     char folder[4096 + 16];
-    int code = publish_folder_make(writer->path, writer->may_replace, folder, sizeof folder, message);
+    int code = varve_publish_folder_make(writer->path, writer->may_replace, folder, sizeof folder, message);
     if (code != VARVE_OK) {
         return code;
     }
@@ -77,7 +63,9 @@ static void writer_free(struct varve_writer *writer)
     derive_close(writer->derive);
     writer_queue_close(writer->queue);
     store_close(writer->store);
-    folder_remove(writer);
+    if (writer->folder != NULL) {
+        varve_publish_folder_remove(writer->folder);
+    }
     free(writer->is_allocation);
     free(writer->executable);
     free(writer->command_line);

@@ -13,9 +13,10 @@ import unittest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
-sys.path.insert(0, FOLDER)
+sys.path[:0] = [FOLDER, os.path.dirname(FOLDER)]
 import heap_vs_valgrind_match as matching  # noqa: E402
 import heap_vs_valgrind_rules as rules  # noqa: E402
+import recording  # noqa: E402
 from heap_vs_valgrind_match import Figures  # noqa: E402
 
 SCHEMA = """
@@ -121,4 +122,4 @@ class Programs(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    recording.main()

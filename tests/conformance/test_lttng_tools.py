@@ -3,9 +3,10 @@
 """The trace in the hands of others: babeltrace2 prints named fields and labels, its graphs can end in our sink, and the
 state of an allocator is told when tracing begins in mid-run."""
 
+import glob
 import os
 import re
-import subprocess
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -56,23 +57,26 @@ class Tools(lttng_recording.Case):
     def test_a_trace_that_begins_in_mid_run(self):
         """The program goes on for a while; a session of the user's begins after it did."""
         output = os.path.join(self.folder, "late")
-        process = self.start(self.record_command(recording.program("churn"), "--seconds", "3", "--pace", "200",
+        process = self.start(self.record_command(recording.program("churn"), "--seconds", "100", "--pace", "200",
                                                       "--ops", "100000000",
                                                       options=["--lttng", "--stacks", "native"]))
         recording.wait_until(lambda: self.sessions(), what="the recording's session")
-        recording.wait_until(lambda: any(recording.children_of(child) or True
-                                         for child in recording.children_of(process.pid)), what="the program")
-        subprocess.run(["sleep", "1"], check=True)
-        for arguments in (("create", "late", f"--output={output}"), ("enable-event", "-u", "-s", "late", "varve:*"),
-                          ("start", "late")):
+        program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
+        recording.wait_until(lambda: glob.glob(f"{self.path}.d/ring/p*.r*"), what="events before the session")
+        for arguments in (("create", "late", f"--output={output}"), ("enable-event", "-u", "-s", "late", "varve:*")):
             self.assertEqual(self.lttng(*arguments).returncode, 0)
-        subprocess.run(["sleep", "1"], check=True)
-        self.assertEqual(self.lttng("stop", "late").returncode, 0)
+
+        def seen():
+            for step in ("start", "stop"):
+                self.assertEqual(self.lttng(step, "late").returncode, 0)
+            text = self.babeltrace(output)
+            return all(word in text for word in ("varve:statedump_begin", "varve:meta_process:")) and (
+                text.count("varve:heap_alloc:") > 200)
+
+        recording.wait_until(seen, what="the state and events of the program in the late session")
         self.assertEqual(self.lttng("destroy", "late").returncode, 0)
-        self.assertEqual(recording.finish(process).returncode, 0)
-        text = self.babeltrace(output)
-        self.assertIn("varve:statedump_begin", text)
-        self.assertIn("varve:meta_process:", text)
+        os.kill(program, signal.SIGTERM)
+        self.assertEqual(recording.finish(process).returncode, -signal.SIGTERM)
         self.open(self.rebuild(output))
         self.assertGreater(self.count("heap_alloc"), 100)
         self.assertEqual(self.count("lost", "ring_seq IS NULL") > 0, True, "the beginning is missing, and nothing says so")

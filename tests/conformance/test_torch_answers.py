@@ -368,12 +368,12 @@ class Recorded(OnVarve):
         program = self.write("train.py", "import json, os\nresult = {}\n" + textwrap.dedent(self.PROGRAM)
                              + "\nprint(json.dumps(result))\n")
         outcome = self.record(sys.executable, program, options=["-q", *options], env=self.environment, cwd=self.folder)
-        self.assertEqual(outcome.err, "" if "--torch" in options else outcome.err)
-        return recording.json_lines(outcome.out)[0]
+        return recording.json_lines(outcome.out)[0], outcome.err
 
     def test_allocate(self):
         """Each block with the program's own lines."""
-        said = self.run_recorded("--torch", "--stacks", "python")
+        said, err = self.run_recorded("--torch", "--stacks", "python")
+        self.assertEqual(err, "")
         self.assert_finished()
         self.assert_no_loss()
         self.assertEqual(said["backend"], "pluggable")
@@ -384,9 +384,10 @@ class Recorded(OnVarve):
 
     def test_observe(self):
         """PyTorch's own history in a database of its own; nothing else is left."""
-        said = self.run_recorded("--torch=observe", "--stacks", "none")
+        said, err = self.run_recorded("--torch=observe", "--stacks", "none")
         self.assertEqual(said["backend"], "native")
         path = os.path.join(self.folder, f"trace.torch.{said['pid']}.db")
+        self.assertEqual(err, f"varve: PyTorch's own history: 7 events in {path}\n")
         self.assert_finished(path)
         self.assertEqual(self.sql("SELECT kind, count(*) FROM events WHERE kind IN ('alloc', 'free_completed') GROUP BY 1"),
                          [("alloc", 5), ("free_completed", 1)])

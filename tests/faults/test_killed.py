@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SIGKILL of the collector, then `varve recover`; a second recorder on the same output; what recover refuses. (SIGKILL of the
-program and of both at random moments, many times: tests/stress/kill9.)"""
+program and of both at random moments, many times: tests/stress/stress.)"""
 
 import json
 import os

@@ -365,8 +365,7 @@ static void test_peers(void **state)
 
     (void)state;
     if (gpu.count < 2) {
-        printf("skipped: peers need two GPUs\n");
-        skip();
+        skip("peers need two GPUs");
     }
     GPU_OK(gpu.primary_retain(&peer_context, 1));
     for (int way = 0; way < WAYS; way++) {

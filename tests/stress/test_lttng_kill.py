@@ -20,22 +20,13 @@ SEED = int(os.environ.get("VARVE_LTTNG_SEED", "1"))
 
 
 class Kill(lttng_recording.Case):
-    def program_of(self, process):
-        for pid in recording.children_of(process.pid):
-            try:
-                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "churn":
-                    return pid
-            except OSError:
-                pass
-        return None
-
     def record_and_kill(self, chance):
         threads = chance.choice((1, 2, 4))
         command = self.record_command(recording.program("churn"), "--seconds", "5", "--ops", "100000000", "--threads",
                                       str(threads), "--seed", str(chance.randrange(1, 10**9)),
                                       options=["--lttng", "--force", "--stacks", chance.choice(("none", "native"))])
         process = self.start(command)
-        program = recording.wait_until(lambda: self.program_of(process), what="the program")
+        program = recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
         time.sleep(0.1 + chance.random() * 0.8)
         os.kill(program, signal.SIGKILL)
         outcome = recording.finish(process)

@@ -254,12 +254,10 @@ static inline void lttng_or_skip(void)
     struct varve_message message;
 
     if (!lttng_session_is_possible(&message)) {
-        print_message("skipped: %s\n", message.text);
-        skip();
+        skip("%s", message.text);
     }
     if (access(place("libvarve_lttng.so"), R_OK) != 0) {
-        print_message("skipped: built without LTTng-UST (liblttng-ust-dev)\n");
-        skip();
+        skip("built without LTTng-UST (liblttng-ust-dev)");
     }
 }
 

@@ -175,11 +175,38 @@ static inline int mirror_order(const void *a, const void *b)
     return x->ring_seq < y->ring_seq ? -1 : x->ring_seq > y->ring_seq;
 }
 
-/* A column that this kind does not use is NULL. */
 static inline bool column_is(sqlite3_stmt *row, int column, uint64_t value)
 {
-    return sqlite3_column_type(row, column) == SQLITE_NULL ||
+    return sqlite3_column_type(row, column) == SQLITE_INTEGER &&
            (uint64_t)sqlite3_column_int64(row, column) == value;
+}
+
+/* NULL if, and only if, events of this kind have no such column. */
+static inline bool column_is_if(bool has_column, sqlite3_stmt *row, int column, uint64_t value)
+{
+    return has_column ? column_is(row, column, value) : sqlite3_column_type(row, column) == SQLITE_NULL;
+}
+
+static inline bool mirror_has_columns(sqlite3_stmt *row, const struct varve_record *record)
+{
+    static const struct {
+        const char *group, *addr, *arg; /* "": the kind does not use it */
+    } kinds[256] = {
+#define MIRROR_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) [code] = {#group, addr, arg},
+        VARVE_EVENT_LIST(MIRROR_KIND)
+#undef MIRROR_KIND
+    };
+    unsigned kind = varve_record_kind(record);
+    bool is_known = kinds[kind].group != NULL;
+    bool is_of_device =
+        is_known && strcmp(kinds[kind].group, "heap") != 0 && strcmp(kinds[kind].group, "process") != 0;
+
+    return column_is_if(is_known && kinds[kind].addr[0] != '\0', row, 7, record->addr) &&
+           column_is_if(is_known && kinds[kind].arg[0] != '\0', row, 8, record->arg) &&
+           column_is_if(is_of_device, row, 9, record->device) &&
+           column_is_if(is_of_device, row, 10, varve_record_dev_seq(record)) &&
+           column_is_if(is_of_device, row, 11, varve_record_stream(record)) &&
+           column_is_if(is_of_device, row, 12, record->pool);
 }
 
 /* `floor_ns`: of the event before it in its ring; where a handler interrupted its thread, times wait. */
@@ -190,13 +217,11 @@ static inline bool mirror_is_event(sqlite3_stmt *row, struct collector *collecto
     int64_t ns = collect_clock_ns(&collector->clock, record->ticks);
 
     return column_is(row, 0, told->origin.process) && column_is(row, 1, told->origin.ring) &&
-           sqlite3_column_int64(row, 2) == (int64_t)told->ring_seq &&
+           column_is(row, 2, told->ring_seq) &&
            column_is(row, 3, (uint64_t)told->origin.pid) && column_is(row, 4, (uint64_t)told->origin.tid) &&
            column_is(row, 5, varve_record_kind(record)) &&
            column_is(row, 6, varve_record_flags(record) & VARVE_FLAGS_STORED) &&
-           column_is(row, 7, record->addr) && column_is(row, 8, record->arg) &&
-           column_is(row, 9, record->device) && column_is(row, 10, varve_record_dev_seq(record)) &&
-           column_is(row, 11, varve_record_stream(record)) && column_is(row, 12, record->pool) &&
+           mirror_has_columns(row, record) &&
            sqlite3_column_int64(row, 13) == (ns > floor_ns ? ns : floor_ns);
 }
 

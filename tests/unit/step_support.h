@@ -151,8 +151,7 @@ static inline int step_scenario(struct session *session, scenario run, void *con
     sched_setaffinity(0, sizeof(all), &all);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 77) {
         session_end(session);
-        print_message("ptrace is not allowed here\n");
-        skip();
+        skip("ptrace is not allowed here");
     }
     return wait_status;
 }

@@ -58,6 +58,30 @@ static void test_numbers_of_records(void **state)
     rig_close(rig);
 }
 
+/* The field for the size of the free block has 32 bits, for units of 512 bytes: it tells 2 TiB less one unit,
+ * and its largest value means that or more. */
+static void test_sizes_beyond_the_field(void **state)
+{
+    const uint64_t tib = MIB << 20;
+    const uint64_t bytes[] = {2 * tib - 2 * MIB, 2 * tib, 2 * tib + 2 * MIB, 5 * tib, 64 * tib};
+    const uint64_t units[] = {(2 * tib - 2 * MIB) / 512, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.sim.total_bytes = 256 * tib});
+    for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+        const struct varve_record *record;
+
+        forget(rig);
+        give(rig, take(rig, bytes[i]));
+        empty_cache(rig);
+        record = nth_record(rig, VARVE_KIND_ALLOC, 0);
+        assert_int_equal(record->size, bytes[i]);
+        assert_int_equal(record->arg >> 32, units[i]);
+        assert_int_equal(record->arg & UINT32_MAX, i + 1); /* the segment's number */
+    }
+    rig_close(rig);
+}
+
 /* ---- callbacks ---- */
 
 struct giver {
@@ -412,6 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(test_first_block_and_hit),
         RIG_TEST(test_numbers_of_records),
+        RIG_TEST(test_sizes_beyond_the_field),
         RIG_TEST(test_callback_serves),
         RIG_TEST(test_callback_that_denies),
         RIG_TEST(test_callbacks_are_limited),

@@ -108,24 +108,29 @@ static void test_cache_info(void **state)
 
 /* ---- peers ---- */
 
+#define PEERS 255 /* as many as a device can name */
+
 static void test_peers(void **state)
 {
     struct rig *rig = *state;
-    int count = 0;
+    uint64_t before;
 
     rig_open(rig, &(struct rig_options){.config = "expandable_segments:True"});
     take(rig, 3 * MIB);
     varve_sim_fail(rig->device, VARVE_DEVICE_VMM_SET_ACCESS, 1, 1, VARVE_ERROR_IO);
     assert_int_equal(varve_alloc_enable_peer(rig->alloc, 1), VARVE_ERROR_IO);
-    while (count < 100 && varve_alloc_enable_peer(rig->alloc, count + 1) == VARVE_OK) {
-        count++;
+    for (int round = 0; round < 2; round++) { /* those that have access keep it */
+        for (int peer = 1; peer <= PEERS; peer++) {
+            if (varve_alloc_enable_peer(rig->alloc, peer) != VARVE_OK) {
+                fail_msg("peer %d got no access", peer);
+            }
+        }
     }
-    assert_int_equal(varve_alloc_enable_peer(rig->alloc, count + 1), VARVE_ERROR_FULL);
-    for (int i = 1; i <= count; i++) { /* those that have access keep it */
-        assert_int_equal(varve_alloc_enable_peer(rig->alloc, i), VARVE_OK);
-    }
-    assert_int_equal(varve_alloc_enable_peer(rig->alloc, 0), VARVE_ERROR_FULL);
-    take(rig, 60 * MIB);
+    assert_int_equal(varve_alloc_enable_peer(rig->alloc, 0), VARVE_ERROR_INVALID); /* itself */
+    assert_int_equal(varve_alloc_enable_peer(rig->alloc, PEERS + 1), VARVE_ERROR_INVALID);
+    before = calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS);
+    take(rig, 20 * MIB); /* one unit more: for the device itself and for each peer */
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS) - before, 1 + PEERS);
     rig_close(rig);
 }
 

@@ -361,7 +361,7 @@ static void test_secure_execution(void **state)
     make_file("mine", &image, sizeof image, 06755);
     expect("mine", VARVE_OK, ""); /* setuid and setgid to what we are already */
     if (getuid() != 0 || statvfs(folder, &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
-        skip();
+        skip("not root, or the temporary folder is mounted nosuid");
     }
     make_file("nobodys", &image, sizeof image, 0755);
     assert_int_equal(chown(path_of("nobodys"), NOBODY, NOBODY), 0);
@@ -396,7 +396,7 @@ static void test_capabilities(void **state)
     /* struct vfs_cap_data, revision 2, effective, permitted = CAP_NET_RAW */
     uint32_t words[5] = {0x02000001, 1U << 13, 0, 0, 0};
     if (getuid() != 0 || setxattr(path_of("capable"), "security.capability", words, sizeof words, 0) != 0) {
-        skip();
+        skip("not root, or the temporary folder takes no capabilities");
     }
     expect("capable", VARVE_OK, ""); /* root has them all */
     assert_int_equal(check_in_child("capable", true), VARVE_ERROR_UNSUPPORTED);

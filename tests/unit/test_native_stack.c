@@ -220,17 +220,6 @@ __asm__(".text\n"
         "ret\n"
         ".size call_without_table, . - call_without_table\n");
 
-static void test_foreign_frame(void **state)
-{
-    (void)state;
-    samples_begin();
-    for (int i = 0; i < 3; i++) {
-        call_with_rbx_frame(hook);
-    }
-    samples_expect(3);
-    assert_true(sample.count > 3);
-}
-
 static NOINLINE void hook_alone(void)
 {
     struct callsite_start start;
@@ -238,6 +227,17 @@ static NOINLINE void hook_alone(void)
     HOOK_START(start);
     sample.count = native_stack_capture(&start, sample.ours, FRAMES_MAX);
     KEEP_FRAME();
+}
+
+/* Its table wants a register that the walk does not follow: the stack ends with it, and nothing is guessed. */
+static void test_unknown_frame(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        call_with_rbx_frame(hook_alone);
+        assert_int_equal(sample.count, 1);
+        assert_true(sample.ours[0] - (uintptr_t)call_with_rbx_frame < 64);
+    }
 }
 
 static NOINLINE void call_directly(void (*function)(void))
@@ -354,7 +354,7 @@ int main(void)
         cmocka_unit_test(test_random_trees),
         cmocka_unit_test(test_cut),
 #ifdef __x86_64__
-        cmocka_unit_test(test_foreign_frame),
+        cmocka_unit_test(test_unknown_frame),
         cmocka_unit_test(test_no_table),
 #endif
         cmocka_unit_test(test_garbage),

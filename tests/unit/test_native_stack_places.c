@@ -226,6 +226,5 @@ int main(void)
     void *frames[4];
 
     (void)backtrace(frames, 4); /* loads its library now, not in a signal handler */
-    native_stack_prepare();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,8 +138,7 @@ static int remove_folder(void **state)
 static void need_python(void)
 {
     if (python_count == 0) {
-        print_message("no CPython from 3.9 to 3.13 was found\n");
-        skip();
+        skip("no CPython from 3.9 to 3.13 was found");
     }
 }
 
@@ -352,8 +351,7 @@ static void test_late_and_local(void **state)
         embedded++;
     }
     if (embedded == 0) {
-        print_message("no shared libpython was found\n");
-        skip();
+        skip("no shared libpython was found");
     }
 }
 

@@ -194,7 +194,7 @@ static void test_interrupted_tellings(void **state)
 
     (void)state;
     if (IS_TSAN) {
-        skip(); /* it delivers signals at its own moments */
+        skip("the sanitizer delivers signals at its own moments");
     }
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_DROP; overflow++) {
         mirror_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 512 : 64);
@@ -383,6 +383,9 @@ static void test_children_are_told_by_the_collector(void **state)
     unsigned families = 2 - IS_TSAN;
 
     (void)state;
+    if (IS_TSAN) {
+        skip_part("the sanitizer's run time does not survive the bare system call");
+    }
     mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
     mirror_record(&run, scenario_family, "family");
     assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100 + 10 * families);

@@ -316,7 +316,7 @@ static void scenario_refused(struct session *session, void *context)
     mirror_emit(51, 200);
     CHECK(!mirror_detour_is_on(), "a detour to nowhere");
     CHECK(recorder_process_current()->mirror == NULL, "a library that cannot be had is called");
-    CHECK(session->directory.control->process_count == 1, "processes");
+    CHECK(session->directory.counts->process_count == 1, "processes");
 }
 
 static void run_refused(const char *path, uint32_t mirror, bool is_other_version)

@@ -118,7 +118,7 @@ static uint64_t run_stepped(struct settings settings)
     int wait_status;
 
     if (IS_TSAN || IS_ASAN) {
-        skip(); /* they deliver signals at their own moments */
+        skip("the sanitizer delivers signals at its own moments");
     }
     stepping.step_handlers = settings.nests || settings.kill_at != 0 || settings.signal_at != 0;
     mirror_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
@@ -248,7 +248,7 @@ static void test_trace_begins_when_the_detour_ends(void **state)
 
     (void)state;
     if (IS_TSAN || IS_ASAN) {
-        skip();
+        skip("the sanitizer delivers signals at its own moments");
     }
     steps = run_begins(0);
     assert_true(steps > 300);

@@ -135,7 +135,7 @@ static void test_handler_runs_during_the_wait(void **state)
 
     (void)state;
     if (IS_TSAN) {
-        skip(); /* it delivers signals at its own moments, and none during the wait */
+        skip("the sanitizer delivers signals at its own moments, and none during the wait");
     }
     run_blocked(scenario_handler_runs, &forks, "a handler");
     forks = true;
@@ -188,7 +188,7 @@ static void test_many_handlers_lose_nothing(void **state)
 {
     (void)state;
     if (IS_TSAN) {
-        skip(); /* it delivers signals at its own moments, and none during the wait */
+        skip("the sanitizer delivers signals at its own moments, and none during the wait");
     }
     run_blocked(scenario_many_handlers, NULL, "many handlers");
 }

@@ -164,7 +164,7 @@ static void run_case(struct settings settings)
     uint64_t steps, stride;
 
     if (IS_TSAN) {
-        skip(); /* single steps through its run time take minutes */
+        skip("single steps through the sanitizer's run time take minutes");
     }
     steps = run_once(&settings).steps;
     assert_true(steps > settings.stepped * 20);
@@ -204,7 +204,7 @@ static void run_nested_case(struct settings settings)
     struct outcome plain, signalled = {0, 0};
 
     if (IS_TSAN) {
-        skip();
+        skip("single steps through the sanitizer's run time take minutes");
     }
     plain = run_once(&settings);
     while (signalled.nested == 0) {
@@ -231,7 +231,7 @@ static void test_killed_while_flushing(void **state)
 
     (void)state;
     if (IS_TSAN) {
-        skip();
+        skip("single steps through the sanitizer's run time take minutes");
     }
     for (settings.kill_at = 150; settings.kill_at < 20000; settings.kill_at = settings.kill_at * 3 + 7) {
         run_once(&settings);

@@ -149,7 +149,7 @@ static uint64_t run_stepped(struct settings settings)
     int wait_status;
 
     if (IS_TSAN || IS_ASAN) {
-        skip(); /* it delivers signals at its own moments */
+        skip("the sanitizer delivers signals at its own moments");
     }
     settings.gap *= IS_ASAN ? 5 : 1; /* with more instructions between */
     session_begin(&session, &control);

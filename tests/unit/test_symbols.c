@@ -85,11 +85,11 @@ static void test_clang_has_no_aranges(void **state)
 {
     (void)state;
     if (shell("clang --version >log") != 0)
-        skip();
+        skip("clang is not installed");
     check_variant("addr2line", "clang -gdwarf-4 -O2 small.c", "clang4", 3);
     /* binutils up to 2.40 at least does not read the range lists that clang writes for DWARF 5. */
     if (shell("llvm-addr2line --version >log") != 0)
-        skip();
+        skip("llvm-addr2line is not installed");
     check_variant("llvm-addr2line", "clang -g -O2 small.c", "clang5", 3);
     check_variant("llvm-addr2line", "clang++ -g -O2 small.cc", "clangxx5", 5);
 }
@@ -99,7 +99,7 @@ static void test_link_time_optimisation(void **state)
 {
     (void)state;
     if (shell("llvm-addr2line --version >log") != 0)
-        skip();
+        skip("llvm-addr2line is not installed");
     check_variant("llvm-addr2line", "gcc -g -O2 -flto small.c", "lto", 3);
 }
 

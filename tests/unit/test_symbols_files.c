@@ -24,7 +24,7 @@ static void test_mini_debug_info(void **state)
 
     (void)state;
     if (shell("xz --version >log") != 0)
-        skip();
+        skip("xz is not installed");
     assert_int_equal(shell("gcc -O2 -fPIC -shared small.c -o mini.so && objcopy -S --remove-section .comment "
                            "--keep-symbol deregister_tm_clones mini.so mini.debug && "
                            "nm mini.debug >log && xz -k mini.debug"),

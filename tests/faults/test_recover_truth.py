@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`varve recover` tells the truth whatever came before it. Recoveries that are themselves killed, before each system call by
+which they change a file and at random moments, end in the database of one that was not; what had been dropped before the
+collector died is still told; and a file of the directory that is gone, cut or overwritten is a loss that is told."""
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+TRIED = int(os.environ.get("VARVE_RECOVER_CALLS", "8"))  # system calls in the middle of a recovery, besides the last 30
+# When a process or thread whose end nobody saw is said to have ended: the time of the recovery.
+VOLATILE = {"process": {"end_ns"}, "thread": {"end_ns"}}
+STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncommitted": "uncommitted", "events_lost": "lost",
+         "bytes_lost": "lost_bytes"}
+
+
+def contents(path):
+    """All rows of all tables, but for what may differ between two recoveries of one directory."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    tables = {}
+    for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"):
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        columns = [column for column in columns if column not in VOLATILE.get(table, ())]
+        tables[table] = sorted(connection.execute(f"SELECT {', '.join(columns)} FROM {table}"), key=repr)
+    connection.close()
+    return tables
+
+
+class Recovering(recording.Case):
+    def copy(self, source, name):
+        """A directory of its own, with its rings in a real folder."""
+        target = os.path.join(self.folder, name + ".db.d")
+        shutil.copytree(source, target, symlinks=True)
+        ring = os.path.join(target, "ring")
+        if os.path.islink(ring):
+            rings = os.path.realpath(ring)
+            os.unlink(ring)
+            shutil.copytree(rings, ring)
+        return target
+
+    def leave_directory(self, *command, options=(), after=0.3, name="trace"):
+        """A recording whose collector is killed while the program runs on to its end; returns the program's output."""
+        self.path = os.path.join(self.folder, name + ".db")
+        process = recording.start(self.record_command(*command, options=options))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, 9))
+        recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
+        time.sleep(after)
+        self.assertIsNone(process.poll(), "varve was to be killed, but has ended")
+        process.kill()
+        return recording.finish_orphan(process)
+
+    def recover(self, directory, *options):
+        outcome = recording.varve("recover", "--json", *options, directory)
+        self.assertEqual(outcome.returncode, 0, outcome)
+        return json.loads(outcome.out)
+
+    def assert_books(self, said):
+        """stats, thread rows, what is stored, and what recover printed all say the same."""
+        stats = dict(self.sql("SELECT name, value FROM stats WHERE idx = -1"))
+        events = self.one("SELECT count(*) FROM event")
+        unattached = stats["events_unattached"]
+        for name, column in STATS.items():
+            total = self.one(f"SELECT coalesce(sum({column}), 0) FROM thread")
+            total += unattached if name == "events_emitted" else 0
+            self.assertEqual(stats[name], total, f"{name} and the rows of thread")
+        self.assertEqual((stats["events_stored"], said["events"]), (events, events))
+        self.assertEqual(said["lost"], stats["events_lost"] + unattached)
+        self.assertEqual(said["uncommitted"], stats["events_uncommitted"])
+        self.assertEqual(stats["events_emitted"], events + said["lost"] + said["uncommitted"])
+        told = dict(self.sql("SELECT name, value FROM data_loss WHERE idx = -1"))
+        self.assertEqual(told.get("events_lost", 0), stats["events_lost"])
+        self.assert_conserved()
+
+
+class Interrupted(Recovering):
+    """The same end, however often a recovery was killed on the way."""
+
+    WORKLOADS = (
+        # Threads and processes that end before the collector is killed and after it, all that a small ring does not hold.
+        ("drop", "4K", "none"),
+        ("spill", "4K", "none"),
+        ("spill", "64K", "native"),
+    )
+
+    def leave(self, policy, size, stacks):
+        churn = recording.program("churn")
+        command = (f"{recording.program('threads300')} 12 4; {churn} --ops 1500 --threads 3 --seed 1; sleep 0.3;"
+                   f"{churn} --ops 2500 --threads 4 --seed 2; {recording.program('forker')} storm 3; sleep 0.7; "
+                   f"{churn} --ops 2500 --threads 2 --seed 3; {recording.program('burst')} 3000")
+        self.leave_directory("/bin/sh", "-c", command, after=1.0, name=f"{policy}{size}{stacks}",
+                             options=["--overflow", policy, "--ring-size", size, "--stacks", stacks])
+        return self.path + ".d"
+
+    def attempt(self, directory, call):
+        """(how it ended, how many calls that change files it made)."""
+        reader, writer = os.pipe()
+        try:
+            process = subprocess.run(
+                ["/bin/sh", "-c", f'exec 3>&{writer} "$@"', "sh", recording.program("kill_at_call"), str(call),
+                 recording.VARVE, "recover", directory], pass_fds=[writer], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, timeout=recording.TIMEOUT_S, check=False)
+        finally:
+            os.close(writer)
+        with os.fdopen(reader) as stream:
+            words = stream.read().split()
+        self.assertEqual(words[:1], ["calls"], process)
+        self.assertIn(process.returncode, (0, 137), process)
+        return process.returncode, int(words[1])
+
+    def assert_same(self, directory, expected, how):
+        if os.path.isdir(directory):
+            self.assert_told(directory)
+        else:
+            self.open(directory[:-2])
+        self.assert_finished(directory[:-2])
+        found = contents(directory[:-2])
+        for table, rows in expected.items():
+            self.assertEqual(found[table], rows, f"table {table} after {how}")
+        os.unlink(directory[:-2])
+
+    def assert_told(self, directory):
+        said = self.recover(directory)
+        self.open(directory[:-2])
+        if said["events"] > 0:
+            self.assert_books(said)
+
+    def interrupt(self, number, policy, size, stacks):
+        """Kill one recovery of each copy at each call in turn, of which only a part is tried where there are many."""
+        source = self.leave(policy, size, stacks)
+        reference = self.copy(source, "reference")
+        self.assert_told(reference)
+        self.assert_finished(reference[:-2])
+        expected = contents(reference[:-2])
+        if policy == "drop":
+            self.assertGreater(self.one("SELECT sum(lost) FROM thread"), 0, "nothing was dropped: this shows nothing")
+        status, calls = self.attempt(self.copy(source, "counted"), 0)
+        self.assertEqual(status, 0)
+        chance = random.Random(number)
+        last = range(max(1, calls - 30), calls + 1)
+        chosen = sorted({*last, *chance.sample(range(1, calls + 1), min(calls, TRIED))})
+        for call in chosen:
+            directory = self.copy(source, f"at{call}")
+            status, _ = self.attempt(directory, call)
+            self.assertEqual(status, 137, f"call {call} of {calls}")
+            self.assert_same(directory, expected, f"a kill before call {call} of {calls}")
+        for attempt in range(4):
+            directory = self.copy(source, f"often{attempt}")
+            at = []
+            while os.path.isdir(directory) and len(at) < 6:
+                at.append(chance.randint(1, calls))
+                self.attempt(directory, at[-1])
+            self.assert_same(directory, expected, f"kills before calls {at} of {calls}")
+
+    def test_drop(self):
+        self.interrupt(1, *self.WORKLOADS[0])
+
+    def test_spill(self):
+        self.interrupt(2, *self.WORKLOADS[1])
+
+    def test_stacks(self):
+        self.interrupt(3, *self.WORKLOADS[2])
+
+    def test_random_moments(self):
+        """Not at system calls: in between, while memory that both sides map is written."""
+        source = self.leave("drop", "4K", "none")
+        reference = self.copy(source, "reference")
+        begin = time.monotonic()
+        self.assert_told(reference)
+        took = time.monotonic() - begin
+        expected = contents(reference[:-2])
+        chance = random.Random(4)
+        for number in range(20):
+            directory = self.copy(source, f"random{number}")
+            for _ in range(chance.randint(1, 3)):
+                if os.path.isdir(directory):
+                    process = recording.start([recording.VARVE, "recover", directory])
+                    time.sleep(chance.random() * took)
+                    process.kill()
+                    self.assertIn(recording.finish(process).returncode, (-9, 0))
+            self.assert_same(directory, expected, f"random kills, copy {number}")
+
+
+if __name__ == "__main__":
+    recording.main()

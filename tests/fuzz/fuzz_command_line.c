@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libFuzzer target: any words as a command line, read by the tables of all sub-commands; nothing is run. A
+ * line that is refused comes with one line of reason, one that is taken has its operands in number and its
+ * values in range.
+ */
+#include "analysis/analysis_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORDS_MAX 24
+#define VALUES_BYTES 256
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool is_true)
+{
+    if (!is_true) {
+        abort();
+    }
+}
+
+static void check_values(const struct command *command, const unsigned char *values,
+                         const unsigned char *defaults)
+{
+    for (const struct option_spec *option = command->options; option != NULL && option->kind != OPTION_END;
+         option++) {
+        int64_t number;
+        int choice;
+
+        if (option->kind == OPTION_INTEGER && option->min < option->max) {
+            memcpy(&number, values + option->offset, sizeof(number));
+            check(memcmp(values + option->offset, defaults + option->offset, sizeof(number)) == 0 ||
+                  (number >= option->min && number <= option->max));
+        } else if (option->kind == OPTION_CHOICE) {
+            memcpy(&choice, values + option->offset, sizeof(choice));
+            for (int i = 0; i <= choice; i++) {
+                check(memcmp(values + option->offset, defaults + option->offset, sizeof(choice)) == 0 ||
+                      option->choices[i] != NULL);
+            }
+        }
+    }
+}
+
+static void parse(const struct command *command, int count, char **words)
+{
+    _Alignas(max_align_t) unsigned char values[VALUES_BYTES] = {0};
+    unsigned char defaults[VALUES_BYTES];
+    struct operands operands = {0};
+    struct varve_message message = {""};
+    int code;
+
+    check(command->values_bytes <= sizeof(values));
+    if (command->defaults != NULL) {
+        memcpy(values, command->defaults, command->values_bytes);
+    }
+    memcpy(defaults, values, sizeof(values));
+    code = options_parse(command, count, words, values, &operands, &message);
+    check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == VARVE_ERROR_INVALID);
+    check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
+    if (code == VARVE_OK) {
+        check(operands.count >= command->operands_min);
+        check(command->takes_command ||
+              (operands.count <= command->operands_max && operands.count <= OPERANDS_MAX));
+        check_values(command, values, defaults);
+    }
+}
+
+/* Words end with a NUL or a new line; the first byte chooses the command, or says all. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *words[WORDS_MAX + 1] = {NULL};
+    char *text = malloc(size + 1);
+    size_t commands = 0;
+    int count = 0;
+
+    check(text != NULL);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    while (command_table[commands] != NULL) {
+        commands++;
+    }
+    for (size_t at = 1; at < size && count < WORDS_MAX; count++) {
+        words[count] = text + at;
+        at += strcspn(text + at, "\n");
+        text[at++] = '\0';
+    }
+    for (size_t i = 0; i < commands; i++) {
+        if (size > 0 && (data[0] % (commands + 1) == i || data[0] % (commands + 1) == commands)) {
+            parse(command_table[i], count, words);
+        }
+    }
+    if (count > 0) {
+        const char *names[] = {"record", "report", "recover", NULL};
+
+        option_suggest(words[0], names);
+        command_find(words[0]);
+    }
+    free(text);
+    return 0;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * operator new and operator delete. The C++ library's own call malloc and free, whose hooks record them, so
+ * these are jumped to and leave no frame of ours. Allocators such as jemalloc, tcmalloc and mimalloc bring
+ * their own, most of which call nothing that has a hook: what stands in the object that malloc comes from is
+ * recorded here. Some of these do call malloc, free or each other by name all the same, in some of their
+ * forms or when memory is short: heap_told and heap_freeing keep such a call from being recorded twice.
+ *
+ * The real one is the next definition in the order of symbol lookup. Where a C program loads C++ libraries
+ * for nobody else (Python's extensions), no definition is global, but ours is: then the caller's object and
+ * the libraries that it names decide, as they would without us. No dlsym here: it waits for constructors.
+ *
+ * A request that ends in an exception passes through our frame and leaves no event; new_handlers, which it
+ * may have called, do.
+ */
+#include "trace/elf_symbol_internal.h"
+#include "trace/heap_hooks.h"
+
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* X(NAME, function, symbol, alignment, parameters, arguments); size_t is `m`, an unsigned long, where we run
+ */
+#define CXX_NEW_LIST(X)                                                                                 \
+    X(NEW, cxx_new, "_Znwm", 0, (size_t size), (size))                                                  \
+    X(NEW_ARRAY, cxx_new_array, "_Znam", 0, (size_t size), (size))                                      \
+    X(NEW_NOTHROW, cxx_new_nothrow, "_ZnwmRKSt9nothrow_t", 0, (size_t size, const void *nothrow),       \
+      (size, nothrow))                                                                                  \
+    X(NEW_ARRAY_NOTHROW, cxx_new_array_nothrow, "_ZnamRKSt9nothrow_t", 0,                               \
+      (size_t size, const void *nothrow), (size, nothrow))                                              \
+    X(NEW_ALIGNED, cxx_new_aligned, "_ZnwmSt11align_val_t", alignment, (size_t size, size_t alignment), \
+      (size, alignment))                                                                                \
+    X(NEW_ARRAY_ALIGNED, cxx_new_array_aligned, "_ZnamSt11align_val_t", alignment,                      \
+      (size_t size, size_t alignment), (size, alignment))                                               \
+    X(NEW_ALIGNED_NOTHROW, cxx_new_aligned_nothrow, "_ZnwmSt11align_val_tRKSt9nothrow_t", alignment,    \
+      (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))                 \
+    X(NEW_ARRAY_ALIGNED_NOTHROW, cxx_new_array_aligned_nothrow, "_ZnamSt11align_val_tRKSt9nothrow_t",   \
+      alignment, (size_t size, size_t alignment, const void *nothrow), (size, alignment, nothrow))
+
+/* X(NAME, function, symbol, parameters, arguments) */
+#define CXX_DELETE_LIST(X)                                                                                   \
+    X(DELETE, cxx_delete, "_ZdlPv", (void *memory), (memory))                                                \
+    X(DELETE_ARRAY, cxx_delete_array, "_ZdaPv", (void *memory), (memory))                                    \
+    X(DELETE_NOTHROW, cxx_delete_nothrow, "_ZdlPvRKSt9nothrow_t", (void *memory, const void *nothrow),       \
+      (memory, nothrow))                                                                                     \
+    X(DELETE_ARRAY_NOTHROW, cxx_delete_array_nothrow, "_ZdaPvRKSt9nothrow_t",                                \
+      (void *memory, const void *nothrow), (memory, nothrow))                                                \
+    X(DELETE_SIZED, cxx_delete_sized, "_ZdlPvm", (void *memory, size_t size), (memory, size))                \
+    X(DELETE_ARRAY_SIZED, cxx_delete_array_sized, "_ZdaPvm", (void *memory, size_t size), (memory, size))    \
+    X(DELETE_ALIGNED, cxx_delete_aligned, "_ZdlPvSt11align_val_t", (void *memory, size_t alignment),         \
+      (memory, alignment))                                                                                   \
+    X(DELETE_ARRAY_ALIGNED, cxx_delete_array_aligned, "_ZdaPvSt11align_val_t",                               \
+      (void *memory, size_t alignment), (memory, alignment))                                                 \
+    X(DELETE_SIZED_ALIGNED, cxx_delete_sized_aligned, "_ZdlPvmSt11align_val_t",                              \
+      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                              \
+    X(DELETE_ARRAY_SIZED_ALIGNED, cxx_delete_array_sized_aligned, "_ZdaPvmSt11align_val_t",                  \
+      (void *memory, size_t size, size_t alignment), (memory, size, alignment))                              \
+    X(DELETE_ALIGNED_NOTHROW, cxx_delete_aligned_nothrow, "_ZdlPvSt11align_val_tRKSt9nothrow_t",             \
+      (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))                   \
+    X(DELETE_ARRAY_ALIGNED_NOTHROW, cxx_delete_array_aligned_nothrow, "_ZdaPvSt11align_val_tRKSt9nothrow_t", \
+      (void *memory, size_t alignment, const void *nothrow), (memory, alignment, nothrow))
+
+#define CXX_ENUM_NEW(NAME, function, symbol, alignment, parameters, arguments) CXX_##NAME,
+#define CXX_ENUM_DELETE(NAME, function, symbol, parameters, arguments) CXX_##NAME,
+#define CXX_NAME_NEW(NAME, function, symbol, alignment, parameters, arguments) symbol,
+#define CXX_NAME_DELETE(NAME, function, symbol, parameters, arguments) symbol,
+
+enum cxx_function { CXX_NEW_LIST(CXX_ENUM_NEW) CXX_DELETE_LIST(CXX_ENUM_DELETE) CXX_FUNCTIONS };
+
+static const char *const names[CXX_FUNCTIONS] = {CXX_NEW_LIST(CXX_NAME_NEW) CXX_DELETE_LIST(CXX_NAME_DELETE)};
+
+#define CACHED 256U                       /* power of two */
+#define ALLOCATOR_BIT (UINT64_C(1) << 63) /* in an address of the program's half */
+
+/* A definition, and whether its calls are recorded here. */
+struct cxx_choice {
+    void *function; /* NULL: there is none in this process */
+    bool is_recorded;
+};
+
+/* Written once, by heap_cxx_prepare. */
+static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
+static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
+static int (*iterate)(int (*visit)(struct dl_phdr_info *, size_t, void *), void *); /* the C library's own */
+
+/* What a caller's own libraries answered; read and written without a lock: key is (caller, function) ^ value.
+ * Not used while an object is being unloaded, and empty afterwards. */
+static struct cached {
+    uint64_t key;
+    uint64_t value; /* address, with ALLOCATOR_BIT if recorded */
+} cache[CACHED];
+static uint32_t objects_closing;
+
+__thread void *heap_told __attribute__((tls_model("initial-exec")));
+__thread void *heap_freeing __attribute__((tls_model("initial-exec")));
+
+static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
+{
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+
+        if (header->p_type == PT_LOAD && address - (info->dlpi_addr + header->p_vaddr) < header->p_memsz) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_ours(const struct dl_phdr_info *info)
+{
+    return is_inside(info, (uintptr_t)&globals);
+}
+
+static bool is_recorded_in(const struct elf_object *object)
+{
+    void *allocate = elf_symbol_in(object, "malloc");
+
+    return allocate != NULL && memcmp(&allocate, &heap_real.malloc, sizeof(allocate)) == 0;
+}
+
+/* ---- what all code sees ---- */
+
+static void scan_definitions(const struct elf_object *object)
+{
+    for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
+        if (globals[i].function == NULL && (globals[i].function = elf_symbol_in(object, names[i])) != NULL) {
+            globals[i].is_recorded = is_recorded_in(object);
+        }
+    }
+}
+
+/* The loader's list itself: dl_iterate_phdr may be an interceptor's, which is not ready as early as this. */
+static bool scan_objects(void)
+{
+    struct elf_object object;
+    bool is_behind = false;
+    bool is_malloc_before = false;
+    void *found;
+
+    for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
+        if (map->l_ld == _DYNAMIC) {
+            is_behind = true;
+        } else if (elf_symbol_tables_of_map(map, &object)) {
+            if (is_behind) {
+                scan_definitions(&object);
+            } else {
+                is_malloc_before = is_malloc_before || elf_symbol_in(&object, "malloc") != NULL;
+            }
+            found = elf_symbol_in(&object, "dl_iterate_phdr");
+            if (found != NULL && elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
+                memcpy(&iterate, &found, sizeof(iterate));
+            }
+        }
+    }
+    return !is_malloc_before;
+}
+
+bool heap_cxx_prepare(bool is_recorded)
+{
+    bool is_malloc_ours = scan_objects();
+    void (*function)(void);
+
+    for (unsigned i = 0; i < CXX_FUNCTIONS; i++) {
+        globals[i].is_recorded = globals[i].is_recorded && is_recorded;
+        if (!globals[i].is_recorded) {
+            memcpy(&function, &globals[i].function, sizeof(function));
+            __atomic_store_n(&passed[i], function, __ATOMIC_RELEASE);
+        }
+    }
+    return is_malloc_ours;
+}
+
+/* ---- what one caller sees ---- */
+
+struct local {
+    const char *name;
+    uintptr_t caller;
+    struct elf_object object; /* the caller's */
+    bool has_object;
+    bool is_needed; /* `choice` comes from a library that the caller's object names */
+    struct cxx_choice choice;
+};
+
+static int match_caller(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    struct local *local = context;
+
+    (void)bytes;
+    local->has_object = is_inside(info, local->caller) && elf_symbol_tables(info, &local->object);
+    return local->has_object;
+}
+
+static const char *name_of(const struct elf_object *object)
+{
+    const char *slash = strrchr(object->path, '/');
+
+    for (const ElfW(Dyn) *entry = object->dynamic; entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_SONAME) {
+            return object->strings + entry->d_un.d_val;
+        }
+    }
+    return slash != NULL ? slash + 1 : object->path;
+}
+
+static bool is_needed_by(const struct elf_object *object, const char *name)
+{
+    for (const ElfW(Dyn) *entry = object->dynamic; entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_NEEDED && strcmp(object->strings + entry->d_un.d_val, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The caller's object itself, else a library that it names, else the first that was loaded. */
+static int match_definition(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    struct local *local = context;
+    struct elf_object object;
+    void *function = NULL;
+    bool is_caller;
+
+    (void)bytes;
+    if (!is_ours(info) && elf_symbol_tables(info, &object)) {
+        function = elf_symbol_in(&object, local->name);
+    }
+    if (function == NULL) {
+        return 0;
+    }
+    is_caller = local->has_object && object.dynamic == local->object.dynamic;
+    if (is_caller || local->choice.function == NULL ||
+        (!local->is_needed && local->has_object && is_needed_by(&local->object, name_of(&object)))) {
+        local->is_needed = local->has_object && is_needed_by(&local->object, name_of(&object));
+        local->choice = (struct cxx_choice){function, is_recorded_in(&object)};
+    }
+    return is_caller;
+}
+
+/* Takes the lock under which the loader changes its list; it runs no code of others meanwhile. */
+static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
+{
+    struct local local = {.name = names[which], .caller = caller - 1};
+    struct recorder_signals saved;
+
+    recorder_foreign_begin(&saved);
+    if (iterate != NULL) {
+        iterate(match_caller, &local);
+        iterate(match_definition, &local);
+    }
+    recorder_foreign_end(&saved);
+    return local.choice;
+}
+
+static struct cxx_choice choose_by_caller(enum cxx_function which, uintptr_t caller)
+{
+    const uint64_t key = caller ^ ((uint64_t)which << 56);
+    struct cached *cached = &cache[(caller ^ (caller >> 8) ^ which) % CACHED];
+    bool is_usable = __atomic_load_n(&objects_closing, __ATOMIC_ACQUIRE) == 0 &&
+                     __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF;
+    uint64_t value = __atomic_load_n(&cached->value, __ATOMIC_ACQUIRE);
+    struct cxx_choice choice;
+
+    if (!is_usable || value == 0 || (__atomic_load_n(&cached->key, __ATOMIC_ACQUIRE) ^ value) != key) {
+        choice = look_up(which, caller);
+        value = (uintptr_t)choice.function | (choice.is_recorded ? ALLOCATOR_BIT : 0);
+        if (is_usable) {
+            __atomic_store_n(&cached->value, value, __ATOMIC_RELEASE);
+            __atomic_store_n(&cached->key, key ^ value, __ATOMIC_RELEASE);
+        }
+    }
+    choice.function = (void *)(uintptr_t)(value & ~ALLOCATOR_BIT);
+    choice.is_recorded = (value & ALLOCATOR_BIT) != 0 && hook_records();
+    return choice;
+}
+
+void heap_cxx_closing(void)
+{
+    __atomic_add_fetch(&objects_closing, 1, __ATOMIC_ACQ_REL);
+}
+
+void heap_cxx_closed(void)
+{
+    for (unsigned i = 0; i < CACHED; i++) {
+        __atomic_store_n(&cache[i].value, 0, __ATOMIC_RELEASE);
+    }
+    __atomic_sub_fetch(&objects_closing, 1, __ATOMIC_ACQ_REL);
+}
+
+/* ---- the hooks ---- */
+
+static __attribute__((noinline)) struct cxx_choice choose(enum cxx_function which, uintptr_t caller)
+{
+    /* not while our own lookup is at work, on this very thread */
+    if (hook_can_call() && globals[which].function != NULL) {
+        return (struct cxx_choice){globals[which].function, globals[which].is_recorded && hook_records()};
+    }
+    return choose_by_caller(which, caller);
+}
+
+/* For code that refers to operator new as to something that may be missing, and finds ours. */
+static void *new_without_library(size_t size, size_t alignment)
+{
+    return alignment > 0 ? aligned_alloc(alignment, size) : malloc(size > 0 ? size : 1);
+}
+
+static void note_new(void *memory, size_t size, size_t alignment, const struct callsite_start *start)
+{
+    if (memory == NULL || memory != heap_told) {
+        heap_note_alloc(memory, size, alignment, VARVE_CAUSE_OPERATOR_NEW, start);
+    }
+}
+
+/* True if the free was told now; heap_freeing is then to be taken back after the call. */
+static bool note_delete(void *memory, const uintptr_t *frame)
+{
+    if (memory == NULL || memory == heap_freeing || hook_is_tidying(frame)) {
+        return false;
+    }
+    heap_note_free(memory, VARVE_CAUSE_OPERATOR_DELETE);
+    heap_freeing = memory;
+    return true;
+}
+
+#define UNPACK(...) __VA_ARGS__
+
+/* Both halves are left by a jump where nothing is recorded here: no frame of ours is in the program's stack.
+ */
+#define CXX_NEW_HOOK(NAME, hook, symbol, alignment, parameters, arguments)                           \
+    static __attribute__((noinline)) void *hook##_general(UNPACK parameters, const uintptr_t *frame) \
+    {                                                                                                \
+        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                     \
+        struct callsite_start start;                                                                 \
+        void *(*real)parameters;                                                                     \
+        void *memory;                                                                                \
+                                                                                                     \
+        memcpy(&real, &choice.function, sizeof(real));                                               \
+        if (choice.function == NULL) {                                                               \
+            return new_without_library(size, alignment);                                             \
+        }                                                                                            \
+        if (!choice.is_recorded) {                                                                   \
+            return real arguments;                                                                   \
+        }                                                                                            \
+        start = hook_start(frame);                                                                   \
+        heap_told = NULL;                                                                            \
+        memory = real arguments;                                                                     \
+        note_new(memory, size, alignment, &start);                                                   \
+        return memory;                                                                               \
+    }                                                                                                \
+    void *hook parameters __asm__(symbol);                                                           \
+    HOOK void *hook parameters                                                                       \
+    {                                                                                                \
+        void *(*real)parameters =                                                                    \
+            (void *(*)parameters)__atomic_load_n(&passed[CXX_##NAME], __ATOMIC_ACQUIRE);             \
+                                                                                                     \
+        return __builtin_expect(real != NULL, 1) ? real arguments                                    \
+                                                 : hook##_general(UNPACK arguments, HOOK_FRAME());   \
+    }
+
+#define CXX_DELETE_HOOK(NAME, hook, symbol, parameters, arguments)                                           \
+    static __attribute__((noinline)) void hook##_general(UNPACK parameters, const uintptr_t *frame)          \
+    {                                                                                                        \
+        struct cxx_choice choice = choose(CXX_##NAME, frame[1]);                                             \
+        void(*real) parameters;                                                                              \
+                                                                                                             \
+        memcpy(&real, &choice.function, sizeof(real));                                                       \
+        if (choice.function == NULL) {                                                                       \
+            free(memory);                                                                                    \
+        } else if (!choice.is_recorded || !note_delete(memory, frame)) {                                     \
+            real arguments;                                                                                  \
+        } else {                                                                                             \
+            real arguments;                                                                                  \
+            heap_freeing = NULL;                                                                             \
+        }                                                                                                    \
+    }                                                                                                        \
+    void hook parameters __asm__(symbol);                                                                    \
+    HOOK void hook parameters                                                                                \
+    {                                                                                                        \
+        void(*real) parameters = (void(*) parameters)__atomic_load_n(&passed[CXX_##NAME], __ATOMIC_ACQUIRE); \
+                                                                                                             \
+        if (__builtin_expect(real != NULL, 1)) {                                                             \
+            real arguments;                                                                                  \
+        } else {                                                                                             \
+            hook##_general(UNPACK arguments, HOOK_FRAME());                                                  \
+        }                                                                                                    \
+    }
+
+/* The calls of the macros end without a semicolon, as they are whole functions. */
+CXX_NEW_LIST(CXX_NEW_HOOK)
+CXX_DELETE_LIST(CXX_DELETE_HOOK)
