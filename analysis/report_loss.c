@@ -12,8 +12,8 @@
 #define PROGRAMS_SHOWN 3
 
 /* Rows of data_loss that have sentences of their own. */
-#define TOLD                                                                                              \
-    "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', "     \
+#define TOLD                                                                                          \
+    "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
     "'processes_unattached', 'processes_missing'"
 
 static const char *plural(int64_t count, const char *one, const char *many)
@@ -79,9 +79,8 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_ends(loss, database);
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
-    loss->other_rows =
-        database_integer(database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", 'heap_not_recorded')",
-                         0);
+    loss->other_rows = database_integer(
+        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", 'heap_not_recorded')", 0);
     loss->unseen_heaps =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
@@ -245,7 +244,8 @@ void report_loss_print(FILE *out, struct database *database, const struct report
                 format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
     }
     if (loss->running > 0) {
-        fprintf(out, "            %s process%s still ran when the recording stopped: what came then is missing\n",
+        fprintf(out,
+                "            %s process%s still ran when the recording stopped: what came then is missing\n",
                 format_count(loss->running).text, plural(loss->running, "", "es"));
     }
     if (loss->unrecorded > 0) {

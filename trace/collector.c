@@ -340,8 +340,9 @@ static int64_t duration_ns(const struct collector *collector)
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
 
-    if (start_ns < 0 && (collector->is_unstored ||
-                         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
+    if (start_ns < 0 &&
+        (collector->is_unstored ||
+         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
         start_ns = 0;
     }
     if (end_ns < 0 && (collector->is_unstored ||

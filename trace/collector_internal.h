@@ -337,10 +337,10 @@ struct collector {
     bool is_unstored;   /* no database: the second sink gets everything */
     bool was_killed;    /* a process did not end by itself */
     bool quiet;
-    bool may_replace; /* what is where the database goes */
-    bool locks_work;    /* collect_life_locks_work of the folder of rings */
-    bool is_cut_short;  /* the recording was ended before its processes */
-    int counts_fd;      /* of the session's counts, whose lock says that somebody lives; -1 */
+    bool may_replace;  /* what is where the database goes */
+    bool locks_work;   /* collect_life_locks_work of the folder of rings */
+    bool is_cut_short; /* the recording was ended before its processes */
+    int counts_fd;     /* of the session's counts, whose lock says that somebody lives; -1 */
     uint64_t pid_namespace;
     uint64_t next_followers_ns; /* when /proc may be searched for followers again */
     bool found_no_follower;     /* by the last search */
@@ -432,8 +432,8 @@ int collect_processes_retire(struct collector *collector);
 uint64_t collect_process_started(int32_t pid);
 /// The pid of the process image with this number if it still runs, else 0.
 int32_t collect_process_alive(const struct session_directory *directory, uint32_t id);
-/// A process of the session may still record something, whether it has a page yet or not: it found the session,
-/// or was forked from one that did, or has just been started with the session in its environment.
+/// A process of the session may still record something, whether it has a page yet or not: it found the
+/// session, or was forked from one that did, or has just been started with the session in its environment.
 bool collect_session_lives(struct collector *collector);
 void collect_processes_close(struct collector *collector);
 /// Of an interrupted recording, after the rounds' own discovery: an ended process that has no page any more.

@@ -96,18 +96,18 @@ struct process_identity {
 };
 
 /* Why a program can't be recorded: the words of table unrecorded_program. */
-#define EXEC_REASON_LIST(X)                                                                   \
-    X(NONE, "")                                                                               \
-    X(STATIC, "statically linked")                                                            \
-    X(SETUID, "setuid")                                                                       \
-    X(SETGID, "setgid")                                                                       \
-    X(CAPABILITIES, "file capabilities")                                                      \
-    X(OTHER_USER, "started with the rights of another user")                                  \
-    X(MACHINE, "for another machine")                                                         \
-    X(LIBC, "another C library")                                                              \
-    X(ENVIRONMENT, "environment without the recorder")                                        \
-    X(SESSION, "recorded by another session")                                                 \
-    X(UNREACHABLE, "recorder or recording not within reach")                                  \
+#define EXEC_REASON_LIST(X)                                  \
+    X(NONE, "")                                              \
+    X(STATIC, "statically linked")                           \
+    X(SETUID, "setuid")                                      \
+    X(SETGID, "setgid")                                      \
+    X(CAPABILITIES, "file capabilities")                     \
+    X(OTHER_USER, "started with the rights of another user") \
+    X(MACHINE, "for another machine")                        \
+    X(LIBC, "another C library")                             \
+    X(ENVIRONMENT, "environment without the recorder")       \
+    X(SESSION, "recorded by another session")                \
+    X(UNREACHABLE, "recorder or recording not within reach") \
     X(NOT_LOADED, "did not load the recorder")
 
 enum exec_reason {
@@ -157,7 +157,7 @@ struct session_counts {
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
     _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
-    uint64_t patience_used_ns; /* how long threads have waited for room, all together; atomic */
+    uint64_t patience_used_ns;         /* how long threads have waited for room, all together; atomic */
 
     _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */
     uint32_t execs_written;            /* atomic: notes written so far */
