@@ -194,6 +194,13 @@ static void watch_pid(struct traced_process *process)
     }
 }
 
+static void descriptor_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* `fd` of the control page becomes the process', or is closed. */
 static void watch_process(struct collector *collector, struct traced_process *process, int fd)
 {
@@ -214,7 +221,7 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     } else if (collector->locks_work && control->is_locked != 0) {
         process->life_fd = fd;
     } else {
-        close(fd);
+        descriptor_close(fd);
         watch_pid(process);
     }
 }

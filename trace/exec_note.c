@@ -9,6 +9,7 @@
  * Async-signal-safe, also in a vfork child: nothing outlives the call but the note.
  */
 #include "trace/exec_check_internal.h"
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -279,7 +280,7 @@ static void note_end(struct session_counts *counts, struct session_exec *slot)
     __atomic_fetch_add(&counts->execs_written, 1, __ATOMIC_RELEASE);
 }
 
-/* NULL: there is no session, or nobody reads notes any more. */
+/* NULL: there is no session, or nobody reads notes any more, or nothing can be looked at here. */
 static struct session_counts *open_counts(void)
 {
     const struct session_control *session = recorder_session();
