@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which programs load what LD_PRELOAD names: those with a dynamic linker of this machine and C library, unless
- * the kernel asks for secure execution (AT_SECURE): after setuid, setgid, file capabilities, or while real and
- * effective ids differ. What can't be read or decided passes: exec has the last word. Called before the exec,
- * by the process that will do it, since ids, mounts and roots are its own.
+ * Which programs load what LD_PRELOAD names: those with a dynamic linker of this machine and C library,
+ * unless the kernel asks for secure execution (AT_SECURE): after setuid, setgid, file capabilities, or while
+ * real and effective ids differ. What can't be read or decided passes: exec has the last word. Called before
+ * the exec, by the process that will do it, since ids, mounts and roots are its own.
  *
  * Source: cap_bprm_creds_from_file in security/commoncap.c of Linux (version 6.12).
  */
@@ -65,7 +65,8 @@ static bool has_capabilities(int fd)
     long got;
 
     memset(&data, 0, sizeof(data));
-    got = recorder_syscall(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0, 0);
+    got = recorder_syscall(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0,
+                           0);
     if (got < (long)sizeof(data.magic_etc)) {
         return false;
     }

@@ -69,6 +69,9 @@ HOOK int dlclose(void *handle)
         python_stack_keep();
     }
     heap_cxx_closing();
+    if (hook_is_recording()) {
+        python_stack_keep();
+    }
     result = heap_real.dlclose(handle);
     heap_cxx_closed();
     if (hook_is_recording()) {

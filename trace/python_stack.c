@@ -44,7 +44,10 @@ static struct {
         void);                   /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
     void *(*own_state)(void);    /* of this thread, whether it holds the GIL or not */
     int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
+    const char *path;            /* the loader's own string; "" for the program itself */
 } interpreter;
+
+static _Atomic bool is_kept; /* nobody unloads it */
 
 static _Atomic int phase;
 static _Atomic int searcher; /* process id: a fork child does not wait for a thread that it has not */
@@ -66,23 +69,6 @@ void python_stack_modules_changed(void)
     atomic_fetch_add_explicit(&modules_generation, 1, memory_order_release);
 }
 
-/* Its library, the loader's own text: looked at where one is about to be unloaded. NULL: it stays. */
-static const char *interpreter_path;
-
-/* Its functions are called from the day that it was found, so it must stay. Opening it there and then would
- * allocate, in a hook that an allocator may have called with its locks held: time enough before a dlclose. */
-void python_stack_keep(void)
-{
-    const char *path = __atomic_exchange_n(&interpreter_path, NULL, __ATOMIC_ACQ_REL);
-    struct recorder_signals saved;
-
-    if (path != NULL) {
-        recorder_foreign_begin(&saved);
-        (void)dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-        recorder_foreign_end(&saved);
-    }
-}
-
 /* ---- finding the interpreter ---- */
 
 static bool interpreter_find(void)
@@ -91,7 +77,7 @@ static bool interpreter_find(void)
     const char *(*version)(void) = NULL;
     if (!elf_symbol_object("Py_GetVersion", &object))
         return false;
-    interpreter_path = object.path[0] != '\0' ? object.path : NULL;
+    interpreter.path = object.path;
     *(void **)&version = elf_symbol_in(&object, "Py_GetVersion");
     interpreter.layout = python_layout_find(version());
     interpreter.types.code = elf_symbol_in(&object, "PyCode_Type");
@@ -120,6 +106,19 @@ static void interpreter_find_now(void *argument)
     int *found = argument;
     if (interpreter_find())
         *found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
+}
+
+/* From now on its functions are called, so this library stays. Not in the hook that found it: the loader's
+ * lock may be held by anyone there. */
+void python_stack_keep(void)
+{
+    struct recorder_signals saved;
+    int now = atomic_load_explicit(&phase, memory_order_acquire);
+    if (now < INTERPRETER_UNVERIFIED || atomic_exchange(&is_kept, true) || interpreter.path[0] == '\0')
+        return;
+    recorder_foreign_begin(&saved);
+    (void)dlopen(interpreter.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    recorder_foreign_end(&saved);
 }
 
 /* What needs far more of the stack than a walk, or binds symbols, which does. */

@@ -265,6 +265,11 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     return false;
 }
 
+bool recorder_ring_is_short(const struct recorder_thread *thread)
+{
+    return thread->populated < thread->capacity && thread->ring->head >= thread->populated;
+}
+
 uint64_t recorder_ring_space(struct recorder_thread *thread)
 {
     struct varve_producer *producer = &thread->producer;

@@ -79,11 +79,6 @@ static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsign
 }
 
 /// `status`: struct stat, the same for the kernel and the C library on all machines of 64 bits.
-static inline int recorder_sys_fstat(int fd, struct stat *status)
-{
-    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
-}
-
 /// The same file under the next free number from `floor` on.
 static inline int recorder_sys_dup_above(int fd, int floor)
 {
@@ -98,6 +93,11 @@ static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
 {
     return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
+}
+
+static inline int recorder_sys_fstat(int fd, struct stat *status)
+{
+    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
