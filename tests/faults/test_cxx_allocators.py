@@ -126,6 +126,19 @@ class Allocators(recording.Case):
         self.assertEqual(self.count("heap_free", "size = 31013"), 600)
         self.assertEqual(self.count("heap_alloc", "size = 32 AND cause = 'operator new'"), 0, "another's memory")
 
+    def test_threads_and_fork(self):
+        for name in ALLOCATORS:
+            with self.subTest(name):
+                self.record(recording.program("cxx_threads"), options=["--force", "--stacks", "none"],
+                            env={**os.environ, "LD_PRELOAD": self.allocator(name)})
+                self.assert_finished()
+                self.assert_no_loss()
+                self.assertEqual(self.sql("SELECT kind, cause, count(*) FROM events WHERE size = 44444 OR size BETWEEN 33333"
+                                          " AND 33340 GROUP BY 1, 2 ORDER BY 1, 2"),
+                                 [("heap_alloc", "operator new", 121000), ("heap_free", "free", 60000),
+                                  ("heap_free", "operator delete", 61000)])
+                self.assertEqual(self.one("SELECT count(*) FROM events WHERE cause = 'unknown_address'"), 0)
+
     def test_other_ways_to_free(self):
         """cfree is what tcmalloc and mimalloc have; the C23 forms may come from anybody."""
         for name in ("tcmalloc", "mimalloc"):
