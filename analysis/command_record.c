@@ -7,6 +7,7 @@
 #include "analysis/analysis_internal.h"
 #include "analysis/ctf_internal.h"
 #include "analysis/import_internal.h"
+#include "analysis/report_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ struct values {
     int64_t stack_depth;
     int overflow;
     int64_t ring_bytes;
+    int64_t spill_bytes;
     int64_t linger_ns;
     bool force;
     bool quiet;
@@ -82,6 +84,10 @@ static const struct option_spec options[] = {
      offsetof(struct values, overflow), 0, 0, overflow_names},
     {"ring-size", 0, OPTION_BYTES, "BYTES", "of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
+    {"max-spill", 0, OPTION_BYTES, "BYTES",
+     "of all records together that do not fit the rings and wait on the disk; more is dropped and counted "
+     "(default: half of what is free there)",
+     offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",
      offsetof(struct values, linger_ns), 0, 0, NULL},
@@ -111,36 +117,29 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
-    fprintf(err, "varve: %s events of %s process%s, %s thread%s; ",
+    fprintf(err, "varve: %s events of %s process%s, %s thread%s",
             format_count((int64_t)result->events).text, format_count((int64_t)result->processes).text,
             result->processes == 1 ? "" : "es", format_count((int64_t)result->threads).text,
             result->threads == 1 ? "" : "s");
-    if (result->lost > 0) {
-        fprintf(err, "LOST %s; ", format_count((int64_t)result->lost).text);
-    } else if (result->own_allocators == 0) {
-        fputs("nothing lost; ", err);
-    }
-    if (result->own_allocators > 0) {
-        fprintf(err, "HEAP NOT RECORDED of %s process%s with an allocator linked in; ",
-                format_count((int64_t)result->own_allocators).text, result->own_allocators == 1 ? "" : "es");
-    }
+    report_result_words(err, result);
     if (result->discarded > 0) {
-        fprintf(err, "LTTng discarded %s; ", format_count((int64_t)result->discarded).text);
+        fprintf(err, "; LTTng discarded %s", format_count((int64_t)result->discarded).text);
     }
     if (result->has_extract) {
-        fputs("lttng-crash saved some of the killed; ", err);
+        fputs("; lttng-crash saved some of the killed", err);
     }
     if (result->salvaged > 0) {
-        fprintf(err, "%s of the killed told to LTTng again; ", format_count((int64_t)result->salvaged).text);
+        fprintf(err, "; %s of the killed told to LTTng again", format_count((int64_t)result->salvaged).text);
     }
     if (result->ctf_path[0] != '\0') {
-        command_say(err, "LTTng trace: %s; ", result->ctf_path);
+        command_say(err, "; LTTng trace: %s", result->ctf_path);
     }
     if (result->database_path[0] != '\0') {
-        command_say(err, "next: varve report %s\n", result->database_path);
+        command_say(err, "; next: varve report %s\n", result->database_path);
     } else {
-        command_say(err, "next: varve import %s -o trace.db\n", result->ctf_path);
+        command_say(err, "; next: varve import %s -o trace.db\n", result->ctf_path);
     }
+    report_result_programs(err, result);
 }
 
 /* Paths of what the program will load; NULL where it is not asked for. */
@@ -193,6 +192,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->stacks = (unsigned)values->stacks;
     collect->stack_depth = (unsigned)values->stack_depth;
     collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
+    collect->spill_bytes_max = (uint64_t)values->spill_bytes;
     collect->replace = values->force;
     collect->quiet = values->quiet;
     collect->linger_ns = values->linger_ns;

@@ -4,6 +4,7 @@
  * trace/'s.
  */
 #include "analysis/analysis_internal.h"
+#include "analysis/report_internal.h"
 
 #include <string.h>
 
@@ -55,21 +56,12 @@ static int run(struct command_context *context, const void *values_untyped, cons
     fprintf(context->out, "recovered %s events of %s process%s into %s",
             format_count((int64_t)result.events).text, format_count((int64_t)result.processes).text,
             result.processes == 1 ? "" : "es", result.database_path);
-    if (result.lost > 0) {
-        fprintf(context->out, "; LOST %s", format_count((int64_t)result.lost).text);
-    } else if (result.loss_rows > 0 && result.own_allocators == 0) {
-        fputs("; NOT COMPLETE: what is missing is in view data_loss", context->out);
-    } else if (result.own_allocators == 0) {
-        fputs("; nothing lost", context->out);
-    }
-    if (result.own_allocators > 0) {
-        fprintf(context->out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
-                format_count((int64_t)result.own_allocators).text, result.own_allocators == 1 ? "" : "es");
-    }
+    report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);
     }
     fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
+    report_result_programs(context->out, &result);
     return 0;
 }
 

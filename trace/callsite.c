@@ -333,7 +333,8 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(stack->frames, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 &&
+         python_stack_borrow(stack->frames, 1) > 0)) {
         return false;
     }
     *site = 0;

@@ -8,19 +8,16 @@
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
+#include "trace/recorder_syscall_internal.h"
 #include "trace/sites_internal.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Descriptors from here on are rarely anybody's; where the limit is lower the next one is tried. */
 static const int descriptor_floors[] = {1000, 200, 60};
@@ -35,16 +32,15 @@ static struct {
     char path[PATH_MAX];
 } file;
 
-/* Raw calls where the C library's are cancellation points: a cancelled thread would keep the lock. */
 static int file_open_high(const char *path, int flags)
 {
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    int fd = recorder_sys_open(path, flags | O_WRONLY | O_APPEND, 0600);
 
     for (size_t i = 0; fd >= 0 && i < sizeof(descriptor_floors) / sizeof(descriptor_floors[0]); i++) {
-        int high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, descriptor_floors[i]);
+        int high = recorder_sys_dup_above(fd, descriptor_floors[i]);
 
         if (high >= 0) {
-            syscall(SYS_close, fd);
+            recorder_sys_close(fd);
             return high;
         }
     }
@@ -56,7 +52,7 @@ static bool file_is_ours(off_t *size)
 {
     struct stat status;
 
-    if (!file.is_open || fstat(file.fd, &status) != 0) {
+    if (!file.is_open || recorder_sys_fstat(file.fd, &status) != 0) {
         return false;
     }
     *size = status.st_size;
@@ -66,10 +62,11 @@ static bool file_is_ours(off_t *size)
 int callsite_file_open(const char *path)
 {
     struct stat status;
+    int result;
     off_t size;
 
     if (file_is_ours(&size)) {
-        syscall(SYS_close, file.fd);
+        recorder_sys_close(file.fd);
     }
     file.is_open = false;
     if (strlen(path) >= sizeof(file.path)) {
@@ -77,8 +74,9 @@ int callsite_file_open(const char *path)
     }
     memcpy(file.path, path, strlen(path) + 1);
     file.fd = file_open_high(path, O_CREAT);
-    if (file.fd < 0 || fstat(file.fd, &status) != 0) {
-        return errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
+    result = file.fd < 0 ? file.fd : recorder_sys_fstat(file.fd, &status);
+    if (result < 0) {
+        return result == -EACCES || result == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
     }
     file.device = status.st_dev;
     file.inode = status.st_ino;
@@ -98,18 +96,9 @@ static bool file_reopen(off_t *size)
     if (file_is_ours(size)) {
         return true;
     }
-    syscall(SYS_close, fd);
+    recorder_sys_close(fd);
     file.is_open = false;
     return false;
-}
-
-/* A write past the program's file size limit raised SIGXFSZ, which is blocked: take it back. */
-static void size_signal_discard(void)
-{
-    const struct timespec now = {0, 0};
-    const uint64_t set = UINT64_C(1) << (SIGXFSZ - 1);
-
-    syscall(SYS_rt_sigtimedwait, &set, NULL, &now, sizeof(set));
 }
 
 int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count)
@@ -118,6 +107,8 @@ int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsign
     struct sites_entry entry = {.tag = tag};
     struct iovec vectors[CALLSITE_PARTS_MAX + 2] = {{&entry, sizeof(entry)}};
     size_t bytes = 0;
+    bool was_pending;
+    long written;
     off_t size;
 
     assert(count <= CALLSITE_PARTS_MAX);
@@ -134,17 +125,16 @@ int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsign
     if (!file_is_ours(&size) && (!file.is_open || !file_reopen(&size))) {
         return VARVE_ERROR_IO;
     }
-    long written = syscall(SYS_writev, file.fd, vectors, (long)count + 2);
-
+    was_pending = recorder_size_signal_begin();
+    written = recorder_sys_writev(file.fd, vectors, count + 2);
+    recorder_size_signal_end(was_pending, written);
     if (written == (long)(sizeof(entry) + bytes)) {
         return VARVE_OK;
     }
-    if (written < 0 && errno == EFBIG) {
-        size_signal_discard();
-    } else if (written > 0) {
+    if (written > 0) {
         /* A cut entry in the middle would end the file for its reader. */
-        syscall(SYS_ftruncate, file.fd, size);
+        recorder_sys_ftruncate(file.fd, (uint64_t)size);
     }
-    return written < 0 && errno != ENOSPC && errno != EFBIG && errno != EDQUOT ? VARVE_ERROR_IO
-                                                                               : VARVE_ERROR_FULL;
+    return written < 0 && written != -ENOSPC && written != -EFBIG && written != -EDQUOT ? VARVE_ERROR_IO
+                                                                                        : VARVE_ERROR_FULL;
 }

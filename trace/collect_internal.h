@@ -206,6 +206,10 @@ int store_thread_gone(struct store *store, const struct store_ring_position *pos
 int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message);
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value);
+/// Add to the number of times that a program ran and could not be recorded.
+int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count);
+/// Forget those that failed to run after all; `total_out`: how many ran.
+int store_unrecorded_finish(struct store *store, int64_t *total_out);
 int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
 
 /* What the numbers in allocators' events mean. */
@@ -344,9 +348,9 @@ struct launch {
 };
 
 /// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
-/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own; the collector
-/// becomes the subreaper of daemons. The program gets the signal mask and dispositions that the
-/// collector had before. Errors of exec come back here.
+/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
+/// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
+/// adopts them without varve. Errors of exec come back here.
 int launch_start(struct launch *launch, char *const argv[], const char *preload,
                  const char *session_directory, char *const *variables, struct varve_message *message);
 
@@ -359,9 +363,6 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
 /// Wait until the program has ended, handing signals on meanwhile: for a collector that can't go on. Returns
 /// `error` unchanged. Others that end meanwhile are reaped silently.
 int launch_wait(struct launch *launch, int error);
-
-/// True while a descendant of the program lives, recorded or not: the subreaper gets them all as children.
-bool launch_has_children(void);
 
 /// End this process as the program ended: the same exit status, or the same signal (without a core file).
 void launch_exit_like(const struct launch *launch) __attribute__((noreturn));

@@ -179,10 +179,14 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
 {
     char name[64];
 
+    static const char *const kinds[] = {"spill", "staging"};
+
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     doom(collector, name);
-    if (reader->ring->spill_head > 0) {
-        snprintf(name, sizeof(name), "p%u.r%u.spill", reader->process->id, reader->index);
+    __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
+                       __ATOMIC_ACQ_REL);
+    for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
+        snprintf(name, sizeof(name), "p%u.r%u.%s", reader->process->id, reader->index, kinds[i]);
         doom(collector, name);
     }
 }
@@ -235,23 +239,15 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     sites_process_end(collector->sites, process->id);
-    if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
-        collector->sum.unrecorded++;
-        if (!collector->quiet) {
-            struct varve_message told; /* the name of a program is any bytes */
-
-            varve_message_set(&told, VARVE_OK,
-                              "process %d executed %.200s, which did not load the recorder (statically "
-                              "linked, setuid, or LD_PRELOAD was removed): its allocations are not recorded",
-                              process->pid, process->control->exec_path);
-            fprintf(stderr, "varve: %s\n", told.text);
-        }
-    }
     snprintf(name, sizeof(name), "p%u", process->id);
     doom(collector, name);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;
+    }
+    if (process->life_fd >= 0) {
+        close(process->life_fd);
+        process->life_fd = -1;
     }
     munmap(process->control, PROCESS_CONTROL_BYTES);
     process->control = NULL;

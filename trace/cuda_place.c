@@ -88,10 +88,17 @@ const struct cuda_queries *cuda_driver_asked(void)
 
 /* ---- numbers ---- */
 
-static void enter(struct recorder_signals *saved)
+/* False: the one who is inside is stopped there. Nothing is entered then. */
+static bool enter(struct recorder_signals *saved)
 {
+    bool is_inside;
+
     recorder_signals_block(saved);
-    recorder_lock(&places->lock);
+    is_inside = recorder_lock_soon(&places->lock);
+    if (!is_inside) {
+        recorder_signals_restore(saved);
+    }
+    return is_inside;
 }
 
 static void leave(const struct recorder_signals *saved)
@@ -116,7 +123,10 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
     struct recorder_signals saved;
     struct named *slot;
 
-    enter(&saved);
+    if (!enter(&saved)) {
+        entry.number = NUMBER_LAST;
+        return entry;
+    }
     slot = find(table, slots, entry.handle);
     if (slot == NULL) {
         entry.number = (uint16_t)(*count < NUMBER_LAST ? ++*count : NUMBER_LAST);
@@ -138,7 +148,9 @@ static void forget(struct named *table, uint32_t slots, uint64_t handle)
     struct recorder_signals saved;
     struct named *slot;
 
-    enter(&saved);
+    if (!enter(&saved)) {
+        return;
+    }
     slot = handle != 0 ? find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
@@ -150,7 +162,9 @@ static void forget_of(struct named *table, uint32_t slots, unsigned device)
 {
     struct recorder_signals saved;
 
-    enter(&saved);
+    if (!enter(&saved)) {
+        return;
+    }
     for (uint32_t i = 0; i < slots; i++) {
         if (table[i].device == device) {
             __atomic_store_n(&table[i].handle, 0, __ATOMIC_RELEASE);

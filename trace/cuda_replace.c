@@ -16,7 +16,6 @@
 
 enum state { STATE_CLOSED = 0, STATE_OPEN = 1, STATE_FAILED = 2 };
 
-static uint32_t lock;
 static uint32_t state; /* enum state; atomic */
 static const struct varve_replacement *replacement;
 
@@ -56,38 +55,47 @@ static void complain(const char *what, const char *why)
     recorder_sys_write(STDERR_FILENO, line, length);
 }
 
-static const struct varve_replacement *open_library(const char *path)
+/* NULL: it can't be used, for the reason in `why_out`. */
+static const struct varve_replacement *open_library(const char *path, const char **why_out)
 {
     /* a relative one would be looked for wherever the program stands */
     void *handle = path[0] == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     const struct varve_replacement *found;
-    const char *why = handle == NULL && path[0] == '/' ? dlerror() : NULL;
 
     if (handle == NULL) {
-        complain(path, why != NULL ? why : "it cannot be opened");
+        *why_out = path[0] == '/' ? dlerror() : NULL;
+        *why_out = *why_out != NULL ? *why_out : "it cannot be opened";
         return NULL;
     }
     found = cuda_dlsym_real(handle, VARVE_REPLACEMENT_SYMBOL);
     if (found == NULL || found->version != VARVE_REPLACEMENT_VERSION) {
-        complain(path, "it belongs to another version of varve");
+        *why_out = "it belongs to another version of varve";
         return NULL;
     }
     return found;
 }
 
-/* One thread opens it, while the others wait. */
+/* No lock is held while it is opened, since the loader has one of its own: who comes at the same time opens
+ * the same library, and all store the same. */
 static const struct varve_replacement *get(const struct callsite_start *start)
 {
+    uint32_t before = STATE_CLOSED;
+    const char *path = recorder_session()->replace_path;
+    const struct varve_replacement *opened;
+    const char *why = "";
     struct inside inside;
 
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_CLOSED) {
         enter(&inside, start);
-        recorder_lock(&lock);
-        if (state == STATE_CLOSED) {
-            replacement = open_library(recorder_session()->replace_path);
-            __atomic_store_n(&state, replacement != NULL ? STATE_OPEN : STATE_FAILED, __ATOMIC_RELEASE);
+        opened = open_library(path, &why);
+        if (opened != NULL) {
+            __atomic_store_n(&replacement, opened, __ATOMIC_RELEASE);
         }
-        recorder_unlock(&lock);
+        if (__atomic_compare_exchange_n(&state, &before, opened != NULL ? STATE_OPEN : STATE_FAILED, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+            opened == NULL) {
+            complain(path, why);
+        }
         leave(&inside);
     }
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STATE_OPEN ? replacement : NULL;

@@ -70,7 +70,10 @@ static uint32_t add(struct device_names *table, unsigned device, uint64_t handle
     uint32_t number;
 
     recorder_signals_block(&saved);
-    recorder_lock(&table->lock);
+    if (!recorder_lock_soon(&table->lock)) {
+        recorder_signals_restore(&saved);
+        return STREAM_NONE;
+    }
     slot = find(table, device, handle, &number);
     if (number == 0 && table->count < STREAM_MAX) {
         number = ++table->count;

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+static int (*each_object)(int (*)(struct dl_phdr_info *, size_t, void *), void *) = dl_iterate_phdr;
+
 struct search {
     const char *name;
     struct elf_object *object;
@@ -113,9 +115,31 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
     return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
+void elf_symbol_prepare(void)
+{
+    struct elf_object object;
+    void *found = NULL;
+
+    for (const struct link_map *map = _r_debug.r_map; map != NULL && found == NULL; map = map->l_next) {
+        if (elf_symbol_tables_of_map(map, &object) &&
+            elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
+            found = elf_symbol_in(&object, "dl_iterate_phdr");
+        }
+    }
+    if (found != NULL) {
+        memcpy(&each_object, &found, sizeof(found));
+    }
+}
+
+int elf_symbol_each_object(int (*visitor)(struct dl_phdr_info *info, size_t bytes, void *context),
+                           void *context)
+{
+    return each_object(visitor, context);
+}
+
 bool elf_symbol_object(const char *name, struct elf_object *object_out)
 {
     struct search search = {name, object_out};
 
-    return dl_iterate_phdr(visit, &search) != 0;
+    return each_object(visit, &search) != 0;
 }

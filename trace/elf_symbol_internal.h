@@ -8,6 +8,7 @@
 #define VARVE_ELF_SYMBOL_INTERNAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct dl_phdr_info;
@@ -28,6 +29,12 @@ struct elf_object {
 bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
 /// The same of one in the loader's list.
 bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out);
+/// The C library's own dl_iterate_phdr: the name may be an interceptor's, which is not ready before its
+/// constructor has run.
+int elf_symbol_each_object(int (*visit)(struct dl_phdr_info *info, size_t bytes, void *context),
+                           void *context);
+/// Find it, while there is one thread. Without: dl_iterate_phdr by its name.
+void elf_symbol_prepare(void);
 /// The first object, in load order, that defines `name`. False if there is none.
 bool elf_symbol_object(const char *name, struct elf_object *object_out);
 /// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").

@@ -82,7 +82,6 @@ struct cxx_choice {
 /* Written once, by heap_cxx_prepare. */
 static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
 static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
-static int (*iterate)(int (*visit)(struct dl_phdr_info *, size_t, void *), void *); /* the C library's own */
 
 /* What a caller's own libraries answered; read and written without a lock: key is (caller, function) ^ value.
  * Not used while an object is being unloaded, and empty afterwards. */
@@ -130,13 +129,12 @@ static void scan_definitions(const struct elf_object *object)
     }
 }
 
-/* The loader's list itself: dl_iterate_phdr may be an interceptor's, which is not ready as early as this. */
+/* The loader's list itself, which does not change as early as this. */
 static bool scan_objects(void)
 {
     struct elf_object object;
     bool is_behind = false;
     bool is_malloc_before = false;
-    void *found;
 
     for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
         if (map->l_ld == _DYNAMIC) {
@@ -146,10 +144,6 @@ static bool scan_objects(void)
                 scan_definitions(&object);
             } else {
                 is_malloc_before = is_malloc_before || elf_symbol_in(&object, "malloc") != NULL;
-            }
-            found = elf_symbol_in(&object, "dl_iterate_phdr");
-            if (found != NULL && elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
-                memcpy(&iterate, &found, sizeof(iterate));
             }
         }
     }
@@ -244,10 +238,8 @@ static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
     struct recorder_signals saved;
 
     recorder_foreign_begin(&saved);
-    if (iterate != NULL) {
-        iterate(match_caller, &local);
-        iterate(match_definition, &local);
-    }
+    elf_symbol_each_object(match_caller, &local);
+    elf_symbol_each_object(match_definition, &local);
     recorder_foreign_end(&saved);
     return local.choice;
 }

@@ -3,6 +3,7 @@
  * The functions behind our hooks, found by dlsym when the first of them is called, which may be long before
  * any constructor: the loader itself allocates. Whether anything is recorded is decided here too, once.
  */
+#include "trace/elf_symbol_internal.h"
 #include "trace/heap_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
@@ -65,10 +66,15 @@ bool heap_ready(void)
     }
     recorder_session_look();
     recorder_foreign_begin(&saved);
-    recorder_lock(&find_lock);
+    if (!recorder_lock_soon(
+            &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
+        recorder_foreign_end(&saved);
+        return false;
+    }
     if (heap_state == HEAP_STATE_NEW) {
         __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
         heap_page_bytes = getauxval(AT_PAGESZ);
+        elf_symbol_prepare();
         find_all();
         preload_is_on = recorder_prepare();
         is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);

@@ -29,8 +29,9 @@ static size_t whole_pages(size_t bytes)
     return (bytes + page - 1) & ~(page - 1);
 }
 
-static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
-                 enum varve_cause cause, const struct callsite_start *start)
+/* Apart from `note`: its record is not on the stack while the call site is looked for. */
+static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes,
+                                           uint64_t arg, enum varve_cause cause, uint32_t callsite)
 {
     struct varve_record record = {0};
     bool has_failed = address == MAP_FAILED;
@@ -40,9 +41,15 @@ static void note(enum varve_kind kind, const void *address, size_t bytes, uint64
     record.requested = kind == VARVE_KIND_MMAP ? bytes : 0;
     record.arg = arg;
     record.dev_seq_kind_flags = varve_record_tag(0, kind, has_failed ? VARVE_FLAG_FAILED : 0);
-    record.callsite = hook_callsite(start);
+    record.callsite = callsite;
     record.cause = (uint8_t)cause;
     varve_emit(&record);
+}
+
+static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
+                 enum varve_cause cause, const struct callsite_start *start)
+{
+    emit(kind, address, bytes, arg, cause, hook_callsite(start));
 }
 
 static inline void *recorded_mmap(void *address, size_t bytes, int protection, int flags, int fd,

@@ -9,6 +9,7 @@
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
+#include "trace/recorder_syscall_internal.h"
 #include "trace/sites_internal.h"
 
 #include <elf.h>
@@ -16,9 +17,6 @@
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #define BUILD_ID_SEARCH_MAX 65536U /* bytes of notes looked through */
 
@@ -106,12 +104,12 @@ static void describe_path(struct module_description *module)
     char link[MODULE_PATH_MAX];
 
     if (name == NULL || name[0] == '\0') {
-        ssize_t bytes = readlink("/proc/self/exe", link, sizeof(link));
+        long bytes = recorder_sys_readlink("/proc/self/exe", link, sizeof(link));
 
         path_set(module, link, bytes > 0 ? (size_t)bytes : 0);
         return;
     }
-    if (name[0] != '/' && syscall(SYS_getcwd, link, sizeof(link)) > 0 && link[0] == '/') {
+    if (name[0] != '/' && recorder_sys_getcwd(link, sizeof(link)) > 0 && link[0] == '/') {
         /* Loaded by a relative name: most likely relative to where the program still is. */
         char path[2 * MODULE_PATH_MAX];
 
@@ -240,11 +238,9 @@ int module_write(const struct module_description *module)
 static bool build_id_differs(const struct module_known *known)
 {
     unsigned char now[MODULE_BUILD_ID_MAX];
-    struct iovec local = {now, known->build_id_bytes};
-    struct iovec remote = {(void *)known->build_id_address, known->build_id_bytes};
 
     return known->build_id_bytes > 0 &&
-           syscall(SYS_process_vm_readv, (long)getpid(), &local, 1L, &remote, 1L, 0L) ==
+           recorder_sys_read_memory(now, known->build_id_address, known->build_id_bytes) ==
                known->build_id_bytes &&
            memcmp(now, known->build_id, known->build_id_bytes) != 0;
 }

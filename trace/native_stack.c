@@ -8,8 +8,8 @@
  *   rules   the rule of each return address, in a cache shared by all threads (unwind_rules.c fills it)
  *   odd     signal frames, realigned stacks, code without tables
  *
- * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, on other
- * stacks (signal stacks, coroutines) pages that the kernel was asked about. Called by callsite.c.
+ * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, of other
+ * stacks (signal stacks, coroutines) a copy that the kernel made. Called by callsite.c.
  */
 #include "trace/recorder_stack_internal.h"
 #include "trace/unwind_internal.h"
@@ -62,6 +62,7 @@ struct stack_memo {
     unsigned first;
     struct frame frames[MEMO_FRAMES];
     struct frame leaves[MEMO_LEAVES]; /* of the walk that is going on, inside of those */
+    _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
 };
 
 static _Thread_local struct stack_memo *thread_memo __attribute__((tls_model("initial-exec")));
@@ -159,11 +160,11 @@ WALK_INLINE bool pc_plausible(uintptr_t pc)
 }
 
 /*
- * The frequent kinds of frame whose rule is cached and whose words lie in the window. On false nothing was
- * changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for
+ * The frequent kinds of frame whose rule is cached and whose words lie in the window, `moved` bytes from
+ * their addresses. On false nothing was changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for
  * nothing but its own load.
  */
-WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window)
+WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window, uintptr_t moved)
 {
     const uint32_t rule = rule_cached(frame->pc - 1);
     const enum unwind_kind kind = unwind_rule_kind(rule);
@@ -191,12 +192,12 @@ WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *wind
     } else {
         return false;
     }
-    const uintptr_t pc = *(const uintptr_t *)(cfa - 8);
+    const uintptr_t pc = *(const uintptr_t *)(cfa - 8 + moved);
 
     if (UNLIKELY(!pc_plausible(pc))) {
         return false;
     }
-    frame->fp = fp_from != NULL ? *fp_from : frame->fp;
+    frame->fp = fp_from != NULL ? *(const uintptr_t *)((uintptr_t)fp_from + moved) : frame->fp;
     frame->fp_from = fp_from;
     frame->pc = pc;
     frame->sp = cfa;
@@ -265,8 +266,8 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     default:
         return false;
     }
-    if (next.sp <= walk->at.sp || !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
-        (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+    if (next.sp <= walk->at.sp || (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+        !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
         (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
         return false;
     }
@@ -301,7 +302,7 @@ static UNWIND_UNSANITIZED void walk_plain(struct walk *walk)
             struct frame frame = walk->at;
             unsigned count = walk->count;
 
-            while (count < walk->max && frame_step(&frame, &window)) {
+            while (count < walk->max && frame_step(&frame, &window, window.moved)) {
                 walk->pcs[count++] = frame.pc;
             }
             walk->at = frame;
@@ -328,7 +329,7 @@ static UNWIND_UNSANITIZED void memo_record(struct walk *walk, struct stack_memo 
         if (unwind_rule_kind(rule_cached(frame.pc - 1)) == UNWIND_NONE) {
             (void)rule_fill(frame.pc - 1);
         }
-        if (!frame_step(&frame, &walk->window)) {
+        if (!frame_step(&frame, &walk->window, 0)) {
             memo->complete = unwind_rule_kind(rule_cached(frame.pc - 1)) == UNWIND_END;
             break;
         }
@@ -403,7 +404,7 @@ static UNWIND_UNSANITIZED void memo_walk(struct walk *walk, struct stack_memo *m
             memo->leaves[walked] = frame;
         }
         walked++;
-        if (!frame_step(&frame, &walk->window)) {
+        if (!frame_step(&frame, &walk->window, 0)) {
             break;
         }
         walk->pcs[walk->count++] = frame.pc;
@@ -441,6 +442,41 @@ void native_stack_thread_end(void)
     }
 }
 
+/* In the midst of another walk of this thread, or after its end. callsite.c then runs on the recorder's stack,
+ * which has room. */
+static WALK_COLD void walk_apart(struct walk *walk)
+{
+    _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
+
+    walk->window.copy = copy;
+    if (stack_window_open(&walk->window, walk->at.sp, 0)) {
+        walk_plain(walk);
+    }
+}
+
+/* `memo` is this walk's alone. */
+WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
+{
+    unsigned generation = atomic_load_explicit(&rules_generation, memory_order_acquire);
+
+    walk->window.copy = memo->copy;
+    if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
+        return;
+    }
+    if (walk->window.own) {
+        if (memo->generation != generation) {
+            memo->generation = generation;
+            memo->first = MEMO_FRAMES;
+        }
+        if (memo->first == MEMO_FRAMES) {
+            memo_record(walk, memo);
+        } else {
+            memo_walk(walk, memo);
+        }
+    }
+    walk_plain(walk);
+}
+
 UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
                                                  unsigned max)
 {
@@ -452,27 +488,17 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
         return 0;
     }
     pcs[0] = start->pc;
-    if (max == 1 || !pc_plausible(start->pc) || start->sp % 8 != 0 ||
-        !stack_window_open(&walk.window, start->sp, 0)) {
+    if (max == 1 || !pc_plausible(start->pc) || start->sp % 8 != 0) {
         return 1;
     }
-    if (walk.window.own && !memo->busy) {
-        unsigned generation = atomic_load_explicit(&rules_generation, memory_order_acquire);
-
-        memo->busy = true;
-        atomic_signal_fence(memory_order_seq_cst);
-        if (memo->generation != generation) {
-            memo->generation = generation;
-            memo->first = MEMO_FRAMES;
-        }
-        if (memo->first == MEMO_FRAMES) {
-            memo_record(&walk, memo);
-        } else {
-            memo_walk(&walk, memo);
-        }
-        atomic_signal_fence(memory_order_seq_cst);
-        memo->busy = false;
+    if (UNLIKELY(memo->busy)) {
+        walk_apart(&walk);
+        return walk.count;
     }
-    walk_plain(&walk);
+    memo->busy = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    walk_all(&walk, memo);
+    atomic_signal_fence(memory_order_seq_cst);
+    memo->busy = false;
     return walk.count;
 }

@@ -17,7 +17,8 @@ enum { FRAME_CALLER = 0, FRAME_RETURN = 1 };
 UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
                                                  unsigned max)
 {
-    struct stack_window window;
+    uintptr_t copy[STACK_COPY_BYTES / sizeof(uintptr_t)];
+    struct stack_window window = {.copy = copy};
     uintptr_t least = start->sp;
     uintptr_t fp = start->fp;
     unsigned count = 1;

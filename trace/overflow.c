@@ -18,11 +18,9 @@
 #include <fcntl.h>
 #include <string.h>
 
-#define PATH_BYTES 4096U
-#define PATIENCE_NS UINT64_C(1000000000)       /* of a thread whose spill fails */
+#define PATIENCE_NS UINT64_C(1000000000)       /* of all threads of a recording whose spills fail */
 #define COLLECTOR_GONE_NS UINT64_C(3000000000) /* without a heartbeat */
 #define NAP_NS 50000L
-#define PATIENCE_OVER UINT64_MAX
 
 static void nap(void)
 {
@@ -40,7 +38,10 @@ static bool collector_is_gone(const struct session_control *session, uint64_t no
 static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
 {
     while (count > 0) {
+        bool was_pending = recorder_size_signal_begin();
         long written = recorder_sys_pwrite(fd, bytes, count, offset);
+
+        recorder_size_signal_end(was_pending, written);
         if (written == -EINTR) {
             continue;
         }
@@ -54,30 +55,58 @@ static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
     return true;
 }
 
+/* The spills of a recording together have a limit: a program that runs for ever must not fill the disk. */
+static bool reserve(uint64_t bytes)
+{
+    struct session_counts *counts = recorder_session_counts();
+    uint64_t limit = recorder_session()->spill_bytes_max;
+
+    if (__atomic_add_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
+        return true;
+    }
+    __atomic_sub_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL);
+    return false;
+}
+
+/* `bytes` of what is packed, to the end of the file. */
+static bool write_bytes(struct recorder_thread *thread, uint64_t bytes)
+{
+    const struct ring_header *ring = thread->ring;
+    bool done = false;
+    int fd;
+
+    if (!reserve(bytes)) {
+        return false;
+    }
+    recorder_format(thread->path, sizeof(thread->path), "%s/p%u.r%u.spill", recorder_directory(),
+                    ring->process_id, ring->ring_index);
+    fd = recorder_sys_open(thread->path, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        done = write_all(fd, (const char *)thread->packed, bytes, ring->spill_bytes);
+        recorder_sys_close(fd);
+    }
+    if (!done) {
+        __atomic_sub_fetch(&recorder_session_counts()->spill_bytes, bytes, __ATOMIC_ACQ_REL);
+    }
+    return done;
+}
+
 /* All staging slots to the end of the file, as one block. A write that was cut short is simply repeated. */
 static bool write_block(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
-    char path[PATH_BYTES];
     struct record_block block = {.records = RING_STAGING_RECORDS};
-    bool done = false;
-    int fd;
+    bool done;
 
     if (thread->packed_position !=
         ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
         block.bytes =
-            (uint32_t)record_pack(ring_staging(ring), RING_STAGING_RECORDS, thread->packed + sizeof(block));
+            (uint32_t)record_pack(thread->staging, RING_STAGING_RECORDS, thread->packed + sizeof(block));
         memcpy(thread->packed, &block, sizeof(block));
         thread->packed_position = ring->spill_flushed + 1;
     }
     memcpy(&block, thread->packed, sizeof(block));
-    recorder_format(path, sizeof(path), "%s/p%u.r%u.spill", recorder_directory(), ring->process_id,
-                    ring->ring_index);
-    fd = recorder_sys_open(path, O_WRONLY | O_CREAT, 0600);
-    if (fd >= 0) {
-        done = write_all(fd, (const char *)thread->packed, record_block_stride(&block), ring->spill_bytes);
-        recorder_sys_close(fd);
-    }
+    done = write_bytes(thread, record_block_stride(&block));
     if (done) {
         ring->spill_bytes += record_block_stride(&block);
     }
@@ -202,57 +231,55 @@ static bool nap_open(struct recorder_thread *thread)
     return thread->ring != NULL && recorder_process_current() != NULL;
 }
 
-/* Wait for the collector, at most until `deadline_ns`. False: gave up. True also if there is nothing left to
- * be done, in the child of a fork. */
+/* Wait for the collector, while less than `limit_ns` of `*used_ns` are used up; the wait is added to it.
+ * False: gave up. True also if there is nothing left to be done, in the child of a fork. */
 static bool put_waiting(struct recorder_thread *thread, const struct varve_record *record, bool may_spill,
-                        uint64_t deadline_ns)
+                        uint64_t *used_ns, uint64_t limit_ns)
 {
     const struct session_control *session = recorder_session();
     uint64_t now_ns = varve_clock_monotonic_ns();
 
-    while (now_ns < deadline_ns && !collector_is_gone(session, now_ns)) {
+    while (__atomic_load_n(used_ns, __ATOMIC_RELAXED) < limit_ns && !collector_is_gone(session, now_ns)) {
+        uint64_t before_ns = now_ns;
+
         if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
             return true;
         }
         now_ns = varve_clock_monotonic_ns();
+        __atomic_fetch_add(used_ns, now_ns - before_ns, __ATOMIC_RELAXED);
     }
     return false;
 }
 
-/* `block`: the collector first, the spill when that was in vain. */
+/* Patience is the recording's: where nothing fits, waiting for every event would stop the program. What is
+ * used up does not come back when something fits. `block` uses it only for waits that were in vain. */
 static void put_blocking(struct recorder_thread *thread, const struct varve_record *record)
 {
-    bool has_patience = thread->patience_ns != PATIENCE_OVER;
+    uint64_t *patience_ns = &recorder_session_counts()->patience_used_ns;
+    uint64_t timeout_ns = recorder_session()->block_timeout_ns;
+    uint64_t used_ns = 0;
 
     /* once in the spill, later records must follow there until it is drained */
-    if (put_after_loss(thread, record, thread->is_spilling) ||
-        (has_patience && put_waiting(thread, record, false,
-                                     varve_clock_monotonic_ns() + recorder_session()->block_timeout_ns)) ||
-        put_after_loss(thread, record, true)) {
-        thread->patience_ns = 0;
+    if (put_after_loss(thread, record, thread->is_spilling)) {
         return;
     }
-    thread->patience_ns = PATIENCE_OVER; /* from now on drop at once, until something fits again */
-    drop(thread, record);
+    if (__atomic_load_n(patience_ns, __ATOMIC_RELAXED) < timeout_ns) {
+        if (put_waiting(thread, record, false, &used_ns, timeout_ns)) {
+            return;
+        }
+        __atomic_fetch_add(patience_ns, used_ns, __ATOMIC_RELAXED);
+    }
+    if (!put_after_loss(thread, record, true)) { /* the collector was waited for in vain */
+        drop(thread, record);
+    }
 }
 
 static void put_spilling(struct recorder_thread *thread, const struct varve_record *record)
 {
-    if (put_after_loss(thread, record, true)) {
-        thread->patience_ns = 0;
-        return;
+    if (!put_after_loss(thread, record, true) &&
+        !put_waiting(thread, record, true, &recorder_session_counts()->patience_used_ns, PATIENCE_NS)) {
+        drop(thread, record);
     }
-    if (thread->patience_ns == 0) {
-        thread->patience_ns = varve_clock_monotonic_ns() + PATIENCE_NS;
-    }
-    if (thread->patience_ns != PATIENCE_OVER) {
-        if (put_waiting(thread, record, true, thread->patience_ns)) {
-            thread->patience_ns = 0;
-            return;
-        }
-        thread->patience_ns = PATIENCE_OVER; /* from now on drop at once, until something fits again */
-    }
-    drop(thread, record);
 }
 
 void overflow_put(struct recorder_thread *thread, const struct varve_record *record)

@@ -175,9 +175,6 @@ static inline struct callsite_hash python_hash_frames(const struct python_frame 
 
 extern _Atomic uintptr_t python_pages[PYTHON_PAGE_SLOTS];
 
-/// Copy memory that may not be there; false instead of a fault. Costs a system call.
-bool python_memory_copy(void *out, const void *address, size_t bytes);
-
 /// True if all of it can be read; asks the kernel about pages that are not remembered.
 bool python_memory_probe(const void *address, size_t bytes);
 

@@ -12,42 +12,9 @@
 #include "trace/python_internal.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 /* Numbers of pages, each where its low bits say. Static: it is about this process; written by any thread. */
 _Atomic uintptr_t python_pages[PYTHON_PAGE_SLOTS];
-
-/* Where a sandbox forbids process_vm_readv: a call that reads 8 bytes of its argument and then fails. */
-static bool word_is_readable(uintptr_t address)
-{
-    const int no_such_operation = -1;
-    long result = syscall(SYS_rt_sigprocmask, no_such_operation, (const void *)(address & ~(uintptr_t)7),
-                          NULL, sizeof(uint64_t));
-    return result == 0 || errno != EFAULT;
-}
-
-bool python_memory_copy(void *out, const void *address, size_t bytes)
-{
-    int saved_errno = errno;
-    struct iovec local = {.iov_base = out, .iov_len = bytes};
-    struct iovec remote = {.iov_base = (void *)(uintptr_t)address, .iov_len = bytes};
-    ssize_t copied = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-    bool whole = copied == (ssize_t)bytes;
-    if (copied < 0 && (errno == ENOSYS || errno == EPERM)) {
-        uintptr_t first = (uintptr_t)address;
-        uintptr_t last = first + bytes - 1;
-        whole = last >= first;
-        for (uintptr_t at = first; whole && at <= last; at = (at | (PYTHON_PAGE_BYTES - 1)) + 1)
-            whole = word_is_readable(at);
-        if (whole)
-            memcpy(out, address, bytes);
-    }
-    errno = saved_errno;
-    return whole;
-}
 
 bool python_memory_probe(const void *address, size_t bytes)
 {
@@ -62,7 +29,7 @@ bool python_memory_probe(const void *address, size_t bytes)
         char byte;
         if (atomic_load_explicit(slot, memory_order_relaxed) == page)
             continue;
-        if (!python_memory_copy(&byte, (const void *)(page * PYTHON_PAGE_BYTES), 1))
+        if (!recorder_read_memory(&byte, page * PYTHON_PAGE_BYTES, 1))
             return false;
         atomic_store_explicit(slot, page, memory_order_relaxed);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The proof, before any of it is trusted, that the interpreter in this process is laid out as python_layout.c
- * says. Every read goes through python_memory_copy, since nothing is known yet. The hard part is that the
+ * says. Every read goes through recorder_read_memory, since nothing is known yet. The hard part is that the
  * proof be one: all fields that a later walk uses are checked, each by a property that a wrong offset can't
  * have by chance: types by identity, instruction inside the code of the same frame, thread by its own id, the
  * chain of frames by its end. python_stack.c calls this for its first frames.
@@ -16,7 +16,7 @@
 static bool unicode_is_good(const struct python_types *types, const void *object)
 {
     char head[PYTHON_UNICODE_STATE + 8];
-    if (!python_plausible(object) || !python_memory_copy(head, object, sizeof(head)))
+    if (!python_plausible(object) || !recorder_read_memory(head, (uintptr_t)object, sizeof(head)))
         return false;
     uint32_t state = (uint32_t)python_int(head, PYTHON_UNICODE_STATE);
     unsigned kind = (state >> 2) & 7U;
@@ -29,7 +29,7 @@ static bool unicode_is_good(const struct python_types *types, const void *object
 static int64_t bytes_length(const struct python_types *types, const void *object)
 {
     char head[PYTHON_BYTES_DATA];
-    if (!python_plausible(object) || !python_memory_copy(head, object, sizeof(head)) ||
+    if (!python_plausible(object) || !recorder_read_memory(head, (uintptr_t)object, sizeof(head)) ||
         python_pointer(head, PYTHON_OB_TYPE) != types->bytes)
         return -1;
     int64_t length = python_size(head, PYTHON_OB_SIZE);
@@ -42,7 +42,7 @@ static bool code_is_good(const struct python_layout *layout, const struct python
 {
     char code[256];
     const char *address = python_pointer(frame, layout->frame_code);
-    if (!python_plausible(address) || !python_memory_copy(code, address, layout->code_bytes) ||
+    if (!python_plausible(address) || !recorder_read_memory(code, (uintptr_t)address, layout->code_bytes) ||
         python_pointer(code, PYTHON_OB_TYPE) != types->code ||
         !unicode_is_good(types, python_pointer(code, layout->code_name)) ||
         !unicode_is_good(types, python_pointer(code, layout->code_filename)) ||
@@ -80,13 +80,13 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
 {
     char head[256];
     *frames = 0;
-    if (!python_plausible(state) || !python_memory_copy(head, state, (size_t)layout->state_thread + 8) ||
+    if (!python_plausible(state) || !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
         python_size(head, layout->state_thread) != (int64_t)pthread_self())
         return PYTHON_VERDICT_BAD;
     const char *at = python_pointer(head, layout->state_frame);
     if (layout->has_cframe) {
         char cframe[16];
-        if (!python_plausible(at) || !python_memory_copy(cframe, at, sizeof(cframe)))
+        if (!python_plausible(at) || !recorder_read_memory(cframe, (uintptr_t)at, sizeof(cframe)))
             return PYTHON_VERDICT_BAD;
         at = python_pointer(cframe, layout->cframe_frame);
     }
@@ -95,7 +95,7 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
         char frame[128];
         if (*frames == CHAIN_MAX)
             return PYTHON_VERDICT_NO_FRAMES;
-        if (!python_plausible(at) || !python_memory_copy(frame, at, layout->frame_bytes) ||
+        if (!python_plausible(at) || !recorder_read_memory(frame, (uintptr_t)at, layout->frame_bytes) ||
             !frame_is_good(layout, types, frame))
             return PYTHON_VERDICT_BAD;
         if (layout->has_entry_flag)

@@ -16,8 +16,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define THREAD_BYTES 4096U
-#define ATTACH_RETRY_EVENTS 1024U /* of a thread for which no ring could be made */
+#define THREAD_BYTES 8192U
+#define LATE_TURNS 10U
+#define LATE_TURN_NS 1000000L
 
 /* Rounds of key destructors until a thread is over. The thread sanitizer tears itself down in the last one.
  */
@@ -27,7 +28,7 @@
 #define END_ROUNDS PTHREAD_DESTRUCTOR_ITERATIONS
 #endif
 
-static_assert(sizeof(struct recorder_thread) <= THREAD_BYTES, "one page per thread");
+static_assert(sizeof(struct recorder_thread) <= THREAD_BYTES, "two pages per thread");
 
 /* Threads start with this one, which is always busy: their first event comes here. Never written. */
 static struct varve_producer idle = {.busy = 1};
@@ -37,16 +38,23 @@ __thread uint32_t recorder_foreign_depth;
 uint32_t varve_clock_is_tsc;
 uint32_t varve_emit_is_mirrored;
 
+static __thread bool thread_is_watched;
 static __thread bool thread_has_ended;
-/* A ring that could not be made is tried again now and then; each try costs a number that stays unused. */
-static __thread uint32_t failed_process;
-static __thread uint32_t events_to_retry;
+/* Of a thread for which no ring could be made. */
+static __thread struct {
+    uint32_t process; /* for which the rest holds */
+    uint32_t index;   /* the number that the ring will have; 0: none was taken yet */
+    struct recorder_retry retry;
+} ringless;
 static uint64_t nobodys_emitted;
 
 /* A fork in the middle of an append (a signal handler forked): what the child must be given to finish it. */
 static __thread struct varve_producer interrupted;
-static __thread void *interrupted_ring;
-static __thread uint64_t interrupted_ring_bytes;
+static __thread struct recorder_thread *interrupted_thread;
+static __thread struct {
+    void *memory;
+    uint64_t bytes;
+} interrupted_maps[2]; /* ring, staging slots apart from it */
 
 /* Made once by recorder_prepare, before the program has a second thread. */
 static pthread_key_t end_key;
@@ -104,11 +112,15 @@ static void fork_prepare(void)
 {
     struct varve_producer *producer = varve_producer_current;
 
-    interrupted_ring = NULL;
+    interrupted_thread = NULL;
     if (producer != &idle && thread_of(producer)->ring != NULL) {
+        interrupted_thread = thread_of(producer);
         interrupted = *producer;
-        interrupted_ring = thread_of(producer)->ring;
-        interrupted_ring_bytes = thread_of(producer)->ring_bytes;
+        interrupted_maps[0].memory = interrupted_thread->ring;
+        interrupted_maps[0].bytes = interrupted_thread->ring_bytes;
+        interrupted_maps[1].memory = interrupted_thread->staging;
+        interrupted_maps[1].bytes =
+            recorder_ring_staging_is_apart(interrupted_thread) ? RING_STAGING_BYTES : 0;
     }
 }
 
@@ -121,9 +133,11 @@ static void fork_child(void)
         return;
     }
     producer->emitted = &nobodys_emitted;
-    if (interrupted_ring != NULL) {
-        recorder_sys_mmap(interrupted_ring, interrupted_ring_bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (interrupted_thread != NULL) {
+        for (size_t i = 0; i < 2 && interrupted_maps[i].bytes > 0; i++) {
+            recorder_sys_mmap(interrupted_maps[i].memory, interrupted_maps[i].bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        }
         if (interrupted.busy != 0) {
             *producer = interrupted;
             producer->nested = 0;
@@ -151,8 +165,13 @@ bool recorder_prepare(void)
 /* Hooks pass through: for a late key the C library allocates. */
 static void watch_end_of_thread(void)
 {
-    if (has_end_key) {
+    struct recorder_signals saved;
+
+    if (has_end_key && !thread_is_watched) {
+        thread_is_watched = true;
+        recorder_foreign_begin(&saved);
         pthread_setspecific(end_key, (void *)(uintptr_t)END_ROUNDS);
+        recorder_foreign_end(&saved);
     }
 }
 
@@ -194,55 +213,79 @@ static struct recorder_thread *thread_create(struct recorder_process *process, u
 /* Signals are blocked. NULL: this event cannot be recorded (counted by the caller). */
 static struct recorder_thread *thread_attach(struct recorder_process *process)
 {
-    struct recorder_signals saved;
     struct recorder_thread *thread;
 
-    if (failed_process == process->id && events_to_retry-- > 0) {
+    if (ringless.process != process->id) {
+        memset(&ringless, 0, sizeof(ringless));
+        ringless.process = process->id;
+    }
+    if (ringless.index != 0 && !recorder_retry_is_due(&ringless.retry)) {
         return NULL;
     }
-    thread = thread_create(process, __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL));
-    failed_process = thread == NULL ? process->id : 0;
-    events_to_retry = ATTACH_RETRY_EVENTS;
+    if (ringless.index == 0) {
+        ringless.index = __atomic_fetch_add(&process->control->ring_count, 1, __ATOMIC_ACQ_REL);
+    }
+    thread = thread_create(process, ringless.index);
     if (thread != NULL) {
+        ringless.process = 0;
         recorder_confine_thread_known();
         varve_producer_current = &thread->producer;
+    } else {
+        recorder_retry_later(&ringless.retry);
     }
-    recorder_foreign_begin(&saved);
-    watch_end_of_thread(); /* without a ring too: it has a stack of ours */
-    recorder_foreign_end(&saved);
     return thread;
 }
 
+/* In the page of the process, or of the session where the process has none. */
 static void count_unattached(struct recorder_process *process, const struct varve_record *record)
 {
-    if (process != NULL) {
-        struct process_control *control = process->control;
-        __atomic_fetch_add(&control->unattached_by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT], 1,
-                           __ATOMIC_RELAXED);
-        __atomic_fetch_add(&control->unattached_bytes, record->size, __ATOMIC_RELAXED);
-        __atomic_fetch_add(&control->unattached, 1, __ATOMIC_RELEASE);
+    struct process_control *control = process != NULL ? process->control : NULL;
+    struct session_counts *counts = recorder_session_counts();
+    uint64_t *by_kind = control != NULL ? control->unattached_by_kind : counts->unattached_by_kind;
+
+    __atomic_fetch_add(&by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT], 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes, record->size,
+                       __ATOMIC_RELAXED);
+    __atomic_fetch_add(control != NULL ? &control->unattached : &counts->unattached, 1, __ATOMIC_RELEASE);
+}
+
+/* Made without a lock: the thread whose file it is sets it, others wait for that for a moment. */
+static struct recorder_thread *late_thread(struct recorder_process *process)
+{
+    const struct timespec turn = {0, LATE_TURN_NS};
+    struct recorder_thread *late = __atomic_load_n(&process->late, __ATOMIC_ACQUIRE);
+
+    if (late == NULL && recorder_retry_is_due(&process->late_retry)) {
+        late = thread_create(process, 0);
+        if (late != NULL) {
+            __atomic_store_n(&process->late, late, __ATOMIC_RELEASE);
+            __atomic_store_n(&process->control->late_created, 1, __ATOMIC_RELEASE);
+            return late;
+        }
+        for (unsigned i = 0; i < LATE_TURNS && late == NULL; i++) {
+            recorder_sys_nanosleep(&turn);
+            late = __atomic_load_n(&process->late, __ATOMIC_ACQUIRE);
+        }
+        if (late == NULL) {
+            recorder_retry_later(&process->late_retry);
+        }
     }
+    return late;
 }
 
 /* After the thread's own ring is gone: one ring for all such threads of the process. Signals are blocked. */
 static void put_late(struct recorder_process *process, const struct varve_record *record)
 {
     struct varve_record late = *record;
+    struct recorder_thread *thread = late_thread(process);
 
-    late.dev_seq_kind_flags |= VARVE_FLAG_LATE;
-    recorder_lock(&process->late_lock);
-    if (process->late == NULL) {
-        process->late = thread_create(process, 0);
-        if (process->late != NULL) {
-            __atomic_store_n(&process->control->late_created, 1, __ATOMIC_RELEASE);
-        }
-    }
-    if (process->late != NULL) {
-        late.ticks = varve_clock_ticks();
-        put(process->late, &late);
-    } else {
+    if (thread == NULL || !recorder_lock_soon(&process->late_lock)) {
         count_unattached(process, record);
+        return;
     }
+    late.dev_seq_kind_flags |= VARVE_FLAG_LATE;
+    late.ticks = varve_clock_ticks();
+    put(thread, &late);
     recorder_unlock(&process->late_lock);
 }
 
@@ -271,6 +314,9 @@ static void put_first(const struct varve_record *record)
     }
     if (process != NULL) {
         thread = thread_attach(process);
+    }
+    if (!thread_has_ended) {
+        watch_end_of_thread(); /* without a ring too: it has a stack of ours */
     }
     if (thread != NULL) {
         timed.ticks = varve_clock_ticks();
@@ -422,25 +468,33 @@ static void emit_confined(const struct varve_record *record)
     thread->producer.busy = 0;
 }
 
-void recorder_thread_prepare(void)
+static void thread_prepare(void *unused)
 {
-    struct recorder_signals saved;
     struct recorder_process *process;
 
-    if (recorder_is_confined()) {
-        return;
-    }
-    recorder_signals_block(&saved);
+    (void)unused;
     if (!is_attached() && !thread_has_ended && session_is_open() && !recorder_mirror_owns_thread()) {
         process = recorder_process_attach();
         if (process != NULL) {
             thread_attach(process);
         }
+        watch_end_of_thread();
     }
     if (is_attached()) {
         while (recorder_ring_grow(thread_of(varve_producer_current))) {
         }
     }
+}
+
+void recorder_thread_prepare(void)
+{
+    struct recorder_signals saved;
+
+    if (recorder_is_confined()) {
+        return;
+    }
+    recorder_signals_block(&saved);
+    (void)recorder_on_stack(thread_prepare, NULL);
     recorder_signals_restore(&saved);
     varve_callsite_here(); /* what the walk keeps for each thread */
 }

@@ -13,6 +13,9 @@
 #include <string.h>
 #include <sys/auxv.h>
 
+#define RETRY_FIRST_NS UINT64_C(1000000)
+#define RETRY_LAST_NS UINT64_C(1000000000)
+
 #if defined(__aarch64__)
 #define CLOCK_SYMBOL "__kernel_clock_gettime"
 #else
@@ -47,10 +50,30 @@ uint64_t varve_clock_monotonic_ns(void)
                                    : look();
     struct timespec now = {0, 0};
 
-    if (function == NULL || function(CLOCK_MONOTONIC, &now) != 0) {
+    if (recorder_is_confined_in(RECORDER_CONFINE_CLOCK) || function == NULL ||
+        function(CLOCK_MONOTONIC, &now) != 0) {
         recorder_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
     }
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* ---- what is tried again later ---- */
+
+bool recorder_retry_is_due(const struct recorder_retry *retry)
+{
+    uint64_t next_ns = __atomic_load_n(&retry->next_ns, __ATOMIC_RELAXED);
+
+    return next_ns == 0 || varve_clock_monotonic_ns() >= next_ns;
+}
+
+void recorder_retry_later(struct recorder_retry *retry)
+{
+    uint64_t step_ns = __atomic_load_n(&retry->step_ns, __ATOMIC_RELAXED) * 2;
+
+    step_ns = step_ns < RETRY_FIRST_NS ? RETRY_FIRST_NS : step_ns;
+    step_ns = step_ns > RETRY_LAST_NS ? RETRY_LAST_NS : step_ns;
+    __atomic_store_n(&retry->step_ns, step_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&retry->next_ns, varve_clock_monotonic_ns() + step_ns, __ATOMIC_RELAXED);
 }
 
 /* ---- threads that may not read it ---- */

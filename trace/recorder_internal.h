@@ -38,6 +38,10 @@ void *recorder_map_wiped_once(void **slot, size_t bytes);
 /// Whole content of a small file, at most `bytes`; returns its length or -1. No allocation.
 long recorder_read_file(const char *path, char *buffer, size_t bytes);
 
+/// Copy memory of this process that may not be there, or not for long: false instead of a fault. False too
+/// where a sandbox lets nobody look. Costs a system call. Threads: any; async-signal-safe.
+bool recorder_read_memory(void *out, uintptr_t address, size_t bytes);
+
 /// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.
 void recorder_format(char *buffer, size_t bytes, const char *format, ...);
 
@@ -47,6 +51,8 @@ uint64_t recorder_number(const char *text);
 /// Lock of one process, 0 = free; who must wait sleeps. Taken only with signals blocked; not held across
 /// calls that may wait for anything else.
 void recorder_lock(uint32_t *lock);
+/// The same; false: it could not be had within a second, since its holder is stopped.
+bool recorder_lock_soon(uint32_t *lock);
 void recorder_unlock(uint32_t *lock);
 
 struct recorder_signals {
@@ -62,21 +68,44 @@ void recorder_signals_restore(const struct recorder_signals *saved);
 bool recorder_size_signal_begin(void);
 void recorder_size_signal_end(bool was_pending, long result);
 
+/// Blocks behind `bytes` of a file from `offset` on, which nothing was stored in so far: a store into a
+/// mapped page of them does not raise SIGBUS then. Signals are blocked. 0 or -errno.
+long recorder_file_allocate(int fd, uint64_t offset, uint64_t bytes);
+/// Length of a file, without blocks. Signals are blocked. 0 or -errno.
+long recorder_file_resize(int fd, uint64_t bytes);
+
 /* ---- recorder_clock.c ---- */
 
 /// A thread is about to lose the time stamp counter: from now on all ask varve_clock_ticks_elsewhere.
 void recorder_clock_leave(void);
 
+/* What failed is tried again, at rising intervals. */
+struct recorder_retry {
+    uint64_t next_ns; /* CLOCK_MONOTONIC, not before; 0: it has not failed. Atomic, like the next */
+    uint64_t step_ns;
+};
+
+bool recorder_retry_is_due(const struct recorder_retry *retry);
+void recorder_retry_later(struct recorder_retry *retry);
+
 /* ---- recorder_session.c: the session and this process in it ---- */
+
+enum recorder_stage {
+    RECORDER_STAGE_NONE = 0,
+    RECORDER_STAGE_ATTACHED = 1, /* `control` is there */
+    RECORDER_STAGE_SITES = 2,    /* and so is the call-site file, if it can be had */
+};
 
 /* Of one process image, in a wiped page: all zero in a fork child. */
 struct recorder_process {
-    uint32_t lock;  /* guards attaching */
-    uint32_t state; /* 0 not attached, 1 attached, 2 failed: nothing can be recorded */
+    uint32_t lock;  /* guards taking `id` */
+    uint32_t stage; /* enum recorder_stage; grows; a futex, atomic */
     uint32_t id;
-    uint32_t late_lock; /* guards the shared ring of late events */
+    uint32_t late_lock;          /* of the one shared ring of late events */
+    struct recorder_retry retry; /* of attaching */
     struct process_control *control;
-    struct recorder_thread *late;
+    struct recorder_retry late_retry;
+    struct recorder_thread *late; /* set once */
     const struct mirror_provider
         *mirror; /* the second sink, while this process may call it; NULL: it may not */
 };
@@ -101,15 +130,41 @@ struct recorder_process *recorder_process_current(void);
 /// attach, for the control pages of this process and its fork children.
 extern bool recorder_malloc_is_foreign;
 
+/// Who the calling process is, also in a vfork child. Async-signal-safe.
+void process_identity_read(struct process_identity *identity);
+
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
 void recorder_process_executing(const char *path);
+
+/* ---- exec_note.c: programs that are about to run, for the collector ---- */
+
+/* What an exec function was given. */
+struct exec_call {
+    const char *path;   /* NULL: `fd` */
+    char *const *envp;  /* what the program gets */
+    int fd;             /* of fexecve */
+    bool is_searched;   /* along PATH, and by the shell if it is of no known format */
+    bool is_in_process; /* exec itself: the program will run in the calling process */
+};
+
+struct exec_noted {
+    uint32_t order; /* 0: there is no note */
+};
+
+/// Before the call: look at the program, and note it if it can't be recorded, or if its recorder should say
+/// that it was loaded. Async-signal-safe, also in a vfork child. After the call, if it came back without
+/// having run the program: exec_note_failed.
+void exec_note_begin(struct exec_noted *noted, const struct exec_call *call);
+void exec_note_failed(const struct exec_noted *noted);
+/// In a new program: the recorder is here.
+void exec_note_loaded(void);
 
 /* ---- recorder_ring.c: making and retiring rings; overflow.c: full rings ---- */
 
 #define OVERFLOW_PACKED_BYTES (RECORD_BLOCK_ALIGNMENT + RING_STAGING_RECORDS * RECORD_PACKED_MAX)
 
-/* One page per thread: the producer end first (varve_producer_current points to it), then what is cold. */
+/* One mapping per thread: the producer end first (varve_producer_current points to it), then what is cold. */
 struct recorder_thread {
     struct varve_producer producer;
     struct ring_header *ring;
@@ -118,23 +173,25 @@ struct recorder_thread {
     uint64_t populated; /* ring slots that have memory behind them, grows during the first lap */
     uint64_t lost_open; /* lost since the last `lost` event */
     uint64_t lost_open_bytes;
-    uint64_t
-        patience_ns; /* CLOCK_MONOTONIC until which a failed spill is still waited for, 0 = not failing */
     uint32_t nested_lost_kinds[VARVE_KIND_LIMIT]; /* nested events for which no slot was free; atomic */
     uint8_t *packed;                              /* OVERFLOW_PACKED_BYTES, made by the first spill */
     uint64_t packed_position;                     /* of its first record in the spill, plus 1; 0: empty */
     const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
+    struct varve_record *staging;                 /* NULL: it has no memory yet */
     bool is_spilling;
-    bool has_staging;   /* the staging slots have memory */
-    bool is_ring_short; /* no memory for more of the ring */
-    bool has_mirrored;  /* the second sink knows this thread: it allocates no more */
+    struct recorder_retry ring_retry;    /* of slots of the ring that have no memory yet */
+    struct recorder_retry staging_retry; /* and of the staging slots */
+    bool is_on_disk;                     /* the ring is in the recording directory itself */
+    bool has_mirrored;                   /* the second sink knows this thread: it allocates no more */
+    char path[4096];                     /* of the file that is being opened */
 };
 
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
                          uint32_t index);
 void recorder_ring_retire(struct recorder_thread *thread);
-/// Let the ring use more of its file (first lap). False if there is no memory for it.
+/// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);
+bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
 void overflow_put(struct recorder_thread *thread, const struct varve_record *record);
@@ -249,6 +306,9 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void python_stack_thread_end(void);
+
+/// An object is about to be unloaded by the program: not the interpreter's. Outside of all other hooks.
+void python_stack_keep(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.

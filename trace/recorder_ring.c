@@ -9,26 +9,48 @@
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
-#include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#define PATH_BYTES 4096U
 #define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */
 #define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
 
-static void ring_path(char *path, size_t bytes, const struct recorder_process *process, uint32_t index)
+/* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
+static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index,
+                             bool is_on_disk, const char *suffix)
 {
-    recorder_format(path, bytes, "%s/ring/p%u.r%u", recorder_directory(), process->id, index);
+    recorder_format(thread->path, sizeof(thread->path), "%s%s/p%u.r%u%s", recorder_directory(),
+                    is_on_disk ? "" : "/ring", process_id, index, suffix);
+    return thread->path;
 }
 
-static void header_fill(struct ring_header *ring, const struct recorder_process *process, uint32_t index)
+static uint64_t offset_of(const struct ring_header *ring, const struct varve_record *record)
 {
+    return (uint64_t)((const char *)record - (const char *)ring);
+}
+
+/* One call instead of a fault per page; older kernels fault. */
+static void populate(struct recorder_thread *thread, uint64_t offset, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t first = ((uintptr_t)thread->ring + offset) & ~(uintptr_t)4095;
+
+    recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first,
+                         MADV_POPULATE_WRITE);
+#else
+    (void)thread, (void)offset, (void)bytes;
+#endif
+}
+
+static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process,
+                        uint32_t index)
+{
+    struct ring_header *ring = thread->ring;
+
     ring->version = VARVE_TRANSPORT_VERSION;
     ring->process_id = process->id;
     ring->ring_index = index;
     ring->tid = (uint32_t)recorder_sys_gettid();
-    ring->capacity = recorder_session()->ring_capacity;
+    ring->capacity = thread->capacity;
     ring->staging_capacity = RING_STAGING_RECORDS;
     ring->created_ticks = varve_clock_ticks();
     recorder_sys_thread_name(ring->thread_name);
@@ -36,46 +58,71 @@ static void header_fill(struct ring_header *ring, const struct recorder_process 
     __atomic_store_n(&ring->magic, RING_MAGIC, __ATOMIC_RELEASE);
 }
 
-static struct ring_header *ring_make(struct recorder_thread *thread, const struct recorder_process *process,
-                                     uint32_t index)
+/* Length, mapping and first pages for a ring of `capacity` in an empty file. 0 or -errno. */
+static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 {
-    char path[PATH_BYTES];
-    uint32_t capacity = recorder_session()->ring_capacity;
     uint64_t bytes = ring_file_bytes(capacity);
-    struct ring_header *ring = NULL;
-    int fd;
+    uint64_t records = bytes - capacity * sizeof(struct varve_record);
+    uint64_t first = capacity < FIRST_STEP_RECORDS ? capacity : FIRST_STEP_RECORDS;
+    long result = recorder_file_resize(fd, bytes);
 
-    ring_path(path, sizeof(path), process, index);
-    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (result == 0) {
+        result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
+    }
+    if (result == 0) {
+        result = recorder_file_allocate(fd, records, first * sizeof(struct varve_record));
+    }
+    if (result == 0) {
+        thread->ring = recorder_map_file(fd, bytes, true);
+        result = thread->ring != NULL ? 0 : -ENOMEM;
+    }
+    if (result == 0) {
+        thread->ring_bytes = bytes;
+        thread->capacity = capacity;
+        thread->populated = first;
+        populate(thread, records, first * sizeof(struct varve_record));
+    }
+    return result;
+}
+
+/* A program may allow itself only short files, or little address space: the ring is a smaller one then. */
+static long ring_make(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index,
+                      bool is_on_disk)
+{
+    const char *path = file_path(thread, process->id, index, is_on_disk, "");
+    uint32_t capacity = recorder_session()->ring_capacity;
+    long result;
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+
     if (fd < 0) {
-        return NULL;
+        return fd;
     }
-    if (recorder_sys_fallocate(fd, 0, RING_HEADER_BYTES) == 0 && recorder_sys_ftruncate(fd, bytes) == 0) {
-        ring = recorder_map_file(fd, bytes, true);
-    }
+    do {
+        result = ring_fit(thread, fd, capacity);
+        capacity /= 2;
+    } while ((result == -EFBIG || result == -ENOMEM) && capacity >= RING_CAPACITY_MIN);
     recorder_sys_close(fd);
-    if (ring == NULL) {
+    if (result != 0) {
         recorder_sys_unlink(path);
-        return NULL;
+        return result;
     }
-    thread->ring = ring;
-    thread->ring_bytes = bytes;
-    thread->capacity = capacity;
-    thread->populated = 0;
-    thread->is_ring_short = false;
-    recorder_produce_to_ring(thread);
-    return ring;
+    thread->is_on_disk = is_on_disk;
+    return 0;
 }
 
 int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
                          uint32_t index)
 {
-    struct ring_header *ring = ring_make(thread, process, index);
+    long result = ring_make(thread, process, index, false);
 
-    if (ring == NULL) {
+    if (result == -ENOSPC || result == -EDQUOT) {
+        result = ring_make(thread, process, index, true);
+    }
+    if (result != 0) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    header_fill(ring, process, index);
+    recorder_produce_to_ring(thread);
+    header_fill(thread, process, index);
     __atomic_add_fetch(&process->control->rings_made, 1, __ATOMIC_ACQ_REL);
     return VARVE_OK;
 }
@@ -94,6 +141,11 @@ void recorder_produce_to_ring(struct recorder_thread *thread)
     thread->is_spilling = false;
 }
 
+bool recorder_ring_staging_is_apart(const struct recorder_thread *thread)
+{
+    return thread->staging != NULL && thread->staging != ring_staging(thread->ring);
+}
+
 void recorder_ring_retire(struct recorder_thread *thread)
 {
     struct ring_header *ring = thread->ring;
@@ -101,6 +153,9 @@ void recorder_ring_retire(struct recorder_thread *thread)
 
     thread->producer.limit = 0;
     thread->producer.emitted = NULL;
+    if (recorder_ring_staging_is_apart(thread)) {
+        recorder_unmap(thread->staging, RING_STAGING_BYTES);
+    }
     thread->ring = NULL;
     __atomic_store_n(&ring->state, RING_STATE_RETIRED, __ATOMIC_RELEASE);
     recorder_unmap(ring, bytes);
@@ -109,41 +164,69 @@ void recorder_ring_retire(struct recorder_thread *thread)
     }
 }
 
-/* Memory for `bytes` of the ring file from `offset` on. */
-static bool populate(struct recorder_thread *thread, const struct recorder_process *process, uint64_t offset,
-                     uint64_t bytes)
+/* Memory for `bytes` of the ring file from `offset` on. The file is opened anew: a descriptor that is kept
+ * could be closed by the program and its number reused for a file of its own. */
+static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_t bytes)
 {
-    char path[PATH_BYTES];
+    const struct ring_header *ring = thread->ring;
+    int fd = recorder_sys_open(file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, ""),
+                               O_RDWR | O_NOFOLLOW, 0);
     bool done;
-    int fd;
 
-    ring_path(path, sizeof(path), process, thread->ring->ring_index);
-    fd = recorder_sys_open(path, O_RDWR, 0);
     if (fd < 0) {
         return false;
     }
-    done = recorder_sys_fallocate(fd, offset, bytes) == 0;
+    done = recorder_file_allocate(fd, offset, bytes) == 0;
     recorder_sys_close(fd);
-#ifdef MADV_POPULATE_WRITE
-    if (done) { /* one call instead of a fault per page; older kernels fault */
-        uintptr_t first = ((uintptr_t)thread->ring + offset) & ~(uintptr_t)4095;
-        recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first,
-                             MADV_POPULATE_WRITE);
+    if (done) {
+        populate(thread, offset, bytes);
     }
-#endif
     return done;
+}
+
+/* Memory has no room for the staging slots of a ring in it: they get a file in the recording directory. */
+static struct varve_record *staging_apart(struct recorder_thread *thread)
+{
+    const struct ring_header *ring = thread->ring;
+    const char *path = file_path(thread, ring->process_id, ring->ring_index, true, ".staging");
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    void *staging = NULL;
+
+    if (fd < 0) {
+        return NULL;
+    }
+    if (recorder_file_allocate(fd, 0, RING_STAGING_BYTES) == 0) {
+        staging = recorder_map_file(fd, RING_STAGING_BYTES, true);
+    }
+    recorder_sys_close(fd);
+    if (staging == NULL) {
+        recorder_sys_unlink(path);
+    }
+    return staging;
+}
+
+static bool may_try(const struct recorder_retry *retry)
+{
+    return !recorder_is_confined() && recorder_process_current() != NULL && recorder_retry_is_due(retry);
 }
 
 static bool make_staging(struct recorder_thread *thread)
 {
-    const struct recorder_process *process = recorder_process_current();
+    struct ring_header *ring = thread->ring;
 
-    if (process == NULL) {
+    if (!may_try(&thread->staging_retry)) {
         return false;
     }
-    thread->has_staging =
-        populate(thread, process, RING_HEADER_BYTES, RING_STAGING_RECORDS * sizeof(struct varve_record));
-    return thread->has_staging;
+    if (ring_extend(thread, RING_HEADER_BYTES, RING_STAGING_BYTES)) {
+        thread->staging = ring_staging(ring);
+    } else if (!thread->is_on_disk) {
+        thread->staging = staging_apart(thread);
+        __atomic_store_n(&ring->staging_is_apart, thread->staging != NULL, __ATOMIC_RELEASE);
+    }
+    if (thread->staging == NULL) {
+        recorder_retry_later(&thread->staging_retry);
+    }
+    return thread->staging != NULL;
 }
 
 bool recorder_produce_to_spill(struct recorder_thread *thread)
@@ -151,10 +234,10 @@ bool recorder_produce_to_spill(struct recorder_thread *thread)
     struct varve_producer *producer = &thread->producer;
     struct ring_header *ring = thread->ring;
 
-    if (!thread->has_staging && !make_staging(thread)) {
+    if (thread->staging == NULL && !make_staging(thread)) {
         return false;
     }
-    producer->records = ring_staging(ring);
+    producer->records = thread->staging;
     producer->mask = RING_STAGING_RECORDS - 1;
     producer->published = &ring->spill_head;
     producer->head = ring->spill_head;
@@ -165,24 +248,21 @@ bool recorder_produce_to_spill(struct recorder_thread *thread)
 
 bool recorder_ring_grow(struct recorder_thread *thread)
 {
-    struct recorder_process *process = recorder_process_current();
     uint64_t capacity = thread->capacity;
-    uint64_t step = thread->populated < FIRST_STEP_RECORDS ? FIRST_STEP_RECORDS : thread->populated;
-    uint64_t offset;
+    uint64_t step = thread->populated;
+    const struct varve_record *first = ring_records(thread->ring) + thread->populated;
 
-    if (thread->populated == capacity || thread->is_ring_short || process == NULL ||
-        recorder_is_confined()) {
+    if (thread->populated == capacity || !may_try(&thread->ring_retry)) {
         return false;
     }
     step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
     step = step > capacity - thread->populated ? capacity - thread->populated : step;
-    offset = (uint64_t)((char *)(ring_records(thread->ring) + thread->populated) - (char *)thread->ring);
-    if (populate(thread, process, offset, step * sizeof(struct varve_record))) {
+    if (ring_extend(thread, offset_of(thread->ring, first), step * sizeof(struct varve_record))) {
         thread->populated += step;
-    } else {
-        thread->is_ring_short = true;
+        return true;
     }
-    return !thread->is_ring_short;
+    recorder_retry_later(&thread->ring_retry);
+    return false;
 }
 
 uint64_t recorder_ring_space(struct recorder_thread *thread)

@@ -33,8 +33,9 @@ struct recorder_area {
 extern __thread struct recorder_area *recorder_area_current __attribute__((tls_model("initial-exec")));
 
 /// Call function(argument) on the recorder's stack of this thread; at once, if the thread is there already.
-/// False if there is no memory for a stack, or the thread is confined: it was not called. Threads: any, with signals blocked, which
-/// they must stay unless recorder_off_stack is used: a handler would run on this stack.
+/// False if there is no memory for a stack, or the thread is confined: it was not called. Threads: any, with
+/// signals blocked, which they must stay unless recorder_off_stack is used: a handler would run on this
+/// stack.
 bool recorder_on_stack(void (*function)(void *argument), void *argument);
 
 /// From there: call function(argument) where the program left its stack. Signals may be open meanwhile.
@@ -74,8 +75,8 @@ static inline void recorder_scratch_give(struct recorder_scratch *scratch)
 
 /* ---- recorder_stack_ARCH.c ---- */
 
-/// Call function(argument) with the stack pointer at `sp` (a multiple of 16), and come back. `*sp_old` is where
-/// the stack was left: below it nothing is in use meanwhile.
+/// Call function(argument) with the stack pointer at `sp` (a multiple of 16), and come back. `*sp_old` is
+/// where the stack was left: below it nothing is in use meanwhile.
 void recorder_stack_call(void (*function)(void *argument), void *argument, uintptr_t sp, uintptr_t *sp_old);
 
 #endif

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -57,6 +58,11 @@ static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
     return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
 }
 
+static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
 static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
@@ -65,6 +71,28 @@ static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 static inline long recorder_sys_pwrite(int fd, const void *buffer, size_t bytes, uint64_t offset)
 {
     return recorder_syscall(SYS_pwrite64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
+static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsigned count)
+{
+    return recorder_syscall(SYS_writev, fd, (long)parts, (long)count, 0, 0, 0);
+}
+
+/// `status`: struct stat, the same for the kernel and the C library on all machines of 64 bits.
+static inline int recorder_sys_fstat(int fd, struct stat *status)
+{
+    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
+}
+
+/// The same file under the next free number from `floor` on.
+static inline int recorder_sys_dup_above(int fd, int floor)
+{
+    return (int)recorder_syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor, 0, 0, 0);
+}
+
+static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
 }
 
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
@@ -80,6 +108,15 @@ static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
 static inline int recorder_sys_fallocate(int fd, uint64_t offset, uint64_t bytes)
 {
     return (int)recorder_syscall(SYS_fallocate, fd, 0, (long)offset, (long)bytes, 0, 0);
+}
+
+/// A shared lock of the open file description of `fd`, of all its bytes: it lasts until the description goes,
+/// which a mapping of the file keeps like a descriptor (not on overlayfs: the mapping is of another file).
+static inline int recorder_sys_lock_shared(int fd)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = 0 /* SEEK_SET */};
+
+    return (int)recorder_syscall(SYS_fcntl, fd, F_OFD_SETLK, (long)&lock, 0, 0, 0);
 }
 
 static inline int recorder_sys_flock(int fd, int operation)
@@ -158,12 +195,11 @@ static inline int recorder_sys_nanosleep(const struct timespec *time)
     return (int)recorder_syscall(SYS_nanosleep, (long)time, 0, 0, 0, 0, 0);
 }
 
-/// Copy from memory of this process that may not be there: the bytes that could be read, -EFAULT if none.
-/// Whether it is allowed at all is the sandbox's: -ENOSYS, -EPERM.
+/// Copy memory of this process that may not be there.
 static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t bytes)
 {
-    struct iovec local = {out, bytes};
-    struct iovec remote = {(void *)address, bytes};
+    const struct iovec local = {out, bytes};
+    const struct iovec remote = {(void *)address, bytes};
 
     return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
                             0);

@@ -116,8 +116,8 @@ static int take_event(void *context, struct event *event)
  * was deleted or cut since. */
 static int tell_lost_beginning(struct collector *collector)
 {
-    int error = store_meta_integer(collector->store, "trace_id",
-                                   (int64_t)collector->directory.control->trace_id);
+    int error =
+        store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
 
     return error == VARVE_OK ? store_stat(collector->store, "database_lost", -1, "data_loss", "recover", 1)
                              : error;

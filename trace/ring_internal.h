@@ -37,6 +37,7 @@
 #define RING_MAGIC UINT64_C(0x676e697245565256) /* "VRVEring" */
 #define RING_HEADER_BYTES 32768U
 #define RING_STAGING_RECORDS 4096U /* 256 KiB: one write(2) per so many spilled records */
+#define RING_STAGING_BYTES (RING_STAGING_RECORDS * (uint64_t)sizeof(struct varve_record))
 #define RING_NESTED_SLOTS 448U     /* events of signal handlers that interrupt one and the same append */
 #define RING_CAPACITY_MIN 64U      /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
@@ -70,6 +71,7 @@ struct ring_header {
     uint32_t state;                /* enum ring_state */
     uint32_t nested_count;         /* records waiting in `nested` */
     uint32_t nested_filed;         /* of these, filed in the ring or spill already */
+    uint32_t staging_is_apart;     /* the staging slots are in a file of their own; set once, atomic */
 
     /* consumer line */
     _Alignas(64) uint64_t tail;

@@ -91,6 +91,9 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
 
 void ring_reader_close(struct ring_reader *reader)
 {
+    if (reader->has_staging_apart) {
+        munmap((void *)(uintptr_t)reader->staging, RING_STAGING_BYTES);
+    }
     munmap(reader->ring, reader->ring_bytes);
     if (reader->spill_fd >= 0) {
         close(reader->spill_fd);
@@ -151,7 +154,7 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
                                                                 uint64_t to)
 {
     struct ring_header *ring = reader->ring;
-    const struct varve_record *staging = ring_staging(ring);
+    const struct varve_record *staging = reader->staging;
 
     for (uint64_t at = from; at < to; at++) {
         reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
@@ -160,16 +163,47 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
     return __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) <= from;
 }
 
-static bool fill_from_staging(struct ring_reader *reader, uint64_t from)
+/* The staging slots, in the ring's file or in one of their own. False: they can't be read. */
+static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
+{
+    char name[64];
+    struct stat status;
+    void *memory = MAP_FAILED;
+    int fd;
+
+    if (reader->staging != NULL) {
+        return true;
+    }
+    if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
+        bool has_all = is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
+
+        reader->staging = has_all ? ring_staging(reader->ring) : NULL;
+        return has_all;
+    }
+    snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
+    fd = session_file_open(directory, name, O_RDONLY);
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_STAGING_BYTES) {
+        memory = mmap(NULL, RING_STAGING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    reader->has_staging_apart = memory != MAP_FAILED;
+    reader->staging = reader->has_staging_apart ? memory : NULL;
+    return reader->has_staging_apart;
+}
+
+static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory,
+                              uint64_t from)
 {
     uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
     uint64_t to = reader->spill_seen;
 
-    if (from < flushed || !is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1)) {
+    if (from < flushed) {
         return false;
     }
     to = to > flushed + RING_STAGING_RECORDS ? flushed + RING_STAGING_RECORDS : to;
-    if (to <= from || !copy_staging(reader, from, to)) {
+    if (to <= from || !find_staging(reader, directory) || !copy_staging(reader, from, to)) {
         return false;
     }
     reader->buffer_from = from;
@@ -250,8 +284,8 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
                 return NULL; /* tried again in the next round */
             }
         }
-        if (!fill_from_staging(reader, at) && !fill_from_file(reader, directory, at) &&
-            !fill_from_staging(reader, at)) {
+        if (!fill_from_staging(reader, directory, at) && !fill_from_file(reader, directory, at) &&
+            !fill_from_staging(reader, directory, at)) {
             uint64_t end = readable_again(reader, at);
             if (end <= at) {
                 return NULL;

@@ -131,10 +131,12 @@ bool session_file_parse(const char *name, struct session_file *file_out)
     } else if (rest[0] != '\0') {
         if (rest[0] != '.' || rest[1] != 'r' ||
             !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||
-            (rest[0] != '\0' && strcmp(rest, ".spill") != 0)) {
+            (rest[0] != '\0' && strcmp(rest, ".spill") != 0 && strcmp(rest, ".staging") != 0)) {
             return false;
         }
-        file.kind = rest[0] == '\0' ? SESSION_FILE_RING : SESSION_FILE_SPILL;
+        file.kind = rest[0] == '\0'               ? SESSION_FILE_RING
+                    : strcmp(rest, ".spill") == 0 ? SESSION_FILE_SPILL
+                                                  : SESSION_FILE_STAGING;
     }
     *file_out = file;
     return true;

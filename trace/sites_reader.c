@@ -269,7 +269,8 @@ static int commit_unknown(struct sites *sites, struct store *store)
 {
     int result = VARVE_OK;
 
-    for (uint32_t id = 1; sites->has_new_unknown && id < sites->process_capacity && result == VARVE_OK; id++) {
+    for (uint32_t id = 1; sites->has_new_unknown && id < sites->process_capacity && result == VARVE_OK;
+         id++) {
         if (sites->processes[id] && sites->processes[id]->unknown)
             result = store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
                                 sites->processes[id]->unknown);

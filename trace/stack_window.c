@@ -2,19 +2,18 @@
 /*
  * Which part of a stack a walk may read without a fault. The hard part is that a program runs on stacks of
  * any kind: the first thread's, those of threads, signal stacks, coroutines. On the thread's own stack
- * everything from sp to its top is mapped for as long as the thread lives, which is found out once. Of other
- * stacks nothing lasting is known (they are unmapped and mapped again without notice), so there each walk
- * asks the kernel about each page: about 0.1 us, and seldom more than two pages. Called by native_stack.c.
+ * everything from sp to its top is there for as long as the thread lives, which is found out once; it is read
+ * in place. Of other stacks nothing lasting is known (another thread may unmap or protect them at any moment),
+ * so what lies there is copied by the kernel, which answers with an error where a load would be a SIGSEGV.
+ * Called by native_stack.c.
  *
  * No /proc and no pthread_getattr_np: both are slow or allocate, and this runs in malloc hooks.
  */
+#include "trace/recorder_syscall_internal.h"
 #include "trace/unwind_internal.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define PAGE_BYTES ((uintptr_t)4096)
 #define MAIN_STACK_BYTES ((uintptr_t)64 << 20)   /* Linux maps nothing else so close below the first stack */
@@ -49,21 +48,12 @@ static uintptr_t main_stack_top(void)
 }
 #endif
 
-/* An invalid first argument makes the kernel read the signal set and change nothing. */
-static bool page_readable(uintptr_t page)
-{
-    enum { HOW_INVALID = 0x7fffffff };
-    const int saved_errno = errno;
-    bool readable = syscall(SYS_rt_sigprocmask, HOW_INVALID, page, NULL, 8) == -1 && errno != EFAULT;
-
-    errno = saved_errno;
-    return readable;
-}
-
 static bool pages_readable(uintptr_t from, uintptr_t to)
 {
+    char byte;
+
     for (uintptr_t page = from; page < to; page += PAGE_BYTES) {
-        if (!page_readable(page)) {
+        if (!recorder_read_memory(&byte, page, sizeof(byte))) {
             return false;
         }
     }
@@ -84,7 +74,7 @@ static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own
     uintptr_t top;
 
     if (own->kind == THREAD_UNKNOWN) {
-        own->kind = syscall(SYS_gettid) == getpid() ? THREAD_MAIN : THREAD_OTHER;
+        own->kind = recorder_sys_gettid() == recorder_sys_getpid() ? THREAD_MAIN : THREAD_OTHER;
     }
     if (own->kind == THREAD_MAIN) {
         top = main_stack_top() & ~(uintptr_t)7;
@@ -106,6 +96,19 @@ static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own
     return true;
 }
 
+/* What lies from `from` on, as far as the page and the copy reach. */
+static bool window_copy(struct stack_window *window, uintptr_t from)
+{
+    uintptr_t bytes = PAGE_BYTES - from % PAGE_BYTES;
+
+    bytes = bytes < STACK_COPY_BYTES ? bytes : STACK_COPY_BYTES;
+    window->own = false;
+    window->floor = from;
+    window->limit = from + bytes;
+    window->moved = (uintptr_t)window->copy - from;
+    return recorder_read_memory(window->copy, from, bytes);
+}
+
 bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t below)
 {
     struct own_stack *own = &own_stack;
@@ -114,28 +117,10 @@ bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t belo
         window->own = true;
         window->floor = sp - own->low > below ? sp - below : own->low;
         window->limit = own->high;
+        window->moved = 0;
         return window->limit - sp >= sizeof(uintptr_t);
     }
-    const uintptr_t page = sp & ~(PAGE_BYTES - 1);
-
-    window->own = false;
-    window->floor = sp - page > below ? sp - below : page;
-    window->limit = page + PAGE_BYTES;
-    return page_readable(page);
-}
-
-static bool window_move(struct stack_window *window, uintptr_t address)
-{
-    const uintptr_t page = address & ~(PAGE_BYTES - 1);
-
-    if (window->own || address < window->floor || !page_readable(page)) {
-        return false;
-    }
-    if (page != window->limit) {
-        window->floor = page;
-    }
-    window->limit = page + PAGE_BYTES;
-    return true;
+    return window_copy(window, sp % PAGE_BYTES > below ? sp - below : sp & ~(PAGE_BYTES - 1));
 }
 
 UNWIND_UNSANITIZED bool stack_window_read(struct stack_window *window, uintptr_t address, uintptr_t *word)
@@ -144,9 +129,9 @@ UNWIND_UNSANITIZED bool stack_window_read(struct stack_window *window, uintptr_t
         return false;
     }
     if ((address < window->floor || address > window->limit - sizeof(uintptr_t)) &&
-        !window_move(window, address)) {
+        (window->own || address < window->floor || !window_copy(window, address))) {
         return false;
     }
-    *word = *(const uintptr_t *)address;
+    *word = *(const uintptr_t *)(address + window->moved);
     return true;
 }

@@ -40,6 +40,11 @@ PROBE_EXPORT unsigned long probe_hashes(void);
 PROBE_EXPORT int probe_thread_end(void);
 
 __thread uint32_t recorder_foreign_depth;
+uint32_t varve_clock_is_tsc;
+
+void recorder_clock_leave(void)
+{
+}
 
 static __thread __attribute__((tls_model("initial-exec"))) bool observing;
 static bool every_call;

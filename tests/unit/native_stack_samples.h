@@ -28,6 +28,11 @@
 #endif
 
 __thread uint32_t recorder_foreign_depth;
+uint32_t varve_clock_is_tsc;
+
+void recorder_clock_leave(void)
+{
+}
 
 void recorder_foreign_begin(struct recorder_signals *saved)
 {

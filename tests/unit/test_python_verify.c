@@ -236,11 +236,11 @@ static void test_copy_stops_at_the_end_of_memory(void **state)
     assert_int_equal(munmap(pages + page, (size_t)page), 0);
     memcpy(pages + page - 8, "abcdefg", 8);
     char out[16] = "";
-    assert_true(python_memory_copy(out, pages + page - 8, 8));
+    assert_true(recorder_read_memory(out, (uintptr_t)pages + page - 8, 8));
     assert_string_equal(out, "abcdefg");
-    assert_false(python_memory_copy(out, pages + page - 8, 9));
-    assert_false(python_memory_copy(out, pages + page, 1));
-    assert_false(python_memory_copy(out, NULL, 8));
+    assert_false(recorder_read_memory(out, (uintptr_t)pages + page - 8, 9));
+    assert_false(recorder_read_memory(out, (uintptr_t)pages + page, 1));
+    assert_false(recorder_read_memory(out, 0, 8));
     munmap(pages, (size_t)page);
 }
 
