@@ -510,7 +510,9 @@ static uint32_t pages_seen(const struct collector *collector)
 
 uint32_t collect_processes_missing(const struct collector *collector)
 {
-    uint32_t made = __atomic_load_n(&collector->directory.counts->process_pages, __ATOMIC_ACQUIRE);
+    const struct session_counts *counts = collector->directory.counts;
+    /* NULL: all was stored, by a collector that died in its last steps */
+    uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
     uint32_t seen = pages_seen(collector);
 
     made = made < SESSION_PROCESS_MAX ? made : SESSION_PROCESS_MAX;
@@ -520,11 +522,12 @@ uint32_t collect_processes_missing(const struct collector *collector)
 uint32_t collect_processes_unattached(const struct collector *collector)
 {
     uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
-    uint32_t taken = collect_processes_announced(collector);
+    uint32_t taken;
 
-    if (collector->is_recovering && collector->files == NULL) {
+    if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
         return 0; /* a rebuild: numbers are those that somebody has told of */
     }
+    taken = collect_processes_announced(collector);
     return taken > made ? taken - made : 0;
 }
 

@@ -270,7 +270,7 @@ static int store_open_rows(struct collector *collector)
 
 /* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
  * retired already. */
-static int load_sums(struct collector *collector, struct varve_message *message)
+int collector_load_sums(struct collector *collector, struct varve_message *message)
 {
     struct store_sums sums;
     int error = store_sum(collector->store, &sums, message);
@@ -364,7 +364,7 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         error = collect_meta_integer(collector, "duration_ns", duration_ns(collector));
     }
     if (error == VARVE_OK && !collector->is_unstored) {
-        error = load_sums(collector, message);
+        error = collector_load_sums(collector, message);
     }
     if (error != VARVE_OK || collector->is_unstored) {
         return error;

@@ -366,6 +366,8 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
 /// Write what ends a recording: thread and process rows, derived tables, symbols, indexes.
 int collector_finish(struct collector *collector, varve_collect_progress progress, void *context,
                      struct varve_message *message);
+/// The sums of the rows in the database, whoever stored them.
+int collector_load_sums(struct collector *collector, struct varve_message *message);
 /// Move the finished database to its place.
 int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message);
 void collector_close(struct collector *collector);

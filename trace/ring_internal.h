@@ -38,8 +38,8 @@
 #define RING_HEADER_BYTES 32768U
 #define RING_STAGING_RECORDS 4096U /* 256 KiB: one write(2) per so many spilled records */
 #define RING_STAGING_BYTES (RING_STAGING_RECORDS * (uint64_t)sizeof(struct varve_record))
-#define RING_NESTED_SLOTS 448U     /* events of signal handlers that interrupt one and the same append */
-#define RING_CAPACITY_MIN 64U      /* records; capacities are powers of two */
+#define RING_NESTED_SLOTS 448U /* events of signal handlers that interrupt one and the same append */
+#define RING_CAPACITY_MIN 64U  /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
 #define RING_CAPACITY_MAX (1U << 24)
 
