@@ -262,6 +262,10 @@ int store_meta_get_integer(struct store *store, const char *key,
 /// The recording that a complete database is of; nothing is changed. Errors: VARVE_ERROR_NOT_FOUND (no
 /// complete trace database is at `path`).
 int store_peek_trace(const char *path, int64_t *trace_id_out);
+/// The figures that a recovery says of its recording, from the database at `path`; the rest of `result` is
+/// left alone. Errors: VARVE_ERROR_NOT_FOUND (it can't be read).
+struct varve_collect_result;
+int store_peek_result(const char *path, struct varve_collect_result *result);
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 

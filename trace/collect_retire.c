@@ -183,6 +183,8 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
 
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     doom(collector, name);
+    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
+                       __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
                        __ATOMIC_ACQ_REL);
     for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {

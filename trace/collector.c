@@ -25,11 +25,9 @@
 /* Of a rebuilt recording there is no file, and nobody who lives. */
 static void open_life(struct collector *collector)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-
-    snprintf(path, sizeof(path), "%s/counts", collector->directory.rings);
-    collector->counts_fd = open(path, O_RDWR | O_CLOEXEC);
-    collector->locks_work = collector->counts_fd >= 0 && collect_life_locks_work(path);
+    collector->counts_fd = session_file_open(&collector->directory, "counts", O_RDWR);
+    collector->locks_work =
+        collector->counts_fd >= 0 && collect_life_locks_work(&collector->directory, "counts");
     collector->pid_namespace = collect_life_namespace();
 }
 

@@ -228,8 +228,8 @@ struct known_program {
 
 /// Somebody holds a lock of the file of `fd`.
 bool collect_life_is_locked(int fd);
-/// On the file system of `path` a mapping keeps the locks of its file.
-bool collect_life_locks_work(const char *path);
+/// On the file system of this file of the session a mapping keeps the locks of its file.
+bool collect_life_locks_work(const struct session_directory *directory, const char *name);
 /// Our own PID namespace, as process_identity has it.
 uint64_t collect_life_namespace(void);
 /// The number, here, of a process of any namespace; 0: there is none. Reads all of /proc.

@@ -29,6 +29,9 @@ void *recorder_map_file(int fd, size_t bytes, bool fork_private);
 /// The same of a file that is only read here, kept in fork children.
 void *recorder_map_file_read(int fd, size_t bytes);
 
+/// A piece of a file, shared with the collector, not mapped in fork children; `offset` at a page.
+void *recorder_map_window(int fd, uint64_t offset, size_t bytes);
+
 /// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
 void *recorder_map_wiped(size_t bytes);
 /// The same, for what the process has one of: made by the first call, the same pages for all. NULL: no
@@ -191,6 +194,8 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
 void recorder_ring_retire(struct recorder_thread *thread);
 /// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);
+/// The ring is full for want of memory: it is not the collector that will make room.
+bool recorder_ring_is_short(const struct recorder_thread *thread);
 bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
@@ -307,7 +312,8 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void python_stack_thread_end(void);
 
-/// An object is about to be unloaded by the program: not the interpreter's. Outside of all other hooks.
+/// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
+/// itself calls the loader, since this does.
 void python_stack_keep(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.

@@ -295,6 +295,18 @@ static void control_fill(struct process_control *control, uint32_t id)
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
 }
 
+/* Does the mapping of a file keep the lock that was set through a descriptor, now closed? */
+static bool is_locked(const char *path)
+{
+    int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    bool is_kept = fd >= 0 && recorder_sys_is_locked(fd);
+
+    if (fd >= 0) {
+        recorder_sys_close(fd);
+    }
+    return is_kept;
+}
+
 /* The page of this image in `folder`, below the recording directory. 0 or -errno; -EEXIST: another thread is
  * making it. */
 static long control_create_in(const char *folder, uint32_t id, struct attaching *attaching,
@@ -314,13 +326,14 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
     }
     if (control != NULL) {
-        control->is_locked = recorder_sys_lock_shared(fd) == 0; /* before the collector can see the page */
+        recorder_sys_lock_shared(fd);
     }
     recorder_sys_close(fd);
     if (control == NULL) {
         recorder_sys_unlink(attaching->path); /* for the next try */
         return result != 0 ? result : -ENOMEM;
     }
+    control->is_locked = is_locked(attaching->path); /* known before the collector can see the page */
     control_fill(control, id);
     __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
     *control_out = control;

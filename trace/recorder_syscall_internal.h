@@ -19,7 +19,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -79,11 +78,6 @@ static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsign
 }
 
 /// `status`: struct stat, the same for the kernel and the C library on all machines of 64 bits.
-static inline int recorder_sys_fstat(int fd, struct stat *status)
-{
-    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
-}
-
 /// The same file under the next free number from `floor` on.
 static inline int recorder_sys_dup_above(int fd, int floor)
 {
@@ -98,6 +92,11 @@ static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
 {
     return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
+}
+
+static inline int recorder_sys_fstat(int fd, struct stat *status)
+{
+    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
@@ -117,6 +116,14 @@ static inline int recorder_sys_lock_shared(int fd)
     struct flock lock = {.l_type = F_RDLCK, .l_whence = 0 /* SEEK_SET */};
 
     return (int)recorder_syscall(SYS_fcntl, fd, F_OFD_SETLK, (long)&lock, 0, 0, 0);
+}
+
+/// Somebody holds such a lock through another description.
+static inline bool recorder_sys_is_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0};
+
+    return recorder_syscall(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0, 0, 0) == 0 && lock.l_type != F_UNLCK;
 }
 
 static inline int recorder_sys_flock(int fd, int operation)

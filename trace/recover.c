@@ -350,6 +350,8 @@ static void finish_empty(struct collector *collector, struct varve_collect_resul
     if (store_peek_trace(result->database_path, &trace_id) != VARVE_OK ||
         (uint64_t)trace_id != collector->directory.trace_id) {
         result->database_path[0] = '\0';
+    } else {
+        (void)store_peek_result(result->database_path, result);
     }
     session_directory_remove(&collector->directory);
 }
@@ -386,8 +388,9 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     error = session_directory_adopt(&collector->directory, directory, message);
     if (error != VARVE_OK) {
         free(collector);
-        return error == VARVE_ERROR_FORMAT && is_left_over(directory, database_path, result) ? VARVE_OK
-                                                                                             : error;
+        return error == VARVE_ERROR_FORMAT && is_left_over(directory, database_path, result)
+                   ? store_peek_result(result->database_path, result)
+                   : error;
     }
     error = name_database(&collector->directory, database_path, result->database_path,
                           sizeof(result->database_path), message);
@@ -404,6 +407,11 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         error = recover_into(collector, result, &replay, message);
     }
     collector_result(collector, result);
+    if (error == VARVE_OK && collector->seq == 0) {
+        /* Another recovery had stored it all: its database knows what was lost. Without one there is a CTF
+         * trace. */
+        (void)store_peek_result(result->database_path, result);
+    }
     collector_close(collector);
     if (error == VARVE_OK) {
         session_directory_remove(&collector->directory);

@@ -71,6 +71,7 @@ struct ring_header {
     uint32_t state;                /* enum ring_state */
     uint32_t nested_count;         /* records waiting in `nested` */
     uint32_t nested_filed;         /* of these, filed in the ring or spill already */
+    uint64_t memory_bytes;         /* that its file has in /dev/shm; the producer's own */
     uint32_t staging_is_apart;     /* the staging slots are in a file of their own; set once, atomic */
 
     /* consumer line */

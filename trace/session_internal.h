@@ -76,6 +76,7 @@ struct session_control {
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
     uint64_t spill_bytes_max;  /* of all spill files together; 0: no limit */
+    uint64_t memory_bytes_max; /* of all rings together in /dev/shm; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t mirror;         /* bit mask of enum session_mirror */
@@ -160,6 +161,7 @@ struct session_counts {
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
     _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
+    uint64_t memory_bytes;             /* of the rings that there are in /dev/shm; atomic */
     uint64_t patience_used_ns;         /* how long threads have waited for room, all together; atomic */
 
     _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */

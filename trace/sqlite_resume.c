@@ -4,6 +4,7 @@
  * the form that derive_event takes, and the small tables that hold its state. `varve recover` calls it.
  */
 #include "trace/sqlite_internal.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -310,6 +311,31 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
                            -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         *trace_id_out = sqlite3_column_int64(statement, 0);
+        code = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return code;
+}
+
+int store_peek_result(const char *path, struct varve_collect_result *result)
+{
+    static const char sql[] =
+        "SELECT (SELECT count(*) FROM event), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
+        " ('events_lost', 'events_unattached')), (SELECT coalesce(sum(uncommitted), 0) FROM thread),"
+        " (SELECT count(*) FROM process), (SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
+    uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
+                                 &result->processes, &result->threads, &result->allocations};
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int code = VARVE_ERROR_NOT_FOUND;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+            *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
+        }
         code = VARVE_OK;
     }
     sqlite3_finalize(statement);

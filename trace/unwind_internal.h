@@ -30,14 +30,17 @@ struct loaded_object {
 };
 
 /// False if no object is there. `name` and the tables stay valid while a frame of the object is on a stack.
-/// Threads: any; async-signal-safe with glibc 2.35 and later.
+/// Threads: any; async-signal-safe; takes no lock.
 bool loaded_object_find(uintptr_t address, struct loaded_object *object);
 
 /// Is there one at all? Takes less of the stack. Threads: as loaded_object_find.
 bool loaded_object_is_at(uintptr_t address);
 
-/// True if loaded_object_find takes no lock of the loader.
-bool loaded_object_is_lock_free(void);
+/// The same by the loader's list of objects, as loaded_object_find does it with C libraries before glibc 2.35.
+bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object);
+
+/// An object may have been unloaded: read the list anew when it is next asked.
+void loaded_object_forget(void);
 
 /// Same object with the same contents, as far as it tells without reading memory of either.
 bool loaded_object_equal(const struct loaded_object *a, const struct loaded_object *b);
