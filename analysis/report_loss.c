@@ -88,12 +88,14 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     loss->unattached_processes = database_integer(
         database,
         "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
+    loss->damaged = database_integer(
+        database, "SELECT sum(value) FROM data_loss WHERE name IN ('rings_damaged', 'rings_missing')", 0);
 }
 
 /* Nothing that a recorded process emitted before the end of the recording is missing. */
 static bool adds_up(const struct report_loss *loss)
 {
-    return loss->lost == 0 && loss->unattached == 0 &&
+    return loss->lost == 0 && loss->unattached == 0 && loss->damaged == 0 &&
            (uint64_t)loss->emitted == (uint64_t)loss->stored + (uint64_t)loss->uncommitted;
 }
 
@@ -229,11 +231,15 @@ void report_loss_print(FILE *out, struct database *database, const struct report
 {
     if (adds_up(loss)) {
         print_complete(out, loss);
-    } else if (loss->lost > 0 || loss->unattached == 0) {
+    } else if (loss->lost > 0 || (loss->unattached == 0 && loss->damaged == 0)) {
         print_dropped(out, loss);
     } else {
         fprintf(out, "DATA LOSS: not all of %s events is here\n",
                 format_count(loss->emitted + loss->unattached).text);
+    }
+    if (loss->damaged > 0) {
+        fprintf(out, "            %s ring%s missing, cut or damaged: what else they held is not known\n",
+                format_count(loss->damaged).text, plural(loss->damaged, " is", "s are"));
     }
     if (loss->unattached > 0) {
         fprintf(out, "            %s event%s found no ring: no memory, descriptor, rights or room\n",

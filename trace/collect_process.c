@@ -500,10 +500,9 @@ bool collect_process_is_over(const struct collector *collector, const struct end
     return ended->id > collector->process_count || collector->processes[ended->id - 1] == NULL;
 }
 
-uint32_t collect_processes_missing(const struct collector *collector)
+/* Pages that were opened, now or by a collector that died. */
+static uint32_t pages_seen(const struct collector *collector)
 {
-    const struct session_counts *counts = collector->directory.counts; /* NULL: the rings are gone */
-    uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
     uint32_t seen = 0;
 
     for (uint32_t i = 0; i < collector->process_count; i++) {
@@ -512,8 +511,30 @@ uint32_t collect_processes_missing(const struct collector *collector)
     for (size_t i = 0; i < collector->ended_count; i++) {
         seen += collect_process_is_over(collector, &collector->ended[i]);
     }
+    return seen;
+}
+
+uint32_t collect_processes_missing(const struct collector *collector)
+{
+    const struct session_counts *counts = collector->directory.counts;
+    /* NULL: all was stored, by a collector that died in its last steps */
+    uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
+    uint32_t seen = pages_seen(collector);
+
     made = made < SESSION_PROCESS_MAX ? made : SESSION_PROCESS_MAX;
     return made > seen ? made - seen : 0;
+}
+
+uint32_t collect_processes_unattached(const struct collector *collector)
+{
+    uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
+    uint32_t taken;
+
+    if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
+        return 0; /* a rebuild: numbers are those that somebody has told of */
+    }
+    taken = collect_processes_announced(collector);
+    return taken > made ? taken - made : 0;
 }
 
 int collect_processes_discover(struct collector *collector, uint64_t *bound)

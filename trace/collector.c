@@ -259,7 +259,7 @@ static int store_open_rows(struct collector *collector)
     }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {
-            collector->sum.unattached += collector->processes[i]->control->unattached;
+            collector->sum.unattached += collect_plausible(collector->processes[i]->control->unattached);
             error = collect_process_row(collector, collector->processes[i]);
         }
     }
@@ -268,7 +268,7 @@ static int store_open_rows(struct collector *collector)
 
 /* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
  * retired already. */
-static int load_sums(struct collector *collector, struct varve_message *message)
+int collector_load_sums(struct collector *collector, struct varve_message *message)
 {
     struct store_sums sums;
     int error = store_sum(collector->store, &sums, message);
@@ -293,15 +293,7 @@ static uint64_t events_unattached(const struct collector *collector)
     const struct session_counts *counts = collector->directory.counts;
 
     return collector->sum.unattached +
-           (counts != NULL ? __atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE) : 0);
-}
-
-/* Numbers that were taken without a page ever made for them: of those given up, some had one that is gone. */
-static uint64_t processes_unattached(const struct collector *collector)
-{
-    uint32_t missing = collect_processes_missing(collector);
-
-    return collector->processes_missing > missing ? collector->processes_missing - missing : 0;
+           (counts != NULL ? collect_plausible(__atomic_load_n(&counts->unattached, __ATOMIC_ACQUIRE)) : 0);
 }
 
 static int store_sums(struct collector *collector)
@@ -317,7 +309,7 @@ static int store_sums(struct collector *collector)
         {"events_lost", "data_loss", collector->sum.lost},
         {"bytes_lost", "data_loss", collector->sum.lost_bytes},
         {"events_unattached", "data_loss", events_unattached(collector)},
-        {"processes_unattached", "data_loss", processes_unattached(collector)},
+        {"processes_unattached", "data_loss", collect_processes_unattached(collector)},
         {"sizes_refused", "data_loss", derive_sizes_refused(collector->derive)},
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
         {"rings_damaged", "data_loss", collector->sum.damaged},
@@ -370,9 +362,8 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         error = collect_meta_integer(collector, "duration_ns", duration_ns(collector));
     }
     if (error == VARVE_OK && !collector->is_unstored) {
-        error = load_sums(collector, message);
+        error = collector_load_sums(collector, message);
     }
-    collector->sum.unattached += collect_plausible(collector->directory.counts->unattached);
     if (error != VARVE_OK || collector->is_unstored) {
         return error;
     }
@@ -438,14 +429,14 @@ void collector_result(const struct collector *collector, struct varve_collect_re
 {
     result->events = collector->seq;
     result->lost = collector->sum.lost + events_unattached(collector);
-    result->unattached = processes_unattached(collector) + collect_processes_missing(collector);
+    result->unattached = collect_processes_unattached(collector) + collect_processes_missing(collector);
     result->uncommitted = collector->sum.uncommitted;
+    result->loss_rows = collector->sum.loss_rows;
     result->running = collector->processes_alive;
     result->unrecorded = collector->sum.unrecorded;
-    result->loss_rows = collector->sum.loss_rows;
-    result->processes = collector->process_count;
+    result->processes = collector->sum.processes;
     result->own_allocators = collector->sum.own_allocators;
-    result->threads = collector->thread_count;
+    result->threads = collector->sum.threads;
     result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }
 

@@ -366,6 +366,8 @@ int collector_drain(struct collector *collector, varve_collect_progress progress
 /// Write what ends a recording: thread and process rows, derived tables, symbols, indexes.
 int collector_finish(struct collector *collector, varve_collect_progress progress, void *context,
                      struct varve_message *message);
+/// The sums of the rows in the database, whoever stored them.
+int collector_load_sums(struct collector *collector, struct varve_message *message);
 /// Move the finished database to its place.
 int collector_publish(struct collector *collector, const char *database_path, struct varve_message *message);
 void collector_close(struct collector *collector);
@@ -445,6 +447,8 @@ void collect_processes_close(struct collector *collector);
 bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended);
 /// How many numbers processes have taken, as far as these are followed.
 uint32_t collect_processes_announced(const struct collector *collector);
+/// Numbers that processes took without ever making a page for them: what they did is not recorded.
+uint32_t collect_processes_unattached(const struct collector *collector);
 /// Control pages that were made, and that nobody has seen.
 uint32_t collect_processes_missing(const struct collector *collector);
 /// A counter of a page that programs write; 0 if nobody can have counted so far.

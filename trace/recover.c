@@ -220,6 +220,30 @@ static int publish(struct collector *collector, struct varve_collect_result *res
     return error == VARVE_OK ? collector_publish(collector, result->database_path, message) : error;
 }
 
+static int take_unattached(void *context, int64_t idx, int64_t value)
+{
+    struct collector *collector = context;
+
+    (void)idx;
+    collector->sum.unattached = (uint64_t)value;
+    return VARVE_OK;
+}
+
+/* What another collector stored is this one's result. */
+static int load_result(struct collector *collector, struct varve_message *message)
+{
+    int error = collector_load_sums(collector, message);
+
+    collector->seq = collector->sum.stored;
+    if (error == VARVE_OK) { /* those of processes without a page too */
+        error = store_each_stat(collector->store, "events_unattached", take_unattached, collector, message);
+    }
+    if (error == VARVE_OK) {
+        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
+    }
+    return error;
+}
+
 /* Everything was stored, or the rings are gone: what the database lacks is in no file any more. */
 static int settle(struct collector *collector, struct varve_collect_result *result,
                   struct varve_message *message)
@@ -245,7 +269,10 @@ static int settle(struct collector *collector, struct varve_collect_result *resu
             "reboot?); its database ends with the last commit",
             collector->directory.path);
     }
-    error = store_finish(collector->store, NULL, NULL, message);
+    error = load_result(collector, message);
+    if (error == VARVE_OK) {
+        error = store_finish(collector->store, NULL, NULL, message);
+    }
     return error == VARVE_OK ? publish(collector, result, message) : error;
 }
 

@@ -258,8 +258,7 @@ struct varve_collect_options {
 
 struct varve_collect_result {
     uint64_t events, lost, uncommitted; /* emitted = events + lost + uncommitted */
-    uint64_t
-        loss_rows; /* of view data_loss: with lost 0 something is missing, and it is not known how much */
+    uint64_t loss_rows;                 /* of view data_loss: it is not complete, also where `lost` is 0 */
     uint64_t processes, threads, allocations;
     uint64_t unattached; /* processes of which nothing but the number of lost events is known */
     int wait_status;     /* of the program, as waitpid tells it */

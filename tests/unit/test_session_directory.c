@@ -338,16 +338,15 @@ static void test_names(void **state)
         const char *name;
         struct session_file file;
     } good[] = {
-        {"p1", {SESSION_FILE_PROCESS, 1, 0}},
-        {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
-        {"p12.r0", {SESSION_FILE_RING, 12, 0}},
-        {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
+        {"p1", {SESSION_FILE_PROCESS, 1, 0}},     {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
+        {"p12.r0", {SESSION_FILE_RING, 12, 0}},   {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
         {"p7.sites", {SESSION_FILE_SITES, 7, 0}},
     };
-    static const char *const bad[] = {"",       "p",        "p0",          "p01",      "p-1",       "p1x",
-                                      "p1.",    "p1.r",     "p1.r01",      "p1.r1.",   "p1.r1.x",   "p1.sites2",
-                                      "q1",     "p4194305", "p4294967297", "p1photo",  "p1.r-1",    "p1.r16777217",
-                                      "p1.r1 ", " p1",      "p+1",         "P1",       "p1.r1.r1",  "p99999999999999999999"};
+    static const char *const bad[] = {
+        "",       "p",        "p0",          "p01",     "p-1",      "p1x",
+        "p1.",    "p1.r",     "p1.r01",      "p1.r1.",  "p1.r1.x",  "p1.sites2",
+        "q1",     "p4194305", "p4294967297", "p1photo", "p1.r-1",   "p1.r16777217",
+        "p1.r1 ", " p1",      "p+1",         "P1",      "p1.r1.r1", "p99999999999999999999"};
     struct session_file file;
 
     (void)state;
