@@ -39,6 +39,9 @@ static const char kind_sql[] = "SELECT coalesce(k.name, 'kind ' || e.kind), e.ev
                                "(SELECT kind, count(*) AS events FROM event GROUP BY kind) e "
                                "LEFT JOIN event_kind k ON k.code = e.kind ORDER BY e.events DESC, e.kind";
 
+static const char program_sql[] =
+    "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason LIMIT ?1";
+
 static const char stats_sql[] =
     "SELECT severity, name, idx, source, value FROM stats ORDER BY severity, name, idx LIMIT ?1";
 
@@ -92,6 +95,9 @@ static void info_json(FILE *out, struct database *database, const char *path)
     json_add(object, "device", query_json(database, device_sql, INT64_MAX));
     if (has_streams(database)) {
         json_add(object, "stream", query_json(database, stream_sql, INT64_MAX));
+    }
+    if (loss.has_programs) {
+        json_add(object, "unrecorded_program", query_json(database, program_sql, INT64_MAX));
     }
     json_add(object, "events_by_kind", pairs_json(database, kind_sql));
     json_add(object, "stats", query_json(database, stats_sql, INT64_MAX));
@@ -166,6 +172,8 @@ static void info_text(FILE *out, struct database *database, const char *path, in
          "GROUP BY severity, name, source ORDER BY severity, name, source",
          stats, "ttct"},
     };
+    static const struct table_column program[] = {{"program", false}, {"reason", false}, {"runs", true}};
+    static const struct query programs = {program_sql, program, "ttc"};
     struct report_loss loss;
 
     report_loss_load(&loss, database);
@@ -174,6 +182,10 @@ static void info_text(FILE *out, struct database *database, const char *path, in
     print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
     print_part(out, database, "Processes", &queries[1], top);
     print_rest(out, database_integer(database, "SELECT count(*) FROM process", 0), top);
+    if (loss.unrecorded > 0) {
+        print_part(out, database, "Programs that could not be recorded", &programs, top);
+        print_rest(out, loss.unrecorded, top);
+    }
     print_part(out, database, "Threads that recorded, by events", &queries[2], top);
     print_rest(out, loss.threads, top);
     print_devices(out, database, top);
@@ -211,7 +223,8 @@ const struct command command_info = {
     .summary = "what a database holds: processes, threads, GPUs, events, health",
     .purpose =
         "Says how a trace was recorded, which processes, threads, GPUs and streams are in it, how many "
-        "events of which kind, how large it is, and whether anything was lost.",
+        "events of which kind, how large it is, whether anything was lost, and which programs ran that could "
+        "not be recorded, and why (table unrecorded_program).",
     .examples = "  varve info trace.db\n"
                 "  varve info --json trace.db | jq .events_by_kind\n",
     .options = options,

@@ -7,6 +7,7 @@
 #include "analysis/analysis_internal.h"
 #include "analysis/ctf_internal.h"
 #include "analysis/import_internal.h"
+#include "analysis/report_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -116,41 +117,28 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
-    fprintf(err, "varve: %s events of %s process%s, %s thread%s; ",
-            format_count((int64_t)result->events).text, format_count((int64_t)result->processes).text,
-            result->processes == 1 ? "" : "es", format_count((int64_t)result->threads).text,
-            result->threads == 1 ? "" : "s");
-    if (result->lost > 0) {
-        fprintf(err, "LOST %s; ", format_count((int64_t)result->lost).text);
-    }
-    if (result->unattached > 0) {
-        fprintf(err, "%s process%s could not be recorded; ", format_count((int64_t)result->unattached).text,
-                result->unattached == 1 ? "" : "es");
-    }
-    if (result->lost == 0 && result->unattached == 0 && result->own_allocators == 0) {
-        fputs("nothing lost; ", err);
-    }
-    if (result->own_allocators > 0) {
-        fprintf(err, "HEAP NOT RECORDED of %s process%s with an allocator linked in; ",
-                format_count((int64_t)result->own_allocators).text, result->own_allocators == 1 ? "" : "es");
-    }
+    fprintf(err, "varve: %s events of %s process%s, %s thread%s", format_count((int64_t)result->events).text,
+            format_count((int64_t)result->processes).text, result->processes == 1 ? "" : "es",
+            format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
+    report_result_words(err, result);
     if (result->discarded > 0) {
-        fprintf(err, "LTTng discarded %s; ", format_count((int64_t)result->discarded).text);
+        fprintf(err, "; LTTng discarded %s", format_count((int64_t)result->discarded).text);
     }
     if (result->has_extract) {
-        fputs("lttng-crash saved some of the killed; ", err);
+        fputs("; lttng-crash saved some of the killed", err);
     }
     if (result->salvaged > 0) {
-        fprintf(err, "%s of the killed told to LTTng again; ", format_count((int64_t)result->salvaged).text);
+        fprintf(err, "; %s of the killed told to LTTng again", format_count((int64_t)result->salvaged).text);
     }
     if (result->ctf_path[0] != '\0') {
-        command_say(err, "LTTng trace: %s; ", result->ctf_path);
+        command_say(err, "; LTTng trace: %s", result->ctf_path);
     }
     if (result->database_path[0] != '\0') {
-        command_say(err, "next: varve report %s\n", result->database_path);
+        command_say(err, "; next: varve report %s\n", result->database_path);
     } else {
-        command_say(err, "next: varve import %s -o trace.db\n", result->ctf_path);
+        command_say(err, "; next: varve import %s -o trace.db\n", result->ctf_path);
     }
+    report_result_programs(err, result);
 }
 
 /* Paths of what the program will load; NULL where it is not asked for. */

@@ -4,6 +4,7 @@
  * trace/'s.
  */
 #include "analysis/analysis_internal.h"
+#include "analysis/report_internal.h"
 
 #include <string.h>
 
@@ -41,10 +42,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->json) {
         struct cJSON *object = json_object();
 
-        json_text(object, "database", result.database_path);
+        json_text(object, "database", result.database_path[0] != '\0' ? result.database_path : NULL);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "lost", (int64_t)result.lost);
         json_integer(object, "uncommitted", (int64_t)result.uncommitted);
+        json_integer(object, "data_loss", (int64_t)result.loss_rows);
         json_integer(object, "processes", (int64_t)result.processes);
         json_integer(object, "threads", (int64_t)result.threads);
         json_integer(object, "allocations", (int64_t)result.allocations);
@@ -54,19 +56,12 @@ static int run(struct command_context *context, const void *values_untyped, cons
     fprintf(context->out, "recovered %s events of %s process%s into %s",
             format_count((int64_t)result.events).text, format_count((int64_t)result.processes).text,
             result.processes == 1 ? "" : "es", result.database_path);
-    if (result.lost > 0) {
-        fprintf(context->out, "; LOST %s", format_count((int64_t)result.lost).text);
-    } else if (result.own_allocators == 0) {
-        fputs("; nothing lost", context->out);
-    }
-    if (result.own_allocators > 0) {
-        fprintf(context->out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
-                format_count((int64_t)result.own_allocators).text, result.own_allocators == 1 ? "" : "es");
-    }
+    report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);
     }
     fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
+    report_result_programs(context->out, &result);
     return 0;
 }
 

@@ -121,7 +121,17 @@ void callsite_list_csv(FILE *out, const struct callsite_list *list, enum callsit
 struct report_loss {
     int64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
     int64_t threads, threads_with_loss;
-    int64_t stat_rows; /* rows of data_loss */
+    int64_t stat_rows;            /* rows of data_loss */
+    int64_t other_rows;           /* of these, such as report_loss_words has no words for */
+    int64_t unattached;           /* events that no ring took */
+    int64_t running;              /* processes that lived on when the recording stopped */
+    int64_t killed, gone;         /* processes that a signal ended; that ended without their exit handlers */
+    int64_t killed_by;            /* the signal of all of the killed, 0: of different ones */
+    int64_t unrecorded;           /* programs that could not be recorded */
+    int64_t unrecorded_runs;      /* how often these ran */
+    int64_t unattached_processes; /* processes of which nothing but a number is known */
+    int64_t unseen_heaps;         /* processes whose heap no hook sees: their program brings its allocator */
+    bool has_programs;            /* there is a table of them */
 };
 
 /* A row of total. */
@@ -140,6 +150,14 @@ void report_loss_load(struct report_loss *loss, struct database *database);
 bool report_is_lossless(const struct report_loss *loss);
 /// One line (and a line per kind of loss): what a reader of the figures must know.
 void report_loss_print(FILE *out, struct database *database, const struct report_loss *loss);
+/// The same in a few words for the end of a line: what was lost, who still runs, who was killed.
+void report_loss_words(FILE *out, const struct report_loss *loss);
+/// The programs that could not be recorded, the first few of them, if there are any: part of a line.
+void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss);
+/// For a command that has just made the database of `result`: the words, with a ';' before each.
+void report_result_words(FILE *out, const struct varve_collect_result *result);
+/// And a line with the programs that could not be recorded, if there are any.
+void report_result_programs(FILE *out, const struct varve_collect_result *result);
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss);
 
 /// All processes together: process_id 0. process_id < 0: each process of its own.
@@ -148,7 +166,10 @@ void report_totals_free(struct report_totals *totals);
 /// What a row is about: its domain, and the GPU where there are several, or it is not the first.
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row);
 struct cJSON *report_total_json(const struct report_total *total);
+/// Of the recorded program, from its start to its end; to the last event where no program was started here.
 int64_t report_duration_ns(struct database *database);
+/// Since the trace began.
+int64_t report_last_event_ns(struct database *database);
 /// Path, program, duration and extent of the recording.
 void report_header_print(FILE *out, struct database *database, const char *path,
                          const struct report_loss *loss);

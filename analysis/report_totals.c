@@ -92,11 +92,26 @@ struct cJSON *report_total_json(const struct report_total *total)
     return object;
 }
 
+/* A damaged file may hold any number. */
+static int64_t bounded_ns(int64_t ns)
+{
+    return ns < 0 ? 0 : ns > INT64_MAX / 2 ? INT64_MAX / 2 : ns;
+}
+
+int64_t report_last_event_ns(struct database *database)
+{
+    return bounded_ns(database_integer(database, "SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1", 0));
+}
+
 int64_t report_duration_ns(struct database *database)
 {
-    int64_t duration = database_integer(database, "SELECT ts_ns FROM events ORDER BY seq DESC LIMIT 1", 0);
+    int64_t duration = database_integer(
+        database,
+        "SELECT coalesce((SELECT d.value FROM meta d JOIN meta p ON p.key = 'program_end_ns' WHERE d.key = "
+        "'duration_ns'), (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1))",
+        0);
 
-    return duration < 0 ? 0 : duration > INT64_MAX / 2 ? INT64_MAX / 2 : duration;
+    return bounded_ns(duration);
 }
 
 static void print_meta(FILE *out, struct database *database, const char *title, const char *key)

@@ -17,7 +17,6 @@
 
 #include <assert.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = 30 };
 

@@ -193,6 +193,7 @@ struct store_thread {
 struct store_sums {
     uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable;
     uint64_t damaged; /* rings whose contents are not known for sure */
+    uint64_t threads, processes;
     uint64_t unattached, unattached_bytes;
 };
 
@@ -205,6 +206,10 @@ int store_thread_gone(struct store *store, const struct store_ring_position *pos
 int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message);
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value);
+/// Add to the number of times that a program ran and could not be recorded.
+int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count);
+/// Forget those that failed to run after all; `total_out`: how many ran.
+int store_unrecorded_finish(struct store *store, int64_t *total_out);
 int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
 
 /* What the numbers in allocators' events mean. */
@@ -245,12 +250,22 @@ int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
                                            uint32_t site),
                                void *context, struct varve_message *message);
+/// Rows of view data_loss.
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message);
+/// The figures of one name, as store_stat took them.
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message);
 int store_meta_get_integer(struct store *store, const char *key,
                            int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
 
 /// The recording that a complete database is of; nothing is changed. Errors: VARVE_ERROR_NOT_FOUND (no
 /// complete trace database is at `path`).
 int store_peek_trace(const char *path, int64_t *trace_id_out);
+/// The figures that a recovery says of its recording, from the database at `path`; the rest of `result` is
+/// left alone. Errors: VARVE_ERROR_NOT_FOUND (it can't be read).
+struct varve_collect_result;
+int store_peek_result(const char *path, struct varve_collect_result *result);
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
@@ -337,9 +352,9 @@ struct launch {
 };
 
 /// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
-/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own; the collector
-/// becomes the subreaper of daemons. The program gets the signal mask and dispositions that the
-/// collector had before. Errors of exec come back here.
+/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
+/// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
+/// adopts them without varve. Errors of exec come back here.
 int launch_start(struct launch *launch, char *const argv[], const char *preload,
                  const char *session_directory, char *const *variables, struct varve_message *message);
 
@@ -352,9 +367,6 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
 /// Wait until the program has ended, handing signals on meanwhile: for a collector that can't go on. Returns
 /// `error` unchanged. Others that end meanwhile are reaped silently.
 int launch_wait(struct launch *launch, int error);
-
-/// True while a descendant of the program lives, recorded or not: the subreaper gets them all as children.
-bool launch_has_children(void);
 
 /// End this process as the program ended: the same exit status, or the same signal (without a core file).
 void launch_exit_like(const struct launch *launch) __attribute__((noreturn));

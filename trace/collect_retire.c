@@ -202,6 +202,7 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
     collector->sum.spilled += reader->spill_read;
     collector->sum.unreadable += reader->unreadable;
     collector->sum.damaged += sums.damage != NULL;
+    collector->sum.threads++;
     collector->sum.lost += sums.lost;
     collector->sum.lost_bytes += collect_plausible(reader->ring->lost_bytes);
     collector->sum.uncommitted += sums.uncommitted;
@@ -236,26 +237,19 @@ static int close_process(struct collector *collector, struct traced_process *pro
         return error;
     }
     collect_mirror_process_end(collector, process);
+    collector->sum.processes++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     sites_process_end(collector->sites, process->id);
-    if (process->control->state == PROCESS_STATE_EXECUTING && !process->is_replaced) {
-        collector->sum.unrecorded++;
-        if (!collector->quiet) {
-            struct varve_message told; /* the name of a program is any bytes */
-
-            varve_message_set(&told, VARVE_OK,
-                              "process %d executed %.200s, which did not load the recorder (statically "
-                              "linked, setuid, or LD_PRELOAD was removed): its allocations are not recorded",
-                              process->pid, process->control->exec_path);
-            fprintf(stderr, "varve: %s\n", told.text);
-        }
-    }
     snprintf(name, sizeof(name), "p%u", process->id);
     doom(collector, name);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;
+    }
+    if (process->life_fd >= 0) {
+        close(process->life_fd);
+        process->life_fd = -1;
     }
     munmap(process->control, PROCESS_CONTROL_BYTES);
     process->control = NULL;

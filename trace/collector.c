@@ -9,9 +9,11 @@
 #include "trace/collector_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ROUND_MIN_NS UINT64_C(100000)
 #define CHECK_EVERY_NS UINT64_C(1000000)
@@ -20,10 +22,26 @@
 #define COMMIT_EVENTS UINT64_C(65536)
 #define DRAIN_IDLE_ROUNDS 3U
 
+/* Of a rebuilt recording there is no file, and nobody who lives. */
+static void open_life(struct collector *collector)
+{
+    collector->counts_fd = session_file_open(&collector->directory, "counts", O_RDWR);
+    collector->locks_work =
+        collector->counts_fd >= 0 && collect_life_locks_work(&collector->directory, "counts");
+    collector->pid_namespace = collect_life_namespace();
+}
+
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
     int error;
+
+    collector->program_start_ns = collector->program_end_ns = -1;
+    open_life(collector);
+    error = collect_execs_open(collector);
+    if (error != VARVE_OK) {
+        return error;
+    }
 
     snprintf(path, sizeof(path), "%s/trace.db", collector->directory.path);
     error = collector->is_unstored ? VARVE_OK : store_open(path, mode, &collector->store, message);
@@ -118,8 +136,9 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
         return varve_message_set(message, error, "cannot follow a process or ring: %s",
                                  varve_strerror(error));
     }
+    collect_execs_take(collector);
     collect_mirror_round(collector);
-    is_tight = refresh_readers(collector, &bound);
+    is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
     if (drain) {
         collector->watermark = UINT64_MAX;
@@ -200,6 +219,9 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         error = store_anchors(collector);
     }
     if (error == VARVE_OK) {
+        error = collect_execs_store(collector);
+    }
+    if (error == VARVE_OK) {
         error = store_commit(collector->store, positions, count, message);
     }
     free(positions);
@@ -218,6 +240,7 @@ int collector_commit(struct collector *collector, struct varve_message *message)
     collector->is_store_full = false;
     collector->first_pending_ns = 0;
     collector->seq_committed = collector->seq;
+    collect_execs_committed(collector);
     collect_files_remove(collector);
     for (size_t i = 0; i < collector->reader_count; i++) {
         ring_reader_release(collector->readers[i]);
@@ -259,6 +282,8 @@ static int load_sums(struct collector *collector, struct varve_message *message)
     collector->sum.unreadable = sums.unreadable;
     collector->sum.damaged = sums.damaged;
     collector->sum.unattached = sums.unattached;
+    collector->sum.threads = sums.threads;
+    collector->sum.processes = sums.processes;
     return error;
 }
 
@@ -299,6 +324,7 @@ static int store_sums(struct collector *collector)
         {"processes_missing", "data_loss", collect_processes_missing(collector)},
         {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
         {"processes_running", "data_loss", collector->processes_alive},
+        {"execs_unexamined", "data_loss", collector->directory.counts->execs_dropped},
     };
     int error = VARVE_OK;
 
@@ -309,16 +335,39 @@ static int store_sums(struct collector *collector)
     return error;
 }
 
+/* Of the program, from its start to its end, and on to the last event of what it left behind. */
+static int64_t duration_ns(const struct collector *collector)
+{
+    int64_t start_ns = collector->program_start_ns;
+    int64_t end_ns = collector->program_end_ns;
+    int64_t newest_ns = (int64_t)collector->newest_ts_ns;
+
+    if (start_ns < 0 &&
+        (collector->is_unstored ||
+         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
+        start_ns = 0;
+    }
+    if (end_ns < 0 && (collector->is_unstored ||
+                       store_meta_get_integer(collector->store, "program_end_ns", &end_ns) != VARVE_OK)) {
+        end_ns = newest_ns;
+    }
+    end_ns = end_ns > newest_ns ? end_ns : newest_ns;
+    return end_ns > start_ns ? end_ns - start_ns : 0;
+}
+
 int collector_finish(struct collector *collector, varve_collect_progress progress, void *context,
                      struct varve_message *message)
 {
     int error = collector_commit(collector, message);
 
     if (error == VARVE_OK) {
+        error = collect_execs_finish(collector);
+    }
+    if (error == VARVE_OK) {
         error = store_open_rows(collector);
     }
     if (error == VARVE_OK) {
-        error = collect_meta_integer(collector, "duration_ns", (int64_t)collector->newest_ts_ns);
+        error = collect_meta_integer(collector, "duration_ns", duration_ns(collector));
     }
     if (error == VARVE_OK && !collector->is_unstored) {
         error = load_sums(collector, message);
@@ -333,6 +382,9 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     }
     if (error == VARVE_OK) {
         error = sites_finish(collector->sites, collector->store, progress, context, message);
+    }
+    if (error == VARVE_OK) {
+        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
     }
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
@@ -388,6 +440,9 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->lost = collector->sum.lost + events_unattached(collector);
     result->unattached = processes_unattached(collector) + collect_processes_missing(collector);
     result->uncommitted = collector->sum.uncommitted;
+    result->running = collector->processes_alive;
+    result->unrecorded = collector->sum.unrecorded;
+    result->loss_rows = collector->sum.loss_rows;
     result->processes = collector->process_count;
     result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;
@@ -400,6 +455,10 @@ void collector_close(struct collector *collector)
         ring_reader_close(collector->readers[i]);
     }
     collect_processes_close(collector);
+    collect_execs_close(collector);
+    if (collector->counts_fd > 0) { /* 0: never opened */
+        close(collector->counts_fd);
+    }
     for (size_t i = 0; i < collector->doomed_count; i++) {
         free(collector->doomed[i]);
     }

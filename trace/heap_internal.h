@@ -7,9 +7,11 @@
 #ifndef VARVE_HEAP_INTERNAL_H
 #define VARVE_HEAP_INTERNAL_H
 
+#include <spawn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 /* X(name, result, parameters): required ones are in every C library; the others may be missing (NULL). */
@@ -22,6 +24,10 @@
     X(aligned_alloc, void *, (size_t, size_t))              \
     X(mmap, void *, (void *, size_t, int, int, int, off_t)) \
     X(munmap, int, (void *, size_t))
+
+#define HEAP_SPAWN_PARAMETERS                                                                             \
+    (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, \
+     char *const *)
 
 #define HEAP_OPTIONAL_LIST(X)                                     \
     X(memalign, void *, (size_t, size_t))                         \
@@ -39,7 +45,11 @@
     X(execv, int, (const char *, char *const *))                  \
     X(execvp, int, (const char *, char *const *))                 \
     X(execvpe, int, (const char *, char *const *, char *const *)) \
-    X(fexecve, int, (int, char *const *, char *const *))
+    X(fexecve, int, (int, char *const *, char *const *))          \
+    X(posix_spawn, int, HEAP_SPAWN_PARAMETERS)                    \
+    X(posix_spawnp, int, HEAP_SPAWN_PARAMETERS)                   \
+    X(system, int, (const char *))                                \
+    X(popen, FILE *, (const char *, const char *))
 
 struct heap_real {
 #define HEAP_REAL_FIELD(name, result, parameters) result(*name) parameters;

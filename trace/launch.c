@@ -257,8 +257,6 @@ static int start_with(struct launch *launch, char *const argv[], const char *pre
     if (launch->signal_fd < 0) {
         error = varve_message_set(message, VARVE_ERROR_IO, "cannot receive signals: %s", strerror(errno));
     }
-    /* Without it a daemon's end is noticed through /proc alone: not worth a failure. */
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     if (!error) {
         error = program_start(launch, argv, &environment, &signals, message);
     }
@@ -349,12 +347,6 @@ int launch_wait(struct launch *launch, int error)
         launch_poll(launch, tell_nobody, NULL);
     }
     return error;
-}
-
-bool launch_has_children(void)
-{
-    siginfo_t info;
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 void launch_exit_like(const struct launch *launch)

@@ -2,39 +2,28 @@
 /*
  * Can the program be recorded at all? Looked at before it is started, so that the user gets one line that
  * says what to do in place of an empty database. The hard part is to agree with the kernel and with execvp:
- * which file they will run in the end (PATH, chains of #!, env, the shell for files without any magic) and
- * whether the dynamic linker will then heed LD_PRELOAD (no loader in static programs; secure-execution mode
- * after setuid, setgid or file capabilities, by the rules of cap_bprm_creds_from_file in security/commoncap.c
- * of Linux). What can't be read or decided is let through: exec has the last word. Called by record before
- * launch_start.
+ * which file they will run in the end (PATH, chains of #!, env, the shell for files without any magic).
+ * Whether the dynamic linker will then heed LD_PRELOAD is asked of exec_check.c. What can't be read or
+ * decided is let through: exec has the last word. Called by record before launch_start.
  */
 #include "trace/collect_internal.h"
+#include "trace/exec_check_internal.h"
 
-#include <elf.h>
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define LAUNCH_PATH_DEFAULT "/bin:/usr/bin" /* what execvp takes where PATH is unset */
-#define LAUNCH_SHELL "/bin/sh"
 #define LAUNCH_SCRIPT_DEPTH_MAX 4
-#define LAUNCH_LINE_BYTES 256 /* the kernel looks no further for the end of a #! line */
 
 /* The two machines that the recorder knows. */
 #if defined(__aarch64__)
-#define LAUNCH_MACHINE EM_AARCH64
 #define LAUNCH_MACHINE_NAME "64-bit Arm"
 #else
-#define LAUNCH_MACHINE EM_X86_64
 #define LAUNCH_MACHINE_NAME "x86-64"
 #endif
 
@@ -144,80 +133,10 @@ static int program_find(const char *program, char *path_out, size_t path_bytes, 
     return candidate_error(candidate_look(program), program, message);
 }
 
-static bool capabilities_granted(int fd)
-{
-    struct vfs_ns_cap_data data;
-    memset(&data, 0, sizeof data);
-    if (fgetxattr(fd, "security.capability", &data, sizeof data) < (ssize_t)sizeof data.magic_etc) {
-        return false;
-    }
-    return (le32toh(data.magic_etc) & VFS_CAP_FLAGS_EFFECTIVE) != 0 || data.data[0].permitted != 0 ||
-           data.data[1].permitted != 0;
-}
-
-/* Will the kernel tell the loader (AT_SECURE) to ignore LD_PRELOAD? */
-static int secure_check(int fd, const char *path, struct varve_message *message)
-{
-    struct stat status;
-    struct statvfs mount;
-    if (fstat(fd, &status) != 0 || (fstatvfs(fd, &mount) == 0 && (mount.f_flag & ST_NOSUID))) {
-        return VARVE_OK;
-    }
-    /* The new effective ids against the real ones: root starting a setuid-root program gains nothing. */
-    bool may_set_ids = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1;
-    if (may_set_ids && (status.st_mode & S_ISUID) && status.st_uid != getuid()) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is setuid: the system loads no recorder into it; run varve itself as user "
-            "%u to record it",
-            path, (unsigned)status.st_uid);
-    }
-    /* Without the group's x bit, setgid meant mandatory locking. */
-    if (may_set_ids && (status.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
-        status.st_gid != getgid()) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is setgid: the system loads no recorder into it; run varve itself with group "
-            "%u to record it",
-            path, (unsigned)status.st_gid);
-    }
-    if (getuid() != 0 && capabilities_granted(fd)) {
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' has file capabilities: the system loads no recorder into it; record a copy "
-            "without them, or run varve as root",
-            path);
-    }
-    return VARVE_OK;
-}
-
 static int elf_damaged(const char *path, struct varve_message *message)
 {
     return varve_message_set(message, VARVE_ERROR_FORMAT,
                              "'%s' is a damaged program: its ELF headers are cut off", path);
-}
-
-/* 1 if there is a loader, whose path is copied; 0 if there is none; negative if the headers are cut off. */
-static int elf_loader(int fd, const Elf64_Ehdr *header, char *loader, size_t loader_bytes)
-{
-    loader[0] = '\0';
-    for (unsigned i = 0; i < header->e_phnum; i++) {
-        Elf64_Phdr segment;
-        off_t offset = (off_t)(header->e_phoff + (uint64_t)i * sizeof segment);
-        if (pread(fd, &segment, sizeof segment, offset) != (ssize_t)sizeof segment) {
-            return VARVE_ERROR_FORMAT;
-        }
-        if (segment.p_type == PT_INTERP) {
-            size_t bytes = segment.p_filesz < loader_bytes ? segment.p_filesz : loader_bytes;
-            ssize_t got = pread(fd, loader, bytes, (off_t)segment.p_offset);
-            if (got <= 0 || (size_t)got != bytes) {
-                return VARVE_ERROR_FORMAT;
-            }
-            loader[bytes - 1] = '\0';
-            return 1;
-        }
-    }
-    return 0;
 }
 
 static const char *base_name(const char *path)
@@ -226,49 +145,72 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+static int secure_message(int fd, const char *path, int reason, struct varve_message *message)
+{
+    struct stat status = {0};
+
+    fstat(fd, &status);
+    switch (reason) {
+    case EXEC_REASON_SETUID:
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "'%s' is setuid: the system loads no recorder into it; run varve itself as user "
+            "%u to record it",
+            path, (unsigned)status.st_uid);
+    case EXEC_REASON_SETGID:
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "'%s' is setgid: the system loads no recorder into it; run varve itself with group "
+            "%u to record it",
+            path, (unsigned)status.st_gid);
+    case EXEC_REASON_CAPABILITIES:
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "'%s' has file capabilities: the system loads no recorder into it; record a copy "
+            "without them, or run varve as root",
+            path);
+    default:
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "'%s' would run with the rights of another user than started it: the system loads no recorder "
+            "into it; give varve one user and group",
+            path);
+    }
+}
+
 static int elf_check(int fd, const char *path, struct varve_message *message)
 {
-    Elf64_Ehdr header;
-    if (pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header) {
+    int reason = exec_check_elf(fd, path);
+
+    switch (reason) {
+    case EXEC_REASON_NONE:
+        return VARVE_OK;
+    case EXEC_CHECK_DAMAGED:
         return elf_damaged(path, message);
-    }
-    unsigned char data = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
-    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_ident[EI_DATA] != data ||
-        header.e_machine != LAUNCH_MACHINE) {
+    case EXEC_CHECK_NO_PROGRAM:
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "'%s' is an ELF file, but not a program: link it first", path);
+    case EXEC_REASON_MACHINE:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "'%s' is %s: this varve records " LAUNCH_MACHINE_NAME " programs only; build it for "
             "that",
-            path,
-            header.e_ident[EI_CLASS] == ELFCLASS32 ? "a 32-bit program" : "a program for another machine");
-    }
-    if ((header.e_type != ET_EXEC && header.e_type != ET_DYN) || header.e_phentsize != sizeof(Elf64_Phdr)) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "'%s' is an ELF file, but not a program: link it first", path);
-    }
-    char loader[256];
-    int has_loader = elf_loader(fd, &header, loader, sizeof loader);
-    if (has_loader < 0) {
-        return elf_damaged(path, message);
-    }
-    /* The loader run as a command (ld-linux-x86-64.so.2 PROGRAM) has none itself and heeds LD_PRELOAD. */
-    if (has_loader == 0 && strncmp(base_name(path), "ld-linux", strlen("ld-linux")) != 0) {
+            path, exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
+    case EXEC_REASON_STATIC:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "'%s' is statically linked: no recorder can be loaded into it; link it dynamically "
             "(without -static) to record it",
             path);
-    }
-#ifdef __GLIBC__
-    if (strncmp(base_name(loader), "ld-musl", strlen("ld-musl")) == 0) {
+    case EXEC_REASON_LIBC:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "'%s' uses the C library musl, this varve was built for glibc: record it with a "
             "varve built against musl",
             path);
+    default:
+        return secure_message(fd, path, reason, message);
     }
-#endif
-    return secure_check(fd, path, message);
 }
 
 /* Cut the first word off `*rest`; NULL if there is none. */
@@ -327,18 +269,6 @@ static int script_interpreter(const char *script, char *line, char *path_out, si
     return VARVE_OK;
 }
 
-/* Reads the line after "#!" without spaces at its ends. */
-static void script_line(int fd, char *line)
-{
-    ssize_t got = pread(fd, line, LAUNCH_LINE_BYTES - 1, 2);
-    line[got > 0 ? got : 0] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-    size_t length = strlen(line);
-    while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t')) {
-        line[--length] = '\0';
-    }
-}
-
 /* One step of the chain: checks an ELF file, or leaves the interpreter of a script in `next` ("" ends the
  * chain). */
 static int file_check(const char *path, char *next, size_t next_bytes, struct varve_message *message)
@@ -348,21 +278,20 @@ static int file_check(const char *path, char *next, size_t next_bytes, struct va
     if (fd < 0) {
         return VARVE_OK; /* may be executed but not read: nothing to judge by */
     }
-    char magic[SELFMAG] = "";
+    enum exec_format format = exec_check_format(fd);
     int error = VARVE_OK;
-    ssize_t got = pread(fd, magic, sizeof magic, 0);
-    if (got == SELFMAG && memcmp(magic, ELFMAG, SELFMAG) == 0) {
+    if (format == EXEC_FORMAT_ELF) {
         error = elf_check(fd, path, message);
-    } else if (got >= 2 && magic[0] == '#' && magic[1] == '!') {
-        char line[LAUNCH_LINE_BYTES];
-        script_line(fd, line);
+    } else if (format == EXEC_FORMAT_SCRIPT) {
+        char line[EXEC_LINE_BYTES];
+        exec_check_line(fd, line);
         error = script_interpreter(path, line, next, next_bytes, message);
         if (!error && next[0] == '\0') {
-            snprintf(next, next_bytes, "%s", LAUNCH_SHELL);
+            snprintf(next, next_bytes, "%s", EXEC_SHELL);
         }
     } else {
         /* The kernel knows no such format: execvp gives the file to the shell. */
-        snprintf(next, next_bytes, "%s", LAUNCH_SHELL);
+        snprintf(next, next_bytes, "%s", EXEC_SHELL);
     }
     close(fd);
     return error;

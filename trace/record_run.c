@@ -170,6 +170,7 @@ static int tell_beginning(struct recording *recording)
     tell_integer(recording, &error, "stack_depth", options->stack_depth);
     tell_integer(recording, &error, "ring_records", options->ring_records);
     tell_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    tell_integer(recording, &error, "program_start_ns", collector->program_start_ns);
     tell_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
     tell_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
     if (uname(&host) == 0) {
@@ -213,6 +214,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collect_clock_anchor(&collector->clock);
         usleep(2000); /* a first stretch to take the clock's rate from */
         collect_clock_anchor(&collector->clock);
+        collector->program_start_ns =
+            collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         error = tell_beginning(recording);
     }
     if (error == VARVE_OK) {
@@ -253,7 +256,7 @@ static void tell_progress(struct recording *recording, uint64_t now_ns)
 /* The program has ended; do other recorded processes still matter? */
 static bool is_over(struct recording *recording, uint64_t now_ns)
 {
-    const struct collector *collector = &recording->collector;
+    struct collector *collector = &recording->collector;
     int64_t linger_ns = recording->options->linger_ns;
 
     if (!recording->launch.has_ended) {
@@ -261,14 +264,14 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
     }
     if (recording->ended_ns == 0) {
         recording->ended_ns = now_ns;
+        collector->program_end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
     }
-    if (collector->processes_alive == 0 && !launch_has_children() &&
-        collector->process_count ==
-            __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE)) {
+    if (!collect_session_lives(collector)) {
         return true;
     }
     if (recording->launch.interrupts > 0 ||
         (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
+        collector->is_cut_short = true;
         return true;
     }
     if (!recording->has_told_waiting && !recording->options->quiet &&
@@ -329,6 +332,9 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
                                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     }
     if (error == VARVE_OK) {
+        error = collect_meta_integer(collector, "program_end_ns", collector->program_end_ns);
+    }
+    if (error == VARVE_OK) {
         error = collector_finish(collector, options->progress, options->progress_context, message);
     }
     collect_lttng_finish(collector, result);
@@ -347,6 +353,18 @@ static void warn_of_allocator(const struct recording *recording)
                 "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
                 "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
                 recording->program, allocator);
+    }
+}
+
+/* The program that was just started should say that it has the recorder. */
+static void await_program(struct recording *recording, const struct launch_check *check)
+{
+    struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
+                                        .start_ticks_proc = collect_process_started(recording->launch.pid),
+                                        .pid = recording->launch.pid};
+
+    if (identity.start_ticks_proc != 0) {
+        collect_execs_await(&recording->collector, &identity, check->path);
     }
 }
 
@@ -383,6 +401,8 @@ static int start(struct recording *recording, struct varve_collect_result *resul
     record_variables_free(&variables);
     if (error != VARVE_OK) {
         give_up(recording);
+    } else {
+        await_program(recording, &check);
     }
     return error;
 }

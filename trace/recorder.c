@@ -35,7 +35,6 @@ static struct varve_producer idle = {.busy = 1};
 
 __thread struct varve_producer *varve_producer_current = &idle;
 __thread uint32_t recorder_foreign_depth;
-uint32_t varve_clock_is_tsc;
 uint32_t varve_emit_is_mirrored;
 
 static __thread bool thread_is_watched;

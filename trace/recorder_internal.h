@@ -29,6 +29,9 @@ void *recorder_map_file(int fd, size_t bytes, bool fork_private);
 /// The same of a file that is only read here, kept in fork children.
 void *recorder_map_file_read(int fd, size_t bytes);
 
+/// A piece of a file, shared with the collector, not mapped in fork children; `offset` at a page.
+void *recorder_map_window(int fd, uint64_t offset, size_t bytes);
+
 /// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
 void *recorder_map_wiped(size_t bytes);
 /// The same, for what the process has one of: made by the first call, the same pages for all. NULL: no
@@ -130,9 +133,35 @@ struct recorder_process *recorder_process_current(void);
 /// attach, for the control pages of this process and its fork children.
 extern bool recorder_malloc_is_foreign;
 
+/// Who the calling process is, also in a vfork child. Async-signal-safe.
+void process_identity_read(struct process_identity *identity);
+
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
 void recorder_process_executing(const char *path);
+
+/* ---- exec_note.c: programs that are about to run, for the collector ---- */
+
+/* What an exec function was given. */
+struct exec_call {
+    const char *path;   /* NULL: `fd` */
+    char *const *envp;  /* what the program gets */
+    int fd;             /* of fexecve */
+    bool is_searched;   /* along PATH, and by the shell if it is of no known format */
+    bool is_in_process; /* exec itself: the program will run in the calling process */
+};
+
+struct exec_noted {
+    uint32_t order; /* 0: there is no note */
+};
+
+/// Before the call: look at the program, and note it if it can't be recorded, or if its recorder should say
+/// that it was loaded. Async-signal-safe, also in a vfork child. After the call, if it came back without
+/// having run the program: exec_note_failed.
+void exec_note_begin(struct exec_noted *noted, const struct exec_call *call);
+void exec_note_failed(const struct exec_noted *noted);
+/// In a new program: the recorder is here.
+void exec_note_loaded(void);
 
 /* ---- recorder_ring.c: making and retiring rings; overflow.c: full rings ---- */
 
@@ -282,6 +311,10 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void python_stack_thread_end(void);
+
+/// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
+/// itself calls the loader, since this does.
+void python_stack_keep(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.

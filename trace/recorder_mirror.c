@@ -178,7 +178,8 @@ static void close_at_exit(void)
 static const struct mirror_provider *load_provider(const char *path)
 {
     static const struct mirror_host host = {.started = started};
-    mirror_provider_open *open_provider = mirror_provider_find(path);
+    /* a relative one would be looked for wherever the program stands */
+    mirror_provider_open *open_provider = path[0] == '/' ? mirror_provider_find(path) : NULL;
 
     return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
 }

@@ -25,6 +25,7 @@ struct found_session {
     const struct session_control *control;
     struct session_counts *counts;
     struct recorder_process *process;
+    unsigned confined; /* enum recorder_confine: from the start */
     int32_t rank;
     char directory[PATH_BYTES];
     char scratch[PATH_BYTES]; /* for whoever looks */
@@ -105,21 +106,25 @@ static int32_t rank_from_environment(void)
 /* ---- the session ---- */
 
 /* A page of the session by its file's name, writable or not; NULL if it can't be had. A file that is long
- * enough is known by reading it, which the loader does too: a program that was executed by a confined one may
- * do nothing else. */
-static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable)
+ * enough is known by reading its end, which the loader does too: a program that was executed by a confined
+ * one may do nothing else. A lock, which the mapping keeps, says to the collector that somebody of the
+ * session lives: this process and its fork children. */
+static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
+                       bool is_locked)
 {
     void *page = NULL;
     int fd;
 
-    static_assert(SESSION_CONTROL_BYTES <= PATH_BYTES && SESSION_COUNTS_BYTES <= PATH_BYTES, "either page");
     recorder_format(looking->scratch, sizeof(looking->scratch), "%s/ring/%s", looking->directory, name);
     fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return NULL;
     }
-    if (recorder_sys_read(fd, looking->scratch, bytes) == (long)bytes) {
+    if (recorder_sys_pread(fd, looking->scratch, 1, bytes - 1) == 1) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
+    }
+    if (page != NULL && is_locked) {
+        recorder_sys_lock_shared(fd);
     }
     recorder_sys_close(fd);
     return page;
@@ -127,12 +132,15 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
 
 static bool session_open(struct found_session *looking)
 {
-    const struct session_control *control = page_open(looking, "session", SESSION_CONTROL_BYTES, false);
+    const struct session_control *control =
+        page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
 
     looking->control = control;
     if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
         control->state == SESSION_STATE_RECORDING) {
-        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, true);
+        looking->confined = recorder_confine_at_start(control, looking->scratch, sizeof(looking->scratch));
+        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, true,
+                                    (looking->confined & RECORDER_CONFINE_CALLS) == 0);
     }
     return looking->counts != NULL;
 }
@@ -164,7 +172,7 @@ static struct found_session *look(void)
     }
     if (environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory)) &&
         looking->directory[0] == '/' && session_open(looking)) {
-        recorder_confine_from_start(looking->control, looking->scratch, sizeof(looking->scratch));
+        recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
     }
     if (looking->process == NULL) {
@@ -221,14 +229,28 @@ const char *recorder_directory(void)
 /* For the time of an attach: more than may lie on the stack of a program. */
 struct attaching {
     char path[PATH_BYTES];
-    char text[1024];
 };
 
-/* Field 22 of /proc/self/stat; the command name before it may hold spaces and parentheses. */
-static uint64_t start_ticks_of_process(struct attaching *attaching)
+/* The number in the text of the link, "pid:[4026531836]". */
+static uint64_t namespace_of_process(void)
 {
-    char *text = attaching->text;
-    long length = recorder_read_file("/proc/self/stat", text, sizeof(attaching->text) - 1);
+    char text[64];
+    long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
+    const char *number;
+
+    if (length <= 0) {
+        return 0;
+    }
+    text[length] = '\0';
+    number = strchr(text, '[');
+    return number != NULL ? recorder_number(number + 1) : 0;
+}
+
+/* Field 22 of /proc/self/stat; the command name before it may hold spaces and parentheses. */
+static uint64_t start_ticks_of_process(void)
+{
+    char text[512]; /* 22 fields of at most 20 digits, and a name */
+    long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
     char *at;
 
     if (length <= 0) {
@@ -242,25 +264,47 @@ static uint64_t start_ticks_of_process(struct attaching *attaching)
     return at != NULL ? recorder_number(at + 1) : 0;
 }
 
-static void control_fill(struct process_control *control, uint32_t id, struct attaching *attaching)
+void process_identity_read(struct process_identity *identity)
+{
+    identity->pid = recorder_sys_getpid();
+    identity->pid_namespace = namespace_of_process();
+    identity->start_ticks_proc = start_ticks_of_process();
+}
+
+static void control_fill(struct process_control *control, uint32_t id)
 {
     long length =
         recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+    struct process_identity identity;
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->parent_id = last_process_id;
-    control->pid = recorder_sys_getpid();
+    control->pid = identity.pid;
+    control->pid_namespace = identity.pid_namespace;
     control->parent_pid = recorder_sys_getppid();
     control->rank = session_found()->rank;
-    control->start_ticks_proc = start_ticks_of_process(attaching);
+    control->start_ticks_proc = identity.start_ticks_proc;
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
     control->malloc_is_foreign = recorder_malloc_is_foreign;
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* Does the mapping of a file keep the lock that was set through a descriptor, now closed? */
+static bool is_locked(const char *path)
+{
+    int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    bool is_kept = fd >= 0 && recorder_sys_is_locked(fd);
+
+    if (fd >= 0) {
+        recorder_sys_close(fd);
+    }
+    return is_kept;
 }
 
 /* The page of this image in `folder`, below the recording directory. 0 or -errno; -EEXIST: another thread is
@@ -281,12 +325,16 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
     if (result == 0) {
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
     }
+    if (control != NULL) {
+        recorder_sys_lock_shared(fd);
+    }
     recorder_sys_close(fd);
     if (control == NULL) {
         recorder_sys_unlink(attaching->path); /* for the next try */
         return result != 0 ? result : -ENOMEM;
     }
-    control_fill(control, id, attaching);
+    control->is_locked = is_locked(attaching->path); /* known before the collector can see the page */
+    control_fill(control, id);
     __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
     *control_out = control;
     return 0;

@@ -125,6 +125,9 @@ CREATE TABLE device_memory(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, proc
 CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)
     STRICT;
 CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- told again, a figure replaces the one before
+-- Programs that ran under the recording without the recorder in them, and why it could not be loaded.
+CREATE TABLE unrecorded_program(path TEXT NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY(path, reason)) STRICT, WITHOUT ROWID;
 CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
 -- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete. orphans:
 -- records of signal handlers; unreadable: taken but not stored; last_ticks, last_ns: of the last record.

@@ -4,8 +4,9 @@
  * The recording directory and the three kinds of control page in it.
  *
  *   TRACE.db.d/                 made by `varve record` beside the database; removed when all is stored
- *     owner                     pid and start time of the collector, locked while it lives (flock)
- *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs)
+ *     owner                     pid of the collector and trace id, locked while it lives (flock)
+ *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs); its name
+ *                               ends with the trace id, and no other one is accepted
  *     ring/session              struct session_control; programs can only read it
  *     ring/counts               struct session_counts; programs write it
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
@@ -18,7 +19,9 @@
  *
  * A process image takes the next N by an atomic add on session_counts.process_count, a thread the next K on
  * process_control.ring_count; the collector learns of both by watching the counters, without any call from
- * the workload to it. The environment variable VARVE_SESSION names TRACE.db.d for the workload.
+ * the workload to it. What it opens are the files that are there, whatever the counters say. Folders have
+ * mode 0700, files 0600, and all belong to the user who records. The environment variable VARVE_SESSION names
+ * TRACE.db.d for the workload.
  */
 #ifndef VARVE_SESSION_INTERNAL_H
 #define VARVE_SESSION_INTERNAL_H
@@ -32,7 +35,7 @@
 #define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
 #define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
 #define SESSION_CONTROL_BYTES 4096U
-#define SESSION_COUNTS_BYTES 4096U
+#define SESSION_COUNTS_BYTES (65U * 4096U)
 #define PROCESS_CONTROL_BYTES 16384U
 #define SESSION_ENVIRONMENT "VARVE_SESSION"
 
@@ -89,8 +92,66 @@ struct session_control {
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
 
+/* A process, whatever PID namespace gave it its number. */
+struct process_identity {
+    uint64_t pid_namespace;    /* inode of /proc/self/ns/pid, 0 where that can't be read */
+    uint64_t start_ticks_proc; /* field 22 of /proc/pid/stat, 0 where that can't be read */
+    int32_t pid;               /* in that namespace */
+};
+
+/* Why a program can't be recorded: the words of table unrecorded_program. */
+#define EXEC_REASON_LIST(X)                                  \
+    X(NONE, "")                                              \
+    X(STATIC, "statically linked")                           \
+    X(SETUID, "setuid")                                      \
+    X(SETGID, "setgid")                                      \
+    X(CAPABILITIES, "file capabilities")                     \
+    X(OTHER_USER, "started with the rights of another user") \
+    X(MACHINE, "for another machine")                        \
+    X(LIBC, "another C library")                             \
+    X(ENVIRONMENT, "environment without the recorder")       \
+    X(SESSION, "recorded by another session")                \
+    X(UNREACHABLE, "recorder or recording not within reach") \
+    X(NOT_LOADED, "did not load the recorder")
+
+enum exec_reason {
+#define EXEC_REASON_CODE(name, text) EXEC_REASON_##name,
+    EXEC_REASON_LIST(EXEC_REASON_CODE)
+#undef EXEC_REASON_CODE
+        EXEC_REASON_LIMIT
+};
+
+enum exec_kind {
+    EXEC_KIND_BEGUN = 1,  /* an exec, or another call that runs a program, is about to happen */
+    EXEC_KIND_FAILED = 2, /* the one with number `of` came back */
+    EXEC_KIND_LOADED = 3, /* the process, which may have executed another program, runs the recorder */
+};
+
+enum exec_state {
+    EXEC_STATE_FREE = 0,
+    EXEC_STATE_WRITING = 1, /* by one process */
+    EXEC_STATE_WRITTEN = 2,
+    EXEC_STATE_COUNTED = 3, /* by the collector; free again after its commit */
+};
+
+#define SESSION_EXEC_PATH_BYTES 448U
+
+/* A note for the collector: see exec_note.c and collect_exec.c. */
+struct session_exec {
+    uint32_t state; /* enum exec_state; atomic */
+    uint32_t kind;
+    uint32_t reason;     /* of a program that can't be recorded; 0: it will say LOADED, or has failed to */
+    uint32_t is_awaited; /* LOADED will come from this very process */
+    uint32_t order, of;  /* numbers of notes */
+    struct process_identity process;
+    char path[SESSION_EXEC_PATH_BYTES]; /* its end, if it is longer */
+};
+
+#define SESSION_EXECS 500U
+
 /* Written by every process of the session, whoever it runs as: for the collector it is numbers to be checked
- * and nothing else. */
+ * and nothing else. The file is locked (a shared lock of its open file description, which the mapping keeps)
+ * by every process image that found the session, and by all its fork children, to their end. */
 struct session_counts {
     uint32_t process_count; /* atomic add takes a number, the first is 1 */
     uint32_t process_pages; /* control pages that were made complete; atomic. Fewer found: some are gone */
@@ -102,6 +163,11 @@ struct session_counts {
     _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
     uint64_t memory_bytes;             /* of the rings that there are in /dev/shm; atomic */
     uint64_t patience_used_ns;         /* how long threads have waited for room, all together; atomic */
+
+    _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */
+    uint32_t execs_written;            /* atomic: notes written so far */
+    uint32_t execs_dropped;            /* atomic: notes for which no slot was free */
+    _Alignas(64) struct session_exec execs[SESSION_EXECS];
 };
 
 static_assert(sizeof(struct session_counts) <= SESSION_COUNTS_BYTES, "fits its page");
@@ -153,6 +219,9 @@ struct process_control {
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
+
+    _Alignas(64) uint64_t pid_namespace; /* of pid and parent_pid: inode of /proc/self/ns/pid, 0 if unknown */
+    uint32_t is_locked;                  /* the mapping keeps a lock of this file, to the end of the image */
 };
 
 static_assert(sizeof(struct process_control) <= PROCESS_CONTROL_BYTES, "fits its pages");

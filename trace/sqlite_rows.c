@@ -23,6 +23,9 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
         " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
     [STATEMENT_STAT] =
         "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
+                             " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
+    [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
     [STATEMENT_ORIGIN] =
         "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
@@ -258,6 +261,25 @@ int store_stat(struct store *store, const char *name, int64_t idx, const char *s
     const struct store_value values[] = {value_text(name), VALUE_INTEGER(idx), value_text(severity),
                                          value_text(source), VALUE_INTEGER(value)};
     return ROWS_WRITE(store, STATEMENT_STAT, values);
+}
+
+int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count)
+{
+    const struct store_value values[] = {value_text(path), value_text(reason), VALUE_INTEGER(count)};
+
+    return ROWS_WRITE(store, STATEMENT_UNRECORDED, values);
+}
+
+int store_unrecorded_finish(struct store *store, int64_t *total_out)
+{
+    const struct store_value values[] = {VALUE_INTEGER(0)};
+    int code = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, values);
+
+    if (code != VARVE_OK) {
+        return code;
+    }
+    return schema_query(store->db, store->path, "SELECT coalesce(sum(count), 0) FROM unrecorded_program",
+                        total_out, NULL);
 }
 
 int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns)

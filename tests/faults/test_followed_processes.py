@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Processes are followed without being changed, and by what they are, not by a number of theirs: a daemon sees the parent
+that it would see anyway, and a process in another PID namespace, whose pid means another one here or nobody, is recorded
+whole and to its end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PLAIN = ["--stacks", "none"]
+BURST = recording.program("burst")
+WAYS = recording.program("run_ways")
+SIZE = 61616
+
+ORPHAN = """
+import os, sys, time
+read, write = os.pipe()
+if os.fork() == 0:
+    between = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == between: time.sleep(0.001)
+        os.write(write, b'%d' % os.getppid())
+        x = bytearray(71717)
+    os._exit(0)
+os.wait()
+print(os.read(read, 20).decode())
+"""
+
+
+def can_unshare(*options):
+    return shutil.which("unshare") and subprocess.run(["unshare", *options, "true"], check=False,
+                                                      stderr=subprocess.DEVNULL).returncode == 0
+
+
+class Parents(recording.Case):
+    def test_orphan(self):
+        """Adopted by whoever adopts orphans without varve."""
+        expected = recording.run(["/usr/bin/python3", "-S", "-c", ORPHAN]).out
+        outcome = self.record("/usr/bin/python3", "-S", "-c", ORPHAN, options=PLAIN)
+        self.assertEqual(outcome.out, expected)
+        self.assert_recording()
+        self.assertEqual(self.one("SELECT count(*) FROM process"), 3)
+
+    def test_waited_for(self):
+        """Daemons that allocate late, run other programs, or become one: recorded to their end all the same."""
+        commands = {
+            "late": f"(sleep 0.4; {BURST} 1000 {SIZE} >/dev/null) & exit 3",
+            "exec": f"(sleep 0.4; exec {BURST} 1000 {SIZE}) >/dev/null & exit 3",
+            "session": f"{WAYS} sleep 300 && (setsid sh -c 'sleep 0.2; {BURST} 1000 {SIZE}' >/dev/null &); exit 3",
+        }
+        for name, command in commands.items():
+            with self.subTest(name):
+                self.path = os.path.join(self.folder, f"{name}.db")
+                self.record("sh", "-c", command, options=PLAIN, status=3)
+                self.assert_recording()
+                self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+
+    def test_nothing_allocated_yet(self):
+        """A daemon of which there is no page when the program ends."""
+        self.record(WAYS, "system", f"{WAYS} sleep 500 && {BURST} 1000 {SIZE} &", options=PLAIN)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+
+
+class Namespaces(recording.Case):
+    def setUp(self):
+        super().setUp()
+        if not can_unshare("-pf", "--mount-proc"):
+            self.skipTest("no PID namespaces: unshare -pf is refused")
+
+    def record_in(self, *command, proc=True, timeout=60, **more):
+        return self.record("unshare", "-pf", *(["--mount-proc"] if proc else []), *command, options=PLAIN,
+                           timeout=timeout, **more)
+
+    def test_pid_of_another(self):
+        """Process 1 of the namespace is not process 1 of ours."""
+        for proc in (True, False):
+            with self.subTest(mount_proc=proc):
+                self.path = os.path.join(self.folder, f"{proc}.db")
+                self.record_in(BURST, "1000", str(SIZE), proc=proc)
+                self.assert_recording()
+                self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+                self.assertEqual(self.sql("SELECT pid, end_cause FROM process ORDER BY id DESC LIMIT 1"), [(1, "exit")])
+
+    def test_pid_of_nobody(self):
+        """Numbers that nobody has here: not taken for gone."""
+        free = next(pid for pid in range(20000, 30000) if not os.path.exists(f"/proc/{pid}"))
+        for proc in (True, False):
+            with self.subTest(mount_proc=proc):
+                self.path = os.path.join(self.folder, f"{proc}.db")
+                outcome = self.record_in(
+                    "sh", "-c", f"echo {free - 1} > /proc/sys/kernel/ns_last_pid; {BURST} 2000 {SIZE}; exit 0", proc=proc)
+                self.assert_recording()
+                self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 2000, outcome)
+                self.assertEqual(self.sql("SELECT pid FROM process WHERE executable LIKE '%/burst'"), [(free,)])
+
+    def test_many(self):
+        """The same pids in several namespaces at a time, and exec in them."""
+        self.record("sh", "-c", "for i in 1 2 3 4 5 6; do unshare -pf --mount-proc sh -c "
+                    f"'sleep 0.1; {BURST} 500 {SIZE}; exec {BURST} 500 {SIZE}' & done >/dev/null; wait; exit 0", options=PLAIN)
+        self.assert_recording()
+        rows = self.sql("SELECT pid, count(*) FROM process WHERE executable LIKE '%/burst' GROUP BY pid ORDER BY pid")
+        self.assertEqual(sum(count for _, count in rows), 12)
+        self.assertEqual(rows[0], (1, 6))
+        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 6000)
+        self.assertEqual(self.sql("SELECT DISTINCT end_cause FROM process WHERE executable LIKE '%/burst'"), [("exit",)])
+
+    def test_killed(self):
+        """SIGKILL of a namespace's first process takes all of it: what was committed is there, and nobody waits."""
+        process = recording.start(self.record_command(
+            "unshare", "-pf", "--mount-proc", "sh", "-c", f"{BURST} 1000 {SIZE}; echo ready; sleep 60", options=PLAIN))
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        while process.stdout.readline() != "ready\n":
+            pass
+        unshare = recording.wait_until(lambda: recording.children_of(process.pid))[0]
+        os.kill(recording.wait_until(lambda: recording.children_of(unshare))[0], signal.SIGKILL)
+        outcome = recording.finish(process, timeout=30)
+        self.assertNotEqual(outcome.returncode, 0)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+        self.assertIn("gone without a word", outcome.err)
+
+    def test_recover(self):
+        """A process that still runs in one is not taken for dead by recover, and one that has died not for alive."""
+        stay = os.path.join(self.folder, "stay")
+        with open(stay, "w", encoding="utf-8"):
+            pass
+        process = recording.start(self.record_command(
+            "unshare", "-pf", "--mount-proc", "sh", "-c",
+            f"{BURST} 1000 {SIZE}; echo ready; while [ -e {stay} ]; do sleep 0.1; done", options=PLAIN))
+        while process.stdout.readline() != "ready\n":
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        outcome = recording.varve("recover", self.path + ".d")
+        os.unlink(stay)
+        self.assertEqual(outcome.returncode, 2, outcome)
+        self.assertIn("still run", outcome.err)
+        recording.finish_orphan(process)
+        outcome = recording.varve("recover", self.path + ".d")
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assert_recording()
+        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 1000)
+
+
+class WithoutLocks(recording.Case):
+    """Rings on overlayfs, where a mapping keeps no lock: /proc is searched instead."""
+
+    def test_overlay(self):
+        script = (f"mount -t tmpfs -o size=1M none /dev/shm && mount -t tmpfs none {self.folder} && cd {self.folder} &&"
+                  " mkdir lower upper work all && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work all")
+        if not can_unshare("-m") or subprocess.run(["unshare", "-m", "sh", "-c", script], check=False,
+                                                   stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no overlayfs may be mounted here")
+        self.path = os.path.join(self.folder, "all", "trace.db")
+        burst = f"{BURST} 1000 {SIZE}"
+        command = f"(sleep 0.3; exec unshare -pf {burst}) > /dev/null & unshare -pf --mount-proc {burst}; exit 4"
+        record = " ".join(f"'{word}'" for word in self.record_command("sh", "-c", command, options=PLAIN))
+        outcome = recording.run(["unshare", "-m", "sh", "-c", f"{script} && ({record}; echo status $?) && "
+                                 f"cat all/trace.db > /tmp/{os.path.basename(self.folder)}.db"])
+        copy = f"/tmp/{os.path.basename(self.folder)}.db"
+        self.addCleanup(lambda: os.path.exists(copy) and os.unlink(copy))
+        self.assertIn("status 4\n", outcome.out, outcome)
+        self.open(copy)
+        self.assertEqual(self.count("heap_alloc", "size = ?", SIZE), 2000, outcome)
+        self.assert_no_loss()
+
+
+if __name__ == "__main__":
+    recording.main()

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The line about health is in the words of what happened: still running when the recording stopped, killed, lost, not
+recordable; and a recording lasts as long as its program."""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PLAIN = ["--stacks", "none"]
+STATIC = recording.program("static_hello")
+WAYS = recording.program("run_ways")
+
+
+class Case(recording.Case):
+    def health(self):
+        """The line, and those that belong to it, of `info`; `report` says the same."""
+        found = []
+        for command in ("info", "report"):
+            lines = recording.varve(command, self.path).out.splitlines()
+            first = next(i for i, line in enumerate(lines) if line.startswith("  health "))
+            last = next(i for i in range(first + 1, len(lines) + 1) if i == len(lines) or not lines[i].startswith("      "))
+            found.append("\n".join(line.strip() for line in lines[first:last]).replace("health    ", ""))
+        self.assertEqual(found[0], found[1])
+        return found[0]
+
+    def loss(self):
+        return json.loads(recording.varve("info", "--json", self.path).out)["loss"]
+
+
+class Words(Case):
+    def test_nothing(self):
+        outcome = self.record("ls", "/", options=PLAIN)
+        self.assertRegex(outcome.err, r"^varve: [0-9,]+ events of 1 process, 1 thread; nothing lost; next: [^;]*\n$")
+        self.assertRegex(self.health(), r"^nothing lost: [0-9,]+ events emitted, all stored$")
+
+    def test_running(self):
+        outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import time; time.sleep(4)' & sleep 1; exit 0",
+                              options=[*PLAIN, "--linger", "0"])
+        self.assertIn("; 1 process still running when the recording stopped; ", outcome.err)
+        self.assertNotIn("nothing lost", outcome.err)
+        health = self.health()
+        self.assertRegex(health, r"^INCOMPLETE, but of what was recorded: [0-9,]+ events emitted, all stored\n"
+                                 r"1 process still ran when the recording stopped: what came then is missing$")
+        self.assertEqual((self.loss()["nothing_lost"], self.loss()["processes_running"]), (False, 1))
+
+    def test_killed(self):
+        """Not a loss, but worth a word."""
+        outcome = self.record("/usr/bin/python3", "-S", "-c", "import os; os.kill(os.getpid(), 9)", options=PLAIN, status=-9)
+        self.assertIn("; nothing lost; 1 process killed (signal 9); ", outcome.err)
+        self.assertRegex(self.health(), r"^nothing lost: [0-9,]+ events emitted, all stored.*\n"
+                                        r"1 process killed \(signal 9\): what was recorded up to then is here$")
+        self.assertEqual((self.loss()["nothing_lost"], self.loss()["processes_killed"]), (True, 1))
+
+    def test_killed_child(self):
+        """How it ended is its parent's secret."""
+        outcome = self.record("/bin/sh", "-c", "python3 -S -c 'import os; os.kill(os.getpid(), 9)'; exit 0", options=PLAIN)
+        self.assertIn("; nothing lost; 1 process gone without a word; ", outcome.err)
+        self.assertIn("\n1 process gone without a word", self.health())
+
+    def test_lost(self):
+        """Dropped, and nothing else."""
+        outcome = self.record(recording.program("burst"), "300000", options=[
+            *PLAIN, "--overflow", "drop", "--ring-size", "4096"])
+        lost = self.one_lost()
+        self.assertIn(f"; LOST {lost:,}; next: ", outcome.err)
+        self.assertRegex(self.health(), rf"^DATA LOSS: {lost:,} of [0-9,]+ events \(.*\) of 1 thread were dropped\n"
+                                        r"their allocations had .*: all figures are lower bounds$")
+
+    def one_lost(self):
+        self.open()
+        lost = self.one("SELECT sum(lost) FROM thread")
+        self.assertGreater(lost, 0)
+        return lost
+
+    def test_all_together(self):
+        outcome = self.record(
+            "/bin/sh", "-c", f"{STATIC}; python3 -S -c 'import time; time.sleep(4)' & sleep 1; kill -9 $$",
+            options=[*PLAIN, "--linger", "0"], status=-9)
+        self.assertIn("; 1 process still running when the recording stopped; 1 program not recorded; 1 process killed "
+                      "(signal 9); next: ", outcome.err)
+        self.assertIn(f"1 program could not be recorded: {STATIC} (statically linked)", outcome.err)
+        self.assertEqual(self.health().splitlines()[1:], [
+            "1 process still ran when the recording stopped: what came then is missing",
+            f"1 program could not be recorded: {STATIC} (statically linked)",
+            "1 process killed (signal 9): what was recorded up to then is here"])
+
+
+class Time(Case):
+    def duration_s(self):
+        answer = json.loads(recording.varve("info", "--json", self.path).out)
+        self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["duration_ns"], answer["duration_ns"])
+        return answer["duration_ns"] / 1e9
+
+    def test_of_the_program(self):
+        """From its start to its end, whether it emits anything or not."""
+        self.record(WAYS, "sleep", "1500", options=PLAIN)
+        self.assertGreaterEqual(self.duration_s(), 1.5)
+        self.assertRegex(recording.varve("report", self.path).out, r"recorded .*, [0-9.]+ s; 0 events")
+
+    def test_killed(self):
+        self.record("/usr/bin/python3", "-S", "-c", "import os, time; time.sleep(1.5); os.kill(os.getpid(), 9)",
+                    options=PLAIN, status=-9)
+        self.assertGreaterEqual(self.duration_s(), 1.5)
+
+    def test_what_it_left_behind(self):
+        """Up to the last event of it."""
+        self.record("/bin/sh", "-c", "(sleep 1.2; ls / > /dev/null) & exit 0", options=PLAIN)
+        self.assertGreaterEqual(self.duration_s(), 1.2)
+
+
+if __name__ == "__main__":
+    recording.main()

@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that the recorder can't be loaded into are named, with the reason and how often they ran, whoever runs them and
+however; a program that loads the recorder and allocates nothing, and an exec that fails, are no loss."""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PLAIN = ["--stacks", "none"]
+STATIC = recording.program("static_hello")
+HELLO = "hello from a static program\n"
+WAYS = recording.program("run_ways")
+NO_RECORDER = "environment without the recorder"
+
+
+class Case(recording.Case):
+    def run_and_list(self, *command, may_be_unattached=False, **more):
+        """(path, reason, count) of what could not be recorded; the sums agree, and nothing else is lost."""
+        outcome = self.record(*command, options=PLAIN, **more)
+        self.assert_finished()
+        self.assert_conserved()
+        loss = dict(self.sql("SELECT name, value FROM data_loss"))
+        named = self.sql("SELECT name FROM sqlite_master WHERE name = 'unrecorded_program'") != []
+        rows = self.sql("SELECT path, reason, count FROM unrecorded_program ORDER BY path") if named else []
+        self.assertEqual(loss.pop("processes_unrecorded", 0), sum(row[2] for row in rows), rows)
+        if may_be_unattached:
+            loss = {name: value for name, value in loss.items() if not name.endswith("_unattached")}
+        self.assertEqual(loss, {})
+        said = [line for line in outcome.err.splitlines() if f"next: varve report {self.path}" in line]
+        self.assertEqual(["nothing lost" in line for line in said], [not rows], outcome)
+        for path, reason, count in rows[:1] if len(rows) == 1 else []:
+            self.assertIn(f"1 program could not be recorded: {path} ({reason})" + (f" ×{count:,}" if count > 1 else ""),
+                          outcome.err)
+        return outcome, rows
+
+    def copy(self, source, name, owner=None, mode=0o755):
+        path = os.path.join(self.folder, name)
+        shutil.copyfile(source, path)
+        if owner is not None:
+            os.chown(path, owner, owner)
+        os.chmod(path, mode)
+        return path
+
+
+class Ways(Case):
+    """A static program, run in every way."""
+
+    def expect_static(self, *command, count=1, **more):
+        outcome, rows = self.run_and_list(*command, **more)
+        self.assertEqual(rows, [(STATIC, "statically linked", count)])
+        return outcome
+
+    def test_c_library(self):
+        for way in ("execv", "execve", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "vfork", "posix_spawn",
+                    "posix_spawnp", "system", "popen"):
+            with self.subTest(way=way):
+                self.path = os.path.join(self.folder, f"{way}.db")
+                self.assertEqual(self.expect_static(WAYS, way, STATIC).out, HELLO)
+
+    def test_searched(self):
+        """Found along PATH, or relative to a folder: named in full."""
+        environment = dict(os.environ, PATH="/nonexistent:" + os.path.dirname(STATIC) + ":" + os.environ["PATH"])
+        for way in ("execvp", "execvpe", "execlp", "posix_spawnp"):
+            with self.subTest(way=way):
+                self.path = os.path.join(self.folder, f"{way}.db")
+                self.expect_static(WAYS, way, "static_hello", env=environment)
+        self.path = os.path.join(self.folder, "relative.db")
+        self.expect_static(WAYS, "execv", "./static_hello", cwd=os.path.dirname(STATIC))
+
+    def test_shells(self):
+        for shell in ("sh", "bash"):
+            if not shutil.which(shell):
+                continue
+            with self.subTest(shell=shell):
+                self.path = os.path.join(self.folder, f"{shell}.db")
+                self.expect_static(shell, "-c", f"for i in 1 2 3 4 5; do {STATIC}; done; exit 0", count=5)
+
+    def test_make(self):
+        if not shutil.which("make"):
+            self.skipTest("no make")
+        with open(os.path.join(self.folder, "Makefile"), "w", encoding="utf-8") as stream:
+            stream.write(f"all: a b c\na b c:\n\t@{STATIC}\n")
+        self.expect_static("make", "-s", "-j2", "-C", self.folder, count=3)
+
+    def test_python(self):
+        for name, statement in (("subprocess", "subprocess.run([p], check=True)"), ("system", "os.system(p)"),
+                                ("posix_spawn", "os.waitpid(os.posix_spawn(p, [p], os.environ), 0)"),
+                                ("no vfork", "subprocess.run([p], check=True, preexec_fn=lambda: None)")):
+            with self.subTest(name):
+                self.path = os.path.join(self.folder, f"{name}.db")
+                self.expect_static("/usr/bin/python3", "-S", "-c", f"import os, subprocess; p = '{STATIC}'; {statement}")
+
+    def test_script(self):
+        """Of a script it is the interpreter that can't be recorded."""
+        script = os.path.join(self.folder, "script")
+        with open(script, "w", encoding="utf-8") as stream:
+            stream.write(f"#! {STATIC} argument\n")
+        os.chmod(script, 0o755)
+        self.expect_static(WAYS, "execv", script)
+
+
+class Reasons(Case):
+    def test_environment(self):
+        _, rows = self.run_and_list("env", "-i", "/bin/ls", "/")
+        self.assertEqual(rows, [("/bin/ls", NO_RECORDER, 1)])
+        self.path = os.path.join(self.folder, "python.db")
+        _, rows = self.run_and_list("/usr/bin/python3", "-S", "-c", "import subprocess\n"
+                                    "for i in range(4): subprocess.run(['/bin/true'], env={'A': 'b'}, check=True)")
+        self.assertEqual(rows, [("/bin/true", NO_RECORDER, 4)])
+        self.path = os.path.join(self.folder, "unset.db")
+        _, rows = self.run_and_list("sh", "-c", "unset LD_PRELOAD; /bin/ls / > /dev/null; exit 0")
+        self.assertEqual(rows, [("/bin/ls", NO_RECORDER, 1)])
+
+    def test_other_user(self):
+        """su and runuser: the shell of another user can't reach the recording, and neither can what forks it."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        for tool in ("su", "runuser"):
+            if not shutil.which(tool):
+                continue
+            with self.subTest(tool=tool):
+                self.path = os.path.join(self.folder, f"{tool}.db")
+                outcome, rows = self.run_and_list(
+                    tool, "-s", "/bin/sh", "-c", "echo done", "nobody", may_be_unattached=True)
+                self.assertIn("done\n", outcome.out)
+                self.assertIn("/bin/sh", [row[0] for row in rows])
+
+    def test_setuid(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a setuid program of another user")
+        if os.statvfs(self.folder).f_flag & os.ST_NOSUID:
+            self.skipTest("the temporary folder is mounted nosuid")
+        for mode, reason in ((0o4755, "setuid"), (0o2755, "setgid")):
+            with self.subTest(reason):
+                path = self.copy("/bin/true", reason, owner=65534, mode=mode)
+                self.path = os.path.join(self.folder, f"{reason}.db")
+                _, rows = self.run_and_list("sh", "-c", f"{path}; {path}; exit 0")
+                self.assertEqual(rows, [(path, reason, 2)])
+
+    def test_capabilities(self):
+        """Only those who are not root gain by them."""
+        if os.geteuid() != 0:
+            self.skipTest("only root can give a file capabilities")
+        nobody = pwd.getpwnam("nobody")
+        folder = self.copy_recorder()
+        path = self.copy("/bin/true", "capable")
+        try:
+            os.setxattr(path, "security.capability", struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0))
+        except OSError as error:
+            self.skipTest(f"no file capabilities here: {error}")
+        os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+        outcome = recording.run([os.path.join(folder, "varve"), "record", "-o", self.path, *PLAIN, "--", "sh", "-c",
+                                 f"{path}; exit 0"], user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn(f"1 program could not be recorded: {path} (file capabilities)", outcome.err)
+
+    def copy_recorder(self):
+        """Where anybody can run it."""
+        folder = os.path.join(self.folder, "bin")
+        os.mkdir(folder)
+        os.chmod(self.folder, 0o755)
+        for name in os.listdir(os.path.dirname(recording.VARVE)):
+            if name == "varve" or name.startswith("lib") and ".so" in name:
+                shutil.copy(os.path.join(os.path.dirname(recording.VARVE), name), folder)
+        return folder
+
+    def test_other_machine(self):
+        """A 32-bit program that only exits."""
+        code = b"\xb8\x01\x00\x00\x00\x31\xdb\xcd\x80"  # mov $1, %eax; xor %ebx, %ebx; int $0x80
+        base = 0x08048000
+        header = struct.pack("<16sHHIIIIIHHHHHH", b"\x7fELF\x01\x01\x01", 2, 3, 1, base + 84, 52, 0, 0, 52, 32, 1, 0, 0, 0)
+        segment = struct.pack("<IIIIIIII", 1, 0, base, base, 84 + len(code), 84 + len(code), 5, 4096)
+        path = os.path.join(self.folder, "small")
+        with open(path, "wb") as stream:
+            stream.write(header + segment + code)
+        os.chmod(path, 0o755)
+        try:
+            status = recording.run([path]).returncode
+        except OSError as error:
+            self.skipTest(f"this kernel runs no 32-bit programs: {error}")
+        if status != 0:
+            self.skipTest(f"this kernel runs no 32-bit programs: status {status}")
+        _, rows = self.run_and_list("sh", "-c", f"{path}; exit 0")
+        self.assertEqual(rows, [(path, "for another machine", 1)])
+
+    def test_other_session(self):
+        """What an inner recording takes is not recorded by the outer one."""
+        if os.environ.get("VARVE_SANITIZE", "none") != "none":
+            self.skipTest("a sanitized varve can't have a library preloaded")
+        inner = os.path.join(self.folder, "inner.db")
+        _, rows = self.run_and_list(recording.VARVE, "record", "-o", inner, "--", recording.program("burst"), "10")
+        self.assertEqual(rows, [(recording.program("burst"), "recorded by another session", 1)])
+
+
+class NoLoss(Case):
+    def test_allocates_nothing(self):
+        """The recorder was loaded, and had nothing to record."""
+        for command in (["env", recording.program("noalloc")],
+                        ["sh", "-c", f"exec {recording.program('noalloc')}"],
+                        [WAYS, "posix_spawn", recording.program("noalloc")],
+                        [WAYS, "vfork", recording.program("noalloc")],
+                        ["env", "true"]):
+            with self.subTest(command=command):
+                self.path = os.path.join(self.folder, f"trace{len(os.listdir(self.folder))}.db")
+                _, rows = self.run_and_list(*command)
+                self.assertEqual(rows, [])
+                self.assert_no_loss()
+
+    def test_failed_execs(self):
+        """Of a program that can't be recorded, and that can't be run either."""
+        damaged = os.path.join(self.folder, "damaged")
+        with open(STATIC, "rb") as stream:
+            head = stream.read(4096)
+        with open(damaged, "wb") as stream:
+            stream.write(head[:32] + struct.pack("<Q", 1 << 20) + head[40:])  # program headers past its end
+        os.chmod(damaged, 0o755)
+        for way in ("execv", "execvp", "vfork", "posix_spawn", "posix_spawnp"):
+            for path in (self.folder, damaged, "/nonexistent", "/etc/passwd"):
+                with self.subTest(way=way, path=path):
+                    self.path = os.path.join(self.folder, f"trace{len(os.listdir(self.folder))}.db")
+                    outcome = recording.run([WAYS, way, path])
+                    self.assertNotEqual(outcome.returncode, 0)
+                    _, rows = self.run_and_list(WAYS, way, path, status=outcome.returncode)
+                    self.assertEqual(rows, [])
+
+    def test_failed_by_the_arguments(self):
+        """E2BIG, from a program that can't be recorded: it was noted, and is taken back."""
+        _, rows = self.run_and_list(
+            "/usr/bin/python3", "-S", "-c", f"import os\ntry:\n os.execv('{STATIC}', ['x', 'y' * 5000000])\n"
+            "except OSError as error:\n print(error.errno)")
+        self.assertEqual(rows, [])
+
+
+class Told(Case):
+    def test_lists(self):
+        """Summary, info and report say the same; --quiet is quiet."""
+        self.path = os.path.join(self.folder, "trace.db")
+        outcome = self.record("sh", "-c", f"{STATIC}; {STATIC}; env -i /bin/true; exit 0", options=PLAIN)
+        line = f"2 programs could not be recorded: {STATIC} (statically linked) ×2, /bin/true ({NO_RECORDER})"
+        self.assertIn(f"varve: {line}; varve info lists them\n", outcome.err)
+        info = recording.varve("info", self.path).out
+        self.assertIn(line, info)
+        self.assertRegex(info, r"Programs that could not be recorded\n(?s:.*)static_hello +statically linked +2\n")
+        self.assertNotIn("nothing lost", info)
+        self.assertIn(line, recording.varve("report", self.path).out)
+        answer = json.loads(recording.varve("info", "--json", self.path).out)
+        self.assertEqual(answer["unrecorded_program"], [
+            {"path": STATIC, "reason": "statically linked", "count": 2},
+            {"path": "/bin/true", "reason": NO_RECORDER, "count": 1}])
+        self.assertEqual((answer["loss"]["nothing_lost"], answer["loss"]["programs_unrecorded"]), (False, 2))
+        self.path = os.path.join(self.folder, "quiet.db")
+        self.assertEqual(self.record("sh", "-c", f"{STATIC}; exit 0", options=[*PLAIN, "--quiet"]).err, "")
+
+    def test_many(self):
+        """More than there are slots for notes."""
+        self.path = os.path.join(self.folder, "trace.db")
+        _, rows = self.run_and_list("sh", "-c", f"i=0; while [ $i -lt 1200 ]; do {STATIC}; i=$((i+1)); done > /dev/null")
+        self.assertEqual(rows, [(STATIC, "statically linked", 1200)])
+
+    def test_recovered(self):
+        """They outlive the collector, whether it had stored them or not."""
+        process = recording.start(self.record_command(
+            "sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go; read line; {STATIC}; ls / > /dev/null; exit 0",
+            options=PLAIN))
+        for _ in range(4):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        recording.finish_orphan(process)
+        outcome = recording.varve("recover", self.path + ".d")
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.open()
+        self.assertEqual(self.sql("SELECT * FROM unrecorded_program"), [(STATIC, "statically linked", 4)])
+        self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_unrecorded'"), [(4,)])
+        self.assertNotIn("nothing lost", outcome.out)
+
+
+if __name__ == "__main__":
+    recording.main()
