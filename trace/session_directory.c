@@ -650,7 +650,7 @@ void session_directory_clear(struct session_directory *directory)
         return;
     }
     remove_scraps(directory->rings_fd);
-    if (unlinkat(directory->fd, "ring", AT_REMOVEDIR) != 0 && errno == ENOTDIR) {
+    if (unlinkat(directory->fd, "ring", AT_REMOVEDIR) != 0) { /* a link, or deleted with the directory */
         rmdir(directory->rings);
         unlinkat(directory->fd, "ring", 0);
     }
