@@ -227,7 +227,8 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     }
     lock_enter_to_append();
     code = callsite_table_find(&callsites.codes, hash);
-    if (code == 0 && callsites.code_count < SITES_NUMBER_MAX && callsite_table_reserve(&callsites.codes) == VARVE_OK) {
+    if (code == 0 && callsites.code_count < SITES_NUMBER_MAX &&
+        callsite_table_reserve(&callsites.codes) == VARVE_OK) {
         entry.code = callsites.code_count + 1;
         entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
         entry.file_bytes = (uint16_t)strnlen(file, sizeof(file));
@@ -353,7 +354,8 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(stack->frames, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 &&
+         python_stack_borrow(stack->frames, 1) > 0)) {
         return false;
     }
     *site = 0;

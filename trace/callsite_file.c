@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Appends entries to the call-site file, which is mapped in windows: an entry is copied into shared memory and
- * is in the file from the moment that its head is written, whatever ends the process. So nothing waits for a
- * disk while the lock of callsite.c is held, and no descriptor stays open in the program. The hard part is
- * growth: a store into a page that the disk has no room for is a SIGBUS, so each window is allocated before it
- * is mapped, by whichever thread needs it, without the lock; of several that try, the first one's is taken.
- * Called by callsite.c and modules.c.
+ * Appends entries to the call-site file, which is mapped in windows: an entry is copied into shared memory
+ * and is in the file from the moment that its head is written, whatever ends the process. So nothing waits
+ * for a disk while the lock of callsite.c is held, and no descriptor stays open in the program. The hard part
+ * is growth: a store into a page that the disk has no room for is a SIGBUS, so each window is allocated
+ * before it is mapped, by whichever thread needs it, without the lock; of several that try, the first one's
+ * is taken. Called by callsite.c and modules.c.
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
@@ -22,7 +22,8 @@
 #define STEP_LEAST (2U * CALLSITE_ROOM_BYTES) /* where the disk or a limit allows no more */
 #define RETRY_EVERY 1024U                     /* appends, after a window could not be had */
 
-/* Of this process image; a fork child forgets it, and what was mapped is not there in it. Guarded by the lock. */
+/* Of this process image; a fork child forgets it, and what was mapped is not there in it. Guarded by the
+ * lock. */
 static struct {
     unsigned char *bytes; /* the window */
     size_t size;
@@ -53,9 +54,8 @@ static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
 {
     window->size = bytes;
-    window->bytes = space_allocate(fd, window->offset, bytes)
-                        ? recorder_map_window(fd, window->offset, bytes)
-                        : NULL;
+    window->bytes =
+        space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
     return window->bytes != NULL;
 }
 

@@ -7,8 +7,8 @@
  *       ├───────► callsite_file.c    the call-site file
  *       └───────► modules.c ─► loaded_object.c (the dynamic loader)
  *
- * The lock of callsite.c guards the tables ("writers" below are those that hold it). Nothing else is asked for
- * while it is held: neither the loader nor the disk.
+ * The lock of callsite.c guards the tables ("writers" below are those that hold it). Nothing else is asked
+ * for while it is held: neither the loader nor the disk.
  */
 #ifndef VARVE_CALLSITE_INTERNAL_H
 #define VARVE_CALLSITE_INTERNAL_H
@@ -85,8 +85,8 @@ struct callsite_window {
     uint64_t offset; /* in the file */
 };
 
-/// Make `path` and its first window, forgetting the file before (in a fork child: the parent's). Returns VARVE_OK or a negative
-/// varve_error. Threads: one, nobody appends.
+/// Make `path` and its first window, forgetting the file before (in a fork child: the parent's). Returns
+/// VARVE_OK or a negative varve_error. Threads: one, nobody appends.
 int callsite_file_open(const char *path);
 
 /// Append one entry of at most CALLSITE_PARTS_MAX parts, padded: all of it or nothing. It is in the file

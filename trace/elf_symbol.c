@@ -2,8 +2,8 @@
 /*
  * Symbols of loaded objects, read from their own hash tables. dlsym would do, but a failing dlsym formats a
  * translated message, which takes the lock of the C library's locale: a malloc inside setlocale holds it
- * already, and the program would hang. Called from inside hooks, so the loader's lock is not taken either: its
- * list of objects is read as it is, by copies that fail where something has just been unloaded.
+ * already, and the program would hang. Called from inside hooks, so the loader's lock is not taken either:
+ * its list of objects is read as it is, by copies that fail where something has just been unloaded.
  */
 #include "trace/elf_symbol_internal.h"
 #include "trace/recorder_internal.h"
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define OBJECTS_MAX 10000U    /* a list that is read while it changes may look like a ring */
+#define OBJECTS_MAX 10000U /* a list that is read while it changes may look like a ring */
 #define ENTRIES_AT_ONCE 8U
 #define NAME_BYTES_MAX 64U
 

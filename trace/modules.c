@@ -63,9 +63,9 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
     return NULL;
 }
 
-/* The headers of an object's segments as far as they are of interest, copied: a frame that was guessed may name
- * an object which another thread unloads now. */
-static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) *headers)
+/* The headers of an object's segments as far as they are of interest, copied: a frame that was guessed may
+ * name an object which another thread unloads now. */
+static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * headers)
 {
     ElfW(Ehdr) file;
     unsigned count;

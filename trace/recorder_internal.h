@@ -41,8 +41,8 @@ void *recorder_map_wiped_once(void **slot, size_t bytes);
 /// Whole content of a small file, at most `bytes`; returns its length or -1. No allocation.
 long recorder_read_file(const char *path, char *buffer, size_t bytes);
 
-/// Copy memory of this process that may not be there, or not for long: false instead of a fault. False too where
-/// a sandbox lets nobody look. Costs a system call. Threads: any; async-signal-safe.
+/// Copy memory of this process that may not be there, or not for long: false instead of a fault. False too
+/// where a sandbox lets nobody look. Costs a system call. Threads: any; async-signal-safe.
 bool recorder_read_memory(void *out, uintptr_t address, size_t bytes);
 
 /// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.

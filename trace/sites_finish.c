@@ -213,7 +213,8 @@ static int write_errors(const struct sites *sites, struct store *store)
             result =
                 store_stat(store, "callsite_file_errors", (int64_t)id, "error", "sites", process->errors);
         if (process && process->lost && result == VARVE_OK)
-            result = store_stat(store, "callsites_lost", (int64_t)id, "data_loss", "sites", (int64_t)process->lost);
+            result = store_stat(store, "callsites_lost", (int64_t)id, "data_loss", "sites",
+                                (int64_t)process->lost);
         if (process && process->unknown && result == VARVE_OK)
             result = store_stat(store, "callsites_unknown", (int64_t)id, "error", "sites", process->unknown);
     }

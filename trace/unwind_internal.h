@@ -36,7 +36,8 @@ bool loaded_object_find(uintptr_t address, struct loaded_object *object);
 /// Is there one at all? Takes less of the stack. Threads: as loaded_object_find.
 bool loaded_object_is_at(uintptr_t address);
 
-/// The same by the loader's list of objects, as loaded_object_find does it with C libraries before glibc 2.35.
+/// The same by the loader's list of objects, as loaded_object_find does it with C libraries before
+/// glibc 2.35.
 bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object);
 
 /// An object may have been unloaded: read the list anew when it is next asked.
@@ -98,13 +99,13 @@ struct unwind_term unwind_expression_evaluate(struct unwind_reader code, uintptr
 
 /* The canonical frame address (CFA) is what rsp will be in the caller; the return address lies just below. */
 enum unwind_kind {
-    UNWIND_NONE = 0,   /* no table: guess that rbp heads a frame */
-    UNWIND_FRAME = 1,  /* CFA = rbp + 16, rbp saved at CFA - 16: the frame-pointer convention */
-    UNWIND_RSP = 2,    /* CFA = rsp + 8 * offset */
-    UNWIND_RBP = 3,    /* CFA = rbp + 8 * offset */
-    UNWIND_DRAP = 4,   /* CFA = *(rbp - 8 * offset), rbp saved at rbp: a realigned stack */
-    UNWIND_SIGNAL = 5, /* the frame that the kernel made for a signal handler */
-    UNWIND_END = 6,    /* outermost frame */
+    UNWIND_NONE = 0,    /* no table: guess that rbp heads a frame */
+    UNWIND_FRAME = 1,   /* CFA = rbp + 16, rbp saved at CFA - 16: the frame-pointer convention */
+    UNWIND_RSP = 2,     /* CFA = rsp + 8 * offset */
+    UNWIND_RBP = 3,     /* CFA = rbp + 8 * offset */
+    UNWIND_DRAP = 4,    /* CFA = *(rbp - 8 * offset), rbp saved at rbp: a realigned stack */
+    UNWIND_SIGNAL = 5,  /* the frame that the kernel made for a signal handler */
+    UNWIND_END = 6,     /* outermost frame */
     UNWIND_UNKNOWN = 7, /* a table that these rules cannot express: the stack ends */
 };
 
