@@ -117,10 +117,9 @@ static void step(void *context, const char *stage, uint64_t done, uint64_t total
 
 static void print_summary(FILE *err, const struct varve_collect_result *result)
 {
-    fprintf(err, "varve: %s events of %s process%s, %s thread%s",
-            format_count((int64_t)result->events).text, format_count((int64_t)result->processes).text,
-            result->processes == 1 ? "" : "es", format_count((int64_t)result->threads).text,
-            result->threads == 1 ? "" : "s");
+    fprintf(err, "varve: %s events of %s process%s, %s thread%s", format_count((int64_t)result->events).text,
+            format_count((int64_t)result->processes).text, result->processes == 1 ? "" : "es",
+            format_count((int64_t)result->threads).text, result->threads == 1 ? "" : "s");
     report_result_words(err, result);
     if (result->discarded > 0) {
         fprintf(err, "; LTTng discarded %s", format_count((int64_t)result->discarded).text);

@@ -11,6 +11,11 @@
 
 #define PROGRAMS_SHOWN 3
 
+/* Rows of data_loss that have sentences of their own. */
+#define TOLD                                                                                          \
+    "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
+    "'processes_unattached', 'processes_missing'"
+
 static const char *plural(int64_t count, const char *one, const char *many)
 {
     return count == 1 ? one : many;
@@ -79,6 +84,10 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_ends(loss, database);
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
+    loss->other_rows = database_integer(
+        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", 'heap_not_recorded')", 0);
+    loss->unseen_heaps =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
     loss->without_page = database_integer(
@@ -239,6 +248,10 @@ void report_loss_print(FILE *out, struct database *database, const struct report
         fprintf(out, "            %s event%s found no ring: no memory, descriptor, rights or room\n",
                 format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
     }
+    if (loss->unattached_processes > 0) {
+        fprintf(out, "            %s process%s could not be recorded: no page for it, or the page is gone\n",
+                format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
+    }
     if (loss->running > 0) {
         fprintf(out,
                 "            %s process%s still ran when the recording stopped: what came then is missing\n",
@@ -266,6 +279,8 @@ static struct database *open_result(const struct varve_collect_result *result, s
     *loss = (struct report_loss){.lost = (int64_t)result->lost,
                                  .emitted = (int64_t)result->lost,
                                  .running = (int64_t)result->running,
+                                 .unattached_processes = (int64_t)result->unattached,
+                                 .unseen_heaps = (int64_t)result->own_allocators,
                                  .unrecorded = (int64_t)result->unrecorded,
                                  .unrecorded_runs = (int64_t)result->unrecorded,
                                  .without_page = (int64_t)result->unattached,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that the recorder could not be loaded into, by path and reason. exec_note.c writes the notes, inside
- * the processes of the session; the collector takes them in every round. A program that should load the
- * recorder is awaited: what has not said so by the end of the recording is listed too.
+ * Programs that the recorder could not be loaded into, by path and reason. exec_note.c writes the notes,
+ * inside the processes of the session; the collector takes them in every round. A program that should load
+ * the recorder is awaited: what has not said so by the end of the recording is listed too.
  *
  *   slot free ─► being written ─► written ─► counted (until the commit that stores the count) ─► free
  *
@@ -69,7 +69,8 @@ void collect_execs_close(struct collector *collector)
 
 static bool is_same(const struct process_identity *a, const struct process_identity *b)
 {
-    return a->pid == b->pid && a->pid_namespace == b->pid_namespace && a->start_ticks_proc == b->start_ticks_proc;
+    return a->pid == b->pid && a->pid_namespace == b->pid_namespace &&
+           a->start_ticks_proc == b->start_ticks_proc;
 }
 
 /* Index + 1 of the program's row, 0 without memory. */
@@ -137,7 +138,8 @@ static void awaited_add(struct collect_execs *execs, const struct process_identi
     }
 }
 
-void collect_execs_await(struct collector *collector, const struct process_identity *process, const char *path)
+void collect_execs_await(struct collector *collector, const struct process_identity *process,
+                         const char *path)
 {
     size_t length = strlen(path);
 
@@ -212,7 +214,8 @@ void collect_execs_take(struct collector *collector)
     struct session_exec *found[SESSION_EXECS];
     uint32_t written = __atomic_load_n(&counts->execs_written, __ATOMIC_ACQUIRE);
     uint32_t noted = __atomic_load_n(&counts->execs_noted, __ATOMIC_ACQUIRE);
-    bool is_late = collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
+    bool is_late =
+        collector->is_recovering && !execs->has_looked; /* what the dead collector had not stored */
     size_t count = 0;
 
     if (written == execs->written_seen && !collector->is_draining) {
@@ -267,8 +270,8 @@ void collect_execs_committed(struct collector *collector)
     for (uint32_t i = 0; collector->execs->held > 0 && i < SESSION_EXECS; i++) {
         uint32_t expected = EXEC_STATE_COUNTED;
 
-        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false, __ATOMIC_RELEASE,
-                                    __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&counts->execs[i].state, &expected, EXEC_STATE_FREE, false,
+                                    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
     }
     collector->execs->held = 0;
 }

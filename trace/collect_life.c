@@ -24,11 +24,11 @@ bool collect_life_is_locked(int fd)
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-bool collect_life_locks_work(const char *path)
+bool collect_life_locks_work(const struct session_directory *directory, const char *name)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    int other = open(path, O_RDWR | O_CLOEXEC);
+    int fd = session_file_open(directory, name, O_RDWR);
+    int other = session_file_open(directory, name, O_RDWR);
     void *page = MAP_FAILED;
     bool works = false;
 

@@ -25,11 +25,9 @@
 /* Of a rebuilt recording there is no file, and nobody who lives. */
 static void open_life(struct collector *collector)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-
-    snprintf(path, sizeof(path), "%s/counts", collector->directory.rings);
-    collector->counts_fd = open(path, O_RDWR | O_CLOEXEC);
-    collector->locks_work = collector->counts_fd >= 0 && collect_life_locks_work(path);
+    collector->counts_fd = session_file_open(&collector->directory, "counts", O_RDWR);
+    collector->locks_work =
+        collector->counts_fd >= 0 && collect_life_locks_work(&collector->directory, "counts");
     collector->pid_namespace = collect_life_namespace();
 }
 
@@ -284,6 +282,8 @@ static int load_sums(struct collector *collector, struct varve_message *message)
     collector->sum.unreadable = sums.unreadable;
     collector->sum.damaged = sums.damaged;
     collector->sum.unattached = sums.unattached;
+    collector->sum.threads = sums.threads;
+    collector->sum.processes = sums.processes;
     return error;
 }
 
@@ -342,8 +342,9 @@ static int64_t duration_ns(const struct collector *collector)
     int64_t end_ns = collector->program_end_ns;
     int64_t newest_ns = (int64_t)collector->newest_ts_ns;
 
-    if (start_ns < 0 && (collector->is_unstored ||
-                         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
+    if (start_ns < 0 &&
+        (collector->is_unstored ||
+         store_meta_get_integer(collector->store, "program_start_ns", &start_ns) != VARVE_OK)) {
         start_ns = 0;
     }
     if (end_ns < 0 && (collector->is_unstored ||
@@ -381,6 +382,9 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     }
     if (error == VARVE_OK) {
         error = sites_finish(collector->sites, collector->store, progress, context, message);
+    }
+    if (error == VARVE_OK) {
+        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
     }
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
@@ -438,6 +442,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->uncommitted = collector->sum.uncommitted;
     result->running = collector->processes_alive;
     result->unrecorded = collector->sum.unrecorded;
+    result->loss_rows = collector->sum.loss_rows;
     result->processes = collector->process_count;
     result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;

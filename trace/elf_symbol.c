@@ -17,6 +17,8 @@
 #define ENTRIES_AT_ONCE 8U
 #define NAME_BYTES_MAX 64U
 
+typedef int elf_each(elf_visit *visit, void *context);
+
 static bool fetch(const struct elf_object *object, void *out, const void *from, size_t bytes)
 {
     if (object->may_go) {
@@ -25,7 +27,6 @@ static bool fetch(const struct elf_object *object, void *out, const void *from, 
     memcpy(out, from, bytes);
     return true;
 }
-static int (*each_object)(int (*)(struct dl_phdr_info *, size_t, void *), void *) = dl_iterate_phdr;
 
 /* The loader makes most of these absolute; the kernel's own object keeps offsets. */
 static const void *absolute(uintptr_t bias, ElfW(Addr) value)
@@ -155,37 +156,98 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
     return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
-void elf_symbol_prepare(void)
+/* The C library's own, which is known by a function that nobody puts another in the place of. */
+static elf_each *find_each(void)
 {
+    elf_each *each = dl_iterate_phdr;
     struct elf_object object;
-    void *found = NULL;
+    struct elf_walk walk;
+    void *address = NULL;
 
-    for (const struct link_map *map = _r_debug.r_map; map != NULL && found == NULL; map = map->l_next) {
-        if (elf_symbol_tables_of_map(map, &object) &&
-            elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
-            found = elf_symbol_in(&object, "dl_iterate_phdr");
+    elf_walk_begin(&walk);
+    while (address == NULL && elf_walk_next(&walk, &object)) {
+        if (elf_symbol_in(&object, "__libc_start_main") != NULL) {
+            address = elf_symbol_in(&object, "dl_iterate_phdr");
         }
     }
-    if (found != NULL) {
-        memcpy(&each_object, &found, sizeof(found));
+    if (address != NULL) {
+        memcpy(&each, &address, sizeof(each)); /* no cast in ISO C */
     }
+    return each;
 }
 
-int elf_symbol_each_object(int (*visitor)(struct dl_phdr_info *info, size_t bytes, void *context),
-                           void *context)
+int elf_each_object(elf_visit *visit, void *context)
 {
-    return each_object(visitor, context);
+    static elf_each *found; /* atomic */
+    elf_each *each = __atomic_load_n(&found, __ATOMIC_RELAXED);
+
+    if (each == NULL) {
+        each = find_each();
+        __atomic_store_n(&found, each, __ATOMIC_RELAXED);
+    }
+    return each(visit, context);
+}
+
+void elf_walk_begin(struct elf_walk *walk)
+{
+    *walk = (struct elf_walk){.next = _r_debug.r_map};
+}
+
+bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out)
+{
+    struct link_map map;
+
+    while (walk->next != NULL && walk->seen < OBJECTS_MAX &&
+           recorder_read_memory(&map, (uintptr_t)walk->next, sizeof(map))) {
+        walk->next = map.l_next;
+        walk->seen++;
+        if (tables_read(map.l_name, map.l_addr, map.l_ld, true, object_out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The next entry with this tag, from `*at` on. */
+static bool entry_find(const struct elf_object *object, const ElfW(Dyn) * *at, ElfW(Sxword) tag,
+                       ElfW(Dyn) * entry_out)
+{
+    for (; fetch(object, entry_out, *at, sizeof(*entry_out)) && entry_out->d_tag != DT_NULL; (*at)++) {
+        if (entry_out->d_tag == tag) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_object *by)
+{
+    const ElfW(Dyn) *at = library->dynamic;
+    ElfW(Dyn) soname, needed;
+    char own[NAME_BYTES_MAX];
+
+    if (!entry_find(library, &at, DT_SONAME, &soname)) {
+        return false;
+    }
+    for (at = by->dynamic; entry_find(by, &at, DT_NEEDED, &needed); at++) {
+        const char *wanted = by->strings + needed.d_un.d_val;
+        size_t bytes = strlen(wanted) + 1;
+
+        if (bytes <= sizeof(own) && fetch(library, own, library->strings + soname.d_un.d_val, bytes) &&
+            memcmp(own, wanted, bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool elf_symbol_object(const char *name, struct elf_object *object_out)
 {
-    struct link_map map = {.l_next = _r_debug.r_map};
+    struct elf_walk walk;
 
-    for (unsigned i = 0; map.l_next != NULL && i < OBJECTS_MAX &&
-                         recorder_read_memory(&map, (uintptr_t)map.l_next, sizeof(map));
-         i++) {
-        if (tables_read(map.l_name, map.l_addr, map.l_ld, true, object_out) &&
-            elf_symbol_in(object_out, name) != NULL) {
+    elf_walk_begin(&walk);
+    while (elf_walk_next(&walk, object_out)) {
+        if (elf_symbol_in(object_out, name) != NULL) {
             return true;
         }
     }

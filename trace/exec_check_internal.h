@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to trace/ */
 /*
- * Will the dynamic linker heed LD_PRELOAD in the program of a file? Asked by the recorder before an exec, and by
- * `varve record` before it starts a program: so by raw system calls, with nothing allocated. Async-signal-safe.
+ * Will the dynamic linker heed LD_PRELOAD in the program of a file? Asked by the recorder before an exec, and
+ * by `varve record` before it starts a program: so by raw system calls, with nothing allocated.
+ * Async-signal-safe.
  */
 #ifndef VARVE_EXEC_CHECK_INTERNAL_H
 #define VARVE_EXEC_CHECK_INTERNAL_H
@@ -27,7 +28,7 @@ enum exec_format exec_check_format(int fd);
 void exec_check_line(int fd, char line[EXEC_LINE_BYTES]);
 
 /* What is wrong with an ELF file beyond enum exec_reason: exec will fail. */
-#define EXEC_CHECK_DAMAGED (-1)   /* headers are cut off */
+#define EXEC_CHECK_DAMAGED (-1)    /* headers are cut off */
 #define EXEC_CHECK_NO_PROGRAM (-2) /* an object file, a core dump */
 
 /// enum exec_reason of an ELF file, by what the kernel and the loader will do for the calling process; or one

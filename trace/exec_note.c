@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Notes about programs that are about to run, in the session's counts, for the collector (collect_exec.c): so
- * that it can name those that it records nothing of. Each exec is looked at by the process that does it, in its
- * own root, folder and user: a program that can't load the recorder is noted with the reason, another one is
- * noted as awaited, and its recorder then notes that it was loaded. Of programs that run in a new process
+ * that it can name those that it records nothing of. Each exec is looked at by the process that does it, in
+ * its own root, folder and user: a program that can't load the recorder is noted with the reason, another one
+ * is noted as awaited, and its recorder then notes that it was loaded. Of programs that run in a new process
  * (posix_spawn, system) only the reasons are noted: who they become is not known here.
  *
  * Async-signal-safe, also in a vfork child: nothing outlives the call but the note.
  */
 #include "trace/exec_check_internal.h"
+#include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
 
@@ -47,7 +48,8 @@ static const char *variable(char *const *envp, const char *name)
 
 static bool is_refusal(int result)
 {
-    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM || result == -ELOOP;
+    return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM ||
+           result == -ELOOP;
 }
 
 static bool can_open(const char *path, int flags)
@@ -87,7 +89,8 @@ static int check_environment(char *const *envp, struct scratch *scratch)
 {
     const char *session = variable(envp, SESSION_ENVIRONMENT);
 
-    if (session == NULL || !library_path(variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
+    if (session == NULL ||
+        !library_path(variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
         return EXEC_REASON_ENVIRONMENT;
     }
     if (strcmp(session, recorder_directory()) != 0) {
@@ -277,13 +280,12 @@ static void note_end(struct session_counts *counts, struct session_exec *slot)
     __atomic_fetch_add(&counts->execs_written, 1, __ATOMIC_RELEASE);
 }
 
-/* NULL: there is no session, or nobody reads notes any more. */
+/* NULL: there is no session, or nobody reads notes any more, or nothing can be looked at here. */
 static struct session_counts *open_counts(void)
 {
     const struct session_control *session = recorder_session();
 
-    return session != NULL &&
-                   __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING
+    return session != NULL && __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING
                ? recorder_session_counts()
                : NULL;
 }

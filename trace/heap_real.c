@@ -3,7 +3,6 @@
  * The functions behind our hooks, found by dlsym when the first of them is called, which may be long before
  * any constructor: the loader itself allocates. Whether anything is recorded is decided here too, once.
  */
-#include "trace/elf_symbol_internal.h"
 #include "trace/heap_internal.h"
 #include "trace/recorder_internal.h"
 #include "trace/recorder_syscall_internal.h"
@@ -74,7 +73,6 @@ bool heap_ready(void)
     if (heap_state == HEAP_STATE_NEW) {
         __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
         heap_page_bytes = getauxval(AT_PAGESZ);
-        elf_symbol_prepare();
         find_all();
         preload_is_on = recorder_prepare();
         is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);

@@ -2,9 +2,9 @@
 /*
  * Can the program be recorded at all? Looked at before it is started, so that the user gets one line that
  * says what to do in place of an empty database. The hard part is to agree with the kernel and with execvp:
- * which file they will run in the end (PATH, chains of #!, env, the shell for files without any magic). Whether
- * the dynamic linker will then heed LD_PRELOAD is asked of exec_check.c. What can't be read or decided is let through: exec has the last word. Called by record before
- * launch_start.
+ * which file they will run in the end (PATH, chains of #!, env, the shell for files without any magic).
+ * Whether the dynamic linker will then heed LD_PRELOAD is asked of exec_check.c. What can't be read or
+ * decided is let through: exec has the last word. Called by record before launch_start.
  */
 #include "trace/collect_internal.h"
 #include "trace/exec_check_internal.h"

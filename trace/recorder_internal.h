@@ -194,6 +194,8 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
 void recorder_ring_retire(struct recorder_thread *thread);
 /// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);
+/// The ring is full for want of memory: it is not the collector that will make room.
+bool recorder_ring_is_short(const struct recorder_thread *thread);
 bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
@@ -310,7 +312,8 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void python_stack_thread_end(void);
 
-/// An object is about to be unloaded by the program: not the interpreter's. Outside of all other hooks.
+/// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
+/// itself calls the loader, since this does.
 void python_stack_keep(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.

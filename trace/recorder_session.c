@@ -112,6 +112,8 @@ static int32_t rank_from_environment(void)
 static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
                        bool is_locked)
 {
+    size_t looked_at = bytes < sizeof(looking->scratch) ? bytes : sizeof(looking->scratch);
+    bool is_writable = fd_out != NULL;
     void *page = NULL;
     int fd;
 
@@ -126,11 +128,10 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
     if (page != NULL && is_locked) {
         recorder_sys_lock_shared(fd);
     }
-    recorder_sys_close(fd);
     return page;
 }
 
-static bool session_open(struct found_session *looking)
+static bool session_open(struct found_session *looking, int *counts_fd)
 {
     const struct session_control *control =
         page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
@@ -166,6 +167,7 @@ static void discard(struct found_session *looked)
 static struct found_session *look(void)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
+    int counts_fd = -1;
 
     if (looking == NULL) {
         return NULL;
@@ -174,6 +176,9 @@ static struct found_session *look(void)
         looking->directory[0] == '/' && session_open(looking)) {
         recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
+        /* the lock that the mapping keeps says that somebody lives: this process and its fork children */
+        recorder_sys_lock_shared(counts_fd);
+        recorder_sys_close(counts_fd);
     }
     if (looking->process == NULL) {
         discard(looking);
@@ -268,7 +273,18 @@ void process_identity_read(struct process_identity *identity)
 {
     identity->pid = recorder_sys_getpid();
     identity->pid_namespace = namespace_of_process();
-    identity->start_ticks_proc = start_ticks_of_process();
+    identity->start_ticks_proc = start_ticks_of_process(attaching);
+}
+
+void process_identity_read(struct process_identity *identity)
+{
+    struct attaching *attaching = recorder_map(sizeof(*attaching));
+
+    memset(identity, 0, sizeof(*identity));
+    if (attaching != NULL) {
+        identity_read(identity, attaching);
+        recorder_unmap(attaching, sizeof(*attaching));
+    }
 }
 
 static void control_fill(struct process_control *control, uint32_t id)
@@ -279,7 +295,7 @@ static void control_fill(struct process_control *control, uint32_t id)
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
-    process_identity_read(&identity);
+    identity_read(&identity, attaching);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->parent_id = last_process_id;
@@ -293,6 +309,18 @@ static void control_fill(struct process_control *control, uint32_t id)
     control->malloc_is_foreign = recorder_malloc_is_foreign;
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* Does the mapping of a file keep the lock that was set through a descriptor, now closed? */
+static bool is_locked(const char *path)
+{
+    int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    bool is_kept = fd >= 0 && recorder_sys_is_locked(fd);
+
+    if (fd >= 0) {
+        recorder_sys_close(fd);
+    }
+    return is_kept;
 }
 
 /* The page of this image in `folder`, below the recording directory. 0 or -errno; -EEXIST: another thread is
@@ -314,7 +342,7 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
         control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
     }
     if (control != NULL) {
-        control->is_locked = recorder_sys_lock_shared(fd) == 0; /* before the collector can see the page */
+        recorder_sys_lock_shared(fd);
     }
     recorder_sys_close(fd);
     if (control == NULL) {

@@ -57,11 +57,6 @@ static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
     return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
 }
 
-static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
-{
-    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
-}
-
 static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
@@ -77,6 +72,13 @@ static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsign
     return recorder_syscall(SYS_writev, fd, (long)parts, (long)count, 0, 0, 0);
 }
 
+/// `status`: struct stat, the same for the kernel and the C library on all machines of 64 bits.
+/// The same file under the next free number from `floor` on.
+static inline int recorder_sys_dup_above(int fd, int floor)
+{
+    return (int)recorder_syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor, 0, 0, 0);
+}
+
 static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
@@ -85,6 +87,11 @@ static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
 {
     return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
+}
+
+static inline int recorder_sys_fstat(int fd, struct stat *status)
+{
+    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
@@ -104,6 +111,14 @@ static inline int recorder_sys_lock_shared(int fd)
     struct flock lock = {.l_type = F_RDLCK, .l_whence = 0 /* SEEK_SET */};
 
     return (int)recorder_syscall(SYS_fcntl, fd, F_OFD_SETLK, (long)&lock, 0, 0, 0);
+}
+
+/// Somebody holds such a lock through another description.
+static inline bool recorder_sys_is_locked(int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = 0};
+
+    return recorder_syscall(SYS_fcntl, fd, F_OFD_GETLK, (long)&lock, 0, 0, 0) == 0 && lock.l_type != F_UNLCK;
 }
 
 static inline int recorder_sys_flock(int fd, int operation)

@@ -172,7 +172,7 @@ void sites_listen(struct sites *sites, sites_listener *listener, void *context)
 static void retell_process(const struct sites *sites, const struct sites_process *process,
                            uint32_t process_id)
 {
-    int file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uint8_t *entries = malloc(process->offset + 1);
     struct sites_entry entry;
 
@@ -204,7 +204,7 @@ static bool process_file_open(struct sites *sites, struct sites_process *process
     struct stat status;
 
     if (process->file < 0) {
-        process->file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (process->file < 0)
             return false;
         sites->open_files++;
@@ -297,7 +297,23 @@ uint32_t sites_global(struct sites *sites, uint32_t process_id, uint32_t local)
     number = sites_map_get(&process->sites, local);
     if (number == 0 && process->unknown < UINT32_MAX)
         process->unknown++;
+    sites->has_new_unknown = sites->has_new_unknown || number == 0;
     return number;
+}
+
+/* With the events that lack them: whoever continues counts from there. */
+static int commit_unknown(struct sites *sites, struct store *store)
+{
+    int result = VARVE_OK;
+
+    for (uint32_t id = 1; sites->has_new_unknown && id < sites->process_capacity && result == VARVE_OK;
+         id++) {
+        if (sites->processes[id] && sites->processes[id]->unknown)
+            result = store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
+                                sites->processes[id]->unknown);
+    }
+    sites->has_new_unknown = sites->has_new_unknown && result != VARVE_OK;
+    return result;
 }
 
 int sites_commit(struct sites *sites, struct store *store)
@@ -311,5 +327,5 @@ int sites_commit(struct sites *sites, struct store *store)
             return result;
         sites->committed = number;
     }
-    return VARVE_OK;
+    return commit_unknown(sites, store);
 }

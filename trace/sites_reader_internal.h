@@ -130,10 +130,13 @@ struct sites_process {
     uint32_t errors;
     uint64_t lost;    /* stacks that the process could not store */
     uint32_t unknown; /* call sites of events that the file does not hold */
+    uint32_t gone;    /* … that it held when they were stored, and does not hold any more */
     struct sites_map sites, codes;
     struct sites_mapped *mapped; /* live modules, by base; ranges never overlap */
     size_t mapped_count, mapped_capacity;
 };
+
+#define SITES_STAT_UNKNOWN "callsites_unknown" /* by process */
 
 struct sites {
     struct sites_process **processes; /* by process_id */
@@ -144,6 +147,7 @@ struct sites {
     struct sites_stacks stacks;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;
+    bool has_new_unknown; /* since the last commit */
     uint8_t *buffer;
     sites_listener *listener; /* NULL: nobody */
     void *listener_context;

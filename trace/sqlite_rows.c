@@ -23,9 +23,8 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
         " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
     [STATEMENT_STAT] =
         "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
-    [STATEMENT_UNRECORDED] =
-        "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
-        " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
+    [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
+                             " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
     [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
     [STATEMENT_ORIGIN] =

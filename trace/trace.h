@@ -248,7 +248,8 @@ struct varve_collect_options {
     bool no_sqlite; /* to LTTng alone */
     bool replace;   /* an existing database may be overwritten (when the new one is complete) */
     bool quiet;     /* no remarks on stderr */
-    uint64_t spill_bytes_max; /* of the records that did not fit the rings; 0: half of what the disk has free */
+    uint64_t
+        spill_bytes_max; /* of the records that did not fit the rings; 0: half of what the disk has free */
     int64_t
         linger_ns; /* how long to wait for recorded processes after the program ended; < 0: until all ended */
     varve_collect_progress progress;
@@ -257,10 +258,12 @@ struct varve_collect_options {
 
 struct varve_collect_result {
     uint64_t events, lost, uncommitted; /* emitted = events + lost + uncommitted */
+    uint64_t
+        loss_rows; /* of view data_loss: with lost 0 something is missing, and it is not known how much */
     uint64_t processes, threads, allocations;
     uint64_t unattached; /* processes of which nothing but the number of lost events is known */
     int wait_status;     /* of the program, as waitpid tells it */
-    bool started;    /* the program ran: its status is the one to pass on, whatever the recording's fate */
+    bool started; /* the program ran: its status is the one to pass on, whatever the recording's fate */
     char database_path[4096];
     char ctf_path[4096];      /* "": no such trace */
     char torch_history[4096]; /* PyTorch's own histories are this + ".PID.pickle"; "": not asked for */

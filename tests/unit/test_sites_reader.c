@@ -23,7 +23,32 @@ struct fake_origin {
 struct store {
     struct fake_origin origins[64];
     uint32_t origin_count;
+    int64_t unknown[8]; /* by process */
 };
+
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value)
+{
+    assert_string_equal(name, SITES_STAT_UNKNOWN);
+    assert_string_equal(severity, "data_loss");
+    assert_string_equal(source, "sites");
+    assert_true(idx > 0 && idx < 8);
+    store->unknown[idx] = value;
+    return VARVE_OK;
+}
+
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message)
+{
+    int result = VARVE_OK;
+
+    (void)message;
+    assert_string_equal(name, SITES_STAT_UNKNOWN);
+    for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++)
+        result = store->unknown[idx] != 0 ? take(context, idx, store->unknown[idx]) : VARVE_OK;
+    return result;
+}
 
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
 {
