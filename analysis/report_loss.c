@@ -72,11 +72,6 @@ static void load_programs(struct report_loss *loss, struct database *database)
     }
 }
 
-/* Names in data_loss for which report_loss_print has sentences of their own, */
-#define TOLD "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached'"
-/* and those for which only report_loss_words has. */
-#define TOLD_IN_WORDS "'processes_unattached', 'processes_missing', 'heap_not_recorded'"
-
 void report_loss_load(struct report_loss *loss, struct database *database)
 {
     *loss = (struct report_loss){0};
@@ -90,13 +85,9 @@ void report_loss_load(struct report_loss *loss, struct database *database)
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
-    loss->without_page = database_integer(
+    loss->unattached_processes = database_integer(
         database,
         "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
-    loss->own_allocators =
-        database_integer(database, "SELECT count(*) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
-    loss->other_rows = database_integer(
-        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", " TOLD_IN_WORDS ")", 0);
 }
 
 /* Nothing that a recorded process emitted before the end of the recording is missing. */
@@ -109,7 +100,7 @@ static bool adds_up(const struct report_loss *loss)
 bool report_is_lossless(const struct report_loss *loss)
 {
     return adds_up(loss) && loss->stat_rows == 0 && loss->running == 0 && loss->unrecorded == 0 &&
-           loss->without_page == 0 && loss->own_allocators == 0;
+           loss->unattached_processes == 0 && loss->unseen_heaps == 0;
 }
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
@@ -162,13 +153,13 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
     if (loss->lost + loss->unattached > 0) {
         fprintf(out, "; LOST %s", format_count(loss->lost + loss->unattached).text);
     }
-    if (loss->without_page > 0) {
-        fprintf(out, "; %s process%s could not be recorded", format_count(loss->without_page).text,
-                plural(loss->without_page, "", "es"));
+    if (loss->unattached_processes > 0) {
+        fprintf(out, "; %s process%s could not be recorded", format_count(loss->unattached_processes).text,
+                plural(loss->unattached_processes, "", "es"));
     }
-    if (loss->own_allocators > 0) {
+    if (loss->unseen_heaps > 0) {
         fprintf(out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
-                format_count(loss->own_allocators).text, plural(loss->own_allocators, "", "es"));
+                format_count(loss->unseen_heaps).text, plural(loss->unseen_heaps, "", "es"));
     }
     if (loss->other_rows > 0) {
         fputs("; DATA LOSS, see varve info", out);
@@ -282,9 +273,7 @@ static struct database *open_result(const struct varve_collect_result *result, s
                                  .unattached_processes = (int64_t)result->unattached,
                                  .unseen_heaps = (int64_t)result->own_allocators,
                                  .unrecorded = (int64_t)result->unrecorded,
-                                 .unrecorded_runs = (int64_t)result->unrecorded,
-                                 .without_page = (int64_t)result->unattached,
-                                 .own_allocators = (int64_t)result->own_allocators};
+                                 .unrecorded_runs = (int64_t)result->unrecorded};
     if (result->database_path[0] == '\0' ||
         database_open(result->database_path, DATABASE_ANY, &database, &message) != VARVE_OK) {
         return NULL;

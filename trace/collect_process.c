@@ -194,6 +194,7 @@ static void watch_pid(struct traced_process *process)
     }
 }
 
+/* A page that was made up has none. */
 static void descriptor_close(int fd)
 {
     if (fd >= 0) {
@@ -215,9 +216,7 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->pidfd = -1;
     process->life_fd = -1;
     if (collector->is_recovering) {
-        if (fd >= 0) { /* a page that was made up has none */
-            close(fd);
-        }
+        descriptor_close(fd);
     } else if (collector->locks_work && control->is_locked != 0) {
         process->life_fd = fd;
     } else {
@@ -258,9 +257,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     if (process == NULL || grow_processes(collector, id) != VARVE_OK) {
         free(process);
         munmap(control, PROCESS_CONTROL_BYTES);
-        if (fd >= 0) {
-            close(fd);
-        }
+        descriptor_close(fd);
         return VARVE_ERROR_NO_MEMORY;
     }
     process->id = id;

@@ -71,8 +71,8 @@ static bool has_capabilities(int fd)
     long got;
 
     memset(&data, 0, sizeof(data));
-    got = recorder_syscall(SYS_fgetxattr, fd, (long)"security.capability", (long)&data, (long)sizeof(data), 0,
-                           0);
+    got = recorder_syscall_raw(SYS_fgetxattr, fd, (long)"security.capability", (long)&data,
+                               (long)sizeof(data), 0, 0);
     if (got < (long)sizeof(data.magic_etc)) {
         return false;
     }

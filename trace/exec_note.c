@@ -285,7 +285,8 @@ static struct session_counts *open_counts(void)
 {
     const struct session_control *session = recorder_session();
 
-    return session != NULL && __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING
+    return session != NULL && !recorder_is_confined() &&
+                   __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_RECORDING
                ? recorder_session_counts()
                : NULL;
 }

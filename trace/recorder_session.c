@@ -112,8 +112,6 @@ static int32_t rank_from_environment(void)
 static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
                        bool is_locked)
 {
-    size_t looked_at = bytes < sizeof(looking->scratch) ? bytes : sizeof(looking->scratch);
-    bool is_writable = fd_out != NULL;
     void *page = NULL;
     int fd;
 
@@ -128,10 +126,11 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
     if (page != NULL && is_locked) {
         recorder_sys_lock_shared(fd);
     }
+    recorder_sys_close(fd);
     return page;
 }
 
-static bool session_open(struct found_session *looking, int *counts_fd)
+static bool session_open(struct found_session *looking)
 {
     const struct session_control *control =
         page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
@@ -167,7 +166,6 @@ static void discard(struct found_session *looked)
 static struct found_session *look(void)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
-    int counts_fd = -1;
 
     if (looking == NULL) {
         return NULL;
@@ -176,9 +174,6 @@ static struct found_session *look(void)
         looking->directory[0] == '/' && session_open(looking)) {
         recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
-        /* the lock that the mapping keeps says that somebody lives: this process and its fork children */
-        recorder_sys_lock_shared(counts_fd);
-        recorder_sys_close(counts_fd);
     }
     if (looking->process == NULL) {
         discard(looking);
@@ -273,18 +268,7 @@ void process_identity_read(struct process_identity *identity)
 {
     identity->pid = recorder_sys_getpid();
     identity->pid_namespace = namespace_of_process();
-    identity->start_ticks_proc = start_ticks_of_process(attaching);
-}
-
-void process_identity_read(struct process_identity *identity)
-{
-    struct attaching *attaching = recorder_map(sizeof(*attaching));
-
-    memset(identity, 0, sizeof(*identity));
-    if (attaching != NULL) {
-        identity_read(identity, attaching);
-        recorder_unmap(attaching, sizeof(*attaching));
-    }
+    identity->start_ticks_proc = start_ticks_of_process();
 }
 
 static void control_fill(struct process_control *control, uint32_t id)
@@ -295,7 +279,7 @@ static void control_fill(struct process_control *control, uint32_t id)
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
-    identity_read(&identity, attaching);
+    process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->parent_id = last_process_id;
@@ -349,6 +333,7 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
         recorder_sys_unlink(attaching->path); /* for the next try */
         return result != 0 ? result : -ENOMEM;
     }
+    control->is_locked = is_locked(attaching->path); /* known before the collector can see the page */
     control_fill(control, id);
     __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
     *control_out = control;

@@ -57,6 +57,11 @@ static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
     return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
 }
 
+static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
 static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
