@@ -74,17 +74,14 @@ void callsite_window_unmap(const struct callsite_window *window)
     }
 }
 
-bool callsite_window_open(struct callsite_window *window)
+void callsite_window_open(struct callsite_window *window)
 {
     int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
-    bool done;
 
-    if (fd < 0) {
-        return false;
+    if (fd >= 0) {
+        (void)window_map(fd, window);
+        recorder_sys_close(fd);
     }
-    done = window_map(fd, window);
-    recorder_sys_close(fd);
-    return done;
 }
 
 /* Tag and length at once: before that there is no such entry. */
@@ -103,6 +100,10 @@ void callsite_window_install(struct callsite_window *window)
     if (window->offset != file.end) {
         return; /* another thread was first: its own goes */
     }
+    if (window->bytes == NULL) {
+        file.retry_in = RETRY_EVERY;
+        return;
+    }
     if (file.used < file.size) {
         head_write((struct sites_entry){SITES_TAG_PADDING,
                                         (uint32_t)(file.size - file.used - sizeof(struct sites_entry))});
@@ -111,7 +112,6 @@ void callsite_window_install(struct callsite_window *window)
     file.size = window->size;
     file.used = 0;
     file.end += window->size;
-    file.retry_in = 0;
     *window = old;
 }
 
@@ -125,7 +125,6 @@ bool callsite_window_is_wanted(struct callsite_window *window)
         file.retry_in--;
         return false;
     }
-    file.retry_in = RETRY_EVERY; /* until it is there */
     return true;
 }
 
