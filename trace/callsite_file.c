@@ -14,7 +14,8 @@
 
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #define PATH_BYTES 4096U
 #define STEP_FIRST (64U << 10)
@@ -35,20 +36,20 @@ static struct {
     char path[PATH_BYTES];
 } file;
 
-/* Disk space, so that a store into it cannot fail. Some file systems know no fallocate: zeros do as well. */
+/* Disk space, so that a store into it cannot fail. One thread at a time, without the lock of callsite.c: what
+ * another one has mapped and begun to use must not be written with zeros. */
 static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 {
-    static const char zeros[4096];
-    bool was_pending = recorder_size_signal_begin();
-    long result = recorder_sys_fallocate(fd, offset, bytes);
+    const uint64_t end = offset + bytes;
+    uint64_t size;
+    bool done;
 
-    if (result == -EOPNOTSUPP) {
-        for (size_t at = 0; at < bytes && (at == 0 || result > 0); at += sizeof(zeros)) {
-            result = recorder_sys_pwrite(fd, zeros, sizeof(zeros), offset + at);
-        }
-    }
-    recorder_size_signal_end(was_pending, result);
-    return result >= 0;
+    recorder_sys_flock(fd, LOCK_EX);
+    size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
+    size = size > offset ? size : offset;
+    done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
+    recorder_sys_flock(fd, LOCK_UN); /* not by close: a fork may have a copy of the descriptor */
+    return done;
 }
 
 static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
