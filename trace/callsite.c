@@ -84,15 +84,12 @@ static void lock_enter_to_append(void)
     lock_enter();
     while (callsite_window_is_wanted(&window)) {
         lock_leave();
-        const bool is_open = callsite_window_open(&window);
-
+        callsite_window_open(&window);
         lock_enter();
-        if (is_open) {
-            callsite_window_install(&window);
-            lock_leave();
-            callsite_window_unmap(&window);
-            lock_enter();
-        }
+        callsite_window_install(&window);
+        lock_leave();
+        callsite_window_unmap(&window);
+        lock_enter();
     }
 }
 

@@ -14,7 +14,8 @@
 
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #define PATH_BYTES 4096U
 #define STEP_FIRST (64U << 10)
@@ -35,20 +36,20 @@ static struct {
     char path[PATH_BYTES];
 } file;
 
-/* Disk space, so that a store into it cannot fail. Some file systems know no fallocate: zeros do as well. */
+/* Disk space, so that a store into it cannot fail. One thread at a time, without the lock of callsite.c: what
+ * another one has mapped and begun to use must not be written with zeros. */
 static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 {
-    static const char zeros[4096];
-    bool was_pending = recorder_size_signal_begin();
-    long result = recorder_sys_fallocate(fd, offset, bytes);
+    const uint64_t end = offset + bytes;
+    uint64_t size;
+    bool done;
 
-    if (result == -EOPNOTSUPP) {
-        for (size_t at = 0; at < bytes && (at == 0 || result > 0); at += sizeof(zeros)) {
-            result = recorder_sys_pwrite(fd, zeros, sizeof(zeros), offset + at);
-        }
-    }
-    recorder_size_signal_end(was_pending, result);
-    return result >= 0;
+    recorder_sys_flock(fd, LOCK_EX);
+    size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
+    size = size > offset ? size : offset;
+    done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
+    recorder_sys_flock(fd, LOCK_UN); /* not by close: a fork may have a copy of the descriptor */
+    return done;
 }
 
 static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
@@ -74,17 +75,14 @@ void callsite_window_unmap(const struct callsite_window *window)
     }
 }
 
-bool callsite_window_open(struct callsite_window *window)
+void callsite_window_open(struct callsite_window *window)
 {
     int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
-    bool done;
 
-    if (fd < 0) {
-        return false;
+    if (fd >= 0) {
+        (void)window_map(fd, window);
+        recorder_sys_close(fd);
     }
-    done = window_map(fd, window);
-    recorder_sys_close(fd);
-    return done;
 }
 
 /* Tag and length at once: before that there is no such entry. */
@@ -103,6 +101,10 @@ void callsite_window_install(struct callsite_window *window)
     if (window->offset != file.end) {
         return; /* another thread was first: its own goes */
     }
+    if (window->bytes == NULL) {
+        file.retry_in = RETRY_EVERY;
+        return;
+    }
     if (file.used < file.size) {
         head_write((struct sites_entry){SITES_TAG_PADDING,
                                         (uint32_t)(file.size - file.used - sizeof(struct sites_entry))});
@@ -111,7 +113,6 @@ void callsite_window_install(struct callsite_window *window)
     file.size = window->size;
     file.used = 0;
     file.end += window->size;
-    file.retry_in = 0;
     *window = old;
 }
 
@@ -125,7 +126,6 @@ bool callsite_window_is_wanted(struct callsite_window *window)
         file.retry_in--;
         return false;
     }
-    file.retry_in = RETRY_EVERY; /* until it is there */
     return true;
 }
 

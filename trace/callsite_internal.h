@@ -7,8 +7,8 @@
  *       ├───────► callsite_file.c    the call-site file
  *       └───────► modules.c ─► loaded_object.c (the dynamic loader)
  *
- * The lock of callsite.c guards the tables ("writers" below are those that hold it). Nothing else is asked for
- * while it is held: neither the loader nor the disk.
+ * The lock of callsite.c guards the tables ("writers" below are those that hold it). Nothing else is asked
+ * for while it is held: neither the loader nor the disk.
  */
 #ifndef VARVE_CALLSITE_INTERNAL_H
 #define VARVE_CALLSITE_INTERNAL_H
@@ -98,9 +98,10 @@ void callsite_file_lost(void);
 
 /// Is there too little room to go on? Then `window` says where the next one begins. Threads: writers.
 bool callsite_window_is_wanted(struct callsite_window *window);
-/// Allocate and map it. Takes as long as the disk does. Threads: any, without the lock.
-bool callsite_window_open(struct callsite_window *window);
-/// Go on in it. `window` is then what is not needed any more, to be unmapped. Threads: writers.
+/// Allocate and map it, if that is possible. Takes as long as the disk does. Threads: any, without the lock.
+void callsite_window_open(struct callsite_window *window);
+/// Go on in it, if it is there. `window` is then what is not needed any more, to be unmapped. Threads:
+/// writers.
 void callsite_window_install(struct callsite_window *window);
 void callsite_window_unmap(const struct callsite_window *window);
 

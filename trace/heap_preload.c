@@ -170,14 +170,29 @@ static void *bootstrap_realloc(void *old, size_t size)
     return memory;
 }
 
+/* Apart from its caller: the record is not on the stack while the call site is looked for. */
+static __attribute__((noinline)) void note_realloc(void *old, void *memory, size_t bytes,
+                                                   enum varve_cause cause, uint32_t callsite)
+{
+    struct varve_record record = {0};
+    bool has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
+
+    record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
+    record.size = bytes;
+    record.arg = (uintptr_t)old;
+    record.dev_seq_kind_flags =
+        varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
+    record.callsite = callsite;
+    record.cause = (uint8_t)cause;
+    varve_emit(&record);
+}
+
 /* What realloc and reallocarray have in common. The C library's reallocarray calls realloc by name, which
  * would come back here: so only realloc is ever called. */
 static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause,
                               const struct callsite_start *start)
 {
-    struct varve_record record = {0};
     void *memory;
-    bool has_failed;
 
     if (old == NULL) {
         memory = heap_real.realloc(NULL, bytes);
@@ -186,15 +201,7 @@ static void *recorded_realloc(void *old, size_t bytes, enum varve_cause cause,
     }
     note_free(old, VARVE_CAUSE_REALLOC);
     memory = heap_real.realloc(old, bytes);
-    has_failed = memory == NULL && bytes != 0; /* to size 0: freed, with NULL as the answer */
-    record.addr = has_failed ? (uintptr_t)old : (uintptr_t)memory;
-    record.size = bytes;
-    record.arg = (uintptr_t)old;
-    record.dev_seq_kind_flags =
-        varve_record_tag(0, VARVE_KIND_HEAP_REALLOC, has_failed ? VARVE_FLAG_FAILED : 0);
-    record.callsite = hook_callsite(start);
-    record.cause = (uint8_t)cause;
-    varve_emit(&record);
+    note_realloc(old, memory, bytes, cause, hook_callsite(start));
     return memory;
 }
 

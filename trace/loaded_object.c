@@ -64,10 +64,8 @@ static bool object_describe(const struct link_map *map, uintptr_t handle, struct
     unsigned count = headers_find(map, &headers);
     ElfW(Phdr) header;
 
-    *object = (struct loaded_object){.start = UINTPTR_MAX,
-                                     .bias = map->l_addr,
-                                     .handle = (const void *)handle,
-                                     .name = map->l_name};
+    *object = (struct loaded_object){
+        .start = UINTPTR_MAX, .bias = map->l_addr, .handle = (const void *)handle, .name = map->l_name};
     for (unsigned i = 0; i < count; i++) {
         if (!recorder_read_memory(&header, headers + i * sizeof(header), sizeof(header))) {
             return false;

@@ -61,7 +61,8 @@ struct stack_memo {
     unsigned generation; /* of the rules that it was made with; 0 before the first walk */
     unsigned first;
     struct frame frames[MEMO_FRAMES];
-    struct frame leaves[MEMO_LEAVES]; /* of the walk that is going on, inside of those */
+    struct frame leaves[MEMO_LEAVES]; /* of the walk that goes on now, inside of those */
+    struct walk walk;                 /* it: the program's stack may be small */
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
 };
 
@@ -295,20 +296,29 @@ static WALK_COLD void walk_slow(struct walk *walk)
     walk->done = walk->count == walk->max;
 }
 
+WALK_INLINE void walk_steps(struct walk *walk, uintptr_t moved)
+{
+    const struct stack_window window = walk->window;
+    struct frame frame = walk->at;
+    unsigned count = walk->count;
+
+    while (count < walk->max && frame_step(&frame, &window, moved)) {
+        walk->pcs[count++] = frame.pc;
+    }
+    walk->at = frame;
+    walk->count = count;
+}
+
 static UNWIND_UNSANITIZED void walk_plain(struct walk *walk)
 {
     while (!walk->done) {
         if (!walk->exact) {
-            const struct stack_window window = walk->window;
-            struct frame frame = walk->at;
-            unsigned count = walk->count;
-
-            while (count < walk->max && frame_step(&frame, &window, window.moved)) {
-                walk->pcs[count++] = frame.pc;
+            if (walk->window.own) {
+                walk_steps(walk, 0); /* compiled without the addition */
+            } else {
+                walk_steps(walk, walk->window.moved);
             }
-            walk->at = frame;
-            walk->count = count;
-            if (count == walk->max) {
+            if (walk->count == walk->max) {
                 return;
             }
         }
@@ -443,16 +453,31 @@ void native_stack_thread_end(void)
     }
 }
 
+static void walk_begin(struct walk *walk, const struct callsite_start *start, uint64_t *pcs, unsigned max,
+                       void *copy)
+{
+    walk->at = (struct frame){.pc = start->pc, .sp = start->sp, .fp = start->fp};
+    walk->window.copy = copy;
+    walk->exact = false;
+    walk->done = false;
+    walk->signal_frames = 0;
+    walk->count = 1;
+    walk->max = max;
+    walk->pcs = pcs;
+}
+
 /* In the midst of another walk of this thread, or after its end. callsite.c then runs on the recorder's
  * stack, which has room. */
-static WALK_COLD void walk_apart(struct walk *walk)
+static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_t *pcs, unsigned max)
 {
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];
+    struct walk walk;
 
-    walk->window.copy = copy;
-    if (stack_window_open(&walk->window, walk->at.sp, 0)) {
-        walk_plain(walk);
+    walk_begin(&walk, start, pcs, max, copy);
+    if (stack_window_open(&walk.window, start->sp, 0)) {
+        walk_plain(&walk);
     }
+    return walk.count;
 }
 
 /* `memo` is this walk's alone. */
@@ -460,7 +485,6 @@ WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 {
     unsigned generation = atomic_load_explicit(&rules_generation, memory_order_acquire);
 
-    walk->window.copy = memo->copy;
     if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
         return;
     }
@@ -482,8 +506,7 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
                                                  unsigned max)
 {
     struct stack_memo *memo = UNLIKELY(thread_memo == NULL) ? memo_make() : thread_memo;
-    struct walk walk = {
-        .at = {.pc = start->pc, .sp = start->sp, .fp = start->fp}, .count = 1, .max = max, .pcs = pcs};
+    unsigned count;
 
     if (max == 0) {
         return 0;
@@ -493,13 +516,14 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
         return 1;
     }
     if (UNLIKELY(memo->busy)) {
-        walk_apart(&walk);
-        return walk.count;
+        return walk_apart(start, pcs, max);
     }
     memo->busy = true;
     atomic_signal_fence(memory_order_seq_cst);
-    walk_all(&walk, memo);
+    walk_begin(&memo->walk, start, pcs, max, memo->copy);
+    walk_all(&memo->walk, memo);
+    count = memo->walk.count;
     atomic_signal_fence(memory_order_seq_cst);
     memo->busy = false;
-    return walk.count;
+    return count;
 }

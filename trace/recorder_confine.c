@@ -39,9 +39,18 @@ void recorder_confine_thread_known(void)
     is_known = is_known || __atomic_load_n(&confined, __ATOMIC_ACQUIRE) == 0;
 }
 
-long recorder_syscall(long number, long a, long b, long c, long d, long e, long f)
+static __attribute__((noinline)) long syscall_if_allowed(long number, long a, long b, long c, long d, long e,
+                                                         long f)
 {
     return recorder_is_confined() ? -EPERM : recorder_syscall_raw(number, a, b, c, d, e, f);
+}
+
+/* Where nobody is confined, a jump: hooks are called with little stack left. */
+long recorder_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    return __builtin_expect(__atomic_load_n(&confined, __ATOMIC_ACQUIRE) == 0, 1)
+               ? recorder_syscall_raw(number, a, b, c, d, e, f)
+               : syscall_if_allowed(number, a, b, c, d, e, f);
 }
 
 bool recorder_confine_section_begin(void)

@@ -112,17 +112,25 @@ long recorder_read_file(const char *path, char *buffer, size_t bytes)
     return got < 0 ? -1 : (long)length;
 }
 
+/* Some sandboxes know process_vm_readv and not this. */
+static __attribute__((noinline)) long read_own_memory(void *out, uintptr_t address, size_t bytes)
+{
+    int fd = recorder_sys_open("/proc/self/mem", O_RDONLY, 0);
+    long got = -EPERM;
+
+    if (fd >= 0) {
+        got = recorder_sys_pread(fd, out, bytes, address);
+        recorder_sys_close(fd);
+    }
+    return got;
+}
+
 bool recorder_read_memory(void *out, uintptr_t address, size_t bytes)
 {
     long got = recorder_sys_read_memory(out, address, bytes);
-    int fd;
 
-    if (got == -EPERM || got == -ENOSYS) { /* some sandboxes know the one and not the other */
-        fd = recorder_sys_open("/proc/self/mem", O_RDONLY, 0);
-        if (fd >= 0) {
-            got = recorder_sys_pread(fd, out, bytes, address);
-            recorder_sys_close(fd);
-        }
+    if (got == -EPERM || got == -ENOSYS) {
+        got = read_own_memory(out, address, bytes);
     }
     return got == (long)bytes;
 }

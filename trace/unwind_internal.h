@@ -36,7 +36,8 @@ bool loaded_object_find(uintptr_t address, struct loaded_object *object);
 /// Is there one at all? Takes less of the stack. Threads: as loaded_object_find.
 bool loaded_object_is_at(uintptr_t address);
 
-/// The same by the loader's list of objects, as loaded_object_find does it with C libraries before glibc 2.35.
+/// The same by the loader's list of objects, as loaded_object_find does it with C libraries before
+/// glibc 2.35.
 bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object);
 
 /// An object may have been unloaded: read the list anew when it is next asked.

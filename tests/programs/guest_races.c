@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is right in a program and wrong for a guest that is careless in a hook. x86-64 only: needs code that no
- * rule of unwinding describes.
+ * What is right in a program and wrong for a guest that is careless in a hook. x86-64 only: needs code that
+ * no rule of unwinding describes.
  *
  *   guest_races constructor LIBRARY   a constructor waits for a lock whose holder allocates
  *   guest_races iterate               so does a callback of dl_iterate_phdr
- *   guest_races protect               rbp points into memory that another thread protects and opens all the time
+ *   guest_races protect               rbp points into memory that another thread protects and opens all the
+ * time
  *
  * Ends with "done".
  */
@@ -144,8 +145,10 @@ static void race_for_memory(void)
 {
     pthread_t thread;
 
-    stack = mmap(NULL, COROUTINE_BYTES + PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (stack == MAP_FAILED || getcontext(&inside) != 0 || pthread_create(&thread, NULL, protect, NULL) != 0) {
+    stack =
+        mmap(NULL, COROUTINE_BYTES + PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED || getcontext(&inside) != 0 ||
+        pthread_create(&thread, NULL, protect, NULL) != 0) {
         exit(1);
     }
     inside.uc_stack.ss_sp = stack;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A library whose constructor tells the program that it has begun: by a signal, which the program handles with
- * the loader's lock held.
+ * A library whose constructor tells the program that it has begun: by a signal, which the program handles
+ * with the loader's lock held.
  */
 #include <signal.h>
 

@@ -229,7 +229,8 @@ static NOINLINE void hook_alone(void)
     KEEP_FRAME();
 }
 
-/* Its table wants a register that the walk does not follow: the stack ends with it, and nothing is guessed. */
+/* Its table wants a register that the walk does not follow: the stack ends with it, and nothing is guessed.
+ */
 static void test_unknown_frame(void **state)
 {
     (void)state;
