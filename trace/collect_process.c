@@ -146,6 +146,14 @@ uint64_t collect_process_started(int32_t pid)
     return start_ticks_of(pid, &is_zombie);
 }
 
+/* The pid has been given out anew. Without /proc a process does not know when it began. */
+static bool is_another(const struct traced_process *process)
+{
+    uint64_t started = process->identity.pid_namespace != 0 ? process_start_ticks(process->pid) : 0;
+
+    return started != 0 && started != process->identity.start_ticks_proc;
+}
+
 /* A pid of another namespace says nothing here: all of /proc is searched for it, now and then. */
 static bool is_gone_elsewhere(struct traced_process *process)
 {
@@ -161,7 +169,6 @@ static bool is_gone_elsewhere(struct traced_process *process)
 static bool is_gone(struct traced_process *process)
 {
     struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
-    uint64_t started;
 
     if (process->life_fd >= 0) {
         return !collect_life_is_locked(process->life_fd);
@@ -175,20 +182,14 @@ static bool is_gone(struct traced_process *process)
     if (kill(process->pid, 0) != 0 && errno == ESRCH) {
         return true;
     }
-    started = process_start_ticks(process->pid);
-    return started != 0 && process->identity.start_ticks_proc != 0 &&
-           started != process->identity.start_ticks_proc;
+    return is_another(process);
 }
 
 /* Where its lock can't be asked: the pid, if it is one of ours and means the same process still. */
 static void watch_pid(struct traced_process *process)
 {
-    uint64_t started;
-
     process->pidfd = process->is_ours ? (int)syscall(SYS_pidfd_open, process->pid, 0U) : -1;
-    started = process->pidfd >= 0 ? process_start_ticks(process->pid) : 0;
-    if (started != 0 && process->identity.start_ticks_proc != 0 &&
-        started != process->identity.start_ticks_proc) {
+    if (process->pidfd >= 0 && is_another(process)) {
         close(process->pidfd);
         process->pidfd = -1;
     }

@@ -136,8 +136,11 @@ class Namespaces(recording.Case):
             f"{BURST} 1000 {SIZE}; echo ready; while [ -e {stay} ]; do sleep 0.1; done", options=PLAIN))
         while process.stdout.readline() != "ready\n":
             pass
+        unshare = recording.children_of(process.pid)[0]
         process.send_signal(signal.SIGKILL)
         process.wait()
+        os.kill(unshare, signal.SIGKILL)  # it is in our namespace: what it started lives on alone
+        recording.wait_until(lambda: recording.process_state(unshare) in (None, "Z"))
         outcome = recording.varve("recover", self.path + ".d")
         os.unlink(stay)
         self.assertEqual(outcome.returncode, 2, outcome)

@@ -195,7 +195,7 @@ static inline struct process_control *hand_control(struct lab *lab, uint32_t id,
     control->pid = (int32_t)pid;
     control->parent_pid = 1;
     control->rank = -1;
-    control->start_ticks_proc = collect_process_started((int32_t)pid);
+    control->start_ticks_proc = id;
     control->start_ticks = lab->begin;
     control->state = PROCESS_STATE_RUNNING;
     control->ring_count = 1;

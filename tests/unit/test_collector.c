@@ -96,12 +96,12 @@ static void test_exec_replaces(void **state)
     pid_t pid = lab_living(lab);
 
     (void)state;
-    hand_process(lab, pid);
+    hand_process(lab, pid)->start_ticks_proc = 77;
     lab->controls[0]->state = PROCESS_STATE_EXECUTING;
     strcpy(lab->controls[0]->exec_path, "/bin/other");
     emit_marks(lab, hand_ring(lab, 1, 64), 1, 3);
     lab_rounds(lab, 5000000);
-    hand_process(lab, pid);
+    hand_process(lab, pid)->start_ticks_proc = 77;
     emit_marks(lab, hand_ring(lab, 2, 64), 4, 6);
     lab_rounds(lab, 5000000);
     collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));

@@ -370,7 +370,8 @@ static void body_daemon(void)
     struct reaped reaped = {0};
     int is_subreaper = -1;
     start_shell(&launch, "(sh -c 'sleep 0.3; exit 9' > /dev/null &) ; exit 6");
-    require(prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper == 0, "daemons are adopted by others");
+    require(prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper == 0,
+            "daemons are adopted by others");
     launch_wait(&launch, VARVE_OK);
     require(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "the daemon is no child of ours");
     launch_poll(&launch, take_reaped, &reaped);
@@ -453,7 +454,7 @@ int main(void)
         cmocka_unit_test(test_exit_like),         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_signals_inherited), cmocka_unit_test(test_collector_signals),
         cmocka_unit_test(test_forwarding),        cmocka_unit_test(test_interrupts_after_end),
-        cmocka_unit_test(test_daemon_left_alone),     cmocka_unit_test(test_start_fails),
+        cmocka_unit_test(test_daemon_left_alone), cmocka_unit_test(test_start_fails),
     };
     return cmocka_run_group_tests_name("launch", tests, make_folder, remove_folder);
 }

@@ -124,7 +124,7 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
     ring = hand_ring(lab, 1, 64);
     lab->collector->directory.counts->process_count = 2;
     if (is_replaced) {
-        hand_process(lab, child);
+        hand_process(lab, child)->start_ticks_proc = 7;
     }
     hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 1);
     time_until_moved(lab);
@@ -136,7 +136,7 @@ static void check_late_process(bool is_last_look, bool is_replaced, bool is_firs
         lab_drain(lab);
         assert_int_equal(lab->collector->first_open, lab->collector->process_count);
     }
-    hand_control(lab, 2, child);
+    hand_control(lab, 2, child)->start_ticks_proc = 7;
     late = hand_ring(lab, 2, 64);
     hand_emit(late, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns(), 0, 2);
     if (!is_last_look) {
