@@ -485,6 +485,9 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
             return VARVE_ERROR_NO_MEMORY;
         }
     }
+    const bool is_again =
+        atomic_load_explicit(&attachment->state, memory_order_relaxed) != NOT_ATTACHED; /* only in tests */
+
     /* In a fork child no other thread exists, whatever its parent was doing. */
     callsites.lock = 0;
     callsite_table_reset(&callsites.sites);
@@ -494,7 +497,8 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
     modules_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
     attachment->depth = depth < SITES_DEPTH_MAX ? depth : SITES_DEPTH_MAX;
-    error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID : callsite_file_open(sites_path);
+    error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
+                                                  : callsite_file_open(sites_path, is_again);
     atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
     return error;
 }

@@ -32,7 +32,6 @@ static struct {
     uint64_t end;              /* of the file: where the next window begins */
     struct sites_lost *counts; /* in the first page, which stays mapped */
     unsigned retry_in;
-    int owner; /* the process that mapped all this */
     char path[PATH_BYTES];
 } file;
 
@@ -129,9 +128,9 @@ bool callsite_window_is_wanted(struct callsite_window *window)
     return true;
 }
 
-static void forget(void)
+static void forget(bool is_mapped)
 {
-    if (file.owner == recorder_sys_getpid()) {
+    if (is_mapped) {
         callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
         if (file.counts != NULL) {
             recorder_unmap((char *)file.counts - sizeof(struct sites_entry), SITES_FIRST_PAGE_BYTES);
@@ -144,7 +143,7 @@ static void forget(void)
     file.retry_in = 0;
 }
 
-int callsite_file_open(const char *path)
+int callsite_file_open(const char *path, bool is_again)
 {
     static const struct sites_lost none;
     const struct callsite_part part = {&none, sizeof(none)};
@@ -152,7 +151,7 @@ int callsite_file_open(const char *path)
     unsigned char *first = NULL;
     int fd;
 
-    forget();
+    forget(is_again);
     if (strlen(path) >= sizeof(file.path)) {
         return VARVE_ERROR_INVALID;
     }
@@ -169,7 +168,6 @@ int callsite_file_open(const char *path)
         callsite_window_unmap(&window);
         return VARVE_ERROR_FULL;
     }
-    file.owner = recorder_sys_getpid();
     file.bytes = window.bytes;
     file.size = window.size;
     file.end = window.size;

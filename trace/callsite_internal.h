@@ -85,9 +85,10 @@ struct callsite_window {
     uint64_t offset; /* in the file */
 };
 
-/// Make `path` and its first window, forgetting the file before (in a fork child: the parent's). Returns
-/// VARVE_OK or a negative varve_error. Threads: one, nobody appends.
-int callsite_file_open(const char *path);
+/// Make `path` and its first window, forgetting the file before: this process' own if `is_again`, else its
+/// parent's, which is not mapped here. Returns VARVE_OK or a negative varve_error. Threads: one, nobody
+/// appends.
+int callsite_file_open(const char *path, bool is_again);
 
 /// Append one entry of at most CALLSITE_PARTS_MAX parts, padded: all of it or nothing. It is in the file
 /// afterwards. Returns VARVE_OK or VARVE_ERROR_FULL. Threads: writers.
