@@ -282,6 +282,10 @@ void cursor_close(struct cursor *cursor);
 /// One figure: column 0 of the first row, or `otherwise` if there is none or it is NULL.
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise);
 
+/// One more than the largest number of numbered rows, for an array by number; `sql` gives the largest and how
+/// many there are. Of a file whose numbers have impossible gaps less: what is not below it must be left out.
+int64_t database_number_limit(struct database *database, const char *sql);
+
 enum value_type {
     VALUE_NULL,
     VALUE_INTEGER,

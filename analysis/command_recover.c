@@ -42,10 +42,11 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->json) {
         struct cJSON *object = json_object();
 
-        json_text(object, "database", result.database_path);
+        json_text(object, "database", result.database_path[0] != '\0' ? result.database_path : NULL);
         json_integer(object, "events", (int64_t)result.events);
         json_integer(object, "lost", (int64_t)result.lost);
         json_integer(object, "uncommitted", (int64_t)result.uncommitted);
+        json_integer(object, "data_loss", (int64_t)result.loss_rows);
         json_integer(object, "processes", (int64_t)result.processes);
         json_integer(object, "threads", (int64_t)result.threads);
         json_integer(object, "allocations", (int64_t)result.allocations);

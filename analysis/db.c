@@ -22,6 +22,8 @@
 
 #define PROGRESS_STEPS 200000
 #define NS_PER_S 1e9
+#define NUMBERS_PER_ROW 16 /* of rows numbered from 1, for gaps that somebody may have made */
+#define NUMBERS_SLACK 1024
 
 struct database {
     sqlite3 *sqlite;
@@ -382,6 +384,21 @@ int64_t database_integer(struct database *database, const char *sql, int64_t oth
     }
     cursor_close(&cursor);
     return otherwise;
+}
+
+int64_t database_number_limit(struct database *database, const char *sql)
+{
+    struct cursor cursor;
+    int64_t limit = 1;
+
+    cursor_open(&cursor, database, sql);
+    if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
+        int64_t most = NUMBERS_PER_ROW * cursor_integer(&cursor, 1) + NUMBERS_SLACK;
+
+        limit = (cursor_integer(&cursor, 0) < most ? cursor_integer(&cursor, 0) : most) + 1;
+    }
+    cursor_close(&cursor);
+    return limit;
 }
 
 int cursor_column_count(struct cursor *cursor)

@@ -126,13 +126,27 @@ static void leftovers_find_mapped(struct leftovers *all)
     }
 }
 
+/* varve-UID-ID, as session_directory.c names them: others' names are anything, and go to a terminal. */
+static bool is_rings_name(const char *name)
+{
+    const char *at = name + strlen(PREFIX);
+    size_t digits;
+
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) {
+        return false;
+    }
+    digits = strspn(at, "0123456789");
+    return digits > 0 && at[digits] == '-' && strspn(at + digits + 1, "0123456789abcdef") == 16 &&
+           at[digits + 1 + 16] == '\0';
+}
+
 static void leftovers_find(struct leftovers *all)
 {
     DIR *place = opendir(PLACE);
     struct dirent *entry;
 
     while (place != NULL && (entry = readdir(place)) != NULL) {
-        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0) {
+        if (is_rings_name(entry->d_name)) {
             leftovers_add(all, entry->d_name);
         }
     }

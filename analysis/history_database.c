@@ -36,8 +36,8 @@ static void read_stacks(struct reader *reader)
     int64_t current = 0;
     struct cursor cursor;
 
-    reader->stack_count =
-        (size_t)database_integer(reader->database, "SELECT coalesce(max(id), 0) FROM callsite", 0) + 1;
+    reader->stack_count = (size_t)database_number_limit(
+        reader->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
     reader->stacks = memory_resize(NULL, reader->stack_count * sizeof(*reader->stacks));
     memset(reader->stacks, 0, reader->stack_count * sizeof(*reader->stacks));
     cursor_open(&cursor, reader->database,

@@ -122,15 +122,15 @@ struct report_loss {
     int64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
     int64_t threads, threads_with_loss;
     int64_t stat_rows;            /* rows of data_loss */
-    int64_t other_rows;           /* of these, what the figures below do not tell */
-    int64_t unseen_heaps;         /* processes with an allocator of their own linked in */
+    int64_t other_rows;           /* of these, such as report_loss_words has no words for */
     int64_t unattached;           /* events that no ring took */
-    int64_t unattached_processes; /* that had no page of their own, or whose page is gone */
     int64_t running;              /* processes that lived on when the recording stopped */
     int64_t killed, gone;         /* processes that a signal ended; that ended without their exit handlers */
     int64_t killed_by;            /* the signal of all of the killed, 0: of different ones */
     int64_t unrecorded;           /* programs that could not be recorded */
     int64_t unrecorded_runs;      /* how often these ran */
+    int64_t unattached_processes; /* processes of which nothing but a number is known */
+    int64_t unseen_heaps;         /* processes whose heap no hook sees: their program brings its allocator */
     bool has_programs;            /* there is a table of them */
 };
 

@@ -139,8 +139,14 @@ static struct segments_part *part_get(struct loader *loader, int64_t process_id,
 
 static void load_threads(struct loader *loader)
 {
+    size_t bytes;
     struct cursor cursor;
 
+    loader->thread_limit =
+        database_number_limit(loader->database, "SELECT max(id), count(*) FROM thread WHERE id > 0");
+    bytes = (size_t)loader->thread_limit * sizeof(int64_t);
+    loader->process_of = memory_resize(NULL, bytes);
+    memset(loader->process_of, 0, bytes);
     cursor_open(&cursor, loader->database,
                 "SELECT t.id, t.process_id FROM thread t JOIN process p ON p.id = t.process_id "
                 "WHERE ?1 = 0 OR p.pid = ?1 ORDER BY t.id");
@@ -148,18 +154,9 @@ static void load_threads(struct loader *loader)
     while (cursor_next(&cursor)) {
         int64_t id = cursor_integer(&cursor, 0);
 
-        if (id < 0 || id > INT32_MAX) {
-            continue;
+        if (id > 0 && id < loader->thread_limit) {
+            loader->process_of[id] = cursor_integer(&cursor, 1);
         }
-        if (id >= loader->thread_limit) {
-            int64_t limit = 2 * id + 64;
-
-            loader->process_of = memory_resize(loader->process_of, (size_t)limit * sizeof(int64_t));
-            memset(loader->process_of + loader->thread_limit, 0,
-                   (size_t)(limit - loader->thread_limit) * sizeof(int64_t));
-            loader->thread_limit = limit;
-        }
-        loader->process_of[id] = cursor_integer(&cursor, 1);
     }
     cursor_close(&cursor);
 }

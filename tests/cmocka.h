@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * cmocka, as every test here gets it: stands before the system's header and adds that nothing is skipped in silence.
- * A case says why it is skipped: skip("no clang here"), as of printf. Each one is told on a line of its own,
+ * cmocka, as every test here gets it: stands before the system's header and adds that nothing is skipped in
+ * silence. A case says why it is skipped: skip("no clang here"), as of printf. Each one is told on a line of
+ * its own,
  *
  *   skipped case NAME: REASON
  *
- * and a program that skips all its cases exits with 77. skip_part("…") tells of a case that goes on without something:
- * "skipped part of NAME: REASON". A program that can't run at all prints "skipped: REASON" and exits with 77 itself.
- * .ci/check_skips.py reads these lines.
+ * and a program that skips all its cases exits with 77. skip_part("…") tells of a case that goes on without
+ * something: "skipped part of NAME: REASON". A program that can't run at all prints "skipped: REASON" and
+ * exits with 77 itself. .ci/check_skips.py reads these lines.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,6 +27,9 @@ void skip_part(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /// Exit status of main: 0, 77 if every case was skipped, else the number of those that failed, 1 at least.
 int test_cases_run(const char *name, const struct CMUnitTest *cases, size_t count, CMFixtureFunction setup,
                    CMFixtureFunction teardown);
+
+/// First seed of a random test: VARVE_TEST_SEED, as a failed run names it, or the usual one. Printed.
+uint64_t test_first_seed(uint64_t usual);
 
 #undef skip
 #define skip(...) test_case_skip(__FILE__, __LINE__, __VA_ARGS__)

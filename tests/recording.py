@@ -203,7 +203,8 @@ class Case(unittest.TestCase):
         for row in self.sql("SELECT id, emitted, stored, lost, uncommitted, tid FROM thread"):
             self.assertEqual(row[1], row[2] + row[3] + row[4], f"emitted = stored + lost + uncommitted: {row}")
             self.assertEqual(row[2], stored.pop(row[0], 0), f"rows of thread {row}")
-            self.assertIn(row[4], (0, 1), f"at most one record is being written: {row}")
+            # After a loss the event that says so is begun when the next one has been, and written before it.
+            self.assertIn(row[4], (0, 1, 2) if row[3] else (0, 1), f"more records than one are being written: {row}")
             lost += row[3]
             uncommitted += row[4]
         self.assertEqual(stored, {}, "events of no thread")

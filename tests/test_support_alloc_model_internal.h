@@ -57,7 +57,6 @@ struct model_private {
     struct model_pool large, small;
     int64_t references;
     uint64_t left_at; /* when the references came to 0; pools are released in that order */
-    int64_t device_allocs;
     bool is_no_split, is_use_on_oom;
 };
 

@@ -211,9 +211,6 @@ static void block_unmap(struct alloc_model *model, struct model_block *block)
     alloc_model_block_merge(model, block, block->next);
     alloc_model_list_add(&pool->unmapped, block);
     reserved_add(model, pool, -(int64_t)(last - first));
-    if (pool->owner) {
-        pool->owner->device_allocs--;
-    }
     model->stats.num_device_free++;
     alloc_model_emit(model, VARVE_KIND_SEGMENT_UNMAP, first, last - first, 0);
 }
@@ -245,9 +242,6 @@ int alloc_model_segment_new(struct alloc_model *model, struct model_request *req
     if (error) {
         return error;
     }
-    if (pool->owner) {
-        pool->owner->device_allocs++;
-    }
     if (request->is_expandable) {
         return VARVE_OK;
     }
@@ -272,9 +266,6 @@ static void segment_release(struct alloc_model *model, struct model_block *block
     alloc_model_emit(model, VARVE_KIND_SEGMENT_FREE, block->addr, block->size, 0);
     model->device_used -= block->size;
     model->options.gone(model->options.context, block->addr, block->size);
-    if (pool->owner) {
-        pool->owner->device_allocs--;
-    }
     alloc_model_stats_add(model->stats.segment, pool, -1);
     reserved_add(model, pool, -(int64_t)block->size);
     if (is_oversize(model, block->size)) {

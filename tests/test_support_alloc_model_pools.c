@@ -121,7 +121,7 @@ void alloc_model_private_erase(struct alloc_model *model, struct model_private *
     for (size_t i = 0; i < model->active.count; i++) {
         blocks += model->active.items[i]->pool->owner == private;
     }
-    if (private->device_allocs != 0 || blocks != 0 || private->is_no_split || private->is_use_on_oom) {
+    if (blocks != 0 || private->is_no_split || private->is_use_on_oom) {
         return;
     }
     while (*place != private) {

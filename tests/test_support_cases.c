@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs the cases of a cmocka program and counts the skipped ones, which cmocka itself reports as passed. It does not
- * tell which case is running: the setup of each is replaced by one that does.
+ * Runs the cases of a cmocka program and counts the skipped ones, which cmocka itself reports as passed. It
+ * does not tell which case is running: the setup of each is replaced by one that does.
  */
 #include <cmocka.h>
 
@@ -16,6 +16,15 @@ static struct {
     size_t begun; /* cases; the last one of them is running */
     size_t skipped;
 } run;
+
+uint64_t test_first_seed(uint64_t usual)
+{
+    const char *text = getenv("VARVE_TEST_SEED");
+    uint64_t seed = text != NULL && *text != '\0' ? strtoull(text, NULL, 0) : usual;
+
+    printf("seeds from %llu on (VARVE_TEST_SEED)\n", (unsigned long long)seed);
+    return seed;
+}
 
 static int case_begin(void **state)
 {

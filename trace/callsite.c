@@ -76,6 +76,26 @@ static void lock_leave(void)
     recorder_unlock(&callsites.lock);
 }
 
+/* With room in the file for what is appended under one lock, if there is any to be had. */
+static void lock_enter_to_append(void)
+{
+    struct callsite_window window;
+
+    lock_enter();
+    while (callsite_window_is_wanted(&window)) {
+        lock_leave();
+        const bool is_open = callsite_window_open(&window);
+
+        lock_enter();
+        if (is_open) {
+            callsite_window_install(&window);
+            lock_leave();
+            callsite_window_unmap(&window);
+            lock_enter();
+        }
+    }
+}
+
 /* ---- hashing ---- */
 
 /* `python` is the hash of the Python frames, whichever way it was found. */
@@ -115,15 +135,14 @@ static COLD void modules_replaced(void)
 
 static void modules_check_now(void *unused)
 {
-    bool replaced = true; /* asking the loader would need its lock: assume the worst */
+    bool replaced;
 
     (void)unused;
     if (is_attached() && atomic_exchange_explicit(&callsites.modules_changed, false, memory_order_acq_rel)) {
-        if (loaded_object_is_lock_free()) {
-            lock_enter();
-            replaced = modules_scan() > 0;
-            lock_leave();
-        }
+        loaded_object_forget();
+        lock_enter_to_append();
+        replaced = modules_scan() > 0;
+        lock_leave();
         if (replaced) {
             modules_replaced();
         }
@@ -163,7 +182,7 @@ static bool module_note(const struct loaded_object *object)
         return true;
     }
     module_describe(object, &module);
-    lock_enter();
+    lock_enter_to_append();
     state = module_lookup(object);
     if (state != MODULE_KNOWN) {
         (void)module_write(
@@ -206,9 +225,10 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
         *line = 0;
         return 0;
     }
-    lock_enter();
+    lock_enter_to_append();
     code = callsite_table_find(&callsites.codes, hash);
-    if (code == 0 && callsite_table_reserve(&callsites.codes) == VARVE_OK) {
+    if (code == 0 && callsites.code_count < SITES_NUMBER_MAX &&
+        callsite_table_reserve(&callsites.codes) == VARVE_OK) {
         entry.code = callsites.code_count + 1;
         entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
         entry.file_bytes = (uint16_t)strnlen(file, sizeof(file));
@@ -255,8 +275,9 @@ static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
                                     {stack->frames, stack->python_count * sizeof(struct sites_python)}};
 
     entry.site = callsites.site_count + 1;
-    if (entry.site == 0 || callsite_table_reserve(&callsites.sites) != VARVE_OK ||
+    if (entry.site > SITES_NUMBER_MAX || callsite_table_reserve(&callsites.sites) != VARVE_OK ||
         callsite_file_append(SITES_TAG_SITE, parts, 3) != VARVE_OK) {
+        callsite_file_lost();
         return 0;
     }
     callsites.site_count = entry.site;
@@ -285,7 +306,7 @@ static void site_note_now(void *argument)
         return;
     }
     stack_note_code(note->stack);
-    lock_enter();
+    lock_enter_to_append();
     note->site = callsite_table_find(&callsites.sites, note->hash);
     if (note->site == 0) {
         note->site = site_add(note->stack, note->hash);
@@ -333,7 +354,8 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 && python_stack_borrow(stack->frames, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 &&
+         python_stack_borrow(stack->frames, 1) > 0)) {
         return false;
     }
     *site = 0;

@@ -1,150 +1,209 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Appends entries to the call-site file, each by one writev(2), so that a killed process leaves whole entries
- * and at most one cut at the end. The hard part is to live with the program: its descriptors are numbered as
- * if ours were not there (it is moved high up), it may close ours (closefrom) and get the number back for a
- * file of its own (checked before each append), and its limits must not hurt it (SIGXFSZ). Called by
- * callsite.c and modules.c, under callsite.c's lock and with signals blocked.
+ * Appends entries to the call-site file, which is mapped in windows: an entry is copied into shared memory
+ * and is in the file from the moment that its head is written, whatever ends the process. So nothing waits
+ * for a disk while the lock of callsite.c is held, and no descriptor stays open in the program. The hard part
+ * is growth: a store into a page that the disk has no room for is a SIGBUS, so each window is allocated
+ * before it is mapped, by whichever thread needs it, without the lock; of several that try, the first one's
+ * is taken. Called by callsite.c and modules.c.
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
+#include "trace/recorder_syscall_internal.h"
 #include "trace/sites_internal.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
-/* Descriptors from here on are rarely anybody's; where the limit is lower the next one is tried. */
-static const int descriptor_floors[] = {1000, 200, 60};
+#define PATH_BYTES 4096U
+#define STEP_FIRST (64U << 10)
+#define STEP_LARGEST (1U << 20)
+#define STEP_LEAST (2U * CALLSITE_ROOM_BYTES) /* where the disk or a limit allows no more */
+#define RETRY_EVERY 1024U                     /* appends, after a window could not be had */
 
-/* One file per process image. Guarded by callsite.c's lock; a fork child inherits it until it opens its own.
- */
+/* Of this process image; a fork child forgets it, and what was mapped is not there in it. Guarded by the
+ * lock. */
 static struct {
-    int fd; /* valid if is_open, and if it still is `device`, `inode` */
-    bool is_open;
-    dev_t device;
-    ino_t inode;
-    char path[PATH_MAX];
+    unsigned char *bytes; /* the window */
+    size_t size;
+    size_t used;
+    uint64_t end;              /* of the file: where the next window begins */
+    struct sites_lost *counts; /* in the first page, which stays mapped */
+    unsigned retry_in;
+    int owner; /* the process that mapped all this */
+    char path[PATH_BYTES];
 } file;
 
-/* Raw calls where the C library's are cancellation points: a cancelled thread would keep the lock. */
-static int file_open_high(const char *path, int flags)
+/* Disk space, so that a store into it cannot fail. Some file systems know no fallocate: zeros do as well. */
+static bool space_allocate(int fd, uint64_t offset, size_t bytes)
 {
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    static const char zeros[4096];
+    bool was_pending = recorder_size_signal_begin();
+    long result = recorder_sys_fallocate(fd, offset, bytes);
 
-    for (size_t i = 0; fd >= 0 && i < sizeof(descriptor_floors) / sizeof(descriptor_floors[0]); i++) {
-        int high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, descriptor_floors[i]);
-
-        if (high >= 0) {
-            syscall(SYS_close, fd);
-            return high;
+    if (result == -EOPNOTSUPP) {
+        for (size_t at = 0; at < bytes && (at == 0 || result > 0); at += sizeof(zeros)) {
+            result = recorder_sys_pwrite(fd, zeros, sizeof(zeros), offset + at);
         }
     }
-    return fd;
+    recorder_size_signal_end(was_pending, result);
+    return result >= 0;
 }
 
-/* Is the descriptor still ours? Then `size` is the file's. */
-static bool file_is_ours(off_t *size)
+static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
 {
-    struct stat status;
-
-    if (!file.is_open || fstat(file.fd, &status) != 0) {
-        return false;
-    }
-    *size = status.st_size;
-    return status.st_dev == file.device && status.st_ino == file.inode;
+    window->size = bytes;
+    window->bytes =
+        space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
+    return window->bytes != NULL;
 }
 
-int callsite_file_open(const char *path)
+static bool window_map(int fd, struct callsite_window *window)
 {
-    struct stat status;
-    off_t size;
+    size_t step = window->offset < STEP_FIRST ? STEP_FIRST : (size_t)window->offset;
 
-    if (file_is_ours(&size)) {
-        syscall(SYS_close, file.fd);
-    }
-    file.is_open = false;
-    if (strlen(path) >= sizeof(file.path)) {
-        return VARVE_ERROR_INVALID;
-    }
-    memcpy(file.path, path, strlen(path) + 1);
-    file.fd = file_open_high(path, O_CREAT);
-    if (file.fd < 0 || fstat(file.fd, &status) != 0) {
-        return errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
-    }
-    file.device = status.st_dev;
-    file.inode = status.st_ino;
-    file.is_open = true;
-    return VARVE_OK;
+    step = step < STEP_LARGEST ? step : STEP_LARGEST;
+    return window_map_at(fd, window, step) || window_map_at(fd, window, STEP_LEAST);
 }
 
-/* After the program closed our descriptor: the same file by its path, or nothing. */
-static bool file_reopen(off_t *size)
+void callsite_window_unmap(const struct callsite_window *window)
 {
-    int fd = file_open_high(file.path, 0);
+    if (window->bytes != NULL) {
+        recorder_unmap(window->bytes, window->size);
+    }
+}
+
+bool callsite_window_open(struct callsite_window *window)
+{
+    int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
+    bool done;
 
     if (fd < 0) {
         return false;
     }
-    file.fd = fd; /* the old number is the program's by now */
-    if (file_is_ours(size)) {
-        return true;
-    }
-    syscall(SYS_close, fd);
-    file.is_open = false;
-    return false;
+    done = window_map(fd, window);
+    recorder_sys_close(fd);
+    return done;
 }
 
-/* A write past the program's file size limit raised SIGXFSZ, which is blocked: take it back. */
-static void size_signal_discard(void)
+/* Tag and length at once: before that there is no such entry. */
+static void head_write(struct sites_entry entry)
 {
-    const struct timespec now = {0, 0};
-    const uint64_t set = UINT64_C(1) << (SIGXFSZ - 1);
+    uint64_t head;
 
-    syscall(SYS_rt_sigtimedwait, &set, NULL, &now, sizeof(set));
+    memcpy(&head, &entry, sizeof(head));
+    __atomic_store_n((uint64_t *)(void *)(file.bytes + file.used), head, __ATOMIC_RELEASE);
+}
+
+void callsite_window_install(struct callsite_window *window)
+{
+    struct callsite_window old = {file.bytes, file.size, 0};
+
+    if (window->offset != file.end) {
+        return; /* another thread was first: its own goes */
+    }
+    if (file.used < file.size) {
+        head_write((struct sites_entry){SITES_TAG_PADDING,
+                                        (uint32_t)(file.size - file.used - sizeof(struct sites_entry))});
+    }
+    file.bytes = window->bytes;
+    file.size = window->size;
+    file.used = 0;
+    file.end += window->size;
+    file.retry_in = 0;
+    *window = old;
+}
+
+bool callsite_window_is_wanted(struct callsite_window *window)
+{
+    *window = (struct callsite_window){.offset = file.end};
+    if (file.bytes == NULL || file.size - file.used >= CALLSITE_ROOM_BYTES) {
+        return false;
+    }
+    if (file.retry_in > 0) {
+        file.retry_in--;
+        return false;
+    }
+    file.retry_in = RETRY_EVERY; /* until it is there */
+    return true;
+}
+
+static void forget(void)
+{
+    if (file.owner == recorder_sys_getpid()) {
+        callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
+        if (file.counts != NULL) {
+            recorder_unmap((char *)file.counts - sizeof(struct sites_entry), SITES_FIRST_PAGE_BYTES);
+        }
+    }
+    file.bytes = NULL;
+    file.counts = NULL;
+    file.size = file.used = 0;
+    file.end = 0;
+    file.retry_in = 0;
+}
+
+int callsite_file_open(const char *path)
+{
+    static const struct sites_lost none;
+    const struct callsite_part part = {&none, sizeof(none)};
+    struct callsite_window window = {.offset = 0};
+    unsigned char *first = NULL;
+    int fd;
+
+    forget();
+    if (strlen(path) >= sizeof(file.path)) {
+        return VARVE_ERROR_INVALID;
+    }
+    memcpy(file.path, path, strlen(path) + 1);
+    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
+    }
+    if (window_map(fd, &window)) {
+        first = recorder_map_window(fd, 0, SITES_FIRST_PAGE_BYTES);
+    }
+    recorder_sys_close(fd);
+    if (first == NULL) {
+        callsite_window_unmap(&window);
+        return VARVE_ERROR_FULL;
+    }
+    file.owner = recorder_sys_getpid();
+    file.bytes = window.bytes;
+    file.size = window.size;
+    file.end = window.size;
+    file.counts = (struct sites_lost *)(void *)(first + sizeof(struct sites_entry));
+    return callsite_file_append(SITES_TAG_LOST, &part, 1);
+}
+
+void callsite_file_lost(void)
+{
+    if (file.counts != NULL) {
+        __atomic_fetch_add(&file.counts->stacks, 1, __ATOMIC_RELAXED);
+    }
 }
 
 int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count)
 {
-    static const char padding[8];
     struct sites_entry entry = {.tag = tag};
-    struct iovec vectors[CALLSITE_PARTS_MAX + 2] = {{&entry, sizeof(entry)}};
+    unsigned char *to = file.bytes + file.used + sizeof(entry);
     size_t bytes = 0;
-    off_t size;
 
     assert(count <= CALLSITE_PARTS_MAX);
     for (unsigned i = 0; i < count; i++) {
-        vectors[i + 1].iov_base = (void *)(uintptr_t)parts[i].data;
-        vectors[i + 1].iov_len = parts[i].bytes;
         bytes += parts[i].bytes;
     }
-    vectors[count + 1].iov_base = (void *)(uintptr_t)padding;
-    vectors[count + 1].iov_len = (8 - bytes % 8) % 8;
-    bytes += vectors[count + 1].iov_len;
+    bytes = (bytes + 7) & ~(size_t)7; /* padded with the zeros that are there */
+    if (file.size - file.used < sizeof(entry) + bytes) {
+        return VARVE_ERROR_FULL;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        memcpy(to, parts[i].data, parts[i].bytes);
+        to += parts[i].bytes;
+    }
     entry.bytes = (uint32_t)bytes;
-
-    if (!file_is_ours(&size) && (!file.is_open || !file_reopen(&size))) {
-        return VARVE_ERROR_IO;
-    }
-    long written = syscall(SYS_writev, file.fd, vectors, (long)count + 2);
-
-    if (written == (long)(sizeof(entry) + bytes)) {
-        return VARVE_OK;
-    }
-    if (written < 0 && errno == EFBIG) {
-        size_signal_discard();
-    } else if (written > 0) {
-        /* A cut entry in the middle would end the file for its reader. */
-        syscall(SYS_ftruncate, file.fd, size);
-    }
-    return written < 0 && errno != ENOSPC && errno != EFBIG && errno != EDQUOT ? VARVE_ERROR_IO
-                                                                               : VARVE_ERROR_FULL;
+    head_write(entry);
+    file.used += sizeof(entry) + bytes;
+    return VARVE_OK;
 }

@@ -7,8 +7,8 @@
  *       ├───────► callsite_file.c    the call-site file
  *       └───────► modules.c ─► loaded_object.c (the dynamic loader)
  *
- * Lock order: the dynamic loader's lock, then the lock of callsite.c ("writers" below are those that hold
- * it). loaded_object_find may take the former, so nobody calls it while holding the latter.
+ * The lock of callsite.c guards the tables ("writers" below are those that hold it). Nothing else is asked for
+ * while it is held: neither the loader nor the disk.
  */
 #ifndef VARVE_CALLSITE_INTERNAL_H
 #define VARVE_CALLSITE_INTERNAL_H
@@ -76,14 +76,33 @@ struct callsite_part {
 };
 
 #define CALLSITE_PARTS_MAX 3U
+#define CALLSITE_ROOM_BYTES (16U << 10) /* there is this much before the lock is used to append */
 
-/// Open `path` for appending, forgetting the file before (in a fork child: the parent's).
-/// Returns VARVE_OK or a negative varve_error. Threads: writers.
+/* A piece of the file, mapped; `bytes` is NULL if there is none. */
+struct callsite_window {
+    unsigned char *bytes;
+    size_t size;
+    uint64_t offset; /* in the file */
+};
+
+/// Make `path` and its first window, forgetting the file before (in a fork child: the parent's). Returns
+/// VARVE_OK or a negative varve_error. Threads: one, nobody appends.
 int callsite_file_open(const char *path);
 
-/// Append one entry of at most CALLSITE_PARTS_MAX parts, padded: all of it or nothing.
-/// Returns VARVE_OK, VARVE_ERROR_FULL or VARVE_ERROR_IO. Threads: writers.
+/// Append one entry of at most CALLSITE_PARTS_MAX parts, padded: all of it or nothing. It is in the file
+/// afterwards. Returns VARVE_OK or VARVE_ERROR_FULL. Threads: writers.
 int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count);
+
+/// Note in the file that a call site could not be stored. Threads: writers.
+void callsite_file_lost(void);
+
+/// Is there too little room to go on? Then `window` says where the next one begins. Threads: writers.
+bool callsite_window_is_wanted(struct callsite_window *window);
+/// Allocate and map it. Takes as long as the disk does. Threads: any, without the lock.
+bool callsite_window_open(struct callsite_window *window);
+/// Go on in it. `window` is then what is not needed any more, to be unmapped. Threads: writers.
+void callsite_window_install(struct callsite_window *window);
+void callsite_window_unmap(const struct callsite_window *window);
 
 /* ---- modules.c: loaded objects into the call-site file ---- */
 

@@ -13,11 +13,10 @@
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
+#include "trace/recorder_syscall_internal.h"
 
 #include <assert.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = 30 };
 
@@ -110,7 +109,7 @@ int callsite_table_reserve(struct callsite_table *table)
     }
     atomic_store_explicit(&table->entries, tagged, memory_order_release);
     if (old != 0) {
-        syscall(SYS_madvise, table_entries(old), table_bytes(old_bits), MADV_DONTNEED);
+        recorder_sys_madvise(table_entries(old), table_bytes(old_bits), MADV_DONTNEED);
     }
     return VARVE_OK;
 }

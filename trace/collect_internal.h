@@ -193,6 +193,7 @@ struct store_thread {
 struct store_sums {
     uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable;
     uint64_t damaged; /* rings whose contents are not known for sure */
+    uint64_t threads, processes;
     uint64_t unattached, unattached_bytes;
 };
 
@@ -249,12 +250,22 @@ int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
                                            uint32_t site),
                                void *context, struct varve_message *message);
+/// Rows of view data_loss.
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message);
+/// The figures of one name, as store_stat took them.
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message);
 int store_meta_get_integer(struct store *store, const char *key,
                            int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
 
 /// The recording that a complete database is of; nothing is changed. Errors: VARVE_ERROR_NOT_FOUND (no
 /// complete trace database is at `path`).
 int store_peek_trace(const char *path, int64_t *trace_id_out);
+/// The figures that a recovery says of its recording, from the database at `path`; the rest of `result` is
+/// left alone. Errors: VARVE_ERROR_NOT_FOUND (it can't be read).
+struct varve_collect_result;
+int store_peek_result(const char *path, struct varve_collect_result *result);
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 

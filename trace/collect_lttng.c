@@ -47,6 +47,17 @@ static int write_name(const struct collector *collector)
     return fclose(file) == 0 && is_written ? VARVE_OK : VARVE_ERROR_IO;
 }
 
+/* The session is ended under this name: only one that this recording has given it, not just any. */
+static bool is_own_name(const struct collector *collector)
+{
+    unsigned id = 0;
+    int pid = 0;
+    int used = 0;
+
+    return sscanf(collector->lttng.name, "varve-%d-%6x%n", &pid, &id, &used) == 2 &&
+           collector->lttng.name[used] == '\0' && id == (collector->directory.trace_id & 0xffffff);
+}
+
 static bool read_name(struct collector *collector)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
@@ -60,7 +71,7 @@ static bool read_name(struct collector *collector)
     }
     is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
     fclose(file);
-    return is_read;
+    return is_read && is_own_name(collector);
 }
 
 /* Without them a killed program costs what LTTng loses. */

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MISSING_PROCESSES_EVERY_NS UINT64_C(1000000000)
+#define MISSING_EVERY_NS UINT64_C(500000000)
 #define SEARCH_EVERY_NS UINT64_C(100000000)
 #define FOLLOWERS_EVERY_NS UINT64_C(20000000)
 
@@ -195,6 +195,7 @@ static void watch_pid(struct traced_process *process)
     }
 }
 
+/* A page that was made up has none. */
 static void descriptor_close(int fd)
 {
     if (fd >= 0) {
@@ -217,7 +218,7 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->life_fd = -1;
     if (collector->is_recovering) {
         descriptor_close(fd);
-    } else if (control->is_locked != 0) {
+    } else if (collector->locks_work && control->is_locked != 0) {
         process->life_fd = fd;
     } else {
         descriptor_close(fd);
@@ -225,12 +226,37 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     }
 }
 
+/* As many as there are pages: numbers that have none take no memory. */
+static int grow_processes(struct collector *collector, uint32_t count)
+{
+    struct traced_process **grown;
+    uint32_t capacity = collector->process_capacity;
+
+    if (count <= capacity) {
+        collector->process_count = count > collector->process_count ? count : collector->process_count;
+        return VARVE_OK;
+    }
+    while (capacity < count) {
+        capacity = capacity == 0 ? 64 : capacity * 2;
+    }
+    grown = realloc(collector->processes, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    memset(grown + collector->process_capacity, 0, (capacity - collector->process_capacity) * sizeof(*grown));
+    collector->processes = grown;
+    collector->process_capacity = capacity;
+    collector->process_count = count;
+    return VARVE_OK;
+}
+
 static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
 {
     struct traced_process *process = calloc(1, sizeof(*process));
     char sites[DIRECTORY_PATH_BYTES + 32];
 
-    if (process == NULL) {
+    if (process == NULL || grow_processes(collector, id) != VARVE_OK) {
+        free(process);
         munmap(control, PROCESS_CONTROL_BYTES);
         descriptor_close(fd);
         return VARVE_ERROR_NO_MEMORY;
@@ -255,34 +281,15 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     return sites_process(collector->sites, id, sites);
 }
 
-static int grow_processes(struct collector *collector, uint32_t count)
+/* The page of a number that was given up, if it is complete now. Images that came after it under its pid know
+ * nothing of it yet. */
+static int start_missing(struct collector *collector, uint32_t id)
 {
-    struct traced_process **grown;
-    uint32_t capacity = collector->process_capacity;
+    int fd;
+    struct process_control *control = map_control(&collector->directory, id, &fd);
+    int error = control != NULL ? start_process(collector, id, control, fd) : VARVE_OK;
 
-    if (count <= capacity) {
-        return VARVE_OK;
-    }
-    while (capacity < count) {
-        capacity = capacity == 0 ? 64 : capacity * 2;
-    }
-    grown = realloc(collector->processes, capacity * sizeof(*grown));
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    memset(grown + collector->process_capacity, 0, (capacity - collector->process_capacity) * sizeof(*grown));
-    collector->processes = grown;
-    collector->process_capacity = capacity;
-    return VARVE_OK;
-}
-
-/* The page of a number that was given up. Images that came after it under its pid know nothing of it yet. */
-static int start_late_process(struct collector *collector, uint32_t id, struct process_control *control,
-                              int fd)
-{
-    int error = start_process(collector, id, control, fd);
-
-    if (collector->processes[id - 1] == NULL) {
+    if (id > collector->process_count || collector->processes[id - 1] == NULL) {
         return error;
     }
     collector->processes_missing--;
@@ -296,64 +303,110 @@ static int start_late_process(struct collector *collector, uint32_t id, struct p
     return error;
 }
 
-/* Every second, and once more before the recording ends. */
-static int look_for_missing_processes(struct collector *collector)
+uint32_t collect_processes_announced(const struct collector *collector)
 {
-    uint64_t now_ns = collect_monotonic_ns();
-    int error = VARVE_OK;
+    uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
 
-    if (collector->processes_missing == 0 ||
-        (!collector->is_draining && now_ns < collector->next_missing_ns)) {
-        return VARVE_OK;
-    }
-    collector->next_missing_ns = now_ns + MISSING_PROCESSES_EVERY_NS;
-    for (uint32_t id = 1; error == VARVE_OK && id <= collector->process_count; id++) {
-        struct process_control *control = NULL;
-        int fd;
+    return count < SESSION_PROCESS_MAX ? count : SESSION_PROCESS_MAX;
+}
 
-        if (collector->processes[id - 1] == NULL) {
-            control = map_control(&collector->directory, id, &fd);
-        }
-        if (control != NULL) {
-            error = start_late_process(collector, id, control, fd);
+/* The numbers up to `limit` that have a file by now; the others may still get one, and are looked for now and
+ * then. */
+static int skip_processes(struct collector *collector, uint32_t limit)
+{
+    struct session_file *files;
+    uint32_t first = collector->numbers_seen + 1;
+    size_t count;
+    int error = session_directory_scan(&collector->directory, &files, &count);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    collector->numbers_seen = limit;
+    collector->processes_missing += limit - first + 1;
+    for (size_t i = 0; error == VARVE_OK && i < count; i++) {
+        if (files[i].kind == SESSION_FILE_PROCESS && files[i].process >= first && files[i].process <= limit) {
+            error = start_missing(collector, files[i].process);
         }
     }
+    free(files);
     return error;
 }
 
 static int discover_processes(struct collector *collector, uint64_t *bound)
 {
-    uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
-    int error = look_for_missing_processes(collector);
+    uint32_t count = collect_processes_announced(collector);
+    int error = VARVE_OK;
 
-    while (error == VARVE_OK && collector->process_count < count) {
-        uint32_t id = collector->process_count + 1;
+    while (error == VARVE_OK && collector->numbers_seen < count) {
+        uint32_t id = collector->numbers_seen + 1;
         int fd;
         struct process_control *control = map_control(&collector->directory, id, &fd);
 
         if (control == NULL && collector->process_seen_ns == 0) {
             collector->process_limit = count; /* waited for together */
         }
-        if (control == NULL && id > collector->process_given_up &&
+        if (control == NULL &&
             collect_file_wait(collector, &collector->process_seen_ns, &collector->process_bound, bound)) {
             break;
         }
+        collector->process_seen_ns = 0;
         if (control == NULL) {
-            collector->process_given_up = collector->process_limit;
+            error = skip_processes(collector, collector->process_limit);
+            continue;
         }
-        error = grow_processes(collector, id);
-        if (error == VARVE_OK) {
-            collector->process_count = id;
-            collector->process_seen_ns = 0;
-            collector->processes_missing += control == NULL;
-            if (control != NULL) {
-                error = start_process(collector, id, control, fd);
-            }
-        } else if (control != NULL) {
-            munmap(control, PROCESS_CONTROL_BYTES);
-            close(fd);
+        collector->numbers_seen = id;
+        error = start_process(collector, id, control, fd);
+    }
+    return error;
+}
+
+/* Is it time to look for files that came late? Every second, when a process has ended whose rings are not all
+ * there, and once more before the recording ends. */
+static bool is_search_due(struct collector *collector)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+    bool is_missing = collector->processes_missing > 0;
+    bool is_due = collector->is_draining || now_ns >= collector->next_missing_ns;
+
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        const struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed && process->rings_missing > 0) {
+            is_missing = true;
+            is_due = is_due || (process->has_ended && !process->saw_end);
         }
     }
+    if (is_missing && is_due) {
+        collector->next_missing_ns = now_ns + MISSING_EVERY_NS;
+    }
+    return is_missing && is_due;
+}
+
+/* Files of numbers that were given up. */
+static int search_missing(struct collector *collector)
+{
+    struct session_file *files;
+    size_t count;
+    int error;
+
+    if (!is_search_due(collector)) {
+        return VARVE_OK;
+    }
+    error = session_directory_scan(&collector->directory, &files, &count);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    for (size_t i = 0; error == VARVE_OK && i < count && files[i].process <= collector->numbers_seen; i++) {
+        uint32_t id = files[i].process;
+        struct traced_process *process = id <= collector->process_count ? collector->processes[id - 1] : NULL;
+
+        if (files[i].kind == SESSION_FILE_PROCESS && process == NULL) {
+            error = start_missing(collector, id);
+        } else if (files[i].kind == SESSION_FILE_RING && process != NULL && !process->is_closed) {
+            error = collect_ring_missing(collector, process, files[i].ring);
+        }
+    }
+    free(files);
     return error;
 }
 
@@ -420,13 +473,6 @@ static int open_left_process(struct collector *collector, const struct session_f
     if (control == NULL) {
         return VARVE_OK; /* its rows are complete, or nothing of it can be read: collect_processes_missing */
     }
-    error = grow_processes(collector, id);
-    if (error != VARVE_OK) {
-        munmap(control, PROCESS_CONTROL_BYTES);
-        descriptor_close(fd);
-        return error;
-    }
-    collector->process_count = id > collector->process_count ? id : collector->process_count;
     error = start_process(collector, id, control, fd);
     if (error == VARVE_OK) {
         collector->processes[id - 1]->is_made_up = is_made_up;
@@ -457,7 +503,8 @@ bool collect_process_is_over(const struct collector *collector, const struct end
 
 uint32_t collect_processes_missing(const struct collector *collector)
 {
-    uint32_t made = __atomic_load_n(&collector->directory.counts->process_pages, __ATOMIC_ACQUIRE);
+    const struct session_counts *counts = collector->directory.counts; /* NULL: the rings are gone */
+    uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
     uint32_t seen = 0;
 
     for (uint32_t i = 0; i < collector->process_count; i++) {
@@ -477,8 +524,10 @@ int collect_processes_discover(struct collector *collector, uint64_t *bound)
     if (collector->files != NULL) {
         return open_left_processes(collector);
     }
-    error = discover_processes(collector, bound);
-
+    error = search_missing(collector);
+    if (error == VARVE_OK) {
+        error = discover_processes(collector, bound);
+    }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed) {
@@ -527,7 +576,7 @@ void collect_processes_close(struct collector *collector)
             close(process->life_fd);
         }
         if (process != NULL) {
-            free(process->missing);
+            free(process->opened);
         }
         free(process);
     }
@@ -541,9 +590,7 @@ bool collect_session_lives(struct collector *collector)
     uint64_t now_ns = collect_monotonic_ns();
     bool may_follow = !collector->locks_work || collect_execs_any(collector);
 
-    if (collector->processes_alive > 0 ||
-        collector->process_count !=
-            __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE) ||
+    if (collector->processes_alive > 0 || collector->numbers_seen != collect_processes_announced(collector) ||
         (collector->locks_work && collect_life_is_locked(collector->counts_fd))) {
         return true;
     }

@@ -183,6 +183,8 @@ static void doom_ring_files(struct collector *collector, const struct ring_reade
 
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     doom(collector, name);
+    __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
+                       __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
                        __ATOMIC_ACQ_REL);
     for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
@@ -200,6 +202,7 @@ static void add_to_sums(struct collector *collector, const struct ring_reader *r
     collector->sum.spilled += reader->spill_read;
     collector->sum.unreadable += reader->unreadable;
     collector->sum.damaged += sums.damage != NULL;
+    collector->sum.threads++;
     collector->sum.lost += sums.lost;
     collector->sum.lost_bytes += collect_plausible(reader->ring->lost_bytes);
     collector->sum.uncommitted += sums.uncommitted;
@@ -234,6 +237,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
         return error;
     }
     collect_mirror_process_end(collector, process);
+    collector->sum.processes++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
     sites_process_end(collector->sites, process->id);

@@ -8,8 +8,8 @@
 #include "trace/collector_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define MISSING_EVERY_NS UINT64_C(100000000)
 #define ATTACH_PATIENCE_NS UINT64_C(1000000000)
 
 static void lower(uint64_t *bound, uint64_t value)
@@ -136,6 +136,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
         reader->process->rings_found++;
         reader->thread_id = ++collector->thread_count;
     }
+    ring_reader_skip_overwritten(reader);
     ring_reader_refresh(reader);
     reader->process->readers++;
     collector->readers[collector->reader_count++] = reader;
@@ -158,6 +159,24 @@ static int add_damaged(struct collector *collector, struct traced_process *proce
     return collector->is_unstored ? VARVE_OK : store_thread(collector->store, &row);
 }
 
+static bool is_opened(const struct traced_process *process, uint32_t index)
+{
+    return index / 8 < process->opened_bytes && (process->opened[index / 8] >> index % 8 & 1) != 0;
+}
+
+static int note_opened(struct traced_process *process, uint32_t index)
+{
+    size_t bytes = process->opened_bytes;
+
+    if (!array_grow((void **)&process->opened, &bytes, index / 8 + 1, 1)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    memset(process->opened + process->opened_bytes, 0, bytes - process->opened_bytes);
+    process->opened_bytes = bytes;
+    process->opened[index / 8] |= (uint8_t)(1U << index % 8);
+    return VARVE_OK;
+}
+
 /* `*opened`: whether this ring number is dealt with. */
 static int open_ring(struct collector *collector, struct traced_process *process, uint32_t index,
                      bool *opened)
@@ -167,7 +186,10 @@ static int open_ring(struct collector *collector, struct traced_process *process
 
     *opened = error == VARVE_OK;
     if (error == VARVE_OK) {
-        error = add_reader(collector, reader);
+        error = note_opened(process, index);
+        if (error == VARVE_OK) {
+            error = add_reader(collector, reader);
+        }
         if (error == VARVE_ERROR_NO_MEMORY) {
             ring_reader_close(reader);
         }
@@ -176,41 +198,41 @@ static int open_ring(struct collector *collector, struct traced_process *process
     return error == VARVE_ERROR_NO_MEMORY ? error : VARVE_OK;
 }
 
-static int remember_missing(struct traced_process *process, uint32_t index)
+/* ---- numbers without a file ---- */
+
+int collect_ring_missing(struct collector *collector, struct traced_process *process, uint32_t index)
 {
-    uint32_t *grown = realloc(process->missing, (process->missing_count + 1) * sizeof(*grown));
+    bool opened = false;
+    int error;
 
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    process->missing = grown;
-    process->missing[process->missing_count++] = index;
-    return VARVE_OK;
-}
-
-/* Now and then, and once more when the process has ended. */
-static int look_for_missing(struct collector *collector, struct traced_process *process)
-{
-    uint64_t now_ns = collect_monotonic_ns();
-    uint32_t kept = 0;
-    int error = VARVE_OK;
-
-    if (process->missing_count == 0 ||
-        (!process->has_ended && !collector->is_draining && now_ns < process->next_missing_ns)) {
+    if (process->rings_missing == 0 || index == 0 || index >= process->rings_seen ||
+        is_opened(process, index)) {
         return VARVE_OK;
     }
-    process->next_missing_ns = now_ns + MISSING_EVERY_NS;
-    for (uint32_t i = 0; i < process->missing_count; i++) {
-        bool opened = false;
+    error = open_ring(collector, process, index, &opened);
+    process->rings_missing -= opened;
+    return error;
+}
 
-        if (error == VARVE_OK) {
-            error = open_ring(collector, process, process->missing[i], &opened);
-        }
-        if (!opened) {
-            process->missing[kept++] = process->missing[i];
+/* The numbers below `limit` that have a file by now; the others may still get one, and are looked for. */
+static int skip_rings(struct collector *collector, struct traced_process *process, uint32_t limit)
+{
+    struct session_file *files;
+    uint32_t first = process->rings_seen;
+    size_t count;
+    int error = session_directory_scan(&collector->directory, &files, &count);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    process->rings_seen = limit;
+    process->rings_missing += limit - first;
+    for (size_t i = 0; error == VARVE_OK && i < count; i++) {
+        if (files[i].kind == SESSION_FILE_RING && files[i].process == process->id && files[i].ring >= first) {
+            error = collect_ring_missing(collector, process, files[i].ring);
         }
     }
-    process->missing_count = kept;
+    free(files);
     return error;
 }
 
@@ -220,33 +242,32 @@ int collect_rings_discover(struct collector *collector, struct traced_process *p
     bool opened = true;
     int error = VARVE_OK;
 
+    count = count <= SESSION_RING_MAX ? count : SESSION_RING_MAX + 1;
     while (error == VARVE_OK && process->rings_seen < count) {
         error = open_ring(collector, process, process->rings_seen, &opened);
         if (!opened && process->attach_seen_ns == 0) {
             process->attach_limit = count; /* waited for together */
         }
         if (error == VARVE_OK && !opened && !process->has_ended &&
-            process->rings_seen >= process->attach_given_up &&
             collect_file_wait(collector, &process->attach_seen_ns, &process->attach_bound, bound)) {
             break;
         }
-        if (error == VARVE_OK && !opened) {
-            process->attach_given_up = process->attach_limit;
-            error = remember_missing(process, process->rings_seen);
-        }
-        process->rings_seen++;
         process->attach_seen_ns = 0;
-    }
-    if (error == VARVE_OK) {
-        error = look_for_missing(collector, process);
+        if (error == VARVE_OK && !opened) {
+            error = skip_rings(collector, process, process->attach_limit);
+        } else {
+            process->rings_seen++;
+        }
     }
     if (error == VARVE_OK && !process->late_opened &&
         __atomic_load_n(&process->control->late_created, __ATOMIC_ACQUIRE) != 0) {
         error = open_ring(collector, process, 0, &opened);
-        process->late_opened = true;
+        process->late_opened = opened;
     }
     return error;
 }
+
+/* ---- a recording that was interrupted ---- */
 
 /* The first file of a process, of those that an interrupted recording left. */
 static size_t find_file(const struct collector *collector, uint32_t process)

@@ -282,6 +282,8 @@ static int load_sums(struct collector *collector, struct varve_message *message)
     collector->sum.unreadable = sums.unreadable;
     collector->sum.damaged = sums.damaged;
     collector->sum.unattached = sums.unattached;
+    collector->sum.threads = sums.threads;
+    collector->sum.processes = sums.processes;
     return error;
 }
 
@@ -381,6 +383,9 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     if (error == VARVE_OK) {
         error = sites_finish(collector->sites, collector->store, progress, context, message);
     }
+    if (error == VARVE_OK) {
+        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
+    }
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
 
@@ -437,6 +442,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->uncommitted = collector->sum.uncommitted;
     result->running = collector->processes_alive;
     result->unrecorded = collector->sum.unrecorded;
+    result->loss_rows = collector->sum.loss_rows;
     result->processes = collector->process_count;
     result->own_allocators = collector->sum.own_allocators;
     result->threads = collector->thread_count;

@@ -161,6 +161,9 @@ struct ring_reader {
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
                      struct traced_process *process, uint32_t index);
 void ring_reader_close(struct ring_reader *reader);
+/// The database does not know all that was handed back to the producer (its last part is gone): what may have
+/// been overwritten since counts as unreadable. Before the first refresh.
+void ring_reader_skip_overwritten(struct ring_reader *reader);
 /// Look at what the producer has published by now.
 void ring_reader_refresh(struct ring_reader *reader);
 /// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.
@@ -189,14 +192,13 @@ struct traced_process {
     uint32_t readers;     /* open ones */
     uint32_t rings_found; /* not counting those that the database of an interrupted recording knows */
     int64_t start_ns, end_ns;
-    int wait_status;   /* -1 if not known */
-    uint32_t *missing; /* ring numbers given up so far: a thread that was stopped may make its ring late */
-    uint32_t missing_count;
-    uint64_t next_missing_ns;
-    uint32_t attach_limit;    /* ring numbers below were taken when the present wait began … */
-    uint32_t attach_given_up; /* … and these are not waited for any more */
-    uint64_t attach_seen_ns;  /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
-    uint64_t attach_bound;    /* no record of that ring is older than this, ticks */
+    int wait_status;        /* -1 if not known */
+    uint32_t rings_missing; /* numbers given up so far: a thread that was stopped may make its ring late */
+    uint8_t *opened;        /* a bit for each ring number */
+    size_t opened_bytes;
+    uint32_t attach_limit;   /* ring numbers below were taken when the present wait began */
+    uint64_t attach_seen_ns; /* CLOCK_MONOTONIC when a ring number without a file was first seen, 0 = none */
+    uint64_t attach_bound;   /* no record of that ring is older than this, ticks */
     struct process_identity identity; /* as the control page had it when it was first seen */
     bool is_ours;                     /* its pid is a number of our namespace, as far as is known */
     int life_fd;                      /* of the control page, whose lock says that it lives; -1: pid checks */
@@ -216,6 +218,12 @@ struct reaped {
 
 #define REAPED_KEPT 256U
 
+/* What was found out about an executable. */
+#define KNOWN_PROGRAMS 64U
+struct known_program {
+    char path[1024];
+    const char *allocator; /* of collect_allocator_of */
+};
 /* ---- collect_life.c: who lives, by locks ---- */
 
 /// Somebody holds a lock of the file of `fd`.
@@ -250,12 +258,6 @@ void collect_execs_committed(struct collector *collector);
 bool collect_execs_any(const struct collector *collector);
 /// The recording is over: what is still awaited never came. Sets sum.unrecorded.
 int collect_execs_finish(struct collector *collector);
-/* What was found out about an executable. */
-#define KNOWN_PROGRAMS 64U
-struct known_program {
-    char path[1024];
-    const char *allocator; /* of collect_allocator_of */
-};
 
 /* ---- collector.c ---- */
 
@@ -289,6 +291,7 @@ struct collector {
     struct store *store;
     struct traced_process **processes; /* [id - 1], NULL: not (or never) opened */
     uint32_t process_count, process_capacity;
+    uint32_t numbers_seen;    /* taken by processes, and opened or given up */
     uint32_t processes_alive; /* opened and not ended */
     uint32_t first_open;      /* processes before this one are closed */
     /* of an interrupted recording */
@@ -317,8 +320,8 @@ struct collector {
     size_t doomed_count, doomed_capacity;
     struct reaped reaped[REAPED_KEPT]; /* the newest ones, a circle */
     uint32_t reaped_count;
-    uint32_t process_limit, process_given_up; /* like attach_limit and attach_given_up */
-    uint64_t process_seen_ns;                 /* like traced_process.attach_seen_ns, for process numbers */
+    uint32_t process_limit;   /* like attach_limit, for process numbers */
+    uint64_t process_seen_ns; /* like traced_process.attach_seen_ns */
     uint64_t process_bound;
     uint32_t processes_missing; /* numbers given up so far whose control page may still come */
     uint64_t next_missing_ns;   /* when to look for these again */
@@ -326,7 +329,7 @@ struct collector {
     uint64_t next_check_ns, next_anchor_ns;
     struct {
         uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
-            unrecorded, own_allocators, damaged;
+            unrecorded, own_allocators, damaged, threads, processes, loss_rows;
     } sum;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
     uint32_t program_count;
@@ -416,6 +419,8 @@ int collect_rings_gone(struct collector *collector);
 int collect_rings_missing(struct collector *collector, const struct traced_process *process);
 /// Recovering: open all rings of a process.
 int collect_rings_open(struct collector *collector, struct traced_process *process);
+/// A ring file that was found: is it one that was given up?
+int collect_ring_missing(struct collector *collector, struct traced_process *process, uint32_t index);
 /// Open the rings of a process that have come since the last time.
 int collect_rings_discover(struct collector *collector, struct traced_process *process, uint64_t *bound);
 
@@ -438,6 +443,8 @@ bool collect_session_lives(struct collector *collector);
 void collect_processes_close(struct collector *collector);
 /// Of an interrupted recording, after the rounds' own discovery: an ended process that has no page any more.
 bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended);
+/// How many numbers processes have taken, as far as these are followed.
+uint32_t collect_processes_announced(const struct collector *collector);
 /// Control pages that were made, and that nobody has seen.
 uint32_t collect_processes_missing(const struct collector *collector);
 /// A counter of a page that programs write; 0 if nobody can have counted so far.

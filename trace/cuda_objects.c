@@ -195,6 +195,6 @@ void *cuda_objects_next(const char *name, const void *caller)
     if (!is_driver_global()) {
         return NULL;
     }
-    dl_iterate_phdr(visit, &walk);
+    elf_each_object(visit, &walk);
     return walk.found;
 }

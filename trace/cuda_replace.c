@@ -58,11 +58,12 @@ static void complain(const char *what, const char *why)
 /* NULL: it can't be used, for the reason in `why_out`. */
 static const struct varve_replacement *open_library(const char *path, const char **why_out)
 {
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* a relative one would be looked for wherever the program stands */
+    void *handle = path[0] == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     const struct varve_replacement *found;
 
     if (handle == NULL) {
-        *why_out = dlerror();
+        *why_out = path[0] == '/' ? dlerror() : NULL;
         *why_out = *why_out != NULL ? *why_out : "it cannot be opened";
         return NULL;
     }

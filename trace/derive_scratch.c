@@ -27,7 +27,7 @@
 int scratch_open(struct scratch *scratch, const char *path, struct varve_message *message)
 {
     *scratch = (struct scratch){.fd = -1};
-    scratch->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    scratch->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (scratch->fd < 0) {
         int reason = errno;
         int code = reason == ENOSPC || reason == EDQUOT  ? VARVE_ERROR_FULL

@@ -15,6 +15,8 @@
  */
 #include "trace/elf_symbol_internal.h"
 #include "trace/heap_hooks.h"
+#include "trace/recorder_stack_internal.h"
+#include "trace/unwind_internal.h"
 
 #include <link.h>
 #include <stdlib.h>
@@ -82,7 +84,6 @@ struct cxx_choice {
 /* Written once, by heap_cxx_prepare. */
 static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
 static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
-static int (*iterate)(int (*visit)(struct dl_phdr_info *, size_t, void *), void *); /* the C library's own */
 
 /* What a caller's own libraries answered; read and written without a lock: key is (caller, function) ^ value.
  * Not used while an object is being unloaded, and empty afterwards. */
@@ -94,23 +95,6 @@ static uint32_t objects_closing;
 
 __thread void *heap_told __attribute__((tls_model("initial-exec")));
 __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
-
-static bool is_inside(const struct dl_phdr_info *info, uintptr_t address)
-{
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
-
-        if (header->p_type == PT_LOAD && address - (info->dlpi_addr + header->p_vaddr) < header->p_memsz) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_ours(const struct dl_phdr_info *info)
-{
-    return is_inside(info, (uintptr_t)&globals);
-}
 
 static bool is_recorded_in(const struct elf_object *object)
 {
@@ -130,13 +114,12 @@ static void scan_definitions(const struct elf_object *object)
     }
 }
 
-/* The loader's list itself: dl_iterate_phdr may be an interceptor's, which is not ready as early as this. */
+/* The loader's list itself, which does not change as early as this. */
 static bool scan_objects(void)
 {
     struct elf_object object;
     bool is_behind = false;
     bool is_malloc_before = false;
-    void *found;
 
     for (const struct link_map *map = _r_debug.r_map; map != NULL; map = map->l_next) {
         if (map->l_ld == _DYNAMIC) {
@@ -146,10 +129,6 @@ static bool scan_objects(void)
                 scan_definitions(&object);
             } else {
                 is_malloc_before = is_malloc_before || elf_symbol_in(&object, "malloc") != NULL;
-            }
-            found = elf_symbol_in(&object, "dl_iterate_phdr");
-            if (found != NULL && elf_symbol_in(&object, "gnu_get_libc_version") != NULL) {
-                memcpy(&iterate, &found, sizeof(iterate));
             }
         }
     }
@@ -182,71 +161,60 @@ struct local {
     struct cxx_choice choice;
 };
 
-static int match_caller(struct dl_phdr_info *info, size_t bytes, void *context)
+static void find_caller(struct local *local)
 {
-    struct local *local = context;
+    struct loaded_object object;
+    struct elf_walk walk;
 
-    (void)bytes;
-    local->has_object = is_inside(info, local->caller) && elf_symbol_tables(info, &local->object);
-    return local->has_object;
-}
-
-static const char *name_of(const struct elf_object *object)
-{
-    const char *slash = strrchr(object->path, '/');
-
-    for (const ElfW(Dyn) *entry = object->dynamic; entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SONAME) {
-            return object->strings + entry->d_un.d_val;
-        }
+    if (!loaded_object_find(local->caller, &object)) {
+        return;
     }
-    return slash != NULL ? slash + 1 : object->path;
-}
-
-static bool is_needed_by(const struct elf_object *object, const char *name)
-{
-    for (const ElfW(Dyn) *entry = object->dynamic; entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_NEEDED && strcmp(object->strings + entry->d_un.d_val, name) == 0) {
-            return true;
-        }
+    elf_walk_begin(&walk);
+    while (!local->has_object && elf_walk_next(&walk, &local->object)) {
+        local->has_object = local->object.bias == object.bias;
     }
-    return false;
 }
 
 /* The caller's object itself, else a library that it names, else the first that was loaded. */
-static int match_definition(struct dl_phdr_info *info, size_t bytes, void *context)
+static bool match_definition(struct local *local, const struct elf_object *object)
 {
-    struct local *local = context;
-    struct elf_object object;
-    void *function = NULL;
-    bool is_caller;
+    void *function = object->dynamic != _DYNAMIC ? elf_symbol_in(object, local->name) : NULL;
+    bool is_caller = local->has_object && object->dynamic == local->object.dynamic;
+    bool is_needed = false;
 
-    (void)bytes;
-    if (!is_ours(info) && elf_symbol_tables(info, &object)) {
-        function = elf_symbol_in(&object, local->name);
-    }
     if (function == NULL) {
-        return 0;
+        return false;
     }
-    is_caller = local->has_object && object.dynamic == local->object.dynamic;
-    if (is_caller || local->choice.function == NULL ||
-        (!local->is_needed && local->has_object && is_needed_by(&local->object, name_of(&object)))) {
-        local->is_needed = local->has_object && is_needed_by(&local->object, name_of(&object));
-        local->choice = (struct cxx_choice){function, is_recorded_in(&object)};
+    is_needed = local->has_object && !local->is_needed && elf_symbol_is_needed(object, &local->object);
+    if (is_caller || local->choice.function == NULL || is_needed) {
+        local->is_needed = is_needed;
+        local->choice = (struct cxx_choice){function, is_recorded_in(object)};
     }
     return is_caller;
 }
 
-/* Takes the lock under which the loader changes its list; it runs no code of others meanwhile. */
+static void look_up_now(void *argument)
+{
+    struct local *local = argument;
+    struct elf_object object;
+    struct elf_walk walk;
+    bool is_over = false;
+
+    find_caller(local);
+    elf_walk_begin(&walk);
+    while (!is_over && elf_walk_next(&walk, &object)) {
+        is_over = match_definition(local, &object);
+    }
+}
+
 static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
 {
     struct local local = {.name = names[which], .caller = caller - 1};
     struct recorder_signals saved;
 
     recorder_foreign_begin(&saved);
-    if (iterate != NULL) {
-        iterate(match_caller, &local);
-        iterate(match_definition, &local);
+    if (!recorder_on_stack(look_up_now, &local)) {
+        look_up_now(&local);
     }
     recorder_foreign_end(&saved);
     return local.choice;

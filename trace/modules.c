@@ -4,11 +4,12 @@
  * is, so nothing is asked of the dynamic loader that needs its lock, and objects that nobody calls from cost
  * nothing. The hard part is to notice that one object took the place of another: after dlclose all known ones
  * are compared again (modules_scan), and each new call site compares those of its frames. Memory of an
- * object is only read while a frame of it is on the stack, or by the kernel on our behalf.
+ * object is copied by the kernel, which notices when it is gone.
  * Called by callsite.c.
  */
 #include "trace/callsite_internal.h"
 #include "trace/error.h"
+#include "trace/recorder_syscall_internal.h"
 #include "trace/sites_internal.h"
 
 #include <elf.h>
@@ -16,11 +17,9 @@
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-#define BUILD_ID_SEARCH_MAX 65536U /* bytes of notes looked through */
+#define SEGMENTS_MAX 64U /* and bytes of notes that are looked through: */
+#define NOTES_MAX 4096U
 
 struct module_known {
     struct loaded_object object;
@@ -64,32 +63,48 @@ static const unsigned char *note_build_id(const unsigned char *at, size_t bytes,
     return NULL;
 }
 
+/* The headers of an object's segments as far as they are of interest, copied: a frame that was guessed may
+ * name an object which another thread unloads now. */
+static unsigned headers_read(const struct loaded_object *object, ElfW(Phdr) * headers)
+{
+    ElfW(Ehdr) file;
+    unsigned count;
+
+    if (object->end - object->start < sizeof(file) ||
+        !recorder_read_memory(&file, object->start, sizeof(file)) ||
+        memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_phentsize != sizeof(*headers) ||
+        file.e_phoff > object->end - object->start) {
+        return 0;
+    }
+    count = file.e_phnum < SEGMENTS_MAX ? file.e_phnum : SEGMENTS_MAX;
+    return count * sizeof(*headers) <= object->end - object->start - file.e_phoff &&
+                   recorder_read_memory(headers, object->start + file.e_phoff, count * sizeof(*headers))
+               ? count
+               : 0;
+}
+
 static void describe_build_id(struct module_description *module)
 {
     const struct loaded_object *object = &module->object;
-    const ElfW(Ehdr) *file = (const ElfW(Ehdr) *)object->start;
+    unsigned char notes[NOTES_MAX];
+    ElfW(Phdr) headers[SEGMENTS_MAX];
+    const unsigned count = headers_read(object, headers);
 
     module->build_id_bytes = 0;
     module->build_id_address = 0;
-    if (object->end - object->start < sizeof(*file) || memcmp(file->e_ident, ELFMAG, SELFMAG) != 0 ||
-        file->e_phentsize != sizeof(ElfW(Phdr)) ||
-        file->e_phoff + file->e_phnum * sizeof(ElfW(Phdr)) > object->end - object->start) {
-        return;
-    }
-    const ElfW(Phdr) *header = (const ElfW(Phdr) *)(object->start + file->e_phoff);
-
-    for (unsigned i = 0; i < file->e_phnum && module->build_id_bytes == 0; i++, header++) {
-        uintptr_t at = object->bias + header->p_vaddr;
+    for (unsigned i = 0; i < count && module->build_id_bytes == 0; i++) {
+        const uintptr_t at = object->bias + headers[i].p_vaddr;
+        const size_t bytes = headers[i].p_memsz < NOTES_MAX ? headers[i].p_memsz : NOTES_MAX;
         const unsigned char *id;
 
-        if (header->p_type != PT_NOTE || at < object->start || header->p_memsz > BUILD_ID_SEARCH_MAX ||
-            at + header->p_memsz > object->end) {
+        if (headers[i].p_type != PT_NOTE || at < object->start || at > object->end ||
+            bytes > object->end - at || !recorder_read_memory(notes, at, bytes)) {
             continue;
         }
-        id = note_build_id((const unsigned char *)at, header->p_memsz, &module->build_id_bytes);
+        id = note_build_id(notes, bytes, &module->build_id_bytes);
         if (id != NULL) {
             memcpy(module->build_id, id, module->build_id_bytes);
-            module->build_id_address = (uintptr_t)id;
+            module->build_id_address = at + (uintptr_t)(id - notes);
         }
     }
 }
@@ -106,12 +121,12 @@ static void describe_path(struct module_description *module)
     char link[MODULE_PATH_MAX];
 
     if (name == NULL || name[0] == '\0') {
-        ssize_t bytes = readlink("/proc/self/exe", link, sizeof(link));
+        long bytes = recorder_sys_readlink("/proc/self/exe", link, sizeof(link));
 
         path_set(module, link, bytes > 0 ? (size_t)bytes : 0);
         return;
     }
-    if (name[0] != '/' && syscall(SYS_getcwd, link, sizeof(link)) > 0 && link[0] == '/') {
+    if (name[0] != '/' && recorder_sys_getcwd(link, sizeof(link)) > 0 && link[0] == '/') {
         /* Loaded by a relative name: most likely relative to where the program still is. */
         char path[2 * MODULE_PATH_MAX];
 
@@ -240,12 +255,9 @@ int module_write(const struct module_description *module)
 static bool build_id_differs(const struct module_known *known)
 {
     unsigned char now[MODULE_BUILD_ID_MAX];
-    struct iovec local = {now, known->build_id_bytes};
-    struct iovec remote = {(void *)known->build_id_address, known->build_id_bytes};
 
     return known->build_id_bytes > 0 &&
-           syscall(SYS_process_vm_readv, (long)getpid(), &local, 1L, &remote, 1L, 0L) ==
-               known->build_id_bytes &&
+           recorder_read_memory(now, known->build_id_address, known->build_id_bytes) &&
            memcmp(now, known->build_id, known->build_id_bytes) != 0;
 }
 

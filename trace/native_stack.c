@@ -161,8 +161,8 @@ WALK_INLINE bool pc_plausible(uintptr_t pc)
 
 /*
  * The frequent kinds of frame whose rule is cached and whose words lie in the window, `moved` bytes from
- * their addresses. On false nothing was changed. The kind is a predicted branch on purpose: with frame pointers the next step then waits for
- * nothing but its own load.
+ * their addresses. On false nothing was changed. The kind is a predicted branch on purpose: with frame
+ * pointers the next step then waits for nothing but its own load.
  */
 WALK_INLINE bool frame_step(struct frame *frame, const struct stack_window *window, uintptr_t moved)
 {
@@ -266,7 +266,8 @@ static UNWIND_UNSANITIZED bool odd_step(struct walk *walk, uint32_t rule)
     default:
         return false;
     }
-    if (next.sp <= walk->at.sp || (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
+    if (next.sp <= walk->at.sp ||
+        (slot != 0 && !stack_window_read(&walk->window, next.sp - slot, &next.fp)) ||
         !stack_window_read(&walk->window, next.sp - 8, &next.pc) ||
         (unwind_rule_kind(rule) == UNWIND_NONE && !guess_plausible(walk, &next))) {
         return false;
@@ -442,8 +443,8 @@ void native_stack_thread_end(void)
     }
 }
 
-/* In the midst of another walk of this thread, or after its end. callsite.c then runs on the recorder's stack,
- * which has room. */
+/* In the midst of another walk of this thread, or after its end. callsite.c then runs on the recorder's
+ * stack, which has room. */
 static WALK_COLD void walk_apart(struct walk *walk)
 {
     _Alignas(16) unsigned char copy[STACK_COPY_BYTES];

@@ -263,7 +263,7 @@ static void put_blocking(struct recorder_thread *thread, const struct varve_reco
     if (put_after_loss(thread, record, thread->is_spilling)) {
         return;
     }
-    if (__atomic_load_n(patience_ns, __ATOMIC_RELAXED) < timeout_ns) {
+    if (!recorder_ring_is_short(thread) && __atomic_load_n(patience_ns, __ATOMIC_RELAXED) < timeout_ns) {
         if (put_waiting(thread, record, false, &used_ns, timeout_ns)) {
             return;
         }

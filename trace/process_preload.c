@@ -65,6 +65,9 @@ HOOK int dlclose(void *handle)
     if (!hook_can_call() || heap_real.dlclose == NULL) {
         return -1;
     }
+    if (hook_is_recording()) {
+        python_stack_keep();
+    }
     heap_cxx_closing();
     result = heap_real.dlclose(handle);
     heap_cxx_closed();

@@ -66,6 +66,23 @@ void python_stack_modules_changed(void)
     atomic_fetch_add_explicit(&modules_generation, 1, memory_order_release);
 }
 
+/* Its library, the loader's own text: looked at where one is about to be unloaded. NULL: it stays. */
+static const char *interpreter_path;
+
+/* Its functions are called from the day that it was found, so it must stay. Opening it there and then would
+ * allocate, in a hook that an allocator may have called with its locks held: time enough before a dlclose. */
+void python_stack_keep(void)
+{
+    const char *path = __atomic_exchange_n(&interpreter_path, NULL, __ATOMIC_ACQ_REL);
+    struct recorder_signals saved;
+
+    if (path != NULL) {
+        recorder_foreign_begin(&saved);
+        (void)dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        recorder_foreign_end(&saved);
+    }
+}
+
 /* ---- finding the interpreter ---- */
 
 static bool interpreter_find(void)
@@ -74,9 +91,7 @@ static bool interpreter_find(void)
     const char *(*version)(void) = NULL;
     if (!elf_symbol_object("Py_GetVersion", &object))
         return false;
-    /* NODELETE, since its functions are called from now on: this library stays. */
-    if (object.path[0] != '\0' && dlopen(object.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) == NULL)
-        return false;
+    interpreter_path = object.path[0] != '\0' ? object.path : NULL;
     *(void **)&version = elf_symbol_in(&object, "Py_GetVersion");
     interpreter.layout = python_layout_find(version());
     interpreter.types.code = elf_symbol_in(&object, "PyCode_Type");

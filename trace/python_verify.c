@@ -80,7 +80,8 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
 {
     char head[256];
     *frames = 0;
-    if (!python_plausible(state) || !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
+    if (!python_plausible(state) ||
+        !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
         python_size(head, layout->state_thread) != (int64_t)pthread_self())
         return PYTHON_VERDICT_BAD;
     const char *at = python_pointer(head, layout->state_frame);

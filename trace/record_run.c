@@ -123,15 +123,12 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->trace_id &= INT64_MAX; /* a column of the database takes it */
 }
 
-/* Half of what is free: the program, and the database, need some of it too. */
-static uint64_t spill_bytes_max(const struct varve_collect_options *options, const char *folder)
+/* The program, and the database, need some of it too. */
+static uint64_t half_of_free(const char *folder)
 {
     struct statvfs status;
 
-    if (options->spill_bytes_max != 0 || statvfs(folder, &status) != 0) {
-        return options->spill_bytes_max;
-    }
-    return (uint64_t)status.f_bavail * status.f_frsize / 2 + 1; /* 0 would be no limit */
+    return statvfs(folder, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize / 2 + 1 : 0;
 }
 
 static void join_command(char *const *argv, char *text, size_t bytes)
@@ -204,8 +201,10 @@ static int prepare(struct recording *recording, struct varve_message *message)
     if (error != VARVE_OK) {
         return error;
     }
-    collector->directory.control->spill_bytes_max =
-        spill_bytes_max(recording->options, collector->directory.path);
+    collector->directory.control->spill_bytes_max = recording->options->spill_bytes_max != 0
+                                                        ? recording->options->spill_bytes_max
+                                                        : half_of_free(collector->directory.path);
+    collector->directory.control->memory_bytes_max = half_of_free(collector->directory.rings);
     collector->is_unstored = recording->options->no_sqlite;
     error = collector_open(collector, STORE_CREATE, message);
     if (error == VARVE_OK && recording->options->lttng) {
@@ -342,18 +341,6 @@ static int finish(struct recording *recording, struct varve_collect_result *resu
     return error;
 }
 
-/* The program that was just started should say that it has the recorder. */
-static void await_program(struct recording *recording, const struct launch_check *check)
-{
-    struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
-                                        .start_ticks_proc = collect_process_started(recording->launch.pid),
-                                        .pid = recording->launch.pid};
-
-    if (identity.start_ticks_proc != 0) {
-        collect_execs_await(&recording->collector, &identity, check->path);
-    }
-}
-
 /* The program will run, and little of it will be recorded. */
 static void warn_of_allocator(const struct recording *recording)
 {
@@ -366,6 +353,18 @@ static void warn_of_allocator(const struct recording *recording)
                 "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
                 "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
                 recording->program, allocator);
+    }
+}
+
+/* The program that was just started should say that it has the recorder. */
+static void await_program(struct recording *recording, const struct launch_check *check)
+{
+    struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
+                                        .start_ticks_proc = collect_process_started(recording->launch.pid),
+                                        .pid = recording->launch.pid};
+
+    if (identity.start_ticks_proc != 0) {
+        collect_execs_await(&recording->collector, &identity, check->path);
     }
 }
 

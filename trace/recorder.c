@@ -35,7 +35,6 @@ static struct varve_producer idle = {.busy = 1};
 
 __thread struct varve_producer *varve_producer_current = &idle;
 __thread uint32_t recorder_foreign_depth;
-uint32_t varve_clock_is_tsc;
 uint32_t varve_emit_is_mirrored;
 
 static __thread bool thread_is_watched;
@@ -279,7 +278,12 @@ static void put_late(struct recorder_process *process, const struct varve_record
     struct varve_record late = *record;
     struct recorder_thread *thread = late_thread(process);
 
-    if (thread == NULL || !recorder_lock_soon(&process->late_lock)) {
+    if (thread == NULL || !recorder_retry_is_due(&process->late_retry)) {
+        count_unattached(process, record);
+        return;
+    }
+    if (!recorder_lock_soon(&process->late_lock)) {
+        recorder_retry_later(&process->late_retry); /* the wait is for one event, not for each */
         count_unattached(process, record);
         return;
     }

@@ -24,6 +24,8 @@
 
 typedef int clock_function(clockid_t clock, struct timespec *now);
 
+uint32_t varve_clock_is_tsc;
+
 /* Both atomic. The answer is the same whoever looks: threads that look at the same time store the same. */
 static clock_function *clock_of_kernel; /* NULL: there is none */
 static bool has_looked;

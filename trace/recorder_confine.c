@@ -100,21 +100,22 @@ void recorder_confine_undo(uint32_t before)
     __atomic_store_n(&closing, 0, __ATOMIC_SEQ_CST);
 }
 
-void recorder_confine_from_start(const struct session_control *session, char *scratch, size_t scratch_bytes)
+unsigned recorder_confine_at_start(const struct session_control *session, char *scratch, size_t scratch_bytes)
 {
     long length = recorder_read_file("/proc/self/status", scratch, scratch_bytes - 1);
     int tsc = PR_TSC_ENABLE;
-    unsigned what = 0;
 
     scratch[length > 0 ? length : 0] = '\0';
     if (session_status_number(scratch, "Seccomp:") != session->seccomp_mode ||
         session_status_number(scratch, "Seccomp_filters:") != session->seccomp_filters) {
-        what = RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK; /* asking for the clock is a system call */
-    } else if (recorder_syscall(SYS_prctl, PR_GET_TSC, (long)&tsc, 0, 0, 0, 0) == 0 &&
-               tsc == PR_TSC_SIGSEGV) {
-        what = RECORDER_CONFINE_CLOCK;
+        return RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK; /* asking for the clock is a system call */
     }
-    if (what != 0) {
-        __atomic_fetch_or(&confined, what | what << OF_ALL_SHIFT, __ATOMIC_SEQ_CST);
-    }
+    return recorder_syscall(SYS_prctl, PR_GET_TSC, (long)&tsc, 0, 0, 0, 0) == 0 && tsc == PR_TSC_SIGSEGV
+               ? RECORDER_CONFINE_CLOCK
+               : 0U;
+}
+
+void recorder_confine_process(unsigned what)
+{
+    __atomic_fetch_or(&confined, what | what << OF_ALL_SHIFT, __ATOMIC_SEQ_CST);
 }

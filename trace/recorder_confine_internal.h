@@ -41,9 +41,12 @@ uint32_t recorder_confine_begin(unsigned what, bool all_threads);
 /// That call has failed.
 void recorder_confine_undo(uint32_t before);
 
-/// At the first look at the session: is this process confined from its start? `scratch`: room for the text of
-/// /proc/self/status.
-void recorder_confine_from_start(const struct session_control *session, char *scratch, size_t scratch_bytes);
+/// At the first look at the session: in what (bits) is this process confined from its start? `scratch`: room
+/// for the text of /proc/self/status. Does only what the loader has done, unless nothing is confined.
+unsigned recorder_confine_at_start(const struct session_control *session, char *scratch,
+                                   size_t scratch_bytes);
+/// From now on that holds, for all threads.
+void recorder_confine_process(unsigned what);
 
 /// Around a time with signals blocked. False: do not block them, the thread is confined, or about to be.
 bool recorder_confine_section_begin(void);

@@ -29,6 +29,9 @@ void *recorder_map_file(int fd, size_t bytes, bool fork_private);
 /// The same of a file that is only read here, kept in fork children.
 void *recorder_map_file_read(int fd, size_t bytes);
 
+/// A piece of a file, shared with the collector, not mapped in fork children; `offset` at a page.
+void *recorder_map_window(int fd, uint64_t offset, size_t bytes);
+
 /// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
 void *recorder_map_wiped(size_t bytes);
 /// The same, for what the process has one of: made by the first call, the same pages for all. NULL: no
@@ -126,12 +129,12 @@ struct recorder_process *recorder_process_attach(void);
 /// The same without attaching: NULL before the first event.
 struct recorder_process *recorder_process_current(void);
 
-/// Who the calling process is, also in a vfork child. Async-signal-safe.
-void process_identity_read(struct process_identity *identity);
-
 /// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
 /// attach, for the control pages of this process and its fork children.
 extern bool recorder_malloc_is_foreign;
+
+/// Who the calling process is, also in a vfork child. Async-signal-safe.
+void process_identity_read(struct process_identity *identity);
 
 /// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
 void recorder_process_exited(void);
@@ -191,6 +194,8 @@ int recorder_ring_create(struct recorder_thread *thread, const struct recorder_p
 void recorder_ring_retire(struct recorder_thread *thread);
 /// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
 bool recorder_ring_grow(struct recorder_thread *thread);
+/// The ring is full for want of memory: it is not the collector that will make room.
+bool recorder_ring_is_short(const struct recorder_thread *thread);
 bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
 
 /// Put a record where the overflow policy says; `emitted` was counted already.
@@ -306,6 +311,10 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 
 /// This thread ends: what is kept for its next walk goes. Signals are blocked.
 void python_stack_thread_end(void);
+
+/// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
+/// itself calls the loader, since this does.
+void python_stack_keep(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.

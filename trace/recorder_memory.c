@@ -16,9 +16,9 @@
 
 #if defined(__SANITIZE_THREAD__) /* it must see that an address begins a new life; there are no hooks in its \
                                     builds */
-static void *map(size_t bytes, int protection, int flags, int fd)
+static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
-    void *memory = mmap(NULL, bytes, protection, flags, fd, 0);
+    void *memory = mmap(NULL, bytes, protection, flags, fd, (off_t)offset);
 
     return memory == MAP_FAILED ? NULL : memory;
 }
@@ -28,9 +28,9 @@ void recorder_unmap(void *memory, size_t bytes)
     munmap(memory, bytes);
 }
 #else
-static void *map(size_t bytes, int protection, int flags, int fd)
+static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
-    void *memory = recorder_sys_mmap(NULL, bytes, protection, flags, fd, 0);
+    void *memory = recorder_sys_mmap(NULL, bytes, protection, flags, fd, offset);
 
     return recorder_sys_failed(memory) ? NULL : memory;
 }
@@ -43,22 +43,28 @@ void recorder_unmap(void *memory, size_t bytes)
 
 void *recorder_map(size_t bytes)
 {
-    return map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    return map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-void *recorder_map_file(int fd, size_t bytes, bool fork_private)
+void *recorder_map_window(int fd, uint64_t offset, size_t bytes)
 {
-    void *memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd);
+    void *memory = map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
 
-    if (memory != NULL && fork_private) {
+    if (memory != NULL) {
         recorder_sys_madvise(memory, bytes, MADV_DONTFORK);
     }
     return memory;
 }
 
+void *recorder_map_file(int fd, size_t bytes, bool fork_private)
+{
+    return fork_private ? recorder_map_window(fd, 0, bytes)
+                        : map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
 void *recorder_map_file_read(int fd, size_t bytes)
 {
-    return map(bytes, PROT_READ, MAP_SHARED, fd);
+    return map(bytes, PROT_READ, MAP_SHARED, fd, 0);
 }
 
 void *recorder_map_wiped(size_t bytes)

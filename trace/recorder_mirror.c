@@ -7,6 +7,7 @@
  * collector tells them. When no trace wants events the detour through here is switched off, and a thread of
  * the library switches it on again.
  */
+#include "trace/elf_symbol_internal.h"
 #include "trace/mirror_internal.h"
 #include "trace/recorder_confine_internal.h"
 #include "trace/recorder_internal.h"
@@ -168,7 +169,7 @@ static void close_at_exit(void)
 {
     struct recorder_process *process = recorder_process_page();
 
-    dl_iterate_phdr(note_own_object, NULL);
+    elf_each_object(note_own_object, NULL);
     recorder_mirror_is_closed = true;
     __atomic_store_n(&process->mirror, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE);
@@ -177,7 +178,8 @@ static void close_at_exit(void)
 static const struct mirror_provider *load_provider(const char *path)
 {
     static const struct mirror_host host = {.started = started};
-    mirror_provider_open *open_provider = mirror_provider_find(path);
+    /* a relative one would be looked for wherever the program stands */
+    mirror_provider_open *open_provider = path[0] == '/' ? mirror_provider_find(path) : NULL;
 
     return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
 }

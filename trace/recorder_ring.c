@@ -58,6 +58,25 @@ static void header_fill(const struct recorder_thread *thread, const struct recor
     __atomic_store_n(&ring->magic, RING_MAGIC, __ATOMIC_RELEASE);
 }
 
+/* The program wants some of the memory file system too, and would be killed by SIGBUS where it has none left.
+ */
+static bool memory_reserve(uint64_t bytes)
+{
+    struct session_counts *counts = recorder_session_counts();
+    uint64_t limit = recorder_session()->memory_bytes_max;
+
+    if (__atomic_add_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
+        return true;
+    }
+    __atomic_sub_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL);
+    return false;
+}
+
+static void memory_give_back(uint64_t bytes)
+{
+    __atomic_sub_fetch(&recorder_session_counts()->memory_bytes, bytes, __ATOMIC_ACQ_REL);
+}
+
 /* Length, mapping and first pages for a ring of `capacity` in an empty file. 0 or -errno. */
 static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
 {
@@ -91,10 +110,17 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
 {
     const char *path = file_path(thread, process->id, index, is_on_disk, "");
     uint32_t capacity = recorder_session()->ring_capacity;
+    const uint64_t memory =
+        is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
     long result;
-    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int fd;
 
+    if (!memory_reserve(memory)) {
+        return -ENOSPC;
+    }
+    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (fd < 0) {
+        memory_give_back(memory);
         return fd;
     }
     do {
@@ -104,8 +130,10 @@ static long ring_make(struct recorder_thread *thread, const struct recorder_proc
     recorder_sys_close(fd);
     if (result != 0) {
         recorder_sys_unlink(path);
+        memory_give_back(memory);
         return result;
     }
+    thread->ring->memory_bytes = memory;
     thread->is_on_disk = is_on_disk;
     return 0;
 }
@@ -168,18 +196,25 @@ void recorder_ring_retire(struct recorder_thread *thread)
  * could be closed by the program and its number reused for a file of its own. */
 static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_t bytes)
 {
-    const struct ring_header *ring = thread->ring;
-    int fd = recorder_sys_open(file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, ""),
-                               O_RDWR | O_NOFOLLOW, 0);
-    bool done;
+    struct ring_header *ring = thread->ring;
+    const char *path = file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, "");
+    uint64_t memory = thread->is_on_disk ? 0 : bytes;
+    bool done = false;
+    int fd;
 
-    if (fd < 0) {
+    if (!memory_reserve(memory)) {
         return false;
     }
-    done = recorder_file_allocate(fd, offset, bytes) == 0;
-    recorder_sys_close(fd);
+    fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    if (fd >= 0) {
+        done = recorder_file_allocate(fd, offset, bytes) == 0;
+        recorder_sys_close(fd);
+    }
     if (done) {
+        ring->memory_bytes += memory;
         populate(thread, offset, bytes);
+    } else {
+        memory_give_back(memory);
     }
     return done;
 }
@@ -263,6 +298,11 @@ bool recorder_ring_grow(struct recorder_thread *thread)
     }
     recorder_retry_later(&thread->ring_retry);
     return false;
+}
+
+bool recorder_ring_is_short(const struct recorder_thread *thread)
+{
+    return thread->populated < thread->capacity && thread->ring->head >= thread->populated;
 }
 
 uint64_t recorder_ring_space(struct recorder_thread *thread)

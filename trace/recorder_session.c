@@ -25,6 +25,7 @@ struct found_session {
     const struct session_control *control;
     struct session_counts *counts;
     struct recorder_process *process;
+    unsigned confined; /* enum recorder_confine: from the start */
     int32_t rank;
     char directory[PATH_BYTES];
     char scratch[PATH_BYTES]; /* for whoever looks */
@@ -104,13 +105,13 @@ static int32_t rank_from_environment(void)
 
 /* ---- the session ---- */
 
-/* Pages of the session by their file's name, with the descriptor, or read-only; NULL if they can't be had. A
- * file that is long enough is known by reading its beginning (the collector makes it whole before it can be
- * found), which the loader does too: a program that was executed by a confined one may do nothing else. */
-static void *page_open(struct found_session *looking, const char *name, size_t bytes, int *fd_out)
+/* A page of the session by its file's name, writable or not; NULL if it can't be had. A file that is long
+ * enough is known by reading its end, which the loader does too: a program that was executed by a confined
+ * one may do nothing else. A lock, which the mapping keeps, says to the collector that somebody of the
+ * session lives: this process and its fork children. */
+static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
+                       bool is_locked)
 {
-    size_t looked_at = bytes < sizeof(looking->scratch) ? bytes : sizeof(looking->scratch);
-    bool is_writable = fd_out != NULL;
     void *page = NULL;
     int fd;
 
@@ -119,25 +120,27 @@ static void *page_open(struct found_session *looking, const char *name, size_t b
     if (fd < 0) {
         return NULL;
     }
-    if (recorder_sys_read(fd, looking->scratch, looked_at) == (long)looked_at) {
+    if (recorder_sys_pread(fd, looking->scratch, 1, bytes - 1) == 1) {
         page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
     }
-    if (page != NULL && is_writable) {
-        *fd_out = fd;
-    } else {
-        recorder_sys_close(fd);
+    if (page != NULL && is_locked) {
+        recorder_sys_lock_shared(fd);
     }
+    recorder_sys_close(fd);
     return page;
 }
 
-static bool session_open(struct found_session *looking, int *counts_fd)
+static bool session_open(struct found_session *looking)
 {
-    const struct session_control *control = page_open(looking, "session", SESSION_CONTROL_BYTES, NULL);
+    const struct session_control *control =
+        page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
 
     looking->control = control;
     if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
         control->state == SESSION_STATE_RECORDING) {
-        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, counts_fd);
+        looking->confined = recorder_confine_at_start(control, looking->scratch, sizeof(looking->scratch));
+        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, true,
+                                    (looking->confined & RECORDER_CONFINE_CALLS) == 0);
     }
     return looking->counts != NULL;
 }
@@ -163,18 +166,14 @@ static void discard(struct found_session *looked)
 static struct found_session *look(void)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
-    int counts_fd = -1;
 
     if (looking == NULL) {
         return NULL;
     }
     if (environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory)) &&
-        looking->directory[0] == '/' && session_open(looking, &counts_fd)) {
-        recorder_confine_from_start(looking->control, looking->scratch, sizeof(looking->scratch));
+        looking->directory[0] == '/' && session_open(looking)) {
+        recorder_confine_process(looking->confined);
         looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
-        /* the lock that the mapping keeps says that somebody lives: this process and its fork children */
-        recorder_sys_lock_shared(counts_fd);
-        recorder_sys_close(counts_fd);
     }
     if (looking->process == NULL) {
         discard(looking);
@@ -225,6 +224,13 @@ const char *recorder_directory(void)
     return session_found()->directory;
 }
 
+/* ---- this process image ---- */
+
+/* For the time of an attach: more than may lie on the stack of a program. */
+struct attaching {
+    char path[PATH_BYTES];
+};
+
 /* The number in the text of the link, "pid:[4026531836]". */
 static uint64_t namespace_of_process(void)
 {
@@ -240,19 +246,11 @@ static uint64_t namespace_of_process(void)
     return number != NULL ? recorder_number(number + 1) : 0;
 }
 
-/* ---- this process image ---- */
-
-/* For the time of an attach: more than may lie on the stack of a program. */
-struct attaching {
-    char path[PATH_BYTES];
-    char text[1024];
-};
-
 /* Field 22 of /proc/self/stat; the command name before it may hold spaces and parentheses. */
-static uint64_t start_ticks_of_process(struct attaching *attaching)
+static uint64_t start_ticks_of_process(void)
 {
-    char *text = attaching->text;
-    long length = recorder_read_file("/proc/self/stat", text, sizeof(attaching->text) - 1);
+    char text[512]; /* 22 fields of at most 20 digits, and a name */
+    long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
     char *at;
 
     if (length <= 0) {
@@ -266,25 +264,14 @@ static uint64_t start_ticks_of_process(struct attaching *attaching)
     return at != NULL ? recorder_number(at + 1) : 0;
 }
 
-static void identity_read(struct process_identity *identity, struct attaching *attaching)
+void process_identity_read(struct process_identity *identity)
 {
     identity->pid = recorder_sys_getpid();
     identity->pid_namespace = namespace_of_process();
-    identity->start_ticks_proc = start_ticks_of_process(attaching);
+    identity->start_ticks_proc = start_ticks_of_process();
 }
 
-void process_identity_read(struct process_identity *identity)
-{
-    struct attaching *attaching = recorder_map(sizeof(*attaching));
-
-    memset(identity, 0, sizeof(*identity));
-    if (attaching != NULL) {
-        identity_read(identity, attaching);
-        recorder_unmap(attaching, sizeof(*attaching));
-    }
-}
-
-static void control_fill(struct process_control *control, uint32_t id, struct attaching *attaching)
+static void control_fill(struct process_control *control, uint32_t id)
 {
     long length =
         recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
@@ -292,7 +279,7 @@ static void control_fill(struct process_control *control, uint32_t id, struct at
 
     control->executable[length > 0 ? length : 0] = '\0';
     recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
-    identity_read(&identity, attaching);
+    process_identity_read(&identity);
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = id;
     control->parent_id = last_process_id;
@@ -347,7 +334,7 @@ static long control_create_in(const char *folder, uint32_t id, struct attaching 
         return result != 0 ? result : -ENOMEM;
     }
     control->is_locked = is_locked(attaching->path); /* known before the collector can see the page */
-    control_fill(control, id, attaching);
+    control_fill(control, id);
     __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
     *control_out = control;
     return 0;

@@ -57,6 +57,11 @@ static inline long recorder_sys_read(int fd, void *buffer, size_t bytes)
     return recorder_syscall(SYS_read, fd, (long)buffer, (long)bytes, 0, 0, 0);
 }
 
+static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
+}
+
 static inline long recorder_sys_write(int fd, const void *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_write, fd, (long)buffer, (long)bytes, 0, 0, 0);
@@ -67,9 +72,31 @@ static inline long recorder_sys_pwrite(int fd, const void *buffer, size_t bytes,
     return recorder_syscall(SYS_pwrite64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
+static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsigned count)
+{
+    return recorder_syscall(SYS_writev, fd, (long)parts, (long)count, 0, 0, 0);
+}
+
+/// `status`: struct stat, the same for the kernel and the C library on all machines of 64 bits.
+/// The same file under the next free number from `floor` on.
+static inline int recorder_sys_dup_above(int fd, int floor)
+{
+    return (int)recorder_syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor, 0, 0, 0);
+}
+
+static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
+{
+    return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
+}
+
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
 {
     return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
+}
+
+static inline int recorder_sys_fstat(int fd, struct stat *status)
+{
+    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
@@ -183,11 +210,6 @@ static inline long recorder_sys_read_memory(void *out, uintptr_t address, size_t
 
     return recorder_syscall(SYS_process_vm_readv, recorder_sys_getpid(), (long)&local, 1, (long)&remote, 1,
                             0);
-}
-
-static inline long recorder_sys_pread(int fd, void *buffer, size_t bytes, uint64_t offset)
-{
-    return recorder_syscall(SYS_pread64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
 /// `timeout`: relative, or NULL for ever.

@@ -112,6 +112,17 @@ static int take_event(void *context, struct event *event)
     return derive_event(replay->collector->derive, event, replay->message);
 }
 
+/* The database was stored before the program began, with what is to be said of the recording as a whole: it
+ * was deleted or cut since. */
+static int tell_lost_beginning(struct collector *collector)
+{
+    int error =
+        store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
+
+    return error == VARVE_OK ? store_stat(collector->store, "database_lost", -1, "data_loss", "recover", 1)
+                             : error;
+}
+
 static int check_same_trace(struct collector *collector, struct varve_message *message)
 {
     int64_t trace_id = 0;
@@ -122,7 +133,7 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
                                  "the database in %s belongs to another recording",
                                  collector->directory.path);
     }
-    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
+    return error == VARVE_ERROR_NOT_FOUND ? tell_lost_beginning(collector) : error;
 }
 
 /* The stored part of the recording back into memory. */
@@ -261,8 +272,8 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     if (error == VARVE_OK && store_is_complete(collector->store)) {
         return settle(collector, result, message);
     }
-    if (error == VARVE_OK && is_begun) {
-        error = reload(collector, replay, message);
+    if (error == VARVE_OK) {
+        error = is_begun ? reload(collector, replay, message) : tell_lost_beginning(collector);
     }
     if (error == VARVE_OK && collector->clock.count == 0) {
         error = collect_clock_anchor(&collector->clock); /* died before it had stored one */
@@ -312,6 +323,8 @@ static void finish_empty(struct collector *collector, struct varve_collect_resul
     if (store_peek_trace(result->database_path, &trace_id) != VARVE_OK ||
         (uint64_t)trace_id != collector->directory.trace_id) {
         result->database_path[0] = '\0';
+    } else {
+        (void)store_peek_result(result->database_path, result);
     }
     session_directory_remove(&collector->directory);
 }
@@ -348,8 +361,9 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
     error = session_directory_adopt(&collector->directory, directory, message);
     if (error != VARVE_OK) {
         free(collector);
-        return error == VARVE_ERROR_FORMAT && is_left_over(directory, database_path, result) ? VARVE_OK
-                                                                                             : error;
+        return error == VARVE_ERROR_FORMAT && is_left_over(directory, database_path, result)
+                   ? store_peek_result(result->database_path, result)
+                   : error;
     }
     error = name_database(&collector->directory, database_path, result->database_path,
                           sizeof(result->database_path), message);
@@ -366,6 +380,11 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         error = recover_into(collector, result, &replay, message);
     }
     collector_result(collector, result);
+    if (error == VARVE_OK && collector->seq == 0) {
+        /* Another recovery had stored it all: its database knows what was lost. Without one there is a CTF
+         * trace. */
+        (void)store_peek_result(result->database_path, result);
+    }
     collector_close(collector);
     if (error == VARVE_OK) {
         session_directory_remove(&collector->directory);

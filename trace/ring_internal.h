@@ -38,8 +38,8 @@
 #define RING_HEADER_BYTES 32768U
 #define RING_STAGING_RECORDS 4096U /* 256 KiB: one write(2) per so many spilled records */
 #define RING_STAGING_BYTES (RING_STAGING_RECORDS * (uint64_t)sizeof(struct varve_record))
-#define RING_NESTED_SLOTS 448U     /* events of signal handlers that interrupt one and the same append */
-#define RING_CAPACITY_MIN 64U      /* records; capacities are powers of two */
+#define RING_NESTED_SLOTS 448U /* events of signal handlers that interrupt one and the same append */
+#define RING_CAPACITY_MIN 64U  /* records; capacities are powers of two */
 #define RING_CAPACITY_DEFAULT 65536U
 #define RING_CAPACITY_MAX (1U << 24)
 
@@ -71,6 +71,7 @@ struct ring_header {
     uint32_t state;                /* enum ring_state */
     uint32_t nested_count;         /* records waiting in `nested` */
     uint32_t nested_filed;         /* of these, filed in the ring or spill already */
+    uint64_t memory_bytes;         /* that its file has in /dev/shm; the producer's own */
     uint32_t staging_is_apart;     /* the staging slots are in a file of their own; set once, atomic */
 
     /* consumer line */

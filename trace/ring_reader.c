@@ -103,6 +103,22 @@ void ring_reader_close(struct ring_reader *reader)
     free(reader);
 }
 
+void ring_reader_skip_overwritten(struct ring_reader *reader)
+{
+    uint64_t head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
+    uint64_t tail = __atomic_load_n(&reader->ring->tail, __ATOMIC_ACQUIRE);
+    /* the slot of the oldest one may be the one that was being written */
+    uint64_t oldest = head < reader->capacity ? 0 : head - reader->capacity + 1;
+
+    if (tail <= head && head - tail <= reader->capacity && reader->read < tail && reader->read < oldest) {
+        uint64_t skipped = (oldest < tail ? oldest : tail) - reader->read;
+
+        reader->unreadable += skipped;
+        reader->sequence += skipped;
+        reader->read += skipped;
+    }
+}
+
 void ring_reader_refresh(struct ring_reader *reader)
 {
     struct ring_header *ring = reader->ring;

@@ -4,8 +4,9 @@
  * The recording directory and the three kinds of control page in it.
  *
  *   TRACE.db.d/                 made by `varve record` beside the database; removed when all is stored
- *     owner                     pid and start time of the collector, locked while it lives (flock)
- *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs)
+ *     owner                     pid of the collector and trace id, locked while it lives (flock)
+ *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs); its name
+ *                               ends with the trace id, and no other one is accepted
  *     ring/session              struct session_control; programs can only read it
  *     ring/counts               struct session_counts; programs write it
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
@@ -18,7 +19,9 @@
  *
  * A process image takes the next N by an atomic add on session_counts.process_count, a thread the next K on
  * process_control.ring_count; the collector learns of both by watching the counters, without any call from
- * the workload to it. The environment variable VARVE_SESSION names TRACE.db.d for the workload.
+ * the workload to it. What it opens are the files that are there, whatever the counters say. Folders have
+ * mode 0700, files 0600, and all belong to the user who records. The environment variable VARVE_SESSION names
+ * TRACE.db.d for the workload.
  */
 #ifndef VARVE_SESSION_INTERNAL_H
 #define VARVE_SESSION_INTERNAL_H
@@ -73,6 +76,7 @@ struct session_control {
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
     uint64_t spill_bytes_max;  /* of all spill files together; 0: no limit */
+    uint64_t memory_bytes_max; /* of all rings together in /dev/shm; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t mirror;         /* bit mask of enum session_mirror */
@@ -157,6 +161,7 @@ struct session_counts {
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
     _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
+    uint64_t memory_bytes;             /* of the rings that there are in /dev/shm; atomic */
     uint64_t patience_used_ns;         /* how long threads have waited for room, all together; atomic */
 
     _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */

@@ -26,6 +26,10 @@ bool sites_entry_is_sound(const struct sites_entry *entry, const uint8_t *payloa
     struct sites_site site;
 
     switch (entry->tag) {
+    case SITES_TAG_PADDING:
+        return true;
+    case SITES_TAG_LOST:
+        return entry->bytes == sizeof(struct sites_lost);
     case SITES_TAG_MODULE:
         if (entry->bytes < sizeof(module))
             return false;
@@ -207,8 +211,10 @@ bool sites_entry_take(struct sites *sites, struct sites_process *process, uint32
     case SITES_TAG_CODE:
         take_code(sites, process, payload);
         break;
-    default:
+    case SITES_TAG_SITE:
         take_site(sites, process, process_id, payload);
+        break;
+    default: /* of no use before the end */
         break;
     }
     return true;

@@ -211,9 +211,15 @@ static int write_errors(const struct sites *sites, struct store *store)
 
         if (process && process->errors)
             result =
-                store_stat(store, "callsite_file_errors", (int64_t)id, "error", "sites", process->errors);
+                store_stat(store, "callsite_file_errors", (int64_t)id, "data_loss", "sites", process->errors);
+        if (process && process->lost && result == VARVE_OK)
+            result = store_stat(store, "callsites_lost", (int64_t)id, "data_loss", "sites",
+                                (int64_t)process->lost);
         if (process && process->unknown && result == VARVE_OK)
-            result = store_stat(store, "callsites_unknown", (int64_t)id, "error", "sites", process->unknown);
+            result =
+                store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites", process->unknown);
+        if (process && process->gone && result == VARVE_OK)
+            result = store_stat(store, "callsites_gone", (int64_t)id, "data_loss", "sites", process->gone);
     }
     return result;
 }

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: file layout, used by the recorder and the collector alone */
 /*
- * The call-site file p<N>.sites of one process: a plain sequence of entries, each appended by one write(2)
- * before any record refers to it. A reader stops at the first incomplete entry (the writer was killed).
+ * The call-site file p<N>.sites of one process: a plain sequence of entries, each there before any record
+ * refers to it. The writer has the file mapped and longer than what it holds: an entry is there when its head
+ * is, which is written last, in one store of 8 bytes, at a multiple of 8. A reader stops at a head of zeros
+ * (the writer has not come further, or was killed) or at the end.
  *
  *   struct sites_entry | payload of `bytes` bytes, a multiple of 8
  *
+ *   LOST         struct sites_lost: the first entry; its number grows where it is
+ *   PADDING      anything
  *   MODULE       struct sites_module, build id (build_id_bytes), path (path_bytes, no NUL), padding
  *   MODULE_GONE  struct sites_gone
  *   CODE         struct sites_code, function name (name_bytes), file name (file_bytes), padding
@@ -28,11 +32,20 @@ enum sites_tag {
     SITES_TAG_MODULE_GONE = 2,
     SITES_TAG_CODE = 3,
     SITES_TAG_SITE = 4,
+    SITES_TAG_PADDING = 5,
+    SITES_TAG_LOST = 6,
 };
+
+#define SITES_FIRST_PAGE_BYTES 4096U /* holds the LOST entry */
+#define SITES_NUMBER_MAX (1U << 24)  /* of call sites and code objects of one process */
 
 struct sites_entry {
     uint32_t tag;
     uint32_t bytes;
+};
+
+struct sites_lost {
+    uint64_t stacks; /* captured and not stored: no disk space, no memory, or SITES_NUMBER_MAX reached */
 };
 
 struct sites_module {

@@ -117,6 +117,21 @@ int sites_process(struct sites *sites, uint32_t process_id, const char *path)
     return VARVE_OK;
 }
 
+/* Bytes of the complete entries at the front of the buffer, as far as their heads make sense. */
+static size_t complete_bytes(const struct sites *sites, size_t bytes)
+{
+    struct sites_entry entry;
+    size_t at = 0;
+
+    while (bytes - at >= sizeof(entry)) {
+        memcpy(&entry, sites->buffer + at, sizeof(entry));
+        if (entry.tag == 0 || entry.bytes > ENTRY_BYTES_MAX || bytes - at - sizeof(entry) < entry.bytes)
+            break;
+        at += sizeof(entry) + ((size_t)entry.bytes + 7) / 8 * 8;
+    }
+    return at < bytes ? at : bytes;
+}
+
 /* Takes the complete entries at the front of the buffer; returns their bytes. */
 static size_t take_entries(struct sites *sites, struct sites_process *process, uint32_t process_id,
                            size_t bytes)
@@ -126,6 +141,8 @@ static size_t take_entries(struct sites *sites, struct sites_process *process, u
 
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, sites->buffer + at, sizeof(entry));
+        if (entry.tag == 0 && entry.bytes == 0)
+            break; /* the writer has not come further */
         if (entry.bytes > ENTRY_BYTES_MAX || entry.bytes % 8 != 0) {
             process->errors++;
             process->is_ended = true;
@@ -138,7 +155,7 @@ static size_t take_entries(struct sites *sites, struct sites_process *process, u
             process->is_ended = true;
             break;
         }
-        if (sites->listener)
+        if (sites->listener && entry.tag < SITES_TAG_PADDING)
             sites->listener(sites->listener_context, process_id, &entry, sites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
     }
@@ -155,7 +172,7 @@ void sites_listen(struct sites *sites, sites_listener *listener, void *context)
 static void retell_process(const struct sites *sites, const struct sites_process *process,
                            uint32_t process_id)
 {
-    int file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uint8_t *entries = malloc(process->offset + 1);
     struct sites_entry entry;
 
@@ -164,7 +181,7 @@ static void retell_process(const struct sites *sites, const struct sites_process
             memcpy(&entry, entries + at, sizeof(entry));
             if (entry.bytes > process->offset - at - sizeof(entry))
                 break;
-            if (sites_entry_is_sound(&entry, entries + at + sizeof(entry)))
+            if (entry.tag < SITES_TAG_PADDING && sites_entry_is_sound(&entry, entries + at + sizeof(entry)))
                 sites->listener(sites->listener_context, process_id, &entry, entries + at + sizeof(entry));
         }
     }
@@ -187,7 +204,7 @@ static bool process_file_open(struct sites *sites, struct sites_process *process
     struct stat status;
 
     if (process->file < 0) {
-        process->file = open(process->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (process->file < 0)
             return false;
         sites->open_files++;
@@ -210,7 +227,7 @@ void sites_process_read(struct sites *sites, struct sites_process *process, uint
         return;
     while (process_file_open(sites, process, &size) && process->offset < size) {
         ssize_t bytes = pread(process->file, sites->buffer, BUFFER_BYTES, (off_t)process->offset);
-        size_t taken;
+        size_t complete, taken;
 
         if (bytes < 0 && errno == EINTR)
             continue;
@@ -219,6 +236,11 @@ void sites_process_read(struct sites *sites, struct sites_process *process, uint
             process->is_ended = true;
             break;
         }
+        /* A payload may be written between its own copy and that of its head: what is behind heads that were
+         * there is copied again. */
+        complete = complete_bytes(sites, (size_t)bytes);
+        if (pread(process->file, sites->buffer, complete, (off_t)process->offset) != (ssize_t)complete)
+            continue;
         taken = take_entries(sites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
@@ -236,6 +258,20 @@ static struct sites_process *process_of(const struct sites *sites, uint32_t proc
     return process_id < sites->process_capacity ? sites->processes[process_id] : NULL;
 }
 
+static void read_lost(struct sites *sites, struct sites_process *process)
+{
+    struct {
+        struct sites_entry entry;
+        struct sites_lost lost;
+    } first;
+    uint64_t size = 0;
+
+    if (!process->is_ended && process_file_open(sites, process, &size) &&
+        pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
+        first.entry.tag == SITES_TAG_LOST)
+        process->lost = first.lost.stacks;
+}
+
 void sites_process_end(struct sites *sites, uint32_t process_id)
 {
     struct sites_process *process = process_of(sites, process_id);
@@ -243,6 +279,7 @@ void sites_process_end(struct sites *sites, uint32_t process_id)
     if (!process)
         return;
     sites_process_read(sites, process, process_id, 0);
+    read_lost(sites, process);
     process_end(sites, process);
 }
 
@@ -260,7 +297,23 @@ uint32_t sites_global(struct sites *sites, uint32_t process_id, uint32_t local)
     number = sites_map_get(&process->sites, local);
     if (number == 0 && process->unknown < UINT32_MAX)
         process->unknown++;
+    sites->has_new_unknown = sites->has_new_unknown || number == 0;
     return number;
+}
+
+/* With the events that lack them: whoever continues counts from there. */
+static int commit_unknown(struct sites *sites, struct store *store)
+{
+    int result = VARVE_OK;
+
+    for (uint32_t id = 1; sites->has_new_unknown && id < sites->process_capacity && result == VARVE_OK;
+         id++) {
+        if (sites->processes[id] && sites->processes[id]->unknown)
+            result = store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
+                                sites->processes[id]->unknown);
+    }
+    sites->has_new_unknown = sites->has_new_unknown && result != VARVE_OK;
+    return result;
 }
 
 int sites_commit(struct sites *sites, struct store *store)
@@ -274,5 +327,5 @@ int sites_commit(struct sites *sites, struct store *store)
             return result;
         sites->committed = number;
     }
-    return VARVE_OK;
+    return commit_unknown(sites, store);
 }

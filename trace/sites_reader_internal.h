@@ -95,9 +95,9 @@ const char *sites_text(const struct sites_texts *texts, uint32_t number, size_t 
 /// first).
 bool sites_stacks_reindex(struct sites_stacks *stacks);
 
-/* Sparse map of the numbers in a process' file to ours; reading a number that is not there gives 0. */
+/* Sparse map of the numbers in a process' file to ours; reading a number that is not there gives 0. One above
+ * SITES_NUMBER_MAX is taken for damage. */
 #define SITES_MAP_PAGE 256U
-#define SITES_NUMBER_MAX (1U << 24) /* a larger number in a file is taken for damage */
 
 struct sites_map {
     uint32_t **pages;
@@ -128,11 +128,15 @@ struct sites_process {
     uint64_t offset; /* everything before was taken */
     bool is_ended;   /* nothing more is read: the process ended, or the file is damaged from offset on */
     uint32_t errors;
+    uint64_t lost;    /* stacks that the process could not store */
     uint32_t unknown; /* call sites of events that the file does not hold */
+    uint32_t gone;    /* … that it held when they were stored, and does not hold any more */
     struct sites_map sites, codes;
     struct sites_mapped *mapped; /* live modules, by base; ranges never overlap */
     size_t mapped_count, mapped_capacity;
 };
+
+#define SITES_STAT_UNKNOWN "callsites_unknown" /* by process */
 
 struct sites {
     struct sites_process **processes; /* by process_id */
@@ -143,6 +147,7 @@ struct sites {
     struct sites_stacks stacks;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;
+    bool has_new_unknown; /* since the last commit */
     uint8_t *buffer;
     sites_listener *listener; /* NULL: nobody */
     void *listener_context;

@@ -31,12 +31,34 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
     return VARVE_OK;
 }
 
+static struct sites_process *process_of(const struct sites *sites, uint32_t process_id)
+{
+    return process_id < sites->process_capacity ? sites->processes[process_id] : NULL;
+}
+
 static uint32_t origin_stack(const struct sites *sites, const struct origin *origin)
 {
-    const struct sites_process *process =
-        origin->process_id < sites->process_capacity ? sites->processes[origin->process_id] : NULL;
+    const struct sites_process *process = process_of(sites, origin->process_id);
 
     return process ? sites_map_get(&process->sites, origin->local) : 0;
+}
+
+static void note_gone(const struct sites *sites, uint32_t process_id)
+{
+    struct sites_process *process = process_of(sites, process_id);
+
+    if (process)
+        process->gone++;
+}
+
+static int take_unknown(void *context, int64_t idx, int64_t value)
+{
+    struct sites *sites = context;
+    struct sites_process *process = idx > 0 && idx < UINT32_MAX ? process_of(sites, (uint32_t)idx) : NULL;
+
+    if (process && value > 0)
+        process->unknown = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+    return VARVE_OK;
 }
 
 /* Fill the numbers 1..origins->count of `placed`; `moved` says for each stack read where it went. */
@@ -57,6 +79,8 @@ static int place_stored(const struct sites *sites, const struct origins *origins
                                      origin->number, origins->count);
         }
         is_taken[origin->number] = true;
+        if (read == 0)
+            note_gone(sites, origin->process_id);
         if (read) {
             placed[origin->number - 1] = sites->stacks.stacks[read - 1];
             if (moved[read] == 0)
@@ -131,6 +155,8 @@ int sites_resume(struct sites *sites, struct store *store, struct varve_message 
             sites_process_read(sites, sites->processes[i], (uint32_t)i, 0);
     }
     result = store_each_callsite_origin(store, take_origin, &origins, message);
+    if (result == VARVE_OK)
+        result = store_each_stat(store, SITES_STAT_UNKNOWN, take_unknown, sites, message);
     if (result == VARVE_OK && origins.count >= (UINT32_C(1) << 31))
         result = varve_message_set(message, VARVE_ERROR_CORRUPT, "too many rows in callsite_origin");
     if (result == VARVE_OK)

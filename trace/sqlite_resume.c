@@ -4,6 +4,7 @@
  * the form that derive_event takes, and the small tables that hold its state. `varve recover` calls it.
  */
 #include "trace/sqlite_internal.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -233,14 +234,38 @@ int store_each_ended_process(struct store *store,
                       process_take, &reader, message);
 }
 
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    int result;
+    int code = VARVE_OK;
+
+    if (sqlite3_prepare_v2(store->db, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", -1,
+                           &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW && code == VARVE_OK) {
+        code = take(context, sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
+    }
+    if (code == VARVE_OK && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
 /* ---- the books ---- */
 
 static int sum_take(sqlite3_stmt *row, void *context)
 {
     struct store_sums *sums = context;
     uint64_t *const figures[] = {
-        &sums->emitted,     &sums->stored,     &sums->spilled, &sums->lost,       &sums->lost_bytes,
-        &sums->uncommitted, &sums->unreadable, &sums->damaged, &sums->unattached, &sums->unattached_bytes,
+        &sums->emitted,    &sums->stored,           &sums->spilled,    &sums->lost,
+        &sums->lost_bytes, &sums->uncommitted,      &sums->unreadable, &sums->damaged,
+        &sums->unattached, &sums->unattached_bytes, &sums->threads,    &sums->processes,
     };
     for (int i = 0; i < (int)(sizeof figures / sizeof figures[0]); i++) {
         /* of damaged headers: a sum beyond 63 bits comes as a real number, which is cut to the largest */
@@ -256,9 +281,19 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
         store,
         "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
         " total(uncommitted), total(unreadable), count(damage),"
-        " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process)"
+        " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
+        " count(*), (SELECT count(*) FROM process)"
         " FROM thread",
         sum_take, sums_out, message);
+}
+
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
+{
+    int64_t count = 0;
+    int code = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
+
+    *count_out = (uint64_t)count;
+    return code;
 }
 
 int store_peek_trace(const char *path, int64_t *trace_id_out)
@@ -276,6 +311,31 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
                            -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         *trace_id_out = sqlite3_column_int64(statement, 0);
+        code = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return code;
+}
+
+int store_peek_result(const char *path, struct varve_collect_result *result)
+{
+    static const char sql[] =
+        "SELECT (SELECT count(*) FROM event), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
+        " ('events_lost', 'events_unattached')), (SELECT coalesce(sum(uncommitted), 0) FROM thread),"
+        " (SELECT count(*) FROM process), (SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
+    uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
+                                 &result->processes, &result->threads, &result->allocations};
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int code = VARVE_ERROR_NOT_FOUND;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+            *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
+        }
         code = VARVE_OK;
     }
     sqlite3_finalize(statement);

@@ -223,13 +223,13 @@ static int open_error(const char *path, int reason, struct varve_message *messag
 static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out,
                      struct varve_message *message)
 {
-    int flags = O_RDWR | O_CLOEXEC;
+    int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC; /* no link, and no pipe that is waited for */
     int fd = open(store->path, mode != STORE_RESUME ? flags | O_CREAT | O_EXCL : flags, 0666);
     int reason = errno;
     *is_new_out = fd >= 0 && mode != STORE_RESUME;
     if (fd < 0 && reason == EEXIST) {
         /* Whose is it? Another collector's is worth saying. */
-        fd = open(store->path, O_RDONLY | O_CLOEXEC);
+        fd = open(store->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     }
     if (fd < 0) {
         return open_error(store->path, reason, message);

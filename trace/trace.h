@@ -258,6 +258,8 @@ struct varve_collect_options {
 
 struct varve_collect_result {
     uint64_t events, lost, uncommitted; /* emitted = events + lost + uncommitted */
+    uint64_t
+        loss_rows; /* of view data_loss: with lost 0 something is missing, and it is not known how much */
     uint64_t processes, threads, allocations;
     uint64_t unattached; /* processes of which nothing but the number of lost events is known */
     int wait_status;     /* of the program, as waitpid tells it */
@@ -268,9 +270,9 @@ struct varve_collect_result {
     uint64_t discarded;       /* events that LTTng says that it discarded */
     bool has_extract;         /* ctf_path/crash holds what lttng-crash found and the trace lacked */
     uint64_t salvaged;        /* records that both lacked: they are in ctf_path/salvaged */
+    uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
     uint64_t running;         /* recorded processes that lived on when the recording stopped */
     uint64_t unrecorded;      /* times that a program ran which could not be recorded */
-    uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

@@ -30,14 +30,17 @@ struct loaded_object {
 };
 
 /// False if no object is there. `name` and the tables stay valid while a frame of the object is on a stack.
-/// Threads: any; async-signal-safe with glibc 2.35 and later.
+/// Threads: any; async-signal-safe; takes no lock.
 bool loaded_object_find(uintptr_t address, struct loaded_object *object);
 
 /// Is there one at all? Takes less of the stack. Threads: as loaded_object_find.
 bool loaded_object_is_at(uintptr_t address);
 
-/// True if loaded_object_find takes no lock of the loader.
-bool loaded_object_is_lock_free(void);
+/// The same by the loader's list of objects, as loaded_object_find does it with C libraries before glibc 2.35.
+bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object);
+
+/// An object may have been unloaded: read the list anew when it is next asked.
+void loaded_object_forget(void);
 
 /// Same object with the same contents, as far as it tells without reading memory of either.
 bool loaded_object_equal(const struct loaded_object *a, const struct loaded_object *b);
@@ -95,13 +98,13 @@ struct unwind_term unwind_expression_evaluate(struct unwind_reader code, uintptr
 
 /* The canonical frame address (CFA) is what rsp will be in the caller; the return address lies just below. */
 enum unwind_kind {
-    UNWIND_NONE = 0,   /* no table: guess that rbp heads a frame */
-    UNWIND_FRAME = 1,  /* CFA = rbp + 16, rbp saved at CFA - 16: the frame-pointer convention */
-    UNWIND_RSP = 2,    /* CFA = rsp + 8 * offset */
-    UNWIND_RBP = 3,    /* CFA = rbp + 8 * offset */
-    UNWIND_DRAP = 4,   /* CFA = *(rbp - 8 * offset), rbp saved at rbp: a realigned stack */
-    UNWIND_SIGNAL = 5, /* the frame that the kernel made for a signal handler */
-    UNWIND_END = 6,    /* outermost frame */
+    UNWIND_NONE = 0,    /* no table: guess that rbp heads a frame */
+    UNWIND_FRAME = 1,   /* CFA = rbp + 16, rbp saved at CFA - 16: the frame-pointer convention */
+    UNWIND_RSP = 2,     /* CFA = rsp + 8 * offset */
+    UNWIND_RBP = 3,     /* CFA = rbp + 8 * offset */
+    UNWIND_DRAP = 4,    /* CFA = *(rbp - 8 * offset), rbp saved at rbp: a realigned stack */
+    UNWIND_SIGNAL = 5,  /* the frame that the kernel made for a signal handler */
+    UNWIND_END = 6,     /* outermost frame */
     UNWIND_UNKNOWN = 7, /* a table that these rules cannot express: the stack ends */
 };
 

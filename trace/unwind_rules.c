@@ -4,7 +4,8 @@
  * entry and keeps what the walk of native_stack.c needs, the canonical frame address (CFA), where rbp is
  * saved and that the return address lies at CFA - 8. The hard part is what compilers and the C library really
  * use beyond registers with an offset: expressions for PLT stubs, realigned stacks and signal frames are
- * recognized by their meaning; what is left, a CFA in another register than rsp and rbp, ends the stack. Called on a miss of the rule cache only.
+ * recognized by their meaning; what is left, a CFA in another register than rsp and rbp, ends the stack.
+ * Called on a miss of the rule cache only.
  *
  * Source: DWARF 4, sections 2.5 (expressions) and 6.4.2 (call frame instructions); System V ABI for AMD64,
  * figure 3.36 (register numbers).

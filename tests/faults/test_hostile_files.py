@@ -106,6 +106,26 @@ class Sizes(Hostile):
                 for name in set(os.listdir(self.folder)) - {"snapshot.pickle"}:
                     os.unlink(self.name(name))
 
+    def test_numbers_of_rows(self):
+        """A number of a row is no size of an array, and never a place beyond its end."""
+        history = good_snapshot()
+        history["device_traces"][0][1]["frames"] = [{"name": "f", "filename": "f.py", "line": 3}]
+        path = self.write_pickle(history)
+        for number in (1 << 31) - 1, 1 << 40, (1 << 62) + 1, (1 << 63) - 1:
+            for far in number, 1 << 40:
+                outcome = self.varve("import", path, "--force", "-o", self.path)
+                self.assertEqual(outcome.returncode, 0, outcome)
+                connection = sqlite3.connect(self.path)
+                connection.execute("UPDATE callsite SET id = ?", (number,))
+                connection.execute("UPDATE callsite_frame SET callsite_id = ?", (far,))
+                connection.execute("UPDATE thread SET id = ?", (min(number, (1 << 31) - 1),))
+                connection.commit()
+                connection.close()
+                with self.subTest(number=number, far=far):
+                    for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
+                                    ["segments", self.path], ["report", self.path], ["diff", self.path, self.path]):
+                        self.assertIn(self.varve(*command).returncode, (0, 1, 2), command)
+
     def test_a_large_device_is_believed(self):
         """What is refused for its size is replayed for who says that the device has it."""
         size = 3 << 40
@@ -147,11 +167,13 @@ class Targets(Hostile):
         os.symlink("pipe", self.name("link"))
         before = sorted(os.listdir(self.folder))
         for name, word in (("socket", "a socket"), ("pipe", "a pipe"), ("folder", "a folder"), ("link", "a pipe")):
-            is_same = os.lstat(self.name(name))
+            before_this = os.lstat(self.name(name))
             for command in self.commands(self.name(name)):
                 with self.subTest(command=command[0], target=name):
                     self.refuse(self.varve(*command), word, "only a file can be replaced")
-                    self.assertEqual(os.lstat(self.name(name)), is_same)
+                    after = os.lstat(self.name(name))
+                    self.assertEqual((after.st_ino, after.st_mode, after.st_mtime_ns),
+                                     (before_this.st_ino, before_this.st_mode, before_this.st_mtime_ns))
                     self.left(*before)
 
     def test_a_device_is_not_replaced(self):

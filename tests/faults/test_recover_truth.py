@@ -7,8 +7,10 @@ collector died is still told; and a file of the directory that is gone, cut or o
 import json
 import os
 import random
+import re
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
@@ -33,6 +35,14 @@ def contents(path):
         tables[table] = sorted(connection.execute(f"SELECT {', '.join(columns)} FROM {table}"), key=repr)
     connection.close()
     return tables
+
+
+class Header:
+    """Of a ring: see struct ring_header."""
+
+    def __init__(self, content):
+        self.emitted, self.head, self.spill_head, self.spill_flushed = struct.unpack_from("<4Q", content, 64)
+        self.tail, self.spill_tail = struct.unpack_from("<2Q", content, 192)
 
 
 class Recovering(recording.Case):
@@ -187,6 +197,137 @@ class Interrupted(Recovering):
                     process.kill()
                     self.assertIn(recording.finish(process).returncode, (-9, 0))
             self.assert_same(directory, expected, f"random kills, copy {number}")
+
+
+class Losses(Recovering):
+    """What was lost before the collector died is told afterwards."""
+
+    def test_dropped_before_the_kill(self):
+        """Rings that dropped events and were retired long before: their threads had ended."""
+        churn = recording.program("churn")
+        out = self.leave_directory("/bin/sh", "-c", f"{churn} --ops 20000 --threads 4; sleep 1.5", after=1.2,
+                                   options=["--stacks", "none", "--overflow", "drop", "--ring-size", "4K"])
+        said = self.recover(self.path + ".d")
+        self.assert_finished()
+        self.assert_books(said)
+        counted = sum(thread["allocs"] + thread["frees"] + 2 * thread["reallocs"]
+                      for thread in recording.json_lines(out)[0]["threads"])
+        stored = self.one("SELECT count(*) FROM events WHERE kind LIKE 'heap%'")
+        self.assertGreater(said["lost"], 0)
+        self.assertGreaterEqual(stored + said["lost"], counted)
+
+
+class Damaged(Recovering):
+    """For every file of a directory and each damage to it: refused, or equal to undamaged, or a loss that is told."""
+
+    def setUp(self):
+        super().setUp()
+        churn = recording.program("churn")
+        self.leave_directory("/bin/sh", "-c", f"{churn} --ops 300 --threads 2 --seed 1; sleep 0.8;"
+                             f"{churn} --ops 6000 --threads 2 --seed 2", after=0.6, name="whole",
+                             options=["--stacks", "native", "--ring-size", "4K"])
+        self.whole = self.copy(self.path + ".d", "source")
+        reference = self.copy(self.whole, "reference")
+        self.recover(reference)
+        self.expected = contents(reference[:-2])
+
+    def files(self):
+        for folder in ("", "ring"):
+            for name in sorted(os.listdir(os.path.join(self.whole, folder))):
+                if os.path.isfile(os.path.join(self.whole, folder, name)):
+                    yield os.path.join(folder, name)
+
+    def outcome_of(self, directory, what):
+        outcome = recording.varve("recover", "--json", directory, timeout=60)
+        self.assertIn(outcome.returncode, (0, 2), (what, outcome))
+        if outcome.returncode == 2:
+            self.assertEqual(len(outcome.err.splitlines()), 1, (what, outcome))
+            return "refused"
+        self.assert_finished(directory[:-2])
+        losses = self.sql("SELECT name, idx, value FROM data_loss")
+        self.assertEqual(json.loads(outcome.out)["data_loss"], len(losses), what)
+        found = contents(directory[:-2])
+        differing = [table for table, rows in self.expected.items() if found[table] != rows]
+        self.assertFalse(differing and not losses, f"{what}: tables {differing} differ, and no loss is told")
+        self.assert_conserved()
+        if not losses:
+            return "equal"
+        self.assertNotIn("nothing lost", recording.varve("report", directory[:-2]).out, what)
+        return "told"
+
+    def damage_all(self, damage):
+        outcomes = {}
+        for number, name in enumerate(self.files()):
+            directory = self.copy(self.whole, f"damaged{number}")
+            damage(os.path.join(directory, name))
+            outcomes[name] = self.outcome_of(directory, name)
+        return outcomes
+
+    def test_missing(self):
+        outcomes = self.damage_all(os.unlink)
+        self.assertIn("told", outcomes.values())
+        self.assertEqual(outcomes["ring/session"], "refused")
+
+    def test_empty(self):
+        self.damage_all(lambda path: os.truncate(path, 0))
+
+    def test_cut_in_half(self):
+        self.damage_all(lambda path: os.truncate(path, os.path.getsize(path) // 2))
+
+    def test_cut_a_little(self):
+        self.damage_all(lambda path: os.truncate(path, max(0, os.path.getsize(path) - 100)))
+
+    def test_overwritten(self):
+        def overwrite(path):
+            with open(path, "r+b") as stream:
+                stream.write(b"\xa5" * min(os.path.getsize(path), 4096))
+        self.damage_all(overwrite)
+
+    def ring_with(self, condition):
+        """A ring of the directory whose header meets the condition: (name, its fields)."""
+        for name in self.files():
+            match = re.fullmatch(r"ring/p(\d+)\.r(\d+)", name)
+            if match:
+                with open(os.path.join(self.whole, name), "rb") as stream:
+                    header = Header(stream.read(256))
+                if condition(header):
+                    return name, header
+        self.fail("no such ring is left")
+        return None
+
+    def test_missing_ring(self):
+        """A ring that the database knows: what was stored of it stays, its row says that the rest is not known."""
+        name, header = self.ring_with(lambda header: header.spill_head > 0)
+        directory = self.copy(self.whole, "missing")
+        os.unlink(os.path.join(directory, name))
+        self.assertEqual(self.outcome_of(directory, name), "told")
+        told = dict(self.sql("SELECT name, sum(value) FROM data_loss GROUP BY name"))
+        self.assertGreaterEqual(told.get("rings_damaged", 0) + told.get("rings_missing", 0), 1)
+        self.assertIn("DATA LOSS", recording.varve("report", directory[:-2]).out)
+        again = self.copy(self.whole, "again")
+        os.unlink(os.path.join(again, name))
+        self.assertNotIn("nothing lost", recording.varve("recover", again).out)
+
+    def test_missing_spill(self):
+        """Of a spill that is gone the number of records is known exactly: the ring's header has counted them."""
+        name, header = self.ring_with(lambda header: header.spill_flushed > header.spill_tail)
+        directory = self.copy(self.whole, "spill")
+        os.unlink(os.path.join(directory, os.path.basename(name) + ".spill"))
+        self.assertEqual(self.outcome_of(directory, name), "told")
+        process, ring = re.fullmatch(r"ring/p(\d+)\.r(\d+)", name).groups()
+        gone = header.spill_flushed - header.spill_tail
+        self.assertEqual(self.sql("SELECT emitted, lost, unreadable FROM thread WHERE process_id = ? AND ring = ?", process, ring),
+                         [(header.emitted, gone, gone)])
+
+    def test_missing_page(self):
+        """The control page of a process: its rings are read all the same, and that it is missing is told."""
+        name, _ = self.ring_with(lambda header: header.spill_head > 0)
+        page = name.split(".")[0]
+        directory = self.copy(self.whole, "page")
+        os.unlink(os.path.join(directory, page))
+        self.assertEqual(self.outcome_of(directory, page), "told")
+        self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_missing'"), [(1,)])
+        self.assertEqual(self.one("SELECT count(*) FROM event"), len(self.expected["event"]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
  * is told the same ones, so results, records, statistics and snapshots must be equal. What is more on the GPU
  * is the memory: each block is marked at both ends when it is handed out, and looked at when it is freed.
  *
- * VARVE_MODEL_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
+ * VARVE_TEST_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
  */
 #include "gpu/device_cuda_support.h"
 #include "alloc/device_cuda_internal.h"
@@ -396,7 +396,7 @@ static void config_make_whole(struct varve_alloc_config *config)
 
 static void test_random_operations(void **state)
 {
-    uint64_t seed = number_from("VARVE_MODEL_SEED", 1), first = seed, done = 0, left_out = 0;
+    uint64_t seed = test_first_seed(1), first = seed, done = 0, left_out = 0;
     uint64_t steps = number_from("VARVE_MODEL_STEPS", DEFAULT_STEPS);
     struct alloc_pair_op *ops = calloc(ALLOC_RANDOM_STEPS_MAX, sizeof(*ops));
     struct varve_device *device = cuda_open(0);

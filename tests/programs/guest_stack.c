@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How much stack a call of the allocator takes: it is made on a stack of a known size that was painted before,
- * and what is not paint afterwards was used. Prints a line `PLACE CASE DEPTH BYTES` for each; run alone and
+ * and what is not paint afterwards was used. Prints a line `PLACE CASE DEPTH USED THERE` for each, in bytes; run alone and
  * under the recorder, the difference is the recorder's. Below each stack lies more paint, so one that is too
  * small shows as a figure and not as a crash.
  *

@@ -50,6 +50,11 @@ void recorder_foreign_end(const struct recorder_signals *saved)
     recorder_signals_restore(saved);
 }
 
+const struct session_control *recorder_session(void)
+{
+    return NULL;
+}
+
 static int (*attach_on_demand)(void); /* what the recorder would do for a fork child */
 
 struct recorder_process *recorder_process_attach(void)
@@ -124,6 +129,7 @@ struct reading {
     unsigned module_count;
     struct read_code codes[READ_CODES_MAX];
     unsigned code_count;
+    struct sites_lost lost;
 };
 
 static inline void read_module(struct reading *to, const unsigned char *payload, size_t bytes)
@@ -217,6 +223,12 @@ static inline void reading_open(struct reading *to, const char *path)
 
         assert_true(at + sizeof(entry) <= (size_t)status.st_size);
         memcpy(&entry, to->bytes + at, sizeof(entry));
+        if (entry.tag == 0) {
+            for (; at < (size_t)status.st_size; at++) {
+                assert_int_equal(to->bytes[at], 0);
+            }
+            break;
+        }
         at += sizeof(entry);
         assert_true(entry.bytes % 8 == 0 && at + entry.bytes <= (size_t)status.st_size);
         switch (entry.tag) {
@@ -228,6 +240,12 @@ static inline void reading_open(struct reading *to, const char *path)
             break;
         case SITES_TAG_CODE:
             read_code(to, to->bytes + at, entry.bytes);
+            break;
+        case SITES_TAG_LOST:
+            assert_int_equal(at, sizeof(entry));
+            memcpy(&to->lost, to->bytes + at, sizeof(to->lost));
+            break;
+        case SITES_TAG_PADDING:
             break;
         default:
             assert_int_equal(entry.tag, SITES_TAG_SITE);

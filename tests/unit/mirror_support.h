@@ -192,7 +192,8 @@ static inline bool mirror_has_columns(sqlite3_stmt *row, const struct varve_reco
     static const struct {
         const char *group, *addr, *arg; /* "": the kind does not use it */
     } kinds[256] = {
-#define MIRROR_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) [code] = {#group, addr, arg},
+#define MIRROR_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) \
+    [code] = {#group, addr, arg},
         VARVE_EVENT_LIST(MIRROR_KIND)
 #undef MIRROR_KIND
     };
@@ -217,9 +218,8 @@ static inline bool mirror_is_event(sqlite3_stmt *row, struct collector *collecto
     int64_t ns = collect_clock_ns(&collector->clock, record->ticks);
 
     return column_is(row, 0, told->origin.process) && column_is(row, 1, told->origin.ring) &&
-           column_is(row, 2, told->ring_seq) &&
-           column_is(row, 3, (uint64_t)told->origin.pid) && column_is(row, 4, (uint64_t)told->origin.tid) &&
-           column_is(row, 5, varve_record_kind(record)) &&
+           column_is(row, 2, told->ring_seq) && column_is(row, 3, (uint64_t)told->origin.pid) &&
+           column_is(row, 4, (uint64_t)told->origin.tid) && column_is(row, 5, varve_record_kind(record)) &&
            column_is(row, 6, varve_record_flags(record) & VARVE_FLAGS_STORED) &&
            mirror_has_columns(row, record) &&
            sqlite3_column_int64(row, 13) == (ns > floor_ns ? ns : floor_ns);

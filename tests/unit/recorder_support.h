@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,17 @@ static inline uint64_t support_monotonic_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* How often this thread has left its CPU of its own accord: as often as it has napped, and for a file now and
+ * then. A wait for room in a ring is thousands of naps. */
+#define SUPPORT_NAPS_MAX 50U
+static inline uint64_t support_naps(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)usage.ru_nvcsw;
 }
 
 /* The heart beats for an hour to come: nobody plays the collector's housekeeping here. */

@@ -5,7 +5,7 @@
  * assertion is a difference like any other. A difference is shrunk first (chunks of operations are dropped
  * while it remains, then single ones), then printed as a list of operations, and fails the test.
  *
- * VARVE_MODEL_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
+ * VARVE_TEST_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
  */
 #include "test_support_alloc_pair.h"
 #include "test_support_alloc_random.h"
@@ -146,7 +146,7 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 
 static void test_random_operations(void **state)
 {
-    uint64_t seed = number_from("VARVE_MODEL_SEED", 1);
+    uint64_t seed = test_first_seed(1);
     uint64_t steps = number_from("VARVE_MODEL_STEPS", DEFAULT_STEPS);
     struct alloc_pair_op *ops = calloc(ALLOC_RANDOM_STEPS_MAX, sizeof(*ops));
     size_t count;

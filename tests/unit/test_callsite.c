@@ -282,51 +282,70 @@ static void test_closed(void **state)
     site_expect(&reading, &captures[0]);
     site_expect(&reading, &captures[1]);
     reading_close(&reading);
-    /* Closed and deleted: no number, no new file under the old name. */
+    /* Deleted: no new file appears under the old name. */
     unlink(test_file("closed"));
     capture_by_path(&captures[1], 2, 4);
-    assert_int_equal(captures[1].site, 0);
     assert_int_equal(access(test_file("closed"), F_OK), -1);
+}
+
+/* Nothing is left pending, but for what the program had pending itself. */
+static void size_signal_expect(bool is_pending)
+{
+    sigset_t pending;
+
+    assert_int_equal(sigpending(&pending), 0);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), is_pending);
 }
 
 static void test_size_limit(void **state)
 {
-    struct capture captures[40];
+    enum { PATHS = 4000, LIMITED = 10, LIFTED = 2500 };
+    static struct capture captures[PATHS];
+    const struct timespec now = {0, 0};
     struct rlimit old;
     struct rlimit limit;
     struct stat status;
     struct reading reading;
     unsigned refused = 0;
+    sigset_t set;
 
     (void)state;
     assert_int_equal(callsite_attach(test_file("limit"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-    for (uint32_t path = 0; path < 40; path++) {
-        if (path == 10) {
-            /* Room for one entry and a part of the next: SIGXFSZ would end the program. */
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    for (uint32_t path = 0; path < PATHS; path++) {
+        if (path == LIMITED) {
+            /* The file may not grow: SIGXFSZ would end the program. */
             assert_int_equal(stat(test_file("limit"), &status), 0);
             limit = (struct rlimit){(rlim_t)status.st_size + 250, old.rlim_max};
             assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
         }
-        if (path == 30) {
+        if (path == LIFTED) {
+            size_signal_expect(false);
             assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         }
-        captures[path] = HERE;
+        captures[path].max = 0;
         errno = ENOTTY;
-        capture_by_path(&captures[path], path, 6);
+        capture_by_path(&captures[path], path, 12);
         assert_int_equal(errno, ENOTTY);
         refused += captures[path].site == 0;
-        assert_true(captures[path].site != 0 || (path >= 10 && path < 30));
+        assert_true(captures[path].site != 0 || path >= LIMITED);
     }
-    assert_true(refused >= 15);
+    assert_true(refused >= 1000 && captures[PATHS - 1].site != 0);
     reading_open(&reading, test_file("limit"));
-    assert_int_equal(reading.site_count, 40 - refused);
-    for (uint32_t path = 0; path < 40; path++) {
-        if (captures[path].site != 0) {
-            site_expect(&reading, &captures[path]);
-        }
-    }
+    assert_int_equal(reading.site_count, PATHS - refused);
+    assert_int_equal(reading.lost.stacks, refused);
     reading_close(&reading);
+
+    assert_int_equal(sigprocmask(SIG_BLOCK, &set, NULL), 0);
+    raise(SIGXFSZ);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, old.rlim_max}), 0);
+    assert_int_not_equal(callsite_attach(test_file("none"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    size_signal_expect(true);
+    assert_int_equal(sigtimedwait(&set, NULL, &now), SIGXFSZ);
+    assert_int_equal(sigprocmask(SIG_UNBLOCK, &set, NULL), 0);
 }
 
 int main(void)

@@ -268,6 +268,44 @@ static void test_no_table(void **state)
 }
 #endif
 
+/* ---- loaded objects ---- */
+
+static void object_expect(uintptr_t address)
+{
+    struct loaded_object told = {0};
+    struct loaded_object listed = {0};
+    const bool is_there = loaded_object_find(address, &told);
+
+    assert_int_equal(loaded_object_find_listed(address, &listed), is_there);
+    assert_int_equal(loaded_object_is_at(address), is_there);
+    if (is_there) {
+        assert_true(loaded_object_equal(&told, &listed));
+        assert_string_equal(told.name, listed.name);
+    }
+}
+
+/* The loader's list says what _dl_find_object does, before and after libraries come and go. */
+static void test_objects(void **state)
+{
+    void *library;
+    void *function;
+
+    (void)state;
+    object_expect((uintptr_t)test_objects);
+    object_expect((uintptr_t)dladdr);
+    object_expect((uintptr_t)&library);
+    library = dlopen(VARVE_BUILD_DIR "/programs/lib_callback.so", RTLD_NOW);
+    assert_non_null(library);
+    function = dlsym(library, "lib_callback_call");
+    assert_non_null(function);
+    object_expect((uintptr_t)function);
+    assert_true(loaded_object_is_at((uintptr_t)function));
+    assert_int_equal(dlclose(library), 0);
+    loaded_object_forget();
+    object_expect((uintptr_t)function);
+    object_expect((uintptr_t)dladdr);
+}
+
 /* ---- stacks that make no sense ---- */
 
 /* Values that a broken stack may hold: near misses of the real ones, ends of mappings, nonsense. */
@@ -357,6 +395,7 @@ int main(void)
         cmocka_unit_test(test_unknown_frame),
         cmocka_unit_test(test_no_table),
 #endif
+        cmocka_unit_test(test_objects),
         cmocka_unit_test(test_garbage),
     };
 

@@ -65,7 +65,7 @@ static void expect_decisions(const struct scene *scene, uint64_t seed, size_t cu
 
 static void cut_anywhere(const char *conf, uint64_t limit)
 {
-    for (uint64_t seed = 1; seed <= 120; seed++) {
+    for (uint64_t first = test_first_seed(1), seed = first; seed < first + 120; seed++) {
         struct scene *scene = random_scene(conf, limit, seed);
         size_t cut = seed * 7919 % (scene->history->devices[0].event_count + 1);
 

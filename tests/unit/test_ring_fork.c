@@ -352,29 +352,23 @@ static void test_handler_forks_in_the_ring(void **state)
 {
     (void)state;
     run_handler((struct settings){.name = "ring", .before = 3, .stepped = 1, .gap = 1});
-    run_handler((struct settings){
-        .name = "ring, child emits", .before = 3, .stepped = 1, .gap = 1, .emits = true});
+    run_handler(
+        (struct settings){.name = "ring, child emits", .before = 3, .stepped = 1, .gap = 1, .emits = true});
 }
 
 static void test_handler_forks_going_over_to_the_spill(void **state)
 {
     (void)state;
     run_handler((struct settings){.name = "ring full", .before = 62, .stepped = 1, .gap = 7});
-    run_handler((struct settings){.name = "ring full, child emits",
-                                  .before = 62,
-                                  .stepped = 1,
-                                  .gap = 7,
-                                  .emits = true});
+    run_handler((struct settings){
+        .name = "ring full, child emits", .before = 62, .stepped = 1, .gap = 7, .emits = true});
 }
 
 static void test_handler_forks_while_blocking(void **state)
 {
     (void)state;
-    run_handler((struct settings){.name = "block",
-                                  .overflow = SESSION_OVERFLOW_BLOCK,
-                                  .before = 62,
-                                  .stepped = 1,
-                                  .gap = 11});
+    run_handler((struct settings){
+        .name = "block", .overflow = SESSION_OVERFLOW_BLOCK, .before = 62, .stepped = 1, .gap = 11});
 }
 
 static void test_handler_forks_while_dropping(void **state)

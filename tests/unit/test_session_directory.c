@@ -331,6 +331,37 @@ static void test_adopt_without_rings(void **state)
     assert_null(fixture->directory.control);
 }
 
+/* Names as the recorder gives them; nothing else is opened, counted or removed. */
+static void test_names(void **state)
+{
+    static const struct {
+        const char *name;
+        struct session_file file;
+    } good[] = {
+        {"p1", {SESSION_FILE_PROCESS, 1, 0}},
+        {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
+        {"p12.r0", {SESSION_FILE_RING, 12, 0}},
+        {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
+        {"p7.sites", {SESSION_FILE_SITES, 7, 0}},
+    };
+    static const char *const bad[] = {"",       "p",        "p0",          "p01",      "p-1",       "p1x",
+                                      "p1.",    "p1.r",     "p1.r01",      "p1.r1.",   "p1.r1.x",   "p1.sites2",
+                                      "q1",     "p4194305", "p4294967297", "p1photo",  "p1.r-1",    "p1.r16777217",
+                                      "p1.r1 ", " p1",      "p+1",         "P1",       "p1.r1.r1",  "p99999999999999999999"};
+    struct session_file file;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_true(session_file_parse(good[i].name, &file));
+        assert_int_equal(file.kind, good[i].file.kind);
+        assert_int_equal(file.process, good[i].file.process);
+        assert_int_equal(file.ring, good[i].file.ring);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_false(session_file_parse(bad[i], &file));
+    }
+}
+
 /* ---- removing ---- */
 
 static void test_remove_leaves_nothing(void **state)
@@ -403,6 +434,7 @@ int main(void)
         TEST(test_directory_of_a_dead_owner),
         TEST(test_adopt_errors),
         TEST(test_adopt_without_rings),
+        TEST(test_names),
         TEST(test_remove_leaves_nothing),
         TEST(test_remove_spares_what_is_not_ours),
         TEST(test_remove_twice),

@@ -108,7 +108,7 @@ int store_stat(struct store *store, const char *name, int64_t idx, const char *s
                int64_t value)
 {
     (void)idx;
-    assert_string_equal(severity, "error");
+    assert_string_equal(severity, "data_loss");
     assert_string_equal(source, "sites");
     if (strcmp(name, "callsite_file_errors") == 0)
         store->file_errors += value;

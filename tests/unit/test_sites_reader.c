@@ -23,7 +23,32 @@ struct fake_origin {
 struct store {
     struct fake_origin origins[64];
     uint32_t origin_count;
+    int64_t unknown[8]; /* by process */
 };
+
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value)
+{
+    assert_string_equal(name, SITES_STAT_UNKNOWN);
+    assert_string_equal(severity, "data_loss");
+    assert_string_equal(source, "sites");
+    assert_true(idx > 0 && idx < 8);
+    store->unknown[idx] = value;
+    return VARVE_OK;
+}
+
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message)
+{
+    int result = VARVE_OK;
+
+    (void)message;
+    assert_string_equal(name, SITES_STAT_UNKNOWN);
+    for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++)
+        result = store->unknown[idx] != 0 ? take(context, idx, store->unknown[idx]) : VARVE_OK;
+    return result;
+}
 
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
 {
@@ -240,7 +265,7 @@ static void test_damage_ends_the_file(void **state)
     static const struct {
         uint32_t tag, bytes;
     } heads[] = {{9, 8},
-                 {0, 0},
+                 {0, 8},
                  {SITES_TAG_SITE, 12},
                  {SITES_TAG_SITE, 0},
                  {SITES_TAG_SITE, 16},
@@ -268,6 +293,42 @@ static void test_damage_ends_the_file(void **state)
         fclose(writer.stream);
     }
     check_damaged(sites_folder(), 0); /* a directory */
+}
+
+/* The writer has the file mapped, longer than it is written: what lies behind a head of zeros is not there
+ * yet, be it a payload already. */
+static void test_head_is_written_last(void **state)
+{
+    static const uint8_t none[4096];
+    const uint64_t lost = 7;
+    struct writer writer = writer_open("mapped");
+    struct sites *sites;
+    long at;
+
+    (void)state;
+    put_head(&writer, SITES_TAG_LOST, sizeof(lost));
+    put(&writer, &lost, sizeof(lost));
+    put_native(&writer, 1, 0x100);
+    put_head(&writer, SITES_TAG_PADDING, 64);
+    put(&writer, none, 64);
+    at = ftell(writer.stream);
+    put(&writer, none, 8);
+    put(&writer, "payload.", 8);
+    put(&writer, none, sizeof(none));
+    assert_int_equal(fflush(writer.stream), 0);
+    assert_int_equal(sites_open(&sites), VARVE_OK);
+    assert_int_equal(sites_process(sites, 1, writer.path), VARVE_OK);
+    assert_true(sites_global(sites, 1, 1) != 0);
+    assert_int_equal(sites_global(sites, 1, 2), 0);
+    assert_int_equal(fseek(writer.stream, at, SEEK_SET), 0);
+    put_native(&writer, 2, 0x200);
+    assert_int_equal(fflush(writer.stream), 0);
+    assert_true(sites_global(sites, 1, 2) != 0);
+    sites_process_end(sites, 1);
+    assert_int_equal(sites->processes[1]->errors, 0);
+    assert_int_equal(sites->processes[1]->lost, lost);
+    sites_close(sites);
+    fclose(writer.stream);
 }
 
 /* Values that make no sense cost their own entry and nothing else. */
@@ -342,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_growing_file),
         cmocka_unit_test(test_resume_keeps_numbers),
         cmocka_unit_test(test_damage_ends_the_file),
+        cmocka_unit_test(test_head_is_written_last),
         cmocka_unit_test(test_senseless_numbers),
         cmocka_unit_test(test_memory),
     };

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs under limits (file size, descriptors, address space, another root, another user) and recordings without
+room: the program is never harmed, and what could not be recorded is counted."""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+PLAIN = ["--stacks", "none"]
+LIMITED = recording.program("limited")
+CHURN = ("--ops", "50000", "--threads", "4")
+
+
+class Counted(recording.Case):
+    """Each test adds up what was recorded and what was lost."""
+
+    def lost(self):
+        return self.one("SELECT coalesce(sum(value), 0) FROM data_loss WHERE name IN ('events_lost', 'events_unattached')")
+
+    def events(self):
+        return self.one("SELECT count(*) FROM events WHERE kind <> 'lost'")
+
+    def assert_said(self, outcome):
+        lost = self.one("SELECT count(*) FROM data_loss") > 0
+        self.assertEqual("nothing lost" in outcome.err, not lost, outcome)
+
+
+class Limits(Counted):
+    def limited(self, how, value, pairs=1000, stacks="none"):
+        """Pairs, and how many of their events were recorded or counted as lost; the program ended well."""
+        plain = recording.run([LIMITED, how, str(value), str(pairs)])
+        if plain.returncode == 77:
+            self.skipTest(plain.err.strip())
+        outcome = self.record(LIMITED, how, str(value), str(pairs), options=["--force", "--stacks", stacks])
+        said = json.loads(outcome.out)
+        self.assertEqual(said, json.loads(plain.out))
+        self.open()
+        self.assert_said(outcome)
+        stored = self.count("heap_alloc", "size = 1234") + self.count("heap_free")
+        self.assertGreaterEqual(stored + self.lost(), 2 * said["pairs"], outcome)
+        return said["pairs"], self.lost()
+
+    def test_files_shorter_than_a_ring(self):
+        for stacks in ("none", "all"):
+            with self.subTest(stacks=stacks):
+                _, lost = self.limited("file", 1000000, stacks=stacks)
+                self.assertEqual(lost, 0)
+
+    def test_files_too_short_for_a_ring(self):
+        for size in (0, 4096, 100000):
+            with self.subTest(size=size):
+                _, lost = self.limited("file", size)
+                self.assertGreater(lost, 0)
+
+    def test_signal_of_the_program_stays_pending(self):
+        for size in (4096, 1000000):
+            with self.subTest(size=size):
+                self.limited("sent", size)
+
+    def test_no_descriptor(self):
+        for count in (3, 20):
+            with self.subTest(count=count):
+                _, lost = self.limited("files", count)
+                self.assertGreater(lost, 0)
+
+    def test_little_address_space(self):
+        _, lost = self.limited("space", 3000000)
+        self.assertEqual(lost, 0)
+
+    def test_no_address_space(self):
+        self.limited("space", 200000)
+
+    def test_another_root(self):
+        _, lost = self.limited("root", 0)
+        self.assertGreater(lost, 0)
+
+    def test_another_user(self):
+        _, lost = self.limited("user", 65534)
+        self.assertGreater(lost, 0)
+
+    def test_processes_without_a_page_are_told(self):
+        self.limited("user", 65534)
+        self.assertEqual(self.one("SELECT value FROM data_loss WHERE name = 'processes_unattached'"), 1)
+
+
+class SmallMemory(Counted):
+    """A /dev/shm of its own for each recording, with room for rings when it starts."""
+
+    def record_in(self, script, *options):
+        if not recording.is_tmpfs_possible() or not shutil.which("unshare"):
+            self.skipTest("tmpfs can't be mounted here")
+        command = self.record_command("sh", "-c", script, options=["--force", *PLAIN, *options])
+        outcome = recording.run(["unshare", "-m", "sh", "-c",
+                                 'mount -t tmpfs -o size=66m none /dev/shm && exec "$@"', "sh", *command])
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.open()
+        return outcome
+
+    def check_complete(self, fill, *options):
+        """The program first fills /dev/shm with `fill` bytes."""
+        churn = " ".join([recording.program("churn"), *CHURN])
+        outcome = self.record_in(f"head -c {fill} /dev/zero >/dev/shm/full 2>/dev/null; exec {churn}", *options)
+        said = json.loads(outcome.out)
+        self.assertIn("nothing lost", outcome.err)
+        self.assertEqual(self.one("SELECT count(*) FROM data_loss"), 0)
+        allocs = sum(thread["allocs"] for thread in said["threads"])
+        self.assertGreaterEqual(self.count("heap_alloc"), allocs)
+        self.assert_conserved()
+
+    def test_nearly_full(self):
+        for policy in ("spill", "block"):
+            with self.subTest(policy=policy):
+                self.check_complete("64m", "--overflow", policy)
+
+    def test_full(self):
+        for policy in ("spill", "block"):
+            with self.subTest(policy=policy):
+                self.check_complete("80m", "--overflow", policy)
+
+    def test_the_program_keeps_its_share(self):
+        """Four rings of 64 MiB that nobody empties, in 66 MiB: half of it stays free."""
+        outcome = self.record_in(f'kill -STOP $PPID; {recording.program("churn")} --ops 400000 --threads 4; '
+                                 "df --output=avail -B1 /dev/shm | tail -n 1; kill -CONT $PPID", "--ring-size", "64M")
+        self.assertGreaterEqual(int(outcome.out.split()[-1]), 30 << 20, outcome)
+        self.assertIn("nothing lost", outcome.err)
+
+
+class SpillLimit(Counted):
+    def test_collector_is_gone(self):
+        """What waits on the disk has a limit; the rest is counted, and recover tells it."""
+        script = 'kill -9 $PPID; "$@"; du -cb "$0".d/*.spill | tail -n 1'
+        command = [recording.VARVE, "record", "-o", self.path, *PLAIN, "--ring-size", "4K", "--max-spill", "300K", "--",
+                   "sh", "-c", script, self.path, recording.program("burst"), "300000"]
+        process = recording.start(command)
+        out = recording.finish_orphan(process)
+        self.assertLessEqual(int(re.search(r"^(\d+)\s+total", out, re.M).group(1)), 300 << 10)
+        outcome = recording.varve("recover", self.path + ".d")
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.assertIn("LOST", outcome.out)
+        self.open()
+        self.assertGreaterEqual(self.events() + self.lost(), 600000)
+        self.assertGreater(self.events(), 4096)
+
+    def test_collector_lives(self):
+        """Whatever the limit keeps out, recorded and lost add up to what was emitted."""
+        outcome = self.record("sh", "-c", f'for i in 1 2 3 4 5 6 7 8; do {recording.program("burst")} 20000; done',
+                              options=[*PLAIN, "--ring-size", "4K", "--max-spill", "1M"])
+        self.open()
+        self.assert_said(outcome)
+        self.assertGreaterEqual(self.events() + self.lost(), 8 * 40000)
+        self.assertEqual(glob.glob(self.path + ".d"), [])
+
+    def test_limit_is_a_number_of_bytes(self):
+        outcome = recording.varve("record", "-o", self.path, "--max-spill", "0", "--", "true")
+        self.assertEqual(outcome.returncode, 2, outcome)
+
+
+if __name__ == "__main__":
+    recording.main()
