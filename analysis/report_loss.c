@@ -200,7 +200,9 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
 
 static void print_complete(FILE *out, const struct report_loss *loss)
 {
-    const char *claim = report_is_lossless(loss) ? "nothing lost" : "INCOMPLETE, but of what was recorded";
+    const char *claim = report_is_lossless(loss) ? "nothing lost"
+                        : loss->other_rows > 0   ? "DATA LOSS, but of what was recorded"
+                                                 : "INCOMPLETE, but of what was recorded";
 
     fprintf(out, "%s: %s events emitted, all stored", claim, format_count(loss->emitted).text);
     if (loss->uncommitted > 0) {

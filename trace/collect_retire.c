@@ -91,10 +91,19 @@ int collect_process_row(struct collector *collector, const struct traced_process
     return collect_allocator_row(collector, process);
 }
 
+#define HANDLERS_MAX 16U
+
 struct ring_sums {
     uint64_t emitted, stored, lost, uncommitted;
     const char *damage;
 };
+
+/* How many events a thread can have begun and not committed when its process was killed: handlers interrupt each
+ * other, but not without end; and one who has ended by itself has none. */
+static uint64_t interrupted_max(const struct ring_header *ring)
+{
+    return __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED ? 0 : HANDLERS_MAX;
+}
 
 /* emitted = stored + lost + uncommitted. A marker for missing records is a row that nobody emitted. Where the
  * header contradicts itself, what is known for sure are the records that are stored: all that it has counted
@@ -113,7 +122,7 @@ static struct ring_sums sums_of(const struct ring_reader *reader)
 
     if (reader->damage == NULL && reader->process->has_ended &&
         (sums.emitted < sums.stored + sums.lost ||
-         sums.emitted - sums.stored - sums.lost > RING_NESTED_SLOTS + 1)) {
+         sums.emitted - sums.stored - sums.lost > interrupted_max(ring))) {
         sums.damage = "damaged";
     }
     if (sums.damage != NULL) {

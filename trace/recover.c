@@ -407,7 +407,7 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         error = recover_into(collector, result, &replay, message);
     }
     collector_result(collector, result);
-    if (error == VARVE_OK && collector->seq == 0) {
+    if (error == VARVE_OK && result->allocations == 0) {
         /* Another recovery had stored it all: its database knows what was lost. Without one there is a CTF
          * trace. */
         (void)store_peek_result(result->database_path, result);

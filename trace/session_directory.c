@@ -61,6 +61,12 @@ static bool is_ours(const struct stat *status, mode_t type)
            (type == S_IFDIR ? (status->st_mode & (S_IRWXG | S_IRWXO)) == 0 : status->st_nlink == 1);
 }
 
+/* One below it, whose mode LTTng has chosen. */
+static bool is_our_folder(const struct stat *status)
+{
+    return S_ISDIR(status->st_mode) && status->st_uid == geteuid();
+}
+
 /* What came of an open: -1 and errno if it is not ours. */
 static int only_ours(int fd, mode_t type)
 {
@@ -439,7 +445,8 @@ static int check_entries(const struct session_directory *directory, int fd, bool
             type = S_IFDIR;
         }
         if (is_known &&
-            (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !is_ours(&status, type))) {
+            (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+             (type == S_IFDIR ? !is_our_folder(&status) : !is_ours(&status, type)))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,
                                       "%s: %s in it is a link, or not a file of this user alone: nothing was "
                                       "changed",
@@ -591,9 +598,9 @@ static int scan(int fd, struct session_file **files, size_t *capacity, size_t *c
 {
     DIR *folder = list(fd);
     const struct dirent *entry;
-    int error = folder != NULL ? VARVE_OK : VARVE_ERROR_IO;
+    int error = folder != NULL || fd < 0 ? VARVE_OK : VARVE_ERROR_IO; /* < 0: there is none */
 
-    while (error == VARVE_OK && (entry = readdir(folder)) != NULL) {
+    while (folder != NULL && error == VARVE_OK && (entry = readdir(folder)) != NULL) {
         if (!array_grow((void **)files, capacity, *count + 1, sizeof(**files))) {
             error = VARVE_ERROR_NO_MEMORY;
         } else if (session_file_parse(entry->d_name, *files + *count)) {

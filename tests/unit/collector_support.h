@@ -202,6 +202,7 @@ static inline struct process_control *hand_control(struct lab *lab, uint32_t id,
     strcpy(control->executable, "/bin/hand");
     memcpy(control->command_line, "hand\0made\0", 11);
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
+    lab->collector->directory.counts->process_pages++;
     lab->controls[id - 1] = control;
     return control;
 }
@@ -236,6 +237,7 @@ static inline struct ring_header *hand_ring_file(struct lab *lab, uint32_t proce
     strcpy(made->ring->thread_name, "hand");
     made->ring->state = RING_STATE_OPEN;
     __atomic_store_n(&made->ring->magic, RING_MAGIC, __ATOMIC_RELEASE);
+    lab->controls[process_id - 1]->rings_made++;
     return made->ring;
 }
 
