@@ -112,7 +112,7 @@ static int run_buffered(const struct command *command, struct command_context *c
         memory_exhausted();
     }
     status = command->run(context, values, operands);
-    if (fclose(context->out) != 0) {
+    if (fclose(context->out) != 0 || (text == NULL && status != EXIT_STATUS_FAILED)) {
         memory_exhausted();
     }
     context->out = out;

@@ -197,6 +197,13 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->linger_ns = values->linger_ns;
 }
 
+static int program_status; /* as waitpid tells it, once the program has ended */
+
+static void end_like_program(void)
+{
+    varve_collect_exit_like(program_status);
+}
+
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
     const struct values *values = values_untyped;
@@ -226,6 +233,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     collect.progress = step;
     collect.progress_context = &progress;
     code = varve_collect_record(&collect, &result, &message);
+    if (result.started) {
+        program_status = result.wait_status;
+        memory_exhausted_then(end_like_program);
+    }
     if (result.started && result.torch_history[0] != '\0') {
         record_histories(result.torch_history, values->force, &progress, context->err);
     }

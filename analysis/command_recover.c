@@ -7,6 +7,7 @@
 #include "analysis/report_internal.h"
 
 #include <string.h>
+#include <unistd.h>
 
 struct values {
     const char *output;
@@ -19,6 +20,11 @@ static const struct option_spec options[] = {
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
     {.kind = OPTION_END},
 };
+
+static void end_well(void)
+{
+    _exit(0);
+}
 
 static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
 {
@@ -35,6 +41,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (code != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
     }
+    memory_exhausted_then(end_well);
     if (!values->json && result.database_path[0] == '\0') {
         fprintf(context->out, "nothing was recorded in %s, which is removed\n", operands->items[0]);
         return 0;

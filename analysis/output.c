@@ -13,6 +13,13 @@
 
 #define COLUMN_GAP "  "
 
+static void (*end_of_work)(void);
+
+void memory_exhausted_then(void (*end)(void))
+{
+    end_of_work = end;
+}
+
 void memory_exhausted(void)
 {
     static const char line[] = "varve: out of memory\n";
@@ -20,6 +27,9 @@ void memory_exhausted(void)
     /* Output is still in buffers and stays there: half an answer is worse than none. */
     varve_publish_abandon();
     (void)!write(STDERR_FILENO, line, sizeof(line) - 1);
+    if (end_of_work != NULL) {
+        end_of_work();
+    }
     _exit(EXIT_STATUS_FAILED);
 }
 
