@@ -98,8 +98,8 @@ struct ring_sums {
     const char *damage;
 };
 
-/* How many events a thread can have begun and not committed when its process was killed: handlers interrupt each
- * other, but not without end; and one who has ended by itself has none. */
+/* How many events a thread can have begun and not committed when its process was killed: handlers interrupt
+ * each other, but not without end; and one who has ended by itself has none. */
 static uint64_t interrupted_max(const struct ring_header *ring)
 {
     return __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED ? 0 : HANDLERS_MAX;
