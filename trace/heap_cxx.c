@@ -72,7 +72,8 @@ enum cxx_function { CXX_NEW_LIST(CXX_ENUM_NEW) CXX_DELETE_LIST(CXX_ENUM_DELETE) 
 
 static const char *const names[CXX_FUNCTIONS] = {CXX_NEW_LIST(CXX_NAME_NEW) CXX_DELETE_LIST(CXX_NAME_DELETE)};
 
-#define CACHED 256U                       /* power of two */
+#define CACHED 256U /* powers of two */
+#define CACHED_OBJECTS 4096U
 #define ALLOCATOR_BIT (UINT64_C(1) << 63) /* in an address of the program's half */
 
 /* A definition, and whether its calls are recorded here. */
@@ -85,12 +86,15 @@ struct cxx_choice {
 static struct cxx_choice globals[CXX_FUNCTIONS]; /* what all code of the process sees behind us */
 static void (*passed[CXX_FUNCTIONS])(void);      /* the same where nothing is recorded here, else NULL */
 
-/* What a caller's own libraries answered; read and written without a lock: key is (caller, function) ^ value.
- * Not used while an object is being unloaded, and empty afterwards. */
-static struct cached {
+/* What a caller's own libraries answered, by the caller's address and by its object, for which a walk through
+ * all objects is made; read and written without a lock: key is (caller or object, function) ^ value. Not used
+ * while an object is being unloaded, and empty afterwards. */
+struct cached {
     uint64_t key;
-    uint64_t value; /* address, with ALLOCATOR_BIT if recorded */
-} cache[CACHED];
+    uint64_t value; /* address, with ALLOCATOR_BIT if recorded; 0: empty */
+};
+static struct cached cache[CACHED];
+static struct cached object_cache[CACHED_OBJECTS];
 static uint32_t objects_closing;
 
 __thread void *heap_told __attribute__((tls_model("initial-exec")));
@@ -207,7 +211,8 @@ static void look_up_now(void *argument)
     }
 }
 
-static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
+/* 0: there is none. */
+static uint64_t look_up(enum cxx_function which, uintptr_t caller)
 {
     struct local local = {.name = names[which], .caller = caller - 1};
     struct recorder_signals saved;
@@ -217,7 +222,41 @@ static struct cxx_choice look_up(enum cxx_function which, uintptr_t caller)
         look_up_now(&local);
     }
     recorder_foreign_end(&saved);
-    return local.choice;
+    return (uintptr_t)local.choice.function | (local.choice.is_recorded ? ALLOCATOR_BIT : 0);
+}
+
+static uint64_t cached_find(const struct cached *cached, uint64_t key)
+{
+    uint64_t value = __atomic_load_n(&cached->value, __ATOMIC_ACQUIRE);
+
+    return value != 0 && (__atomic_load_n(&cached->key, __ATOMIC_ACQUIRE) ^ value) == key ? value : 0;
+}
+
+static void cached_keep(struct cached *cached, uint64_t key, uint64_t value)
+{
+    __atomic_store_n(&cached->value, value, __ATOMIC_RELEASE);
+    __atomic_store_n(&cached->key, key ^ value, __ATOMIC_RELEASE);
+}
+
+static uint64_t choose_by_object(enum cxx_function which, uintptr_t caller)
+{
+    struct loaded_object object;
+    struct cached *cached;
+    uint64_t key;
+    uint64_t value;
+
+    if (!loaded_object_find(caller - 1, &object)) {
+        return look_up(which, caller);
+    }
+    key = (uintptr_t)object.handle ^ ((uint64_t)which << 56);
+    cached = &object_cache[((uintptr_t)object.handle >> 4 ^ (uintptr_t)object.handle >> 14 ^ which * 131U) %
+                           CACHED_OBJECTS];
+    value = cached_find(cached, key);
+    if (value == 0) {
+        value = look_up(which, caller);
+        cached_keep(cached, key, value);
+    }
+    return value;
 }
 
 static struct cxx_choice choose_by_caller(enum cxx_function which, uintptr_t caller)
@@ -226,20 +265,16 @@ static struct cxx_choice choose_by_caller(enum cxx_function which, uintptr_t cal
     struct cached *cached = &cache[(caller ^ (caller >> 8) ^ which) % CACHED];
     bool is_usable = __atomic_load_n(&objects_closing, __ATOMIC_ACQUIRE) == 0 &&
                      __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) >= HEAP_STATE_OFF;
-    uint64_t value = __atomic_load_n(&cached->value, __ATOMIC_ACQUIRE);
-    struct cxx_choice choice;
+    uint64_t value = is_usable ? cached_find(cached, key) : 0;
 
-    if (!is_usable || value == 0 || (__atomic_load_n(&cached->key, __ATOMIC_ACQUIRE) ^ value) != key) {
-        choice = look_up(which, caller);
-        value = (uintptr_t)choice.function | (choice.is_recorded ? ALLOCATOR_BIT : 0);
-        if (is_usable) {
-            __atomic_store_n(&cached->value, value, __ATOMIC_RELEASE);
-            __atomic_store_n(&cached->key, key ^ value, __ATOMIC_RELEASE);
-        }
+    if (value == 0 && is_usable) {
+        value = choose_by_object(which, caller);
+        cached_keep(cached, key, value);
+    } else if (value == 0) {
+        value = look_up(which, caller);
     }
-    choice.function = (void *)(uintptr_t)(value & ~ALLOCATOR_BIT);
-    choice.is_recorded = (value & ALLOCATOR_BIT) != 0 && hook_records();
-    return choice;
+    return (struct cxx_choice){.function = (void *)(uintptr_t)(value & ~ALLOCATOR_BIT),
+                               .is_recorded = (value & ALLOCATOR_BIT) != 0 && hook_records()};
 }
 
 void heap_cxx_closing(void)
@@ -251,6 +286,11 @@ void heap_cxx_closed(void)
 {
     for (unsigned i = 0; i < CACHED; i++) {
         __atomic_store_n(&cache[i].value, 0, __ATOMIC_RELEASE);
+    }
+    for (unsigned i = 0; i < CACHED_OBJECTS; i++) {
+        if (__atomic_load_n(&object_cache[i].value, __ATOMIC_RELAXED) != 0) {
+            __atomic_store_n(&object_cache[i].value, 0, __ATOMIC_RELEASE);
+        }
     }
     __atomic_sub_fetch(&objects_closing, 1, __ATOMIC_ACQ_REL);
 }
