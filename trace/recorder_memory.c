@@ -18,9 +18,18 @@
                                     builds */
 static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offset)
 {
-    void *memory = mmap(NULL, bytes, protection, flags, fd, (off_t)offset);
+    void *memory = mmap(NULL, bytes, protection, fd < 0 ? flags : MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    return memory == MAP_FAILED ? NULL : memory;
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    /* the file past it, over that place: it did not see how the descriptor was opened */
+    if (fd >= 0 &&
+        recorder_sys_failed(recorder_sys_mmap(memory, bytes, protection, flags | MAP_FIXED, fd, offset))) {
+        munmap(memory, bytes);
+        return NULL;
+    }
+    return memory;
 }
 
 void recorder_unmap(void *memory, size_t bytes)

@@ -13,8 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define ENDING_NAP_NS 10000000L
+#define ENDING_NAPS 200U
 
 struct replay {
     struct collector *collector;
@@ -174,10 +178,9 @@ static int reload(struct collector *collector, struct replay *replay, struct var
 }
 
 /* A process that still runs goes on writing: what it holds cannot be called complete. */
-static int check_ended(const struct collector *collector, struct varve_message *message)
+static unsigned count_alive(const struct collector *collector, int32_t *one_out)
 {
     unsigned alive = 0;
-    int32_t one = 0;
 
     for (size_t i = 0; i < collector->file_count; i++) {
         int32_t pid = collector->files[i].kind == SESSION_FILE_PROCESS
@@ -185,8 +188,22 @@ static int check_ended(const struct collector *collector, struct varve_message *
                           : 0;
         if (pid > 0) {
             alive++;
-            one = pid;
+            *one_out = pid;
         }
+    }
+    return alive;
+}
+
+static int check_ended(const struct collector *collector, struct varve_message *message)
+{
+    const struct timespec nap = {0, ENDING_NAP_NS};
+    int32_t one = 0;
+    unsigned alive = count_alive(collector, &one);
+
+    /* one that was killed just now lets go of its memory a little later, and of its lock with that */
+    for (unsigned i = 0; alive > 0 && i < ENDING_NAPS; i++) {
+        nanosleep(&nap, NULL);
+        alive = count_alive(collector, &one);
     }
     if (alive > 0) {
         return varve_message_set(message, VARVE_ERROR_BUSY,

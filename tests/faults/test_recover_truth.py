@@ -117,7 +117,9 @@ class Interrupted(Recovering):
             process = subprocess.run(
                 ["/bin/sh", "-c", f'exec 3>&{writer} "$@"', "sh", recording.program("kill_at_call"), str(call),
                  recording.VARVE, "recover", directory], pass_fds=[writer], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, timeout=recording.TIMEOUT_S, check=False)
+                text=True, timeout=recording.TIMEOUT_S, check=False,
+                # a traced process can't look for leaks
+                env={**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"})
         finally:
             os.close(writer)
         with os.fdopen(reader) as stream:

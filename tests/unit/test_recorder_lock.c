@@ -142,10 +142,10 @@ static void scenario_stopped_in_late_ring(struct session *session, void *context
     recorder_lock(&process->late_lock);
     CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
     CHECK(pthread_join(thread, NULL) == 0, "no join");
-    CHECK(process->control->unattached > 0, "nothing was late");
+    CHECK(__atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE) > 0, "nothing was late");
     recorder_unlock(&process->late_lock);
     usleep(50000); /* it is tried again after a few ms */
-    verdict->figures[0] = process->control->unattached;
+    verdict->figures[0] = __atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE);
     CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
     CHECK(pthread_join(thread, NULL) == 0, "no join");
     CHECK(process->control->unattached == verdict->figures[0], "lost with a free lock");
