@@ -156,8 +156,8 @@ void format_print_lines(FILE *out, const char *text);
 
 /// Ends the process with one line and status 2.
 void memory_exhausted(void) __attribute__((noreturn));
-/// The work is done, and only words about it may still fail: after the line `end` ends the process as the work
-/// has.
+/// The work is done, and only words about it may still fail: after the line `end` ends the process as the
+/// work has.
 void memory_exhausted_then(void (*end)(void));
 /// realloc that does not fail: see memory_exhausted.
 void *memory_resize(void *memory, size_t bytes);

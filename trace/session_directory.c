@@ -444,9 +444,8 @@ static int check_entries(const struct session_directory *directory, int fd, bool
             is_known = true;
             type = S_IFDIR;
         }
-        if (is_known &&
-            (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-             (type == S_IFDIR ? !is_our_folder(&status) : !is_ours(&status, type)))) {
+        if (is_known && (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+                         (type == S_IFDIR ? !is_our_folder(&status) : !is_ours(&status, type)))) {
             error = varve_message_set(message, VARVE_ERROR_FORMAT,
                                       "%s: %s in it is a link, or not a file of this user alone: nothing was "
                                       "changed",
