@@ -195,7 +195,7 @@ void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t col
 void format_print_safe(FILE *out, const char *text)
 {
     while (*text != '\0') {
-        char character[4];
+        char character[4] = "";
 
         fwrite(character, 1, take(character, &text), out);
     }
@@ -208,7 +208,7 @@ void format_print_lines(FILE *out, const char *text)
         const char *end = text + line;
 
         while (text < end) {
-            char character[4];
+            char character[4] = "";
 
             fwrite(character, 1, take(character, &text), out);
         }

@@ -31,6 +31,7 @@ int test_cases_run(const char *name, const struct CMUnitTest *cases, size_t coun
 /// First seed of a random test: VARVE_TEST_SEED, as a failed run names it, or the usual one. Printed.
 uint64_t test_first_seed(uint64_t usual);
 
+/* cmocka's own names. NOLINTBEGIN(readability-identifier-naming) */
 #undef skip
 #define skip(...) test_case_skip(__FILE__, __LINE__, __VA_ARGS__)
 
@@ -40,5 +41,6 @@ uint64_t test_first_seed(uint64_t usual);
 #undef cmocka_run_group_tests_name
 #define cmocka_run_group_tests_name(name, cases, setup, teardown) \
     test_cases_run(name, cases, sizeof(cases) / sizeof((cases)[0]), setup, teardown)
+/* NOLINTEND(readability-identifier-naming) */
 
 #endif
