@@ -627,7 +627,9 @@ int session_directory_scan(const struct session_directory *directory, struct ses
         free(files);
         return error;
     }
-    qsort(files, count, sizeof(*files), compare_files);
+    if (count > 0) {
+        qsort(files, count, sizeof(*files), compare_files);
+    }
     *files_out = files;
     *count_out = count;
     return VARVE_OK;
