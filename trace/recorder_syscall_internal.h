@@ -72,18 +72,6 @@ static inline long recorder_sys_pwrite(int fd, const void *buffer, size_t bytes,
     return recorder_syscall(SYS_pwrite64, fd, (long)buffer, (long)bytes, (long)offset, 0, 0);
 }
 
-static inline long recorder_sys_writev(int fd, const struct iovec *parts, unsigned count)
-{
-    return recorder_syscall(SYS_writev, fd, (long)parts, (long)count, 0, 0, 0);
-}
-
-/// `status`: struct stat, the same for the kernel and the C library on all machines of 64 bits.
-/// The same file under the next free number from `floor` on.
-static inline int recorder_sys_dup_above(int fd, int floor)
-{
-    return (int)recorder_syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, floor, 0, 0, 0);
-}
-
 static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
 {
     return recorder_syscall(SYS_getcwd, (long)buffer, (long)bytes, 0, 0, 0, 0);
@@ -92,11 +80,6 @@ static inline long recorder_sys_getcwd(char *buffer, size_t bytes)
 static inline long recorder_sys_lseek(int fd, int64_t offset, int whence)
 {
     return recorder_syscall(SYS_lseek, fd, (long)offset, whence, 0, 0, 0);
-}
-
-static inline int recorder_sys_fstat(int fd, struct stat *status)
-{
-    return (int)recorder_syscall(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
 
 static inline int recorder_sys_ftruncate(int fd, uint64_t bytes)
