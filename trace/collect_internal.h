@@ -256,6 +256,8 @@ int store_count_losses(struct store *store, uint64_t *count_out, struct varve_me
 int store_each_stat(struct store *store, const char *name,
                     int (*take)(void *context, int64_t idx, int64_t value), void *context,
                     struct varve_message *message);
+/// Key of the number of commits, until the recording is finished.
+#define STORE_META_COMMITS "commits"
 int store_meta_get_integer(struct store *store, const char *key,
                            int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
 

@@ -222,7 +222,13 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         error = collect_execs_store(collector);
     }
     if (error == VARVE_OK) {
+        error = store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1);
+    }
+    if (error == VARVE_OK) {
         error = store_commit(collector->store, positions, count, message);
+    }
+    if (error == VARVE_OK) {
+        collector->directory.control->commits = ++collector->commits;
     }
     free(positions);
     return error;

@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define VARVE_TRANSPORT_VERSION 6U
+#define VARVE_TRANSPORT_VERSION 7U
 
 enum varve_kind {
     VARVE_KIND_NONE = 0,

@@ -140,12 +140,34 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
     return error == VARVE_ERROR_NOT_FOUND ? tell_lost_beginning(collector) : error;
 }
 
+/* Commits that the database no longer has were cut off: what they held besides events is in no ring. */
+static int tell_lost_commits(struct collector *collector)
+{
+    uint64_t told = collector->directory.control->commits & INT64_MAX;
+    int64_t stored = 0;
+    int error = store_meta_get_integer(collector->store, STORE_META_COMMITS, &stored);
+
+    if (error != VARVE_OK && error != VARVE_ERROR_NOT_FOUND) {
+        return error;
+    }
+    collector->commits = (uint64_t)stored;
+    if (told <= collector->commits) {
+        return VARVE_OK;
+    }
+    told -= collector->commits;
+    collector->commits += told;
+    return store_stat(collector->store, "commits_lost", -1, "data_loss", "recover", (int64_t)told);
+}
+
 /* The stored part of the recording back into memory. */
 static int reload(struct collector *collector, struct replay *replay, struct varve_message *message)
 {
     uint64_t bound = UINT64_MAX;
     int error = check_same_trace(collector, message);
 
+    if (error == VARVE_OK) {
+        error = tell_lost_commits(collector);
+    }
     if (error == VARVE_OK) {
         error = store_each_clock_anchor(collector->store, take_anchor, collector, message);
     }

@@ -86,6 +86,7 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (code == VARVE_OK) {
         code = writer_execute(store,
                               "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                              "DELETE FROM meta WHERE key = '" STORE_META_COMMITS "';"
                               "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
                               message);
     }

@@ -47,7 +47,7 @@ class Equal(lttng_recording.Case):
         self.assertGreater(self.one("SELECT count(*) FROM process"), 1)
 
     def test_signal_handlers(self):
-        self.record_both(recording.program("signaler"), options=["--ring-size", "4K"])
+        self.record_both(recording.program("signaler"), "50000", options=["--ring-size", "4K"])
         self.assert_equal_sinks()
 
     def test_threads_past_their_end(self):

@@ -277,7 +277,8 @@ class Damaged(Recovering):
         self.damage_all(lambda path: os.truncate(path, os.path.getsize(path) // 2))
 
     def test_cut_a_little(self):
-        self.damage_all(lambda path: os.truncate(path, max(0, os.path.getsize(path) - 100)))
+        outcomes = self.damage_all(lambda path: os.truncate(path, max(0, os.path.getsize(path) - 100)))
+        self.assertEqual(outcomes["trace.db-wal"], "told")
 
     def test_overwritten(self):
         def overwrite(path):
