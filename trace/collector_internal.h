@@ -311,7 +311,7 @@ struct collector {
     uint32_t thread_count; /* rings ever opened */
     uint64_t seq;
     uint64_t seq_committed;
-    uint64_t commits; /* of the database, those that it lost included */
+    uint64_t commits;     /* of the database, those that it lost included */
     uint64_t watermark;   /* of the present round */
     uint64_t round_ticks; /* clock at the beginning of an earlier round, at least ROUND_MIN_NS ago */
     uint64_t candidate_ticks, candidate_ns; /* the next round_ticks, once it is old enough */
