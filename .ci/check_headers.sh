@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Each header compiles alone, included twice, as C11 and as C++17. A header of a folder's own use that C++ can't
-# read says so in one of its first 30 lines: /* C only: reason */. Headers below trace/lttng_* need LTTng-UST and
+# read says so in one of its first 30 lines: /* C only: reason */. Headers in a folder lttng/ of the recorder need LTTng-UST and
 # are left out where it is missing.
 #
 # usage: check_headers.sh [ROOT]
@@ -34,7 +34,7 @@ compile() { # language, compiler, standard, header
 cd "$root"
 for header in $(find trace alloc storage analysis tests -name '*.h' 2>/dev/null | sort); do
     case $header in
-    */lttng_*)
+    trace/recorder/lttng/* | */lttng_ring_provider.h)
         if ! pkg-config --exists lttng-ust 2>/dev/null; then
             echo "$header: left out, LTTng-UST is missing"
             continue

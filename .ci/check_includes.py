@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Include direction, external dependencies, cycles and unique file names, by the rules of .ci/layers.txt."""
+"""Include direction between folders, external dependencies and cycles, by the rules of .ci/layers.txt."""
 
 import fnmatch
 import os
@@ -10,26 +10,42 @@ import tree
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.M)
 SOURCES = (".c", ".h", ".cc", ".hpp", ".inc")
-NAMED_ALIKE = {"__init__.py", "conftest.py"}
 
 
 class Rules:
+    """.ci/layers.txt, read."""
+
     def __init__(self, text):
-        self.layers, self.open, self.only, self.generated = {}, set(), [], []
+        self.folders, self.public, self.open, self.only, self.generated = {}, {}, set(), [], []
+        self.upward = {}
+        self.errors = []
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split("#")[0].split()
-            if not words:
-                continue
-            if words[0] == "layer" and len(words) >= 3:
-                self.layers[words[1]] = (words[2], set(words[3:]))
-            elif words[0] == "open" and len(words) == 2:
-                self.open.add(words[1])
-            elif words[0] == "only" and len(words) >= 3:
-                self.only.append((words[1], words[2:]))
-            elif words[0] == "generated" and len(words) == 2:
-                self.generated.append(words[1])
-            else:
-                raise SystemExit(f".ci/layers.txt:{number}: not understood: {line}")
+            if words:
+                self.take(f".ci/layers.txt:{number}: ", words, line)
+
+    def take(self, where, words, line):
+        if words[0] == "folder" and len(words) >= 2:
+            for name in words[2:]:
+                if name not in self.folders and name not in self.public.values():
+                    self.errors.append(where + f"{words[1]} may include {name}, which is not above it")
+            self.folders[words[1]] = set(words[2:])
+        elif words[0] == "upward" and len(words) == 3:
+            self.upward[words[1], words[2]] = where
+        elif words[0] == "public" and len(words) == 3:
+            self.public[words[1]] = words[2]
+        elif words[0] == "open" and len(words) == 2:
+            self.open.add(words[1])
+        elif words[0] == "only" and len(words) >= 3:
+            self.only.append((words[1], words[2:]))
+        elif words[0] == "generated" and len(words) == 2:
+            self.generated.append(words[1])
+        else:
+            raise SystemExit(f"{where}not understood: {line}")
+
+
+def top(path):
+    return path.split("/")[0]
 
 
 def resolve(paths, includer, name):
@@ -42,19 +58,23 @@ def resolve(paths, includer, name):
     return None
 
 
-def check_direction(rules, includer, included):
-    source, target = includer.split("/")[0], included.split("/")[0]
-    if source == target or source in rules.open:
+def check_direction(rules, includer, included, used):
+    source, target = os.path.dirname(includer), os.path.dirname(included)
+    if source == target or top(source) in rules.open:
         return None
-    if target in rules.open:
-        return f"includes {included}; nobody includes {target}/"
-    if source not in rules.layers or target not in rules.layers:
-        return f"includes {included}, which is in no layer that {source}/ may use"
-    if target not in rules.layers[source][1]:
-        return f"includes {included}; {source}/ may include only: {' '.join(sorted(rules.layers[source][1])) or '-'}"
-    if included != rules.layers[target][0]:
-        return f"includes {included}; outsiders include only {rules.layers[target][0]}"
-    return None
+    if top(target) in rules.open:
+        return f"includes {included}; nobody includes {top(target)}/"
+    if source not in rules.folders:
+        return f"lies in {source}/, which .ci/layers.txt does not know"
+    allowed = rules.folders[source]
+    if target in allowed or included in allowed:
+        return None
+    if (source, target) in rules.upward:
+        used.add((source, target))
+        return None
+    if top(source) != top(target) and included != rules.public.get(top(target)):
+        return f"includes {included}; outsiders include only {rules.public.get(top(target), 'nothing of it')}"
+    return f"includes {included}; {source}/ may include only: {' '.join(sorted(allowed)) or '-'}"
 
 
 def check_external(rules, includer, name):
@@ -88,7 +108,7 @@ def find_cycle(graph):
     return None
 
 
-def check_file(rules, root, paths, path, graph):
+def check_file(rules, root, paths, path, graph, used):
     source = tree.without_comments(tree.read(root, path))
     for match in INCLUDE.finditer(source):
         where = f"{path}:{source.count(chr(10), 0, match.start()) + 1}: "
@@ -96,7 +116,7 @@ def check_file(rules, root, paths, path, graph):
         included = resolve(paths, path, name)
         if included:
             graph.setdefault(path, set()).add(included)
-            error = check_direction(rules, path, included)
+            error = check_direction(rules, path, included, used)
         elif quote == '"' and not any(fnmatch.fnmatch(name, g) for g in rules.generated):
             error = f'includes "{name}", which is not in the tree; use <> for headers of libraries'
         else:
@@ -107,29 +127,20 @@ def check_file(rules, root, paths, path, graph):
             yield where + f"includes the source file {included}"
 
 
-def check_names(paths):
-    seen = {}
-    for path in paths:
-        name = os.path.basename(path)
-        if name in NAMED_ALIKE or "golden/data/" in path or "conformance/data/" in path:
-            continue
-        if name in seen:
-            yield f"{path}: file name used twice, also by {seen[name]}"
-        seen.setdefault(name, path)
-
-
 def main():
     root = tree.root_from_arguments()
     rules = Rules(tree.read(root, ".ci/layers.txt"))
-    paths = [p for p in tree.files(root, SOURCES) if p.split("/")[0] in (*rules.layers, *rules.open)]
-    errors, graph = [], {}
+    tops = {top(folder) for folder in rules.folders} | rules.open
+    paths = [p for p in tree.files(root, SOURCES) if top(p) in tops]
+    errors, graph, used = list(rules.errors), {}, set()
     for path in paths:
-        errors += check_file(rules, root, set(paths), path, graph)
+        errors += check_file(rules, root, set(paths), path, graph, used)
+    errors += [f"{where}nothing includes {b} from {a} any more: remove the line"
+               for (a, b), where in rules.upward.items() if (a, b) not in used]
     cycle = find_cycle(graph)
     if cycle:
         errors.append("include cycle: " + " -> ".join(cycle))
-    errors += check_names(tree.files(root, (*SOURCES, ".py", ".sh", ".sql")))
-    tree.finish("check_includes", errors, f"{len(paths)} source files")
+    tree.finish("check_includes", errors, f"{len(paths)} source files, {len(rules.folders)} folders")
 
 
 if __name__ == "__main__":

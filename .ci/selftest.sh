@@ -15,8 +15,8 @@ licence="SPDX-License-Identifier: Apache-2.0"
 # A fresh good tree in $work/t: two layers, a test, all rules kept.
 plant() {
     rm -rf "$work/t"
-    mkdir -p "$work/t/.ci" "$work/t/trace" "$work/t/analysis" "$work/t/tests/unit"
-    cp "$ci/layers.txt" "$work/t/.ci/"
+    mkdir -p "$work/t/.ci" "$work/t/trace/format" "$work/t/trace/store" "$work/t/trace/base" "$work/t/analysis/cli" "$work/t/tests/unit"
+    grep -v "^upward" "$ci/layers.txt" >"$work/t/.ci/layers.txt"
     cd "$work/t"
     cat >trace/trace.h <<EOF
 /* $licence
@@ -27,32 +27,32 @@ plant() {
 int varve_trace_one(int size);
 #endif
 EOF
-    cat >trace/ring_internal.h <<EOF
+    cat >trace/format/ring.h <<EOF
 /* $licence */
-#ifndef RING_INTERNAL_H
-#define RING_INTERNAL_H
+#ifndef RING_H
+#define RING_H
 int ring_one(int size);
 #endif
 EOF
-    cat >trace/ring.c <<EOF
+    cat >trace/format/ring.c <<EOF
 /* $licence */
 /* Calls varve_trace_one() twice; a caller's lock is held, see trace.h for why. */
-#include "ring_internal.h"
-#include "trace.h"
+#include "trace/format/ring.h"
+#include "trace/trace.h"
 
 int ring_one(int size)
 {
     return size + 1;
 }
 EOF
-    cat >analysis/leaks.c <<EOF
+    cat >analysis/cli/leaks.c <<EOF
 /* $licence */
 #include "trace/trace.h"
 EOF
     cat >tests/unit/test_ring.c <<EOF
 /* $licence */
 #include <sqlite3.h>
-#include "trace/ring_internal.h"
+#include "trace/format/ring.h"
 EOF
 }
 
@@ -82,50 +82,53 @@ repeat() { i=0; while [ "$i" -lt "$1" ]; do echo "$2"; i=$((i + 1)); done; }
 
 test_includes() {
     plant; includes good "clean tree" ""
-    plant; echo '#include "analysis/analysis.h"' >>trace/ring.c
-    echo "/* $licence */" >analysis/analysis.h; includes bad "upwards" "trace/ may include only"
-    plant; echo '#include "trace/ring_internal.h"' >>analysis/leaks.c; includes bad "internals" "outsiders include only"
-    plant; echo '#include "tests/unit/test_help.h"' >>trace/ring.c
+    plant; echo '#include "analysis/analysis.h"' >>trace/format/ring.c
+    echo "/* $licence */" >analysis/analysis.h; includes bad "another layer, upwards" "may include only"
+    plant; echo '#include "trace/format/ring.h"' >trace/base/low.c; includes bad "another folder, upwards" "trace/base/ may include only"
+    plant; mkdir trace/new; echo '#include "trace/trace.h"' >trace/new/one.c; includes bad "a folder without rules" "does not know"
+    plant; echo "folder trace/above trace/below" >>.ci/layers.txt; includes bad "a rule that runs up" "not above it"
+    plant; echo "upward trace trace/format" >>.ci/layers.txt; includes bad "an exception without use" "remove the line"
+    plant; echo '#include "trace/format/ring.h"' >>analysis/cli/leaks.c; includes bad "internals" "outsiders include only"
+    plant; echo '#include "tests/unit/test_help.h"' >>trace/format/ring.c
     echo "/* $licence */" >tests/unit/test_help.h; includes bad "of tests" "nobody includes tests"
-    plant; echo '#include <sqlite3.h>' >>analysis/leaks.c; includes bad "sqlite3.h" "includes <sqlite3.h>"
-    plant; echo '#include <lttng/tracepoint.h>' >>trace/ring.c; includes bad "lttng" "includes <lttng/"
-    plant; echo '#include <elfutils/libdwfl.h>' >>trace/ring.c; includes bad "elfutils" "includes <elfutils/"
-    plant; echo '#include <libunwind.h>' >>trace/ring.c; includes bad "libunwind" "includes <libunwind.h>"
-    plant; echo '#include <sqlite3.h>' >trace/sqlite_writer.c; includes good "sqlite3.h where it may be" ""
-    plant; echo '#include "no_such.h"' >>trace/ring.c; includes bad "unknown file" "not in the tree"
-    plant; echo '#include "ring_internal.h"' >>trace/trace.h
-    echo '#include "trace.h"' >>trace/ring_internal.h; includes bad "cycle" "include cycle"
-    plant; cp trace/ring.c analysis/ring.c; sed -i '/include/d' analysis/ring.c; includes bad "names" "used twice"
-    plant; echo '/* #include "analysis/leaks.c" */' >>trace/ring.c; includes good "in a comment" ""
+    plant; echo '#include <sqlite3.h>' >>analysis/cli/leaks.c; includes bad "sqlite3.h" "includes <sqlite3.h>"
+    plant; echo '#include <lttng/tracepoint.h>' >>trace/format/ring.c; includes bad "lttng" "includes <lttng/"
+    plant; echo '#include <elfutils/libdwfl.h>' >>trace/format/ring.c; includes bad "elfutils" "includes <elfutils/"
+    plant; echo '#include <libunwind.h>' >>trace/format/ring.c; includes bad "libunwind" "includes <libunwind.h>"
+    plant; echo '#include <sqlite3.h>' >trace/store/writer.c; includes good "sqlite3.h where it may be" ""
+    plant; echo '#include "no_such.h"' >>trace/format/ring.c; includes bad "unknown file" "not in the tree"
+    plant; echo '#include "trace/format/other.h"' >>trace/format/ring.h
+    echo '#include "trace/format/ring.h"' >>trace/format/other.h; includes bad "cycle" "include cycle"
+    plant; echo '/* #include "analysis/cli/leaks.c" */' >>trace/format/ring.c; includes good "in a comment" ""
 }
 
 test_sizes() {
     plant; sizes good "clean tree" ""
-    plant; repeat 2000 "int x;" >>trace/ring.c; sizes good "a long file" ""
-    plant; { echo "static int f(int a)"; echo "{"; repeat 68 "    a++;"; echo "}"; } >>trace/ring.c
+    plant; repeat 2000 "int x;" >>trace/format/ring.c; sizes good "a long file" ""
+    plant; { echo "static int f(int a)"; echo "{"; repeat 68 "    a++;"; echo "}"; } >>trace/format/ring.c
     sizes bad "function of 71 lines" "f() has 71 lines"
-    plant; { echo "static int f(int a)"; echo "{"; repeat 67 "    a++;"; echo "}"; } >>trace/ring.c
+    plant; { echo "static int f(int a)"; echo "{"; repeat 67 "    a++;"; echo "}"; } >>trace/format/ring.c
     sizes good "function of 70 lines" ""
     plant; { echo "static int f(int a,"; echo "             char b)"; echo "{"; repeat 67 '    g("}{", 1);'; echo "}"; } \
-        >>trace/ring.c; sizes bad "signature of two lines" "f() has 71 lines"
-    plant; { echo "static const int table[] = {"; repeat 90 "    1,"; echo "};"; } >>trace/ring.c
+        >>trace/format/ring.c; sizes bad "signature of two lines" "f() has 71 lines"
+    plant; { echo "static const int table[] = {"; repeat 90 "    1,"; echo "};"; } >>trace/format/ring.c
     sizes good "a table is no function" ""
     plant; { echo 'extern "C" {'; repeat 90 "int g(void);"; echo "}"; } >>trace/trace.h; sizes good "extern C" ""
 }
 
 test_text() {
     plant; text good "clean tree" ""
-    plant; echo '    /* count = ring_one(count); */' >>trace/ring.c; text bad "C code" "commented-out code"
-    plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/ring.c; text bad "C code //" "commented-out"
+    plant; echo '    /* count = ring_one(count); */' >>trace/format/ring.c; text bad "C code" "commented-out code"
+    plant; printf '// if (size > 0) {\n//     return size;\n// }\n' >>trace/format/ring.c; text bad "C code //" "commented-out"
     plant; printf '/* Example:\n *     ring_one(1);\n */\n' >>trace/trace.h; text good "an example in a comment" ""
-    plant; printf '#if 0\n#endif\n' >>trace/ring.c; text bad "#if 0" "switched off"
-    plant; echo "/* $(printf 'TO%s' DO): more */" >>trace/ring.c; text bad "marker" "open-work marker"
-    plant; printf '</%s>\n' content >>trace/ring.c; text bad "tag" "stray tag"
-    plant; printf '/* see /%s/me/notes */\n' home >>trace/ring.c; text bad "path" "somebody's machine"
+    plant; printf '#if 0\n#endif\n' >>trace/format/ring.c; text bad "#if 0" "switched off"
+    plant; echo "/* $(printf 'TO%s' DO): more */" >>trace/format/ring.c; text bad "marker" "open-work marker"
+    plant; printf '</%s>\n' content >>trace/format/ring.c; text bad "tag" "stray tag"
+    plant; printf '/* see /%s/me/notes */\n' home >>trace/format/ring.c; text bad "path" "somebody's machine"
     plant; echo 'int x;' >trace/bare.c; text bad "no licence" "must hold"
     plant; printf '# %s\nprint(1)\n# print(2)\n' "$licence" >tests/a.py; text bad "Python code" "commented-out code"
     plant; printf '# %s\n# equation: a = b + c\nprint(1)\n' "$licence" >tests/a.py; text good "Python prose" ""
-    plant; printf 'int x; \n' >>trace/ring.c; text bad "white space" "white space at the end"
+    plant; printf 'int x; \n' >>trace/format/ring.c; text bad "white space" "white space at the end"
     plant; printf '#!/bin/sh\n# %s\n' "$licence" >tests/a.sh; text bad "mode" "not executable"
 }
 
@@ -188,9 +191,9 @@ test_skips() {
 
 test_format() {
     command -v clang-format >/dev/null 2>&1 || return 0
-    plant; expect good "format: clean" "" "$ci/check_format.sh" "$work/t/trace/ring.c"
-    echo 'int  f( int a ){return a;}' >>trace/ring.c
-    expect bad "format: ugly" "FAILED" "$ci/check_format.sh" "$work/t/trace/ring.c"
+    plant; expect good "format: clean" "" "$ci/check_format.sh" "$work/t/trace/format/ring.c"
+    echo 'int  f( int a ){return a;}' >>trace/format/ring.c
+    expect bad "format: ugly" "FAILED" "$ci/check_format.sh" "$work/t/trace/format/ring.c"
 }
 
 test_skips

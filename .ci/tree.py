@@ -23,7 +23,7 @@ def files(root, suffixes=None):
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS and not f.startswith("build"))
         for name in names:
-            if suffixes is None or name.endswith(suffixes):
+            if name != ".git" and (suffixes is None or name.endswith(suffixes)):
                 found.append(os.path.relpath(os.path.join(folder, name), root))
     return sorted(found)
 

@@ -10,7 +10,7 @@ import textwrap
 
 import recording
 
-SHIM = os.path.join(recording.ROOT, "alloc", "python")
+SHIM = os.path.join(recording.ROOT, "alloc", "frontend", "python")
 FAKE = os.path.join(recording.ROOT, "tests", "programs", "fake_torch")
 LIBRARY = os.environ.get("VARVE_TORCH_LIBRARY") or os.path.join(os.path.dirname(recording.VARVE), "libvarve-torch.so")
 IS_SANITIZED = os.environ.get("VARVE_SANITIZE", "none") not in ("", "none")

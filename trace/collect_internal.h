@@ -41,7 +41,7 @@ struct event {
     uint64_t arg;
 };
 
-/* ---- array_grow.c ---- */
+/* ---- base/array.c ---- */
 
 /// Make room for `needed` elements in a grown array; false without memory.
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes);
@@ -57,7 +57,7 @@ enum domain {
     DOMAIN_LIMIT = 8,
 };
 
-/* ---- collect_clock.c, for all; the rest of it is in collector_internal.h ---- */
+/* ---- collector/clock.c, for all; the rest of it is in collector/collector.h ---- */
 
 uint64_t collect_monotonic_ns(void);
 
@@ -73,12 +73,12 @@ struct event_kind_info {
 const struct event_kind_info *event_kind_info(unsigned kind); /* NULL if there is no such kind */
 const char *event_cause_text(unsigned cause);                 /* NULL if there is no such cause */
 
-/* ---- publish.c; the rest of it is in trace.h ---- */
+/* ---- store/publish.c; the rest of it is in trace.h ---- */
 
 /// Move trace.db of `folder` to `path`. Errors: as varve_publish_move.
 int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message);
 
-/* ---- derive.c, derive_*.c: what follows from the events in their order ---- */
+/* ---- model/derive.c, derive_*.c: what follows from the events in their order ---- */
 
 struct derive;
 struct store;
@@ -120,7 +120,7 @@ void derive_close(struct derive *derive);
 /// Walk everything and compare the sums; 0 or VARVE_ERROR_CORRUPT with the reason.
 int derive_check(const struct derive *derive, struct varve_message *message);
 
-/* ---- sqlite_writer.c (and sqlite_schema.c, sqlite_image.c, sqlite_derive.c): the database ---- */
+/* ---- store/writer.c (and store/schema.c, store/image.c, store/derived.c): the database ---- */
 
 enum store_mode {
     STORE_CREATE, /* the file must not exist */
@@ -276,7 +276,7 @@ typedef void (*store_progress)(void *context, const char *stage, uint64_t done, 
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message);
 void store_close(struct store *store);
 
-/* ---- sites_reader.c: the call-site files of the processes ---- */
+/* ---- symbols/callsites/reader.c: the call-site files of the processes ---- */
 
 struct sites;
 
@@ -285,7 +285,7 @@ void sites_close(struct sites *sites);
 
 struct sites_entry;
 
-/// Called with each sound entry of a call-site file (sites_internal.h), in the order of the file. Borrowed.
+/// Called with each sound entry of a call-site file (format/callsite_file.h), in the order of the file. Borrowed.
 typedef void sites_listener(void *context, uint32_t process_id, const struct sites_entry *entry,
                             const uint8_t *payload);
 void sites_listen(struct sites *sites, sites_listener *listener, void *context);
@@ -312,7 +312,7 @@ int sites_resume(struct sites *sites, struct store *store, struct varve_message 
 int sites_finish(struct sites *sites, struct store *store, store_progress progress, void *context,
                  struct varve_message *message);
 
-/* ---- symbols.c: address in a module → function, file, line, inlined frames ---- */
+/* ---- symbols/symbols.c: address in a module → function, file, line, inlined frames ---- */
 
 struct symbols;
 
@@ -332,7 +332,7 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
                     uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
                     void *context);
 
-/* ---- launch.c: the program under record ---- */
+/* ---- collector/launch.c: the program under record ---- */
 
 struct launch_check {
     char path[4096];        /* what will be executed, found along PATH */

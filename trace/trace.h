@@ -11,7 +11,7 @@
 
 #include "trace/error.h"
 #include "trace/event_list.h"
-#include "trace/mirror.h"
+#include "trace/sink.h"
 #include "trace/record.h"
 #include "trace/replacement.h"
 
@@ -125,7 +125,8 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
         return;
     }
     varve_emit_count(producer->emitted);
-    ticks = varve_clock_ticks(); /* after the count, which is what a watermark rests on: see merge.c */
+    ticks =
+        varve_clock_ticks(); /* after the count, which is what a watermark rests on: see collector/merge.c */
     producer->busy = 1;
     __asm__ volatile(
         "" ::

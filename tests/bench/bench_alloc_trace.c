@@ -11,7 +11,7 @@
  * With a ring there is a pause after each ten thousand, so that the collector keeps up. One JSON object.
  */
 #include "alloc/alloc.h"
-#include "analysis/history_internal.h"
+#include "analysis/history/history.h"
 
 #include <inttypes.h>
 #include <stdio.h>

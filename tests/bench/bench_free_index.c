@@ -9,7 +9,7 @@
  * it is the machine's cache misses that are measured. One JSON line each; the least of several rounds, since
  * others use the machine too. An argument is the largest number of blocks.
  */
-#include "alloc/alloc_internal.h"
+#include "alloc/index/block.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  *
  * Without VARVE_SESSION it measures what an event costs that nobody records.
  */
-#include "trace/recorder_internal.h"
+#include "trace/recorder/recorder.h"
 #include "trace/trace.h"
 
 #include "bench/bench_ring_loop.h"

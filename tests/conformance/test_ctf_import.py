@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`varve import` of a trace that LTTng has written, and the same through babeltrace2's own command with our sink component as
 its plug-in: equal tables, clear errors, and nothing left behind by what fails, is damaged or is interrupted. (Damage byte by
-byte: tests/unit/test_ctf_damage.c.)"""
+byte: tests/unit/analysis/import/test_ctf_damage.c.)"""
 
 import glob
 import os

@@ -4,8 +4,8 @@
  * allocator may be opened with, reads the same again and rounds sizes without a fault; what is refused
  * changes nothing and has a reason of one line.
  */
-#include "alloc/config_internal.h"
-#include "alloc/rounding_internal.h"
+#include "alloc/core/config.h"
+#include "alloc/policy/rounding.h"
 
 #include <stdlib.h>
 #include <string.h>

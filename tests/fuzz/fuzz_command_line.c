@@ -4,7 +4,7 @@
  * line that is refused comes with one line of reason, one that is taken has its operands in number and its
  * values in range.
  */
-#include "analysis/analysis_internal.h"
+#include "analysis/cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * them, and as what a child that babeltrace2 has damaged sends back. babeltrace2 itself, which runs in a
  * process of its own because it may crash, is not run.
  */
-#include "analysis/ctf_internal.h"
+#include "analysis/import/ctf/ctf.h"
 
 #include <fcntl.h>
 #include <stdio.h>

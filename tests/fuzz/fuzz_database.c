@@ -5,7 +5,7 @@
  * databases and changes it, eight bytes a change, so that it is seldom refused for its first page.
  */
 #include "analysis/analysis.h"
-#include "test_support_command.h"
+#include "support/command.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>

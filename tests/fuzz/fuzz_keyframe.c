@@ -4,7 +4,7 @@
  * the invariants of a layout, and walking its blocks ends; so it is after every event, which may contradict
  * it.
  */
-#include "trace/layout_internal.h"
+#include "trace/model/layout/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * say, taking records ends, and every record that is counted was read. And any bytes as packed records: what
  * is taken for `count` records is what the packer makes of these.
  */
-#include "trace/collector_internal.h"
+#include "trace/collector/collector.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "test_support_command.h"
+#include "support/command.h"
 
 #include <stdio.h>
 #include <stdlib.h>

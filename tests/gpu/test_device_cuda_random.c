@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The allocator on the cuda device against the allocator on the sim device, which test_alloc_model.c compares
+ * The allocator on the cuda device against the allocator on the sim device, which unit/alloc/core/test_alloc_model.c compares
  * with its model: random operations on both, step by step. The GPU's driver chooses the addresses and the sim
  * is told the same ones, so results, records, statistics and snapshots must be equal. What is more on the GPU
  * is the memory: each block is marked at both ends when it is handed out, and looked at when it is freed.
@@ -8,8 +8,8 @@
  * VARVE_TEST_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
  */
 #include "gpu/device_cuda_support.h"
-#include "alloc/device_cuda_internal.h"
-#include "test_support_alloc_random.h"
+#include "alloc/device/cuda/cuda.h"
+#include "support/alloc_random.h"
 
 #include <inttypes.h>
 

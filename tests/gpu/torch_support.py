@@ -50,7 +50,7 @@ class GpuCase(recording.Case):
                 self.fail(reason)
             self.skipTest(reason)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTORCH_")}
-        shim = os.path.join(recording.ROOT, "alloc", "python", "sitecustomize.py")
+        shim = os.path.join(recording.ROOT, "alloc", "frontend", "python", "sitecustomize.py")
         self.environment.setdefault("VARVE_PYTHON", shim)
 
     def file(self, name):

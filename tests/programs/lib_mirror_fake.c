@@ -7,7 +7,7 @@
  * since they come from signal handlers too.
  */
 #define MIRROR_LAYOUT_ONLY
-#include "../unit/mirror_support.h"
+#include "../support/mirror.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  * telling for a moment before, so that it dies in the middle of an event, or nearly. Exit status 3: the
  * library cannot be opened or no session wants the events within 10 s.
  */
-#include "trace/mirror_internal.h"
+#include "trace/format/sink_provider.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -14,7 +14,7 @@
  *   time N        ns for one record, N of them
  *   off N         ns for looking whether a record is wanted, N times
  */
-#include "trace/mirror_internal.h"
+#include "trace/format/sink_provider.h"
 #include "trace/record.h"
 
 #include <dlfcn.h>

@@ -208,7 +208,7 @@ static void contexts(CUdevice device)
     TOLD("dev_reset", MEMORY_NONE, "cuCtxDestroy", 0);
 }
 
-/* For the table of versions in trace/cuda_hooks.h. */
+/* For the table of versions in trace/recorder/cuda/hooks.h. */
 static void print_addresses(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);

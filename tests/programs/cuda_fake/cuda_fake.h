@@ -9,7 +9,7 @@
 #ifndef VARVE_TESTS_PROGRAMS_CUDA_FAKE_H
 #define VARVE_TESTS_PROGRAMS_CUDA_FAKE_H
 
-#include "trace/cuda_hooks.h"
+#include "trace/recorder/cuda/hooks.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What alloc/python finds by name in PyTorch's C++ libraries, for tests, which compile this file twice:
+ * What alloc/frontend/python finds by name in PyTorch's C++ libraries, for tests, which compile this file twice:
  * libc10_cuda.so (with FAKE_C10) has the pointer to the allocator in use; libtorch_cuda.so the table of
  * virtual functions of the pluggable class, behind whose two leading words an object points, and three
  * objects.

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The allocator's life and its entry points: each takes the lock, checks its arguments and leaves the work to
+ * the files below. The lock is recursive, because callbacks that run in the middle of a request may free.
+ */
+#include "alloc/core/allocator.h"
+#include "alloc/core/config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define REQUEST_LIMIT (UINT64_C(1) << 60)
+
+void varve_alloc_free_mutex_lock(struct varve_alloc *alloc)
+{
+    alloc_lock(alloc);
+}
+
+void varve_alloc_free_mutex_unlock(struct varve_alloc *alloc)
+{
+    alloc_unlock(alloc);
+}
+
+/* ---- open and close ---- */
+
+void varve_alloc_options_init(struct varve_alloc_options *options)
+{
+    *options = (struct varve_alloc_options){0};
+    varve_alloc_config_init(&options->config);
+}
+
+/* The device can do what policy and configuration want of it. */
+static int check_device(const struct varve_alloc_options *options, struct varve_message *message)
+{
+    const struct varve_device_ops *ops = options->device->ops;
+    const struct alloc_policy *policy = policy_find(options->policy);
+    uint64_t unit = options->config.large_segment_size;
+
+    if (policy->is_ordered && ops->alloc_async == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "policy %s: device %s has no pool of stream-ordered memory", policy->name,
+                                 ops->name);
+    }
+    if (options->config.expandable_segments && ops->vmm_reserve == NULL) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "expandable_segments: device %s has no virtual memory", ops->name);
+    }
+    if (options->config.expandable_segments && ops->vmm_granularity != 0 &&
+        unit % ops->vmm_granularity != 0) {
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID,
+            "expandable_segments: device %s maps memory in pieces of %" PRIu64
+            " bytes; large_segment_size is %" PRIu64 ": set large_segment_size_mb to a multiple of %" PRIu64,
+            ops->name, ops->vmm_granularity, unit, (ops->vmm_granularity + MIB - 1) / MIB);
+    }
+    return VARVE_OK;
+}
+
+static int check_options(const struct varve_alloc_options *options, struct varve_message *message)
+{
+    int error;
+
+    if (options->device == NULL || options->device->index < 0 || options->device->index > 255) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "an allocator needs a device numbered 0 to 255");
+    }
+    if (policy_find(options->policy) == NULL) {
+#define POLICY_TEXT(code, text) " " text
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                 "there is no policy '%s'; there are:" POLICY_LIST(POLICY_TEXT),
+                                 options->policy);
+#undef POLICY_TEXT
+    }
+    if (options->config.graph_capture_record_stream_reuse) {
+        return varve_message_set(
+            message, VARVE_ERROR_UNSUPPORTED,
+            "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
+            "which no device here tells");
+    }
+    error = check_device(options, message);
+    return error != VARVE_OK ? error : config_check(&options->config, message);
+}
+
+int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,
+                     struct varve_message *message)
+{
+    uint64_t device_free = 0;
+    struct varve_alloc *alloc;
+    int error = check_options(options, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    alloc = calloc(1, sizeof(*alloc));
+    if (alloc == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
+    }
+    alloc->device = options->device;
+    error = alloc->device->ops->memory_info(alloc->device, &device_free, &alloc->device_total);
+    if (error != VARVE_OK) {
+        free(alloc);
+        return varve_message_set(message, error, "device %d does not tell how much memory it has",
+                                 options->device->index);
+    }
+    alloc->policy = policy_find(options->policy);
+    alloc->recorder = options->recorder;
+    alloc->config = options->config;
+    alloc->can_expand = options->config.expandable_segments;
+    alloc->fraction = options->config.memory_fraction;
+    alloc->limit =
+        options->memory_limit != 0 ? options->memory_limit : settings_limit(alloc, alloc->fraction);
+    alloc->stats.max_split_size =
+        alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)alloc->config.max_split_size;
+    pool_init(alloc, &alloc->large, NULL, false);
+    pool_init(alloc, &alloc->small, NULL, true);
+    if (pool_stream(alloc, &alloc->large, 0) == NULL || pool_stream(alloc, &alloc->small, 0) == NULL) {
+        varve_alloc_close(alloc);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
+    }
+    settings_emit(alloc);
+    statedump_open(alloc);
+    *alloc_out = alloc;
+    return VARVE_OK;
+}
+
+/* The segment that begins with `block` goes back, whatever is in use. */
+static void give_back(struct varve_alloc *alloc, struct block *block)
+{
+    uint64_t bytes = 0;
+
+    if (block->prev != NULL || block->expandable != NULL) {
+        return;
+    }
+    if (block->is_ordered) {
+        ordered_abandon(alloc, block);
+        return;
+    }
+    for (const struct block *part = block; part != NULL; part = part->next) {
+        bytes += part->size;
+    }
+    alloc->device->ops->segment_free(alloc->device, block->addr, bytes);
+}
+
+void varve_alloc_close(struct varve_alloc *alloc)
+{
+    statedump_close(alloc);
+    for (uint64_t i = 0; alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
+        if (alloc->map.slots[i].block != NULL) {
+            give_back(alloc, alloc->map.slots[i].block);
+        }
+    }
+    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
+        for (struct block *block = free_index_first(&pool->index); block != NULL;
+             block = free_index_following(&pool->index, block)) {
+            give_back(alloc, block);
+        }
+    }
+    expandable_close(alloc);
+    ordered_trim(alloc, false);
+    stream_use_close(alloc);
+    share_close(alloc);
+    while (alloc->private_pools != NULL) {
+        struct private_pool *pool = alloc->private_pools;
+        alloc->private_pools = pool->next;
+        pool_close(&pool->large);
+        pool_close(&pool->small);
+        free(pool);
+    }
+    pool_close(&alloc->large);
+    pool_close(&alloc->small);
+    block_map_close(&alloc->map);
+    block_slab_close(&alloc->slab);
+    free(alloc->streams);
+    free(alloc);
+}
+
+/* ---- allocating ---- */
+
+static void fail(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
+{
+    oom_account(alloc, request, oom);
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM,
+                                  .home = request->home,
+                                  .addr = oom->largest_free,
+                                  .size = request->rounded,
+                                  .requested = oom->allocated,
+                                  .arg = oom->reserved,
+                                  .flags = VARVE_FLAG_FAILED});
+    alloc->stats.num_ooms++;
+}
+
+/* Observers run without the lock: they may allocate, free or end the program. */
+static __attribute__((noinline)) void notify(struct varve_alloc *alloc, const struct varve_alloc_oom *oom)
+{
+    struct observer observers[CALLBACKS_MAX];
+    uint32_t count;
+
+    alloc_lock(alloc);
+    count = alloc->observer_count;
+    memcpy(observers, alloc->observers, sizeof(observers));
+    alloc_unlock(alloc);
+    for (uint32_t i = 0; i < count; i++) {
+        observers[i].call(observers[i].context, oom);
+    }
+}
+
+static __attribute__((noinline)) int refuse_size(uint64_t bytes, struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_INVALID,
+                             "a request of %" PRIu64 " bytes; less than 2^60 are possible", bytes);
+}
+
+/* The request has failed, for want of memory or for another reason. The lock is open afterwards. */
+static __attribute__((noinline)) void end_failed(struct varve_alloc *alloc, const struct request *request,
+                                                 int error, struct varve_message *message)
+{
+    struct varve_alloc_oom oom;
+
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        fail(alloc, request, &oom);
+    }
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        notify(alloc, &oom);
+        oom_message(&oom, message);
+    }
+}
+
+static __attribute__((noinline)) int poll(struct varve_alloc *alloc, struct varve_message *message)
+{
+    int error = stream_use_poll(alloc);
+
+    if (error != VARVE_OK) {
+        device_message(alloc, error, message, "freed blocks that other streams used");
+        ALLOC_CHECK_STEP(alloc);
+        alloc_unlock(alloc);
+    }
+    return error;
+}
+
+int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                                      uint64_t *addr_out, struct varve_message *message)
+{
+    struct request request;
+    int error;
+
+    *addr_out = 0;
+    if (UNLIKELY(bytes - 1 >= REQUEST_LIMIT - 1)) {
+        return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
+    }
+    alloc_lock(alloc);
+    if (UNLIKELY(alloc->pending_events > 0 || alloc->deferred != NULL) && alloc->capture_count == 0) {
+        error = poll(alloc, message);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    error = request_run(alloc, bytes, stream, message, &request, addr_out);
+    if (UNLIKELY(error != VARVE_OK)) {
+        end_failed(alloc, &request, error, message);
+        return error;
+    }
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return VARVE_OK;
+}
+
+int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *addr_out,
+                          struct varve_message *message)
+{
+    return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
+}
+
+int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
+{
+    int error;
+
+    if (addr == 0) {
+        return VARVE_OK;
+    }
+    alloc_lock(alloc);
+    error = block_delete(alloc, addr, message);
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return error;
+}
+
+static struct block *block_in_use(struct varve_alloc *alloc, uint64_t addr)
+{
+    struct block *block = block_map_find(&alloc->map, addr);
+
+    return block != NULL && block->is_allocated ? block : NULL;
+}
+
+int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t stream,
+                              struct varve_message *message)
+{
+    struct block *block;
+    int error = VARVE_OK;
+
+    alloc_lock(alloc);
+    block = block_in_use(alloc, addr);
+    if (block == NULL) {
+        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                  "address %#" PRIx64 " is not allocated by this allocator", addr);
+    } else if (index_stream_handle(block->home) != stream) {
+        error = stream_use_add(alloc, block, stream);
+        if (error == VARVE_OK) {
+            EMIT(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
+                                          .home = block->home,
+                                          .addr = addr,
+                                          .size = block->size,
+                                          .arg = stream,
+                                          .id = block->id});
+        } else {
+            varve_message_set(message, error, "no memory to note that a block is used by another stream");
+        }
+    }
+    alloc_unlock(alloc);
+    return error;
+}
+
+int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out,
+                                    uint64_t *bytes_out)
+{
+    const struct block *block;
+
+    alloc_lock(alloc);
+    block = block_in_use(alloc, addr);
+    if (block != NULL) {
+        const struct block *last = block;
+        while (block->prev != NULL && block->prev->is_mapped) {
+            block = block->prev;
+        }
+        while (last->next != NULL && last->next->is_mapped) {
+            last = last->next;
+        }
+        *base_out = block->addr;
+        *bytes_out = last->addr + last->size - block->addr;
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
+int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
+{
+    struct release_sum sum = {0};
+    struct private_pool *pool;
+    int error = VARVE_ERROR_NOT_FOUND;
+
+    alloc_lock(alloc);
+    if (id.capture == 0 && id.user == 0) {
+        error = release_cached(alloc, VARVE_CAUSE_EMPTY_CACHE, &sum);
+    } else if ((pool = private_pool_find(alloc, id)) != NULL) {
+        error = release_pool(alloc, pool, &sum);
+    }
+    if (error != VARVE_ERROR_NOT_FOUND) {
+        EMIT(alloc,
+             (struct emission){.kind = VARVE_KIND_EMPTY_CACHE, .size = sum.bytes, .arg = sum.segments});
+    }
+    ALLOC_CHECK_STEP(alloc);
+    alloc_unlock(alloc);
+    return error;
+}
+
+int varve_alloc_empty_cache(struct varve_alloc *alloc)
+{
+    return varve_alloc_empty_pool(alloc, (struct varve_pool_id){0, 0});
+}
+
+int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out)
+{
+    uint64_t total = 0;
+    int error;
+
+    *largest_out = 0;
+    alloc_lock(alloc);
+    error = alloc->device->ops->memory_info(alloc->device, largest_out, &total);
+    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
+         pool = pool_each(alloc, pool)) {
+        for (uint32_t i = 0; i < pool->index.stream_count; i++) {
+            const struct block *block = free_index_last(pool->index.streams[i]);
+            if (block != NULL && block->size > *largest_out) {
+                *largest_out = block->size;
+            }
+        }
+    }
+    alloc_unlock(alloc);
+    return error;
+}

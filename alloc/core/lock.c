@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a thread waits for the allocator's lock: a short spin, since a request takes a fraction of a
+ * microsecond, then the kernel. See lock.h.
+ */
+#include "alloc/core/lock.h"
+
+#include <linux/futex.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define SPINS 100
+
+__thread char lock_mark;
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    atomic_thread_fence(memory_order_acquire);
+#endif
+}
+
+void lock_wait(struct alloc_lock *lock)
+{
+    for (unsigned i = 0; i < SPINS; i++) {
+        uint32_t unheld = 0;
+        if (atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 &&
+            atomic_compare_exchange_strong_explicit(&lock->word, &unheld, 1, memory_order_acquire,
+                                                    memory_order_relaxed)) {
+            return;
+        }
+        pause_briefly();
+    }
+    while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0) {
+        syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+    }
+}
+
+void lock_wake(struct alloc_lock *lock)
+{
+    syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request: which pool, a free block of it, and the chain of stages when it has none (malloc,
+ * alloc_found_block). The order of the stages, and of what each of them counts and records, is the
+ * specification itself.
+ */
+#include "alloc/policy/pytorch.h"
+
+#include <assert.h>
+
+HOT struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, bool is_small)
+{
+    if (UNLIKELY(alloc->capture_count > 0)) {
+        return pool_of_captures(alloc, stream, is_small);
+    }
+    return is_small ? &alloc->small : &alloc->large;
+}
+
+HOT struct index_stream *home_of_request(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
+{
+    struct index_stream *recent = pool->index.recent;
+
+    return LIKELY(recent != NULL && recent->handle == stream) ? recent : pool_stream(alloc, pool, stream);
+}
+
+HOT int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+{
+    uint64_t rounded = POLICY_CALL(alloc, block_size, bytes);
+    struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(alloc, is_small, rounded));
+    struct index_stream *home = home_of_request(alloc, pool, stream);
+
+    request->bytes = bytes;
+    request->rounded = rounded;
+    request->segment_bytes = 0;
+    request->pool = pool;
+    request->home = home;
+    request->is_expandable = alloc->can_expand;
+    request->is_ordered = false;
+    request->source = VARVE_CAUSE_CACHE;
+    request->stage = VARVE_ALLOC_STAGE_CACHE;
+    request->message = NULL;
+    if (UNLIKELY(alloc->policy->is_ordered) && pool->owner == NULL) {
+        request->is_ordered = true;
+        request->is_expandable = false;
+    }
+    return home != NULL ? VARVE_OK : VARVE_ERROR_FULL;
+}
+
+int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+{
+    return prepare(alloc, bytes, stream, request);
+}
+
+uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request)
+{
+    return request->is_ordered ? request->rounded : alloc->policy->segment_size(alloc, request->rounded);
+}
+
+/* Before anything is decided, so that nothing can fail half way: front part and leftovers of a map. To be
+ * done again wherever others may have used up what was reserved. */
+int request_reserve(struct varve_alloc *alloc)
+{
+    return block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK
+               ? VARVE_ERROR_FULL
+               : VARVE_OK;
+}
+
+HOT int reserve(struct varve_alloc *alloc)
+{
+    return LIKELY(alloc->map.count < alloc->map.limit && alloc->slab.capacity - alloc->slab.in_use >= 4)
+               ? VARVE_OK
+               : request_reserve(alloc);
+}
+
+/* What is found stays in the index until it is handed out: nobody else may act in between. */
+HOT struct block *search(struct varve_alloc *alloc, struct request *request)
+{
+    if (UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&
+        alloc->config.garbage_collection_threshold > 0) {
+        request->pool->search_count++; /* also for a second search: the ages depend on it */
+    }
+    return POLICY_CALL(alloc, search, request);
+}
+
+static struct block *search_again(struct varve_alloc *alloc, struct request *request)
+{
+    return search(alloc, request);
+}
+
+static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
+                       uint64_t bytes_freed, bool has_served)
+{
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM_RETRY,
+                                  .cause = stage,
+                                  .home = request->home,
+                                  .size = request->segment_bytes,
+                                  .requested = bytes_freed,
+                                  .arg = has_served});
+}
+
+/* trigger_free_memory_callbacks: all of them, whatever the first one says. */
+static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request)
+{
+    int64_t before = stat_active_bytes(&alloc->stats);
+    int64_t after;
+    bool has_freed = false;
+    struct block *block = NULL;
+
+    if (alloc->callback_count == 0) {
+        return NULL;
+    }
+    request->stage = VARVE_ALLOC_STAGE_CALLBACKS;
+    for (uint32_t i = 0; i < alloc->callback_count; i++) {
+        has_freed = alloc->callbacks[i].call(alloc->callbacks[i].context) || has_freed;
+    }
+    if (has_freed) {
+        block = search_again(alloc, request);
+        request->source = VARVE_CAUSE_AFTER_CALLBACKS;
+    }
+    after = stat_active_bytes(&alloc->stats);
+    emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0),
+               block != NULL);
+    return block;
+}
+
+/* try_mempool_fallback: a pool that lends its free blocks to requests of the default one. */
+static struct block *search_lenders(struct varve_alloc *alloc, struct request *request)
+{
+    if (request->pool->owner != NULL) {
+        return NULL;
+    }
+    for (struct private_pool *lender = alloc->private_pools; lender != NULL; lender = lender->next) {
+        struct request lent = *request;
+        struct block *block;
+        if (!lender->use_on_oom) {
+            continue;
+        }
+        lent.pool = request->pool->is_small ? &lender->small : &lender->large;
+        lent.home = pool_stream(alloc, lent.pool, index_stream_handle(request->home));
+        lent.is_expandable = lent.is_ordered = false;
+        request->stage = lent.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
+        block = lent.home != NULL ? search_again(alloc, &lent) : NULL;
+        if (block != NULL) {
+            *request = lent;
+            request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
+            return block;
+        }
+    }
+    return NULL;
+}
+
+static int obtain_after_gc(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct release_sum sum = {0};
+    bool has_run = alloc->policy->has_gc && release_garbage_target(alloc) > 0;
+    int error;
+
+    if (has_run) {
+        request->stage = VARVE_ALLOC_STAGE_GC;
+        sum = release_garbage(alloc);
+    }
+    request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
+    request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
+    error = segment_obtain(alloc, request, false, block_out);
+    if (has_run) {
+        emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
+    }
+    return error;
+}
+
+static int obtain_after_available(struct varve_alloc *alloc, struct request *request,
+                                  struct block **block_out)
+{
+    struct release_sum sum;
+    int error = VARVE_ERROR_NO_MEMORY;
+
+    if (!alloc->policy->has_release_available || alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED) {
+        return error;
+    }
+    request->stage = VARVE_ALLOC_STAGE_RELEASE_AVAILABLE;
+    sum = release_available(alloc, request);
+    if (sum.has_succeeded) {
+        request->source = VARVE_CAUSE_AFTER_RELEASE;
+        error = segment_obtain(alloc, request, false, block_out);
+    }
+    emit_stage(alloc, request, VARVE_CAUSE_RELEASE_AVAILABLE, sum.bytes, error == VARVE_OK);
+    return error;
+}
+
+static int obtain_after_all(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct release_sum sum;
+    int error;
+
+    request->stage = VARVE_ALLOC_STAGE_RELEASE_CACHED;
+    error = release_cached(alloc, VARVE_CAUSE_RETRY, &sum);
+    if (error != VARVE_OK) {
+        return error == VARVE_ERROR_NO_MEMORY ? error
+                                              : device_message(alloc, error, request->message,
+                                                               "the device failed to wait for freed blocks");
+    }
+    request->source = VARVE_CAUSE_AFTER_RETRY;
+    if (alloc->config.research_after_release) {
+        *block_out = search_again(alloc, request);
+    }
+    error = *block_out != NULL ? VARVE_OK : segment_obtain(alloc, request, true, block_out);
+    emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
+    return error;
+}
+
+/* The stages after the pool has failed, up to the first success. */
+static int obtain_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    int error;
+
+    request->segment_bytes = request_segment_size(alloc, request);
+    *block_out = search_after_callbacks(alloc, request);
+    error = alloc->callback_count > 0 ? request_reserve(alloc) : VARVE_OK;
+    if (error != VARVE_OK) {
+        return varve_message_set(request->message, error, "no memory for the allocator's own descriptors");
+    }
+    if (*block_out != NULL) {
+        return VARVE_OK;
+    }
+    error = obtain_after_gc(alloc, request, block_out);
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        *block_out = search_lenders(alloc, request);
+        error = *block_out != NULL ? VARVE_OK : error;
+    }
+    if (error == VARVE_ERROR_NO_MEMORY) {
+        error = obtain_after_available(alloc, request, block_out);
+    }
+    if (error == VARVE_ERROR_NO_MEMORY && alloc->capture_count == 0) {
+        error = obtain_after_all(alloc, request, block_out);
+    }
+    return error;
+}
+
+/* Callbacks, and others while the lock is open, may drop the last reference to the pool and empty the cache:
+ * a pool that a request is on its way to stays. */
+static __attribute__((noinline)) int obtain(struct varve_alloc *alloc, struct request *request,
+                                            struct block **block_out)
+{
+    struct private_pool *owner = request->pool->owner; /* lenders change request->pool */
+    int error;
+
+    if (owner == NULL) {
+        return obtain_in_stages(alloc, request, block_out);
+    }
+    owner->request_count++;
+    error = obtain_in_stages(alloc, request, block_out);
+    owner->request_count--;
+    return error;
+}
+
+/* The front part is a new block, the old object becomes the remainder. */
+HOT struct block *split(struct varve_alloc *alloc, const struct request *request, struct block *block,
+                        bool was_split)
+{
+    struct block *front = slab_take(&alloc->slab);
+    struct block *remainder = block;
+    bool is_small = block_pool(block)->is_small;
+
+    front->addr = block->addr;
+    front->size = request->rounded;
+    front->home = block->home;
+    front->expandable = block->expandable;
+    front->segment_id = block->segment_id;
+    front->is_mapped = true;
+    front->prev = block->prev;
+    if (front->prev != NULL) {
+        front->prev->next = front;
+    }
+    front->next = remainder;
+    remainder->prev = front;
+    if (LIKELY(remainder->is_free)) {
+        remainder->gc_base = block_pool(remainder)->search_count;
+        index_move(remainder, remainder->addr + request->rounded, remainder->size - request->rounded);
+    } else {
+        block_shrink_free(remainder, request->rounded);
+    }
+    if (remainder->expandable == NULL) {
+        if (was_split) {
+            stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)front->size);
+        } else {
+            stat_pool_increase(alloc->stats.inactive_split_bytes, is_small, (int64_t)remainder->size);
+            stat_pool_increase(alloc->stats.inactive_split, is_small, 1);
+        }
+    }
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
+                                  .home = front->home,
+                                  .addr = front->addr,
+                                  .size = front->size,
+                                  .requested = remainder->size,
+                                  .arg = front->segment_id});
+    return front;
+}
+
+/* alloc_found_block. The descriptors that it needs are reserved. */
+HOT struct block *hand_out(struct varve_alloc *alloc, const struct request *request, struct block *block)
+{
+    bool was_split = block_is_split(block);
+    bool is_small = block_pool(block)->is_small;
+    uint64_t found_size = block->size;
+
+    if (POLICY_CALL(alloc, should_split, request, block)) {
+        block = split(alloc, request, block, was_split);
+    } else if (block->is_free) {
+        index_remove(&request->pool->index, block);
+    }
+    if (was_split && block->size == found_size && block->expandable == NULL) {
+        stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)block->size);
+        stat_pool_decrease(alloc->stats.inactive_split, is_small, 1);
+    }
+    block->is_allocated = true;
+    block->requested = request->bytes;
+    block->id = ++alloc->allocation_id;
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
+                                  .cause = request->source,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .requested = block->requested,
+                                  .arg = arg_of_alloc(block->segment_id, found_size),
+                                  .id = block->id});
+    map_put(&alloc->map, block);
+    stat_hand_out(&alloc->stats, is_small, block->size, block->requested);
+    if (block->size >= alloc->config.max_split_size) {
+        stat_increase(&alloc->stats.oversize_allocations, 1);
+    }
+    return block;
+}
+
+HOT int serve(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+{
+    struct block *block;
+
+    if (UNLIKELY(reserve(alloc) != VARVE_OK)) {
+        return varve_message_set(request->message, VARVE_ERROR_FULL,
+                                 "no memory for the allocator's own descriptors");
+    }
+    block = search(alloc, request);
+    if (UNLIKELY(block == NULL)) {
+        struct block *obtained = NULL;
+        int error = obtain(alloc, request, &obtained);
+
+        if (error != VARVE_OK) {
+            return error;
+        }
+        block = obtained;
+    }
+    *block_out = hand_out(alloc, request, block);
+    return VARVE_OK;
+}
+
+int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
+                struct request *request, uint64_t *addr_out)
+{
+    struct block *block = NULL;
+    int error = prepare(alloc, bytes, stream, request);
+
+    request->message = message;
+    if (UNLIKELY(error != VARVE_OK)) {
+        return varve_message_set(message, error, "no memory for a new stream");
+    }
+    error = serve(alloc, request, &block);
+    if (LIKELY(error == VARVE_OK)) {
+        assert(block != NULL);
+        *addr_out = block->addr;
+    }
+    return error;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What may change while an allocator runs: its limit, and who is told of misses and failures.
+ */
+#include "alloc/core/allocator.h"
+
+/* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */
+enum config_number {
+    CONFIG_LIMIT = 1,
+    CONFIG_MAX_SPLIT_SIZE,
+    CONFIG_LARGE_SEGMENT_SIZE,
+    CONFIG_GC_PER_MILLE,
+    CONFIG_EXPANDABLE,
+};
+
+static void emit_setting(struct varve_alloc *alloc, enum config_number number, uint64_t value)
+{
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_CONFIG, .size = value, .arg = number});
+}
+
+void settings_emit(struct varve_alloc *alloc)
+{
+    emit_setting(alloc, CONFIG_LIMIT, alloc->limit);
+    emit_setting(alloc, CONFIG_MAX_SPLIT_SIZE, alloc->config.max_split_size);
+    emit_setting(alloc, CONFIG_LARGE_SEGMENT_SIZE, alloc->config.large_segment_size);
+    emit_setting(alloc, CONFIG_GC_PER_MILLE, (uint64_t)(alloc->config.garbage_collection_threshold * 1000));
+    emit_setting(alloc, CONFIG_EXPANDABLE, alloc->can_expand);
+}
+
+uint64_t settings_limit(const struct varve_alloc *alloc, double fraction)
+{
+    uint64_t bytes = fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
+
+    return fraction < 1 && bytes == 0 ? 1 : bytes; /* 1 byte serves nobody either, and is no sign for none */
+}
+
+int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)
+{
+    if (!(fraction > 0 && fraction <= 1)) {
+        return VARVE_ERROR_INVALID;
+    }
+    alloc_lock(alloc);
+    alloc->fraction = fraction;
+    alloc->limit = settings_limit(alloc, fraction);
+    emit_setting(alloc, CONFIG_LIMIT, alloc->limit);
+    alloc_unlock(alloc);
+    return VARVE_OK;
+}
+
+double varve_alloc_get_memory_fraction(struct varve_alloc *alloc)
+{
+    double fraction;
+
+    alloc_lock(alloc);
+    fraction = alloc->limit == 0 ? 1.0
+               : alloc->limit == settings_limit(alloc, alloc->fraction)
+                   ? alloc->fraction
+                   : (double)alloc->limit / (double)alloc->device_total;
+    alloc_unlock(alloc);
+    return fraction;
+}
+
+int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes)
+{
+    alloc_lock(alloc);
+    alloc->limit = bytes;
+    emit_setting(alloc, CONFIG_LIMIT, bytes);
+    alloc_unlock(alloc);
+    return VARVE_OK;
+}
+
+int varve_alloc_add_free_callback(struct varve_alloc *alloc, bool (*callback)(void *context), void *context)
+{
+    int error = VARVE_ERROR_FULL;
+
+    alloc_lock(alloc);
+    if (alloc->callback_count < CALLBACKS_MAX) {
+        alloc->callbacks[alloc->callback_count].call = callback;
+        alloc->callbacks[alloc->callback_count++].context = context;
+        error = VARVE_OK;
+    }
+    alloc_unlock(alloc);
+    return error;
+}
+
+int varve_alloc_add_oom_observer(struct varve_alloc *alloc,
+                                 void (*observer)(void *context, const struct varve_alloc_oom *oom),
+                                 void *context)
+{
+    int error = VARVE_ERROR_FULL;
+
+    alloc_lock(alloc);
+    if (alloc->observer_count < CALLBACKS_MAX) {
+        alloc->observers[alloc->observer_count].call = observer;
+        alloc->observers[alloc->observer_count++].context = context;
+        error = VARVE_OK;
+    }
+    alloc_unlock(alloc);
+    return error;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks of the device's own pool: each is a segment of its own that comes with a request and goes with its
+ * free. Nothing waits for streams here. A free is one more step of the block's stream. Where other streams
+ * used the block it is one of the device's own stream, which first waits for what all of them have been given
+ * by now: whoever gets the memory next comes after all of them, and no stream of the program is held up by a
+ * free. A request may be: a pool that can't grow lets a stream wait for memory that is on its way back.
+ *
+ * What can't be given back now (a stream is being captured, the device fails) is kept with the blocks that
+ * wait for the end of a capture and tried again by later requests. A stream that freed memory by itself must
+ * live until that has been trimmed, as with all memory of that stream.
+ */
+#include "alloc/core/allocator.h"
+
+static void forget(struct varve_alloc *alloc, struct block *block)
+{
+    bool is_small = block_pool(block)->is_small;
+
+    emit_completed(alloc, block);
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
+                                  .cause = VARVE_CAUSE_FREE,
+                                  .home = block->home,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .arg = block->segment_id});
+    block_map_remove(&alloc->map, block);
+    stat_complete(&alloc->stats, is_small, block->requested);
+    segment_uncount(alloc, block);
+    block_slab_give(&alloc->slab, block);
+}
+
+/* The stream on which the block is to be freed, behind all that use it. What has been waited for is not
+ * waited for again after an error: more work of those streams is none with this block. */
+static int users_join(struct varve_alloc *alloc, struct block *block, uint64_t *stream_out)
+{
+    uint64_t home = index_stream_handle(block->home);
+    int error;
+
+    if (block->uses == NULL && !block->is_joining) {
+        *stream_out = home;
+        return VARVE_OK;
+    }
+    error = alloc->device->ops->join_stream(alloc->device, stream_out);
+    if (error == VARVE_OK && !block->is_joining) {
+        error = stream_use_order(alloc, *stream_out, home);
+        block->is_joining = error == VARVE_OK;
+    }
+    while (error == VARVE_OK && block->uses != NULL) {
+        error = stream_use_order(alloc, *stream_out, block->uses->stream);
+        if (error == VARVE_OK) {
+            stream_use_drop_first(alloc, block);
+        }
+    }
+    return error;
+}
+
+int ordered_give(struct varve_alloc *alloc, struct block *block)
+{
+    uint64_t stream = 0;
+    int error = users_join(alloc, block, &stream);
+
+    assert(!block->is_allocated && block->is_ordered && !block_is_split(block));
+    if (error == VARVE_OK) {
+        error = alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
+    }
+    if (error == VARVE_OK) {
+        if (block->is_joining) {
+            alloc->has_joined = true;
+        } else {
+            index_stream_set_freed(block->home, true);
+        }
+        forget(alloc, block);
+    }
+    return error;
+}
+
+void ordered_abandon(struct varve_alloc *alloc, struct block *block)
+{
+    uint64_t home = index_stream_handle(block->home), stream = home;
+
+    if (users_join(alloc, block, &stream) != VARVE_OK && !block->is_joining) {
+        stream = home;
+    }
+    alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
+}
+
+static int joined_wait(struct varve_alloc *alloc)
+{
+    const struct varve_device_ops *ops = alloc->device->ops;
+    uint64_t stream = 0;
+    int error = VARVE_OK;
+
+    if (alloc->has_joined) {
+        error = ops->join_stream(alloc->device, &stream);
+        error = error == VARVE_OK ? ops->stream_synchronize(alloc->device, stream) : error;
+        alloc->has_joined = error != VARVE_OK;
+    }
+    return error;
+}
+
+static int streams_wait(struct varve_alloc *alloc, const struct pool *pool)
+{
+    int error = VARVE_OK;
+
+    for (uint32_t i = 0; error == VARVE_OK && i < pool->index.stream_count; i++) {
+        struct index_stream *home = pool->index.streams[i];
+
+        if (index_stream_has_freed(home)) {
+            error = alloc->device->ops->stream_synchronize(alloc->device, index_stream_handle(home));
+            if (error == VARVE_ERROR_BUSY) {
+                error = VARVE_OK; /* captured: the pool keeps what it may still use */
+            } else if (error == VARVE_OK) {
+                index_stream_set_freed(home, false);
+            }
+        }
+    }
+    return error;
+}
+
+int ordered_trim(struct varve_alloc *alloc, bool waits)
+{
+    int error = VARVE_OK;
+
+    if (!alloc->policy->is_ordered) {
+        return error;
+    }
+    if (waits) {
+        error = streams_wait(alloc, &alloc->large);
+    }
+    if (waits && error == VARVE_OK) {
+        error = streams_wait(alloc, &alloc->small);
+    }
+    if (waits && error == VARVE_OK) {
+        error = joined_wait(alloc);
+    }
+    return error != VARVE_OK ? error : alloc->device->ops->pool_trim(alloc->device, 0);
+}

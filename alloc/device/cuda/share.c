@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the cuda device for other devices and other processes. A peer gets access to everything here
+ * from its own primary context, which is kept for that. Other processes get whole segments: what they are
+ * told fills the driver's handle to the last byte, so only the first address of a segment can be exported,
+ * and a block's offset in it travels beside (varve_alloc_ipc). The driver answers a handle that is open
+ * already with the same address, and counts; so do the books. A handle of our own it refuses, though programs
+ * pass storages through queues that end where they began; the table of exports knows it. Called through the
+ * ops table.
+ */
+#include "alloc/device/cuda/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORTS_FIRST 8U
+
+_Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the driver's handle is all of it");
+
+/* ---- peers ---- */
+
+/* In the peer's context: that is where access to another one is given. */
+static int access_give(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
+{
+    const struct cuda_driver *driver = cuda->driver;
+    cuda_context context, popped;
+    cuda_result result = driver->primary_retain(&context, ordinal);
+    int error =
+        cuda_failed(cuda, result, "the context of CUDA device %d, as a peer of %d", ordinal, cuda->ordinal);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    result = driver->context_push(context);
+    if (result == CUDA_RESULT_SUCCESS) {
+        result = driver->context_enable_peer(cuda->context, 0);
+        driver->context_pop(&popped);
+    }
+    if (result == CUDA_RESULT_PEER_ACCESS_ALREADY_ENABLED) {
+        result = CUDA_RESULT_SUCCESS;
+    }
+    error =
+        cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
+    if (error == VARVE_OK) {
+        error = cuda_pool_give_access(cuda, ordinal);
+    }
+    if (error == VARVE_OK) {
+        cuda->has_peer[peer] = true;
+    } else {
+        driver->primary_release(ordinal);
+    }
+    return error;
+}
+
+static int peer_enable(struct cuda_device *cuda, int peer)
+{
+    cuda_ordinal ordinal;
+    int can = 0;
+    int error;
+
+    if (peer == cuda->device.index) {
+        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
+    }
+    error = cuda_peer_ordinal(cuda, peer, &ordinal);
+    if (error != VARVE_OK || cuda->has_peer[peer]) {
+        return error;
+    }
+    error = cuda_failed(cuda, cuda->driver->device_can_access(&can, ordinal, cuda->ordinal),
+                        "cuDeviceCanAccessPeer of CUDA device %d to %d", ordinal, cuda->ordinal);
+    if (error == VARVE_OK && !can) {
+        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_UNSUPPORTED,
+                             "CUDA device %d has no way to the memory of %d", ordinal, cuda->ordinal);
+    }
+    return error != VARVE_OK ? error : access_give(cuda, peer, ordinal);
+}
+
+int cuda_peer_enable(struct varve_device *device, int peer)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_scope scope;
+    int error = cuda_enter(cuda, &scope);
+
+    return error != VARVE_OK ? error : cuda_leave(cuda, &scope, peer_enable(cuda, peer));
+}
+
+/* ---- other processes ---- */
+
+static struct cuda_export *export_at(struct cuda_device *cuda, uint64_t addr)
+{
+    for (uint32_t i = 0; i < cuda->export_count; i++) {
+        if (cuda->exports[i].addr == addr) {
+            return &cuda->exports[i];
+        }
+    }
+    return NULL;
+}
+
+static struct cuda_export *export_of(struct cuda_device *cuda, const struct varve_ipc_handle *handle)
+{
+    for (uint32_t i = 0; i < cuda->export_count; i++) {
+        if (memcmp(&cuda->exports[i].handle, handle, sizeof(*handle)) == 0) {
+            return &cuda->exports[i];
+        }
+    }
+    return NULL;
+}
+
+void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr)
+{
+    struct cuda_export *found = export_at(cuda, addr);
+
+    if (found) {
+        *found = cuda->exports[--cuda->export_count];
+    }
+}
+
+/* A place in the table, not counted yet. */
+static struct cuda_export *export_reserve(struct cuda_device *cuda)
+{
+    if (cuda->export_count == cuda->export_capacity) {
+        uint32_t capacity = cuda->export_capacity ? cuda->export_capacity * 2 : EXPORTS_FIRST;
+        struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
+
+        if (!grown) {
+            varve_message_set(&cuda->ledger.reason, VARVE_ERROR_NO_MEMORY,
+                              "no memory for the books of an export");
+            return NULL;
+        }
+        cuda->exports = grown;
+        cuda->export_capacity = capacity;
+    }
+    return &cuda->exports[cuda->export_count];
+}
+
+static int export_make(struct cuda_device *cuda, const struct device_range *segment)
+{
+    struct cuda_export *made = export_reserve(cuda);
+    struct cuda_ipc_memory memory;
+    int error;
+
+    if (!made) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    error = cuda_failed(cuda, cuda->driver->ipc_export(&memory, segment->addr),
+                        "cuIpcGetMemHandle of %llu bytes at %#llx", (unsigned long long)segment->bytes,
+                        (unsigned long long)segment->addr);
+    if (error == VARVE_OK) {
+        *made = (struct cuda_export){.addr = segment->addr};
+        memcpy(made->handle.bytes, memory.bytes, sizeof(made->handle.bytes));
+        cuda->export_count++;
+    }
+    return error;
+}
+
+int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct device_range *segment;
+    struct cuda_scope scope;
+    int error = cuda_enter(cuda, &scope);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = ledger_range_find(&cuda->ledger, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
+    if (error == VARVE_OK && !export_at(cuda, addr)) {
+        error = export_make(cuda, segment);
+    }
+    if (error == VARVE_OK) {
+        *handle_out = export_at(cuda, addr)->handle;
+    }
+    return cuda_leave(cuda, &scope, error);
+}
+
+/* The driver has opened something at `addr`, for the first time or once more. */
+static int import_enter(struct cuda_device *cuda, cuda_address addr)
+{
+    struct device_range *range = device_ranges_at_or_before(&cuda->ledger.space, addr);
+    cuda_address base = 0;
+    size_t bytes = 0;
+    int error;
+
+    if (range && range->addr == addr && range->kind == DEVICE_RANGE_IMPORT) {
+        range->value++;
+        return VARVE_OK;
+    }
+    error = cuda_failed(cuda, cuda->driver->memory_range(&base, &bytes, addr),
+                        "cuMemGetAddressRange of %#llx", (unsigned long long)addr);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    range = ledger_range_new(&cuda->ledger, DEVICE_RANGE_IMPORT, bytes - (addr - base));
+    if (!range) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    range->value = 1;
+    return ledger_range_enter(&cuda->ledger, range, addr);
+}
+
+int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_ipc_memory memory;
+    struct cuda_export *own;
+    cuda_address addr = 0;
+    struct cuda_scope scope;
+    int error = cuda_enter(cuda, &scope);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    own = export_of(cuda, handle);
+    if (own) {
+        own->opens++;
+        *addr_out = own->addr;
+        return cuda_leave(cuda, &scope, VARVE_OK);
+    }
+    memcpy(memory.bytes, handle->bytes, sizeof(memory.bytes));
+    error = cuda_failed(cuda, cuda->driver->ipc_open(&addr, memory, CUDA_IPC_LAZY_PEER_ACCESS),
+                        "cuIpcOpenMemHandle of a segment of another process");
+    if (error == VARVE_OK) {
+        error = import_enter(cuda, addr);
+        if (error != VARVE_OK) {
+            cuda->driver->ipc_close(addr);
+        } else {
+            *addr_out = addr;
+        }
+    }
+    return cuda_leave(cuda, &scope, error);
+}
+
+int cuda_ipc_close(struct varve_device *device, uint64_t addr)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    struct device_range *range;
+    struct cuda_export *own;
+    struct cuda_scope scope;
+    int error = cuda_enter(cuda, &scope);
+
+    if (error != VARVE_OK) {
+        return cuda_enter_freed(cuda, error);
+    }
+    own = export_at(cuda, addr);
+    if (own && own->opens > 0) {
+        own->opens--;
+        return cuda_leave(cuda, &scope, VARVE_OK);
+    }
+    error = ledger_range_find(&cuda->ledger, DEVICE_RANGE_IMPORT, addr, 0, &range);
+    if (error == VARVE_OK) {
+        error = cuda_failed(cuda, cuda->driver->ipc_close(addr), "cuIpcCloseMemHandle of %#llx",
+                            (unsigned long long)addr);
+    }
+    if (error == VARVE_OK && --range->value == 0) {
+        ledger_range_drop(&cuda->ledger, range);
+    }
+    return cuda_leave_freed(cuda, &scope, error);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * What the files of the host device share. All memory is one memfd: a segment or a handle is an extent of it.
+ * Page 0 on holds the table of exports, which is how another process knows that what it opens is still what
+ * the exporter meant.
+ *
+ *   host.c      opening, segments, extents, memory info
+ *   vmm.c  reservations and mappings
+ *   ipc.c  segments of other processes, and ours for them
+ *   wait.c streams and events, which a test can hold back
+ */
+#ifndef VARVE_ALLOC_DEVICE_HOST_HOST_H
+#define VARVE_ALLOC_DEVICE_HOST_HOST_H
+
+#include "alloc/device/shared.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#define HOST_FILE_NAME "varve-device"
+#define HOST_TABLE_BYTES ((uint64_t)1 << 20)
+
+/* An entry of the table of exports; all 0: none. */
+struct host_export {
+    uint64_t cookie; /* random */
+    uint64_t offset, bytes;
+    uint64_t unused;
+};
+
+#define HOST_EXPORTS (HOST_TABLE_BYTES / sizeof(struct host_export))
+
+struct host_device {
+    struct varve_device device;
+    pid_t pid; /* who opened it; a fork child has nothing but a copy of the books */
+    int fd;    /* of the memfd */
+    pthread_mutex_t mutex;
+    pthread_cond_t released; /* a stream was */
+    /* Guarded by the mutex: */
+    struct device_ledger ledger;
+    struct device_ranges extents; /* of the file; those of segments that were exported stay for ever */
+    struct device_slots exports;  /* a slot's index is that of its entry */
+    uint64_t file_bytes;
+};
+
+struct host_device *host_of(const struct varve_device *device);
+
+/* ---- host.c ---- */
+
+/// Takes the lock; VARVE_ERROR_UNSUPPORTED, without it, in a fork child.
+int host_enter(struct host_device *host);
+/// Releases the lock, returns `result`.
+int host_leave(struct host_device *host, int result);
+/// The error for errno after a failed call, with the reason.
+int host_failed(struct host_device *host, const char *what);
+int host_extent_take(struct host_device *host, uint64_t bytes, uint64_t *offset_out);
+/// The memory goes; the place in the file may be used again, or not if `is_retired`.
+void host_extent_give(struct host_device *host, uint64_t offset, bool is_retired);
+/// A mapping of [offset, offset + bytes) of `fd`, at `addr` if that is not 0; not passed on to fork children.
+int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,
+                  uint64_t addr, uint64_t *addr_out);
+void host_unmap(const struct host_device *host, uint64_t addr, uint64_t bytes);
+
+/* ---- vmm.c ---- */
+
+int host_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
+                     uint64_t *addr_out);
+int host_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
+int host_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
+int host_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
+int host_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes);
+int host_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes);
+int host_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
+
+/* ---- ipc.c ---- */
+
+int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
+int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
+int host_ipc_close(struct varve_device *device, uint64_t addr);
+/// The entry of a segment that is about to be freed, so that nobody opens it any more.
+void host_export_withdraw(struct host_device *host, uint64_t export_id);
+
+/* ---- wait.c ---- */
+
+int host_stream_synchronize(struct varve_device *device, uint64_t stream);
+int host_event_create(struct varve_device *device, uint64_t *event_out);
+int host_event_destroy(struct varve_device *device, uint64_t event);
+int host_event_record(struct varve_device *device, uint64_t event, uint64_t stream);
+int host_event_query(struct varve_device *device, uint64_t event);
+int host_event_synchronize(struct varve_device *device, uint64_t event);
+
+#endif

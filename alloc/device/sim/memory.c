@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Segments and virtual memory of the sim device: ranges of addresses without memory behind them, within a
+ * capacity. Where a range lies is told by a script, or counted up, or the lowest place that fits. What a
+ * script says is checked like everything else: an address may come again after it was freed, but no range
+ * that is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads
+ * from a recording is never a place ahead of what was allocated.
+ */
+#include "alloc/device/sim/sim.h"
+
+#include <stdlib.h>
+
+static uint64_t align_up(uint64_t value, uint64_t alignment)
+{
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/* Up from the last one, over what scripts have put in the way. */
+static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
+{
+    uint64_t alignment = sim->ledger.space.alignment;
+    uint64_t addr = sim->next_addr, end = (uint64_t)1 << 63;
+    const struct device_range *other;
+
+    while (addr < end && bytes <= end - addr) {
+        other = device_ranges_overlap(&sim->ledger.space, addr, bytes);
+        if (!other) {
+            *addr_out = addr;
+            sim->next_addr = align_up(addr + bytes, alignment);
+            return 0;
+        }
+        addr = other->addr + other->bytes;
+        addr = addr < end ? align_up(addr, alignment) : end;
+    }
+    return DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+                         (unsigned long long)bytes);
+}
+
+static int place(struct sim_device *sim, varve_sim_place script, uint64_t bytes, uint64_t stream,
+                 const struct varve_device_place *for_place, uint64_t *addr_out)
+{
+    int error;
+
+    if (!script) {
+        if (!sim->options.reuses_addresses) {
+            return place_counted(sim, bytes, addr_out);
+        }
+        return device_ranges_first_fit(&sim->ledger.space, bytes, addr_out)
+                   ? 0
+                   : DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+                                   (unsigned long long)bytes);
+    }
+    *addr_out = 0;
+    error = script(sim->options.place_context, bytes, stream, for_place, addr_out);
+    if (error != 0) {
+        return DEVICE_REFUSE(&sim->ledger, error < 0 ? error : VARVE_ERROR_INVALID,
+                             "the script has no place for %llu bytes", (unsigned long long)bytes);
+    }
+    return 0;
+}
+
+int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
+                   const struct varve_device_place *for_place, uint64_t *addr_out)
+{
+    varve_sim_place script =
+        kind == DEVICE_RANGE_RESERVATION ? sim->options.reserve_place : sim->options.segment_place;
+    struct device_range *range = ledger_range_new(&sim->ledger, kind, bytes);
+    uint64_t addr;
+    int error;
+
+    if (!range) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    error = place(sim, script, bytes, stream, for_place, &addr);
+    if (error != 0) {
+        free(range);
+        return error;
+    }
+    error = ledger_range_enter(&sim->ledger, range, addr);
+    if (error == 0) {
+        *addr_out = addr;
+    }
+    return error;
+}
+
+int sim_range_give(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
+{
+    struct device_range *range;
+    int error = bytes == 0 ? DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
+                           : ledger_range_find(&sim->ledger, kind, addr, bytes, &range);
+
+    if (error == 0) {
+        ledger_range_drop(&sim->ledger, range);
+    }
+    return error;
+}
+
+int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_ALLOC);
+
+    if (error == 0) {
+        error = ledger_room(&sim->ledger, bytes);
+    }
+    if (error == 0) {
+        error = sim_range_take(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
+    }
+    return sim_leave(sim, VARVE_DEVICE_SEGMENT_ALLOC, bytes, error);
+}
+
+int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_FREE);
+
+    if (error == 0) {
+        error = sim_range_give(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
+    }
+    return sim_leave(sim, VARVE_DEVICE_SEGMENT_FREE, bytes, error);
+}
+
+int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *for_place,
+                    uint64_t *addr_out)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_VMM_RESERVE);
+
+    if (error == 0 && bytes == 0) {
+        error = DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
+    }
+    if (error == 0) {
+        error = sim_range_take(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
+                               for_place, addr_out);
+    }
+    return sim_leave(sim, VARVE_DEVICE_VMM_RESERVE, bytes, error);
+}
+
+int sim_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_VMM_CREATE);
+
+    if (error == 0) {
+        error = ledger_room(&sim->ledger, bytes);
+    }
+    if (error == 0) {
+        error = ledger_handle_create(&sim->ledger, bytes, 0, handle_out);
+    }
+    return sim_leave(sim, VARVE_DEVICE_VMM_CREATE, bytes, error);
+}
+
+int sim_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle)
+{
+    struct sim_device *sim = sim_of(device);
+    struct device_range *mapping;
+    int error = sim_enter(sim, VARVE_DEVICE_VMM_MAP);
+
+    if (error == 0) {
+        error = ledger_map_check(&sim->ledger, addr, bytes, handle, &mapping);
+    }
+    if (error == 0) {
+        ledger_map_enter(&sim->ledger, mapping);
+    }
+    return sim_leave(sim, VARVE_DEVICE_VMM_MAP, bytes, error);
+}
+
+int sim_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_VMM_SET_ACCESS);
+
+    if (error == 0 && (peer < 0 || peer > DEVICE_INDEX_MAX)) {
+        error = DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "%d is no device's index", peer);
+    }
+    if (error == 0) {
+        error = ledger_mapped_check(&sim->ledger, addr, bytes);
+    }
+    return sim_leave(sim, VARVE_DEVICE_VMM_SET_ACCESS, bytes, error);
+}
+
+int sim_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_VMM_UNMAP);
+
+    if (error == 0) {
+        error = ledger_mapped_check(&sim->ledger, addr, bytes);
+    }
+    if (error == 0) {
+        ledger_unmap_enter(&sim->ledger, addr, bytes);
+    }
+    return sim_leave(sim, VARVE_DEVICE_VMM_UNMAP, bytes, error);
+}
+
+int sim_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes)
+{
+    struct sim_device *sim = sim_of(device);
+    int error = sim_enter(sim, VARVE_DEVICE_VMM_RELEASE);
+
+    if (error == 0) {
+        error = ledger_handle_release(&sim->ledger, handle, bytes);
+    }
+    return sim_leave(sim, VARVE_DEVICE_VMM_RELEASE, bytes, error);
+}
+
+int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
+{
+    struct sim_device *sim = sim_of(device);
+    int error;
+
+    pthread_mutex_lock(&sim->mutex);
+    error = sim_range_give(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
+    pthread_mutex_unlock(&sim->mutex);
+    return error;
+}

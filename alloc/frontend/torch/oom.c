@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is told, in PyTorch's terms, of requests that fail: torch.cuda's observers, through the shim. They run
+ * with no lock held, since Python waits for its own lock in them; so one that is being removed may still be
+ * called.
+ */
+#include "alloc/frontend/torch/state.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define OBSERVERS 8
+
+struct oom_observer {
+    varve_torch_oom_observer call;
+    void *context;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    unsigned count;
+    struct oom_observer observers[OBSERVERS];
+} list = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void torch_oom_tell(void *context, const struct varve_alloc_oom *oom)
+{
+    const struct torch_device *device = context;
+    struct oom_observer observers[OBSERVERS];
+    unsigned count;
+
+    pthread_mutex_lock(&list.mutex);
+    count = list.count;
+    memcpy(observers, list.observers, sizeof(observers));
+    pthread_mutex_unlock(&list.mutex);
+    for (unsigned i = 0; i < count; i++) {
+        observers[i].call(observers[i].context, device->ordinal, oom->segment_bytes,
+                          oom->limit != 0 ? oom->limit : oom->device_total, oom->device_free);
+    }
+}
+
+int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *context)
+{
+    int error = VARVE_OK;
+
+    pthread_mutex_lock(&list.mutex);
+    if (list.count < OBSERVERS) {
+        list.observers[list.count++] = (struct oom_observer){observer, context};
+    } else {
+        error =
+            varve_message_set(torch_message(), VARVE_ERROR_FULL, "there are %d observers already", OBSERVERS);
+    }
+    pthread_mutex_unlock(&list.mutex);
+    return error;
+}
+
+int varve_torch_remove_oom_observer(varve_torch_oom_observer observer, void *context)
+{
+    int error = VARVE_ERROR_NOT_FOUND;
+
+    pthread_mutex_lock(&list.mutex);
+    for (unsigned i = 0; i < list.count; i++) {
+        if (list.observers[i].call == observer && list.observers[i].context == context) {
+            memmove(&list.observers[i], &list.observers[i + 1],
+                    (list.count - i - 1) * sizeof(list.observers[0]));
+            list.count--;
+            error = VARVE_OK;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&list.mutex);
+    if (error != VARVE_OK) {
+        varve_message_set(torch_message(), error, "there is no such observer");
+    }
+    return error;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Private pools as PyTorch names them: those of graph captures, which come through the hooks of the pluggable
+ * allocator, and those of torch.cuda.MemPool, for which it has no hook and which the shim makes here.
+ */
+#include "alloc/frontend/torch/state.h"
+
+static struct varve_pool_id pool_id(uint64_t capture, uint64_t user)
+{
+    return (struct varve_pool_id){capture, user};
+}
+
+static int describe(int error, struct varve_pool_id pool, const char *what, struct varve_message *message)
+{
+    return error == VARVE_OK ? VARVE_OK
+                             : varve_message_set(message, error, "pool (%llu, %llu): %s: %s",
+                                                 (unsigned long long)pool.capture,
+                                                 (unsigned long long)pool.user, what, varve_strerror(error));
+}
+
+/* ---- hooks ---- */
+
+int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void *context, uint64_t stream),
+                     void *context, struct varve_message *message)
+{
+    struct torch_device *device;
+    int error = torch_device_get(ordinal, &device, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = varve_alloc_begin_allocate_to_pool(device->alloc, pool, filter, context);
+    return describe(error, pool, "allocating to it can't begin", message);
+}
+
+int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message *message)
+{
+    struct torch_device *device = torch_device_find(ordinal);
+    int error;
+
+    if (torch_is_inherited()) {
+        return VARVE_OK;
+    }
+    error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
+    return describe(error, pool, "nothing is allocated to it", message);
+}
+
+void torch_pool_release(int ordinal, struct varve_pool_id pool)
+{
+    struct torch_device *device = torch_device_find(ordinal);
+
+    if (device != NULL) {
+        varve_alloc_release_pool(device->alloc, pool);
+    }
+}
+
+/* ---- for the shim ---- */
+
+static bool takes_nothing(void *context, uint64_t stream)
+{
+    (void)context;
+    (void)stream;
+    return false;
+}
+
+/* A reference comes with a beginning; while somebody else allocates to the pool it has to come by itself. */
+int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct varve_pool_id pool = pool_id(capture, user);
+    struct torch_device *device;
+    int error = torch_device_get(ordinal, &device, torch_message());
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    alloc_lock(device->alloc);
+    error = varve_alloc_begin_allocate_to_pool(device->alloc, pool, takes_nothing, NULL);
+    if (error == VARVE_OK) {
+        error = varve_alloc_end_allocate_to_pool(device->alloc, pool);
+    } else if (error == VARVE_ERROR_BUSY) {
+        private_pool_take(device->alloc, private_pool_find(device->alloc, pool));
+        error = VARVE_OK;
+    }
+    alloc_unlock(device->alloc);
+    return describe(error, pool, "it can't be made", torch_message());
+}
+
+int varve_torch_drop_pool(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct varve_pool_id pool = pool_id(capture, user);
+    struct torch_device *device = torch_device_find(ordinal);
+    int error = VARVE_ERROR_NOT_FOUND;
+
+    if (device != NULL) {
+        error = varve_alloc_release_pool(device->alloc, pool);
+    }
+    return describe(error, pool, "it has no reference to drop", torch_message());
+}
+
+int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct varve_pool_id pool = pool_id(capture, user);
+    struct torch_device *device = torch_device_find(ordinal);
+    int error = VARVE_ERROR_NOT_FOUND;
+
+    if (device != NULL) {
+        error = varve_alloc_set_use_on_oom(device->alloc, pool);
+    }
+    return describe(error, pool, "use_on_oom", torch_message());
+}
+
+int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct varve_pool_id pool = pool_id(capture, user);
+    struct torch_device *device = torch_device_find(ordinal);
+    int error = VARVE_ERROR_NOT_FOUND;
+
+    if (device != NULL) {
+        error = varve_alloc_set_no_split(device->alloc, pool);
+    }
+    return describe(error, pool, "no_split", torch_message());
+}
+
+int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)
+{
+    struct torch_device *device = torch_device_find(ordinal);
+    const struct private_pool *pool;
+    int count = 0;
+
+    if (device != NULL) {
+        alloc_lock(device->alloc);
+        pool = private_pool_find(device->alloc, pool_id(capture, user));
+        count = pool != NULL ? (int)pool->use_count : 0;
+        alloc_unlock(device->alloc);
+    }
+    return count;
+}

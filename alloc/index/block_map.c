@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The blocks in use by address: what a free looks its pointer up in. Open addressing with linear probing, at
+ * most half full, in one mapping that doubles. Slots carry the address, so a probe touches no block but the
+ * one it is after. A removal moves later entries of its run back instead of leaving a mark, so the table
+ * never ages: costs depend on what it holds, not on what it has held. Called under the allocator's lock.
+ *
+ * Invariants: 2 * count <= slots; between the slot that an address hashes to and the slot that it is in, none
+ * is empty.
+ */
+#include "alloc/index/hot.h"
+
+#define BITS_MIN 12U
+
+static int map_grow(struct block_map *map)
+{
+    struct block_map grown = {.count = map->count, .bits = map->bits == 0 ? BITS_MIN : map->bits + 1};
+    grown.limit = UINT64_C(1) << (grown.bits - 1);
+    grown.mapped_bytes = sizeof(struct block_map_slot) << grown.bits;
+    grown.slots = pages_map(grown.mapped_bytes);
+    if (grown.slots == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; map->slots != NULL && i <= map_mask(map); i++) {
+        if (map->slots[i].block != NULL) {
+            map_fill(&grown, map->slots[i].addr, map->slots[i].block);
+        }
+    }
+    pages_unmap(map->slots, map->mapped_bytes);
+    *map = grown;
+    return VARVE_OK;
+}
+
+int block_map_reserve(struct block_map *map)
+{
+    return map->count < map->limit ? VARVE_OK : map_grow(map);
+}
+
+void block_map_put(struct block_map *map, struct block *block)
+{
+    map_put(map, block);
+}
+
+struct block *block_map_find(const struct block_map *map, uint64_t addr)
+{
+    const struct block_map_slot *slot = map_find(map, addr);
+
+    return slot != NULL ? slot->block : NULL;
+}
+
+/* An entry may move back to the hole if its home is not after it: probes for it would pass the hole. */
+struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot)
+{
+    uint64_t mask = map_mask(map);
+    uint64_t hole = (uint64_t)(slot - map->slots);
+
+    for (uint64_t i = (hole + 1) & mask; map->slots[i].block != NULL; i = (i + 1) & mask) {
+        uint64_t distance = (i - map_home(map, map->slots[i].addr)) & mask;
+        if (distance >= ((i - hole) & mask)) {
+            map->slots[hole] = map->slots[i];
+            hole = i;
+        }
+    }
+    return &map->slots[hole];
+}
+
+void block_map_remove(struct block_map *map, const struct block *block)
+{
+    struct block_map_slot *slot = map_find(map, block->addr);
+
+    assert(slot != NULL && slot->block == block);
+    map_clear(map, slot);
+}
+
+void block_map_close(struct block_map *map)
+{
+    pages_unmap(map->slots, map->mapped_bytes);
+    *map = (struct block_map){0};
+}
+
+int block_map_check(const struct block_map *map, struct varve_message *message)
+{
+    if (map->slots == NULL) {
+        return map->count == 0 && map->limit == 0 && map->bits == 0 && map->mapped_bytes == 0
+                   ? VARVE_OK
+                   : varve_message_set(message, VARVE_ERROR_CORRUPT, "map: entries without slots");
+    }
+    uint64_t filled = 0;
+    for (uint64_t i = 0; i <= map_mask(map); i++) {
+        const struct block_map_slot *slot = &map->slots[i];
+        if (slot->block == NULL ? slot->addr != 0 : slot->block->addr != slot->addr) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: slot %llu has address 0x%llx",
+                                     (unsigned long long)i, (unsigned long long)slot->addr);
+        }
+        /* Found from its address: no gap on the way, and no other entry with that address before it. */
+        if (slot->block != NULL && block_map_find(map, slot->addr) != slot->block) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: 0x%llx in slot %llu is not found",
+                                     (unsigned long long)slot->addr, (unsigned long long)i);
+        }
+        filled += slot->block != NULL;
+    }
+    if (filled != map->count || filled > map->limit || 2 * map->limit != map_mask(map) + 1 ||
+        map->mapped_bytes != sizeof(struct block_map_slot) << map->bits) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "map: %llu entries in 2^%u slots, counted %llu",
+                                 (unsigned long long)map->count, map->bits, (unsigned long long)filled);
+    }
+    return VARVE_OK;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Block descriptors for the allocator, and the memory of its other structures: all of it comes from the
+ * kernel and goes back only when the allocator closes. A descriptor is either in use, on the spare list, or
+ * in the part of the newest region that was never touched. The hard part is the cost of the first use: a
+ * region is cut up as it is needed, not linked when it is mapped, so a region of millions costs one call and
+ * no page fault. Called under the allocator's lock by split, merge and segment code.
+ */
+#include "alloc/index/hot.h"
+
+#include <sys/mman.h>
+
+#define REGION_BYTES_MIN (UINT64_C(1) << 20)
+#define REGION_BYTES_MAX (UINT64_C(32) << 20)
+#define HUGE_BYTES_MIN (UINT64_C(4) << 20)
+
+/* At the start of each region; descriptors follow, one cache line further. */
+struct region {
+    struct region *next;
+    uint64_t bytes;
+};
+
+#define REGION_HEADER_BYTES SLAB_LINE_BYTES
+static_assert(sizeof(struct region) <= REGION_HEADER_BYTES, "the header of a region leaves its cache line");
+static_assert(sizeof(struct block) == 2 * SLAB_LINE_BYTES, "a descriptor is two cache lines");
+
+void *pages_map(uint64_t bytes)
+{
+    if (bytes > PTRDIFF_MAX) {
+        return NULL;
+    }
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) {
+        return NULL;
+    }
+    if (bytes >= HUGE_BYTES_MIN) {
+        /* A walk through a million descriptors misses the TLB at each step otherwise. Only advice: it may
+         * fail. */
+        (void)madvise(pages, bytes, MADV_HUGEPAGE);
+    }
+    return pages;
+}
+
+void pages_unmap(void *pages, uint64_t bytes)
+{
+    if (pages != NULL) {
+        int code = munmap(pages, bytes);
+        assert(code == 0);
+        (void)code;
+    }
+}
+
+/* Regions double, so that a million descriptors need few mappings and can use huge pages. */
+static int region_add(struct block_slab *slab, uint64_t count)
+{
+    if (count > (UINT64_C(1) << 48)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    uint64_t bytes = slab->region_bytes;
+    bytes = bytes < REGION_BYTES_MIN ? REGION_BYTES_MIN : bytes;
+    bytes = bytes > REGION_BYTES_MAX ? REGION_BYTES_MAX : bytes;
+    uint64_t needed = REGION_HEADER_BYTES + count * sizeof(struct block);
+    needed = (needed + REGION_BYTES_MIN - 1) & ~(REGION_BYTES_MIN - 1);
+    bytes = bytes < needed ? needed : bytes;
+    struct region *region = pages_map(bytes);
+    if (region == NULL && bytes > needed) {
+        bytes = needed;
+        region = pages_map(bytes);
+    }
+    if (region == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    /* What the older region still has is less than the caller is about to take, so linking it costs little.
+     */
+    for (; slab->fresh < slab->fresh_end; slab->fresh++) {
+        slab->fresh->next = slab->spare;
+        slab->spare = slab->fresh;
+    }
+    *region = (struct region){.next = slab->regions, .bytes = bytes};
+    slab->regions = region;
+    slab->region_bytes += bytes;
+    uint64_t blocks = (bytes - REGION_HEADER_BYTES) / sizeof(struct block);
+    slab->fresh = (struct block *)(void *)((char *)region + REGION_HEADER_BYTES);
+    slab->fresh_end = slab->fresh + blocks;
+    slab->capacity += blocks;
+    return VARVE_OK;
+}
+
+struct block *block_slab_take_fresh(struct block_slab *slab)
+{
+    if (slab->fresh == slab->fresh_end && region_add(slab, 1) != VARVE_OK) {
+        return NULL;
+    }
+    slab->in_use++;
+    return slab->fresh++;
+}
+
+struct block *block_slab_take(struct block_slab *slab)
+{
+    return slab_take(slab);
+}
+
+void block_slab_give(struct block_slab *slab, struct block *block)
+{
+    slab_give(slab, block);
+}
+
+int block_slab_reserve(struct block_slab *slab, uint64_t count)
+{
+    uint64_t available = slab->capacity - slab->in_use;
+    return available >= count ? VARVE_OK : region_add(slab, count - available);
+}
+
+void block_slab_close(struct block_slab *slab)
+{
+    struct region *region = slab->regions;
+    while (region != NULL) {
+        struct region *next = region->next;
+        pages_unmap(region, region->bytes);
+        region = next;
+    }
+    *slab = (struct block_slab){0};
+}
+
+static bool region_holds(const struct region *region, const struct block *block)
+{
+    uintptr_t first = (uintptr_t)region + REGION_HEADER_BYTES;
+    uintptr_t at = (uintptr_t)block;
+    uint64_t blocks = (region->bytes - REGION_HEADER_BYTES) / sizeof *block;
+    return at >= first && (at - first) / sizeof *block < blocks && (at - first) % sizeof *block == 0;
+}
+
+int block_slab_check(const struct block_slab *slab, struct varve_message *message)
+{
+    uint64_t bytes = 0;
+    uint64_t capacity = 0;
+    for (const struct region *region = slab->regions; region != NULL; region = region->next) {
+        bytes += region->bytes;
+        capacity += (region->bytes - REGION_HEADER_BYTES) / sizeof(struct block);
+    }
+    uint64_t fresh = (uint64_t)(slab->fresh_end - slab->fresh);
+    if (bytes != slab->region_bytes || capacity != slab->capacity || slab->in_use > capacity ||
+        fresh > capacity - slab->in_use) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "slab: %llu of %llu descriptors in use, %llu fresh, %llu bytes of %llu",
+                                 (unsigned long long)slab->in_use, (unsigned long long)slab->capacity,
+                                 (unsigned long long)fresh, (unsigned long long)slab->region_bytes,
+                                 (unsigned long long)bytes);
+    }
+    uint64_t spare_expected = capacity - slab->in_use - fresh;
+    uint64_t spare = 0;
+    for (const struct block *block = slab->spare; block != NULL && spare <= spare_expected; spare++) {
+        const struct region *region = slab->regions;
+        while (region != NULL && !region_holds(region, block)) {
+            region = region->next;
+        }
+        if (region == NULL || (block >= slab->fresh && block < slab->fresh_end)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "slab: spare descriptor %llu is not ours",
+                                     (unsigned long long)spare);
+        }
+        block = block->next;
+    }
+    if (spare != spare_expected) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "slab: %llu spare descriptors, expected %llu",
+                                 (unsigned long long)spare, (unsigned long long)spare_expected);
+    }
+    return VARVE_OK;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Address-ordered first fit in one pool: the textbook's allocator, for comparison, and the proof that a
+ * policy is a table of functions. The lowest fitting block of the stream serves; every remainder is kept;
+ * segments are of 20 MiB at least. The index is ordered by size, so a search looks at every block that fits:
+ * this policy is for studies, not for speed.
+ */
+#include "alloc/core/allocator.h"
+
+static uint64_t block_size(const struct varve_alloc *alloc, uint64_t bytes)
+{
+    (void)alloc;
+    return rounding_up(bytes > 0 ? bytes : 1, ROUNDING_MIN_BLOCK);
+}
+
+static bool is_small(const struct varve_alloc *alloc, uint64_t rounded)
+{
+    (void)alloc;
+    (void)rounded;
+    return false;
+}
+
+static uint64_t segment_size(const struct varve_alloc *alloc, uint64_t rounded)
+{
+    uint64_t least = alloc->config.large_segment_size;
+
+    return rounded < least ? least : rounding_up(rounded, ROUNDING_LARGE_STEP);
+}
+
+static struct block *search(const struct varve_alloc *alloc, const struct request *request)
+{
+    struct block *lowest = free_index_lower_bound(request->home, request->rounded, 0);
+
+    (void)alloc;
+    for (struct block *block = lowest; block != NULL; block = free_index_next(block)) {
+        if (block->addr < lowest->addr) {
+            lowest = block;
+        }
+    }
+    return lowest;
+}
+
+static bool should_split(const struct varve_alloc *alloc, const struct request *request,
+                         const struct block *block)
+{
+    const struct private_pool *owner = block_pool(block)->owner;
+
+    (void)alloc;
+    return (owner == NULL || !owner->no_split) && block->size - request->rounded >= ROUNDING_MIN_BLOCK;
+}
+
+static bool may_merge(const struct varve_alloc *alloc, const struct block *block,
+                      const struct block *neighbour)
+{
+    (void)alloc;
+    (void)block;
+    (void)neighbour;
+    return true;
+}
+
+const struct alloc_policy policy_first_fit = {
+    .name = "first-fit",
+    .block_size = block_size,
+    .is_small = is_small,
+    .segment_size = segment_size,
+    .search = search,
+    .should_split = should_split,
+    .may_merge = may_merge,
+};

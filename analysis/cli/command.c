@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From argv to a sub-command: finds it, reads its options by its table, collects its output and lets it out
+ * only when the command succeeded. Adding a command is one file command_NAME.c and one line in command_table.
+ */
+#include "analysis/analysis.h"
+#include "analysis/cli/cli.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef VARVE_VERSION
+#define VARVE_VERSION "unknown"
+#endif
+
+#define VALUES_BYTES_MAX 256
+#define COMMANDS_MAX 32
+
+const struct command *const command_table[] = {
+    &command_record,
+    &command_recover,
+    &command_import,
+    &command_export,
+    &command_replay,
+    &command_report,
+    &command_leaks,
+    &command_peak,
+    &command_timeline,
+    &command_segments,
+    &command_oom,
+    &command_query,
+    &command_diff,
+    &command_info,
+    &command_doctor,
+    &command_help,
+    NULL,
+};
+
+const struct command *command_find(const char *name)
+{
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        if (strcmp(command_table[i]->name, name) == 0) {
+            return command_table[i];
+        }
+    }
+    return NULL;
+}
+
+void command_say(FILE *out, const char *format, ...)
+{
+    char text[8192 + 256]; /* two paths and what is said of them */
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    format_print_lines(out, text);
+}
+
+int command_fail(struct command_context *context, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    fprintf(context->err, "varve%s%s: ", context->name[0] != '\0' ? " " : "", context->name);
+    format_print_safe(context->err, line);
+    fputc('\n', context->err);
+    return EXIT_STATUS_FAILED;
+}
+
+static int fail_unknown(struct command_context *context, const char *name)
+{
+    const char *names[COMMANDS_MAX] = {NULL};
+    const char *nearest;
+
+    for (size_t i = 0; command_table[i] != NULL && i + 1 < COMMANDS_MAX; i++) {
+        names[i] = command_table[i]->name;
+    }
+    nearest = option_suggest(name, names);
+    if (nearest != NULL) {
+        return command_fail(context, "there is no command '%s'; did you mean %s?", name, nearest);
+    }
+    return command_fail(context, "there is no command '%s'; varve help lists them", name);
+}
+
+static int finish_output(struct command_context *context)
+{
+    if (fflush(context->out) != 0 || ferror(context->out)) {
+        return command_fail(context, "the output could not be written: %s", strerror(errno));
+    }
+    return 0;
+}
+
+/* Nothing is printed unless all of it is right. */
+static int run_buffered(const struct command *command, struct command_context *context, const void *values,
+                        const struct operands *operands)
+{
+    FILE *out = context->out;
+    char *text = NULL;
+    size_t bytes = 0;
+    int status;
+
+    context->out = open_memstream(&text, &bytes);
+    if (context->out == NULL) {
+        memory_exhausted();
+    }
+    status = command->run(context, values, operands);
+    if (fclose(context->out) != 0 || (text == NULL && status != EXIT_STATUS_FAILED)) {
+        memory_exhausted();
+    }
+    context->out = out;
+    if (status != EXIT_STATUS_FAILED && context->is_exact) {
+        fwrite(text, 1, bytes, out);
+    } else if (status != EXIT_STATUS_FAILED) {
+        format_print_lines(out, text); /* names in it came from elsewhere */
+    }
+    free(text);
+    return status;
+}
+
+static int run_command(const struct command *command, struct command_context *context, int argc,
+                       char *const argv[])
+{
+    _Alignas(max_align_t) unsigned char values[VALUES_BYTES_MAX] = {0};
+    struct operands operands;
+    struct varve_message message = {""};
+    int status;
+
+    assert(command->values_bytes <= sizeof(values));
+    if (command->defaults != NULL) {
+        memcpy(values, command->defaults, command->values_bytes);
+    }
+    switch (options_parse(command, argc, argv, values, &operands, &message)) {
+    case VARVE_OK:
+        break;
+    case OPTION_HELP_RESULT:
+        help_print_command(context->out, command);
+        return finish_output(context);
+    default:
+        return command_fail(context, "%s", message.text);
+    }
+    database_set_timeout(operands.timeout_ns);
+    status = command->streams ? command->run(context, values, &operands)
+                              : run_buffered(command, context, values, &operands);
+    return status == 0 ? finish_output(context) : status;
+}
+
+int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
+{
+    struct command_context context = {.out = out, .err = err, .name = ""};
+    const char *name = argc > 1 ? argv[1] : "";
+    const struct command *command;
+    int descriptor = fileno(err);
+
+    context.err_is_terminal = descriptor >= 0 && isatty(descriptor);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        fprintf(out, "varve %s (schema %d, transport %u, SQLite %s)\n", VARVE_VERSION,
+                VARVE_DATABASE_SCHEMA_VERSION, VARVE_TRANSPORT_VERSION, database_library_version());
+        return finish_output(&context);
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        help_print(out);
+        return finish_output(&context);
+    }
+    if (argc < 2) {
+        return command_fail(&context,
+                            "say what to do: varve record, report, query, …; varve help lists the commands");
+    }
+    if (name[0] == '-') {
+        return command_fail(&context, "unknown option '%s'; the command comes first: varve help", name);
+    }
+    command = command_find(name);
+    if (command == NULL) {
+        return fail_unknown(&context, name);
+    }
+    context.name = command->name;
+    return run_command(command, &context, argc - 2, argv + 2);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve doctor`, the second sink: what it needs to be written and to be read, whether a session daemon
+ * answers, and LTTng sessions whose recorder was killed, which go on tracing every program that they find.
+ * The hard part is a daemon that answers nobody: `lttng` then waits for ever, so it runs with a time limit.
+ */
+#include "analysis/import/ctf/ctf.h"
+#include "analysis/cli/doctor/doctor.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIMIT_MS 3000
+#define ANSWER_BYTES 65536
+#define SHOWN 10
+
+/* A recorder is called varve-PID-NUMBER where LTTng knows it; true if that process is not one any more. */
+static bool is_abandoned(const char *name)
+{
+    char path[64];
+    char program[PATH_MAX];
+    const char *slash;
+    ssize_t length;
+    char *end;
+    long pid;
+
+    if (strncmp(name, "varve-", 6) != 0) {
+        return false;
+    }
+    pid = strtol(name + 6, &end, 10);
+    if (end == name + 6 || *end != '-' || pid <= 0) {
+        return false;
+    }
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
+        return true;
+    }
+    snprintf(path, sizeof(path), "/proc/%ld/exe", pid);
+    length = readlink(path, program, sizeof(program) - 1);
+    if (length <= 0) {
+        return false; /* somebody else's process: no way to tell */
+    }
+    program[length] = '\0';
+    slash = strrchr(program, '/');
+    return slash != NULL && strncmp(slash, "/varve", 6) != 0;
+}
+
+/* Returns the number of sessions. */
+static int check_sessions(struct doctor_lines *lines, const char *listing)
+{
+    static const char start[] = "<session><name>";
+    const char *at = listing;
+    int abandoned = 0;
+    int count = 0;
+
+    while ((at = strstr(at, start)) != NULL) {
+        char name[200];
+        char remedy[200];
+
+        at += strlen(start);
+        count++;
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, "<"), at);
+        if (is_abandoned(name) && abandoned++ < SHOWN) {
+            snprintf(remedy, sizeof(remedy), "varve recover DB.d of that recording, or lttng destroy %.60s",
+                     name);
+            doctor_add(lines, "lttng_session", DOCTOR_WARNING,
+                       "a recording that was killed; LTTng still traces for it", remedy, "%.60s", name);
+        }
+    }
+    return count;
+}
+
+static void check_daemon(struct doctor_lines *lines)
+{
+    static const char *const list[] = {"lttng", "--no-sessiond", "--mi", "xml", "list", NULL};
+    static char listing[ANSWER_BYTES];
+    int count;
+
+    switch (program_run(list, LIMIT_MS, listing, sizeof(listing))) {
+    case PROGRAM_ANSWERED:
+        count = check_sessions(lines, listing);
+        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "", "runs; it has %d session%s", count,
+                   count == 1 ? "" : "s");
+        break;
+    case PROGRAM_FAILED:
+        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "",
+                   "none runs; varve record --lttng starts one and ends it");
+        break;
+    case PROGRAM_LATE:
+        doctor_add(lines, "lttng_daemon", DOCTOR_WARNING, "varve record --lttng has to do without LTTng",
+                   "end lttng-sessiond and lttng-consumerd of this user",
+                   "the session daemon does not answer within %d s", LIMIT_MS / 1000);
+        break;
+    }
+}
+
+static void check_tools(struct doctor_lines *lines)
+{
+    static const char *const names[] = {"lttng", "lttng-sessiond", "lttng-crash"};
+    static const char *const version[] = {"lttng", "--version", NULL};
+    char path[PATH_MAX];
+    char text[256];
+    const char *number;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!program_find(names[i], path, sizeof(path))) {
+            doctor_add(lines, "lttng_tools", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
+                       "apt install lttng-tools", "no %s in PATH", names[i]);
+            return;
+        }
+    }
+    if (program_run(version, LIMIT_MS, text, sizeof(text)) != PROGRAM_ANSWERED) {
+        doctor_add(lines, "lttng_tools", DOCTOR_WARNING, "varve record --lttng may have to do without LTTng",
+                   "apt install --reinstall lttng-tools", "lttng --version does not work");
+    } else {
+        number = text + strcspn(text, "0123456789\n"); /* lttng (LTTng Trace Control) 2.13.9 - … */
+        program_find(names[0], path, sizeof(path));
+        doctor_add(lines, "lttng_tools", DOCTOR_OK, "", "", "LTTng %.*s, %.120s",
+                   (int)strspn(number, "0123456789."), number, path);
+    }
+    check_daemon(lines);
+}
+
+void doctor_check_lttng(struct doctor_lines *lines)
+{
+    char path[PATH_MAX];
+
+    if (component_find(COMPONENT_PROVIDER, path, sizeof(path))) {
+        doctor_add(lines, "lttng_provider", DOCTOR_OK, "", "", "%.150s", path);
+    } else {
+        doctor_add(lines, "lttng_provider", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
+                   "apt install liblttng-ust-dev, then build varve again", "%.140s is not there", path);
+    }
+    if (library_find("liblttng-ust.so.1", path, sizeof(path))) {
+        doctor_add(lines, "lttng_ust", DOCTOR_OK, "", "", "%.150s", path);
+    } else {
+        doctor_add(lines, "lttng_ust", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
+                   "apt install liblttng-ust1", "no liblttng-ust.so.1");
+    }
+    check_tools(lines);
+    if (ctf_version() != NULL) {
+        doctor_add(lines, "ctf_import", DOCTOR_OK, "", "", "babeltrace2 %.100s", ctf_version());
+    } else {
+        doctor_add(lines, "ctf_import", DOCTOR_MISSING, "varve import does not read LTTng's traces",
+                   "apt install libbabeltrace2-dev, then build varve again", "built without babeltrace2");
+    }
+}

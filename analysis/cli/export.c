@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve export`: a trace for other tools. The file is written beside its place and moved there when it is
+ * whole, so that a failure leaves nothing half-written.
+ */
+#include "analysis/export/export.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+enum format {
+    FORMAT_PYTORCH,
+};
+
+static const char *const format_names[] = {"pytorch", NULL};
+
+struct export_values {
+    int format;
+    const char *output;
+    bool force;
+    bool quiet;
+};
+
+static const struct option_spec options[] = {
+    {.name = "to",
+     .kind = OPTION_CHOICE,
+     .argument = "FORMAT",
+     .choices = format_names,
+     .help = "what to write: pytorch, a snapshot pickle that torch.cuda.memory's viewers read",
+     .offset = offsetof(struct export_values, format)},
+    {.name = "output",
+     .letter = 'o',
+     .kind = OPTION_TEXT,
+     .argument = "FILE",
+     .help = "where to write it",
+     .offset = offsetof(struct export_values, output)},
+    {.name = "force",
+     .letter = 'f',
+     .kind = OPTION_FLAG,
+     .help = "replace FILE if it exists",
+     .offset = offsetof(struct export_values, force)},
+    {.name = "quiet",
+     .letter = 'q',
+     .kind = OPTION_FLAG,
+     .help = "show no progress",
+     .offset = offsetof(struct export_values, quiet)},
+    {.name = NULL},
+};
+
+static int write_file(const struct history *history, const struct export_values *chosen,
+                      struct varve_message *message)
+{
+    const char *path = chosen->output;
+    char folder[4096];
+    char whole[4096 + 16];
+    FILE *out;
+    int error = varve_publish_folder_make(path, chosen->force, folder, sizeof(folder), message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    snprintf(whole, sizeof(whole), "%s/export", folder);
+    out = fopen(whole, "wbxe");
+    if (out != NULL) {
+        bool is_whole;
+
+        export_pytorch(history, out);
+        is_whole = !ferror(out);
+        is_whole = fclose(out) == 0 && is_whole;
+        error = is_whole ? varve_publish_move(whole, path, chosen->force, message) : VARVE_ERROR_IO;
+    }
+    if (out == NULL || (error == VARVE_ERROR_IO && message->text[0] == '\0')) {
+        error =
+            varve_message_set(message, VARVE_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    }
+    varve_publish_folder_remove(folder);
+    return error;
+}
+
+static int run(struct command_context *context, const void *values, const struct operands *operands)
+{
+    const struct export_values *chosen = values;
+    struct varve_message message = {""};
+    struct progress progress;
+    struct history *history = NULL;
+    int error;
+
+    if (chosen->output == NULL) {
+        return command_fail(context, "say where to write: -o FILE");
+    }
+    if (varve_publish_check(chosen->output, chosen->force, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    progress_begin(&progress, context, chosen->quiet);
+    error = history_read(operands->items[0], &history, &progress, &message);
+    progress_end(&progress);
+    if (error == VARVE_OK) {
+        error = write_file(history, chosen, &message);
+        history_free(history);
+    }
+    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+static const struct export_values defaults = {.format = FORMAT_PYTORCH};
+
+const struct command command_export = {
+    .name = "export",
+    .arguments = "TRACE",
+    .summary = "write a trace for other tools",
+    .purpose =
+        "Writes the history of the caching allocators in TRACE, a database or a PyTorch snapshot, as a file "
+        "of another tool. `--to pytorch` gives a pickle (protocol 4) like that of "
+        "torch.cuda.memory._dump_snapshot, for pytorch.org/memory_viz and its relatives.",
+    .examples = "  varve export run.db --to pytorch -o run.pickle\n"
+                "  varve export snapshot.pickle.zst --to pytorch -o plain.pickle\n",
+    .options = options,
+    .reads_database = true,
+    .defaults = &defaults,
+    .values_bytes = sizeof(struct export_values),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

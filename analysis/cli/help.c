@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve help` and the --help of every command: purpose, options with their defaults, two examples; all from
+ * the command's own table. Fits 100 columns.
+ */
+#include "analysis/cli/cli.h"
+
+#include <string.h>
+
+#define OPTION_COLUMN 26
+#define LINE_COLUMNS 98
+
+/* Words of `text` from column `column` on; following lines are indented to it. */
+static void print_wrapped(FILE *out, const char *text, size_t column)
+{
+    size_t at = column;
+
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        char piece[LINE_COLUMNS + 1];
+
+        snprintf(piece, sizeof(piece), "%.*s", (int)word, text);
+        if (at > column && at + 1 + format_width(piece) > LINE_COLUMNS) {
+            fprintf(out, "\n%*s", (int)column, "");
+            at = column;
+        } else if (at > column) {
+            fputc(' ', out);
+            at++;
+        }
+        fputs(piece, out);
+        at += format_width(piece);
+        text += word;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+static void print_option(FILE *out, const struct option_spec *option)
+{
+    char left[128];
+    int length;
+    char letter[8] = "";
+
+    if (option->letter != 0) {
+        snprintf(letter, sizeof(letter), "-%c, ", option->letter);
+    }
+    length = snprintf(left, sizeof(left), "  %s--%s%s%s", letter, option->name,
+                      option->argument != NULL && option->kind != OPTION_MODE ? " " : "",
+                      option->argument != NULL ? option->argument : "");
+    if (length + 2 > OPTION_COLUMN) {
+        fprintf(out, "%s\n%*s", left, OPTION_COLUMN, "");
+    } else {
+        fprintf(out, "%-*s", OPTION_COLUMN, left);
+    }
+    print_wrapped(out, option->help, OPTION_COLUMN);
+}
+
+void help_print_command(FILE *out, const struct command *command)
+{
+    static const struct option_spec help = {"help", 'h', OPTION_FLAG, NULL, "this text", 0, 0, 0, NULL};
+
+    fprintf(out, "usage: varve %s [OPTIONS]%s%s\n\n", command->name, command->arguments[0] != '\0' ? " " : "",
+            command->arguments);
+    print_wrapped(out, command->purpose, 0);
+    fputs("\noptions:\n", out);
+    for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
+        if (option->kind != OPTION_ABSENT) {
+            print_option(out, option);
+        }
+    }
+    for (const struct option_spec *option = options_common(command); option->kind != OPTION_END; option++) {
+        print_option(out, option);
+    }
+    print_option(out, &help);
+    fprintf(out, "\nexamples:\n%s", command->examples);
+}
+
+void help_print(FILE *out)
+{
+    print_wrapped(
+        out,
+        "varve records every heap allocation of a program into a SQLite database, and says where the "
+        "memory went.",
+        0);
+    fputs("\nusage: varve COMMAND [OPTIONS] …\n\n", out);
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        fprintf(out, "  %-10s %s\n", command_table[i]->name, command_table[i]->summary);
+    }
+    fputs("\nvarve help COMMAND explains one of them; varve --version tells the version.\n"
+          "\n"
+          "first steps:\n"
+          "  varve record -o trace.db -- ./program --its-options\n"
+          "  varve report trace.db\n",
+          out);
+}
+
+static int run(struct command_context *context, const void *values, const struct operands *operands)
+{
+    const struct command *command;
+
+    (void)values;
+    if (operands->count == 0) {
+        help_print(context->out);
+        return 0;
+    }
+    command = command_find(operands->items[0]);
+    if (command == NULL) {
+        return command_fail(context, "there is no command '%s'; varve help lists them", operands->items[0]);
+    }
+    help_print_command(context->out, command);
+    return 0;
+}
+
+static const struct option_spec options[] = {{.kind = OPTION_END}};
+
+const struct command command_help = {
+    .name = "help",
+    .arguments = "[COMMAND]",
+    .summary = "explain a command",
+    .purpose = "Lists the commands, or explains one of them.",
+    .examples = "  varve help\n  varve help record\n",
+    .options = options,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve import`: a trace database of what others wrote. A file is a snapshot of PyTorch's allocator
+ * (history/pytorch/pytorch.c reads, import/pytorch.c writes), a folder holds CTF traces (import/ctf/import.c). Nothing is
+ * left behind when it fails.
+ */
+#include "analysis/import/ctf/ctf.h"
+#include "analysis/import/import.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+struct values {
+    const char *output;
+    bool force;
+    bool quiet;
+    bool json;
+};
+
+static const struct values defaults = {0};
+
+static const struct option_spec options[] = {
+    {"output", 'o', OPTION_TEXT, "DB", "the trace database to write", offsetof(struct values, output), 0, 0,
+     NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "no summary, no progress", offsetof(struct values, quiet), 0, 0, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+/* ---- a snapshot of PyTorch ---- */
+
+static int pytorch_run(struct command_context *context, const struct values *values, const char *path)
+{
+    struct varve_message message = {""};
+    struct import_result result;
+    struct progress progress;
+    int error;
+
+    progress_begin(&progress, context, values->quiet);
+    error = import_pytorch_file(path, values->output, values->force, &progress, &result, &message);
+    progress_end(&progress);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    if (values->json) {
+        struct cJSON *object = json_object();
+
+        json_text(object, "database", values->output);
+        json_integer(object, "events", (int64_t)result.events);
+        json_integer(object, "callsites", (int64_t)result.callsites);
+        json_integer(object, "segments", (int64_t)result.segments);
+        json_bool(object, "starts_late", result.starts_late);
+        json_print(object, context->out);
+    } else if (!values->quiet) {
+        fprintf(context->out, "%s: %s events, %s call sites, %s segments at the end\n", values->output,
+                format_count((int64_t)result.events).text, format_count((int64_t)result.callsites).text,
+                format_count((int64_t)result.segments).text);
+        if (result.starts_late) {
+            fputs("the snapshot was recorded late: what was there before was worked out from its end\n",
+                  context->out);
+        }
+    }
+    return 0;
+}
+
+/* ---- a folder with CTF traces ---- */
+
+/* What is not in the database must be said even to those who want to hear nothing. */
+static void ctf_warn(struct command_context *context, const char *folder, const struct values *values,
+                     const struct ctf_import_result *result)
+{
+    const struct ctf_reading *reading = &result->reading;
+    const struct ctf_counts *counts = &reading->counts;
+
+    if (reading->damage.text[0] != '\0') {
+        command_say(
+            context->err,
+            "varve import: %s: %s of %s streams are damaged; what can be read of them is in %s (%s)\n",
+            folder, format_count((int64_t)reading->streams_damaged).text,
+            format_count((int64_t)reading->streams).text, values->output, reading->damage.text);
+    }
+    if (counts->discarded_events + counts->discarded_packets > 0) {
+        command_say(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n",
+                    folder, counts->uncounted > 0 ? "at least " : "",
+                    format_count((int64_t)counts->discarded_events).text,
+                    format_count((int64_t)counts->discarded_packets).text);
+    }
+    if (counts->unknown > 0) {
+        command_say(context->err,
+                    "varve import: %s: %s events are of kinds that this version of varve does not know\n",
+                    folder, format_count((int64_t)counts->unknown).text);
+    }
+}
+
+static void ctf_json(struct command_context *context, const struct values *values,
+                     const struct ctf_import_result *result)
+{
+    const struct varve_collect_result *recording = &result->recording;
+    const struct ctf_counts *counts = &result->reading.counts;
+    struct cJSON *object = json_object();
+
+    json_text(object, "database", values->output);
+    json_integer(object, "events", (int64_t)recording->events);
+    json_integer(object, "lost", (int64_t)recording->lost);
+    json_integer(object, "uncommitted", (int64_t)recording->uncommitted);
+    json_integer(object, "processes", (int64_t)recording->processes);
+    json_integer(object, "threads", (int64_t)recording->threads);
+    json_integer(object, "allocations", (int64_t)recording->allocations);
+    json_integer(object, "discarded_events", (int64_t)counts->discarded_events);
+    json_integer(object, "discarded_packets", (int64_t)counts->discarded_packets);
+    json_integer(object, "unknown_events", (int64_t)counts->unknown);
+    json_integer(object, "foreign_events", (int64_t)counts->foreign);
+    json_integer(object, "streams", (int64_t)result->reading.streams);
+    json_integer(object, "streams_damaged", (int64_t)result->reading.streams_damaged);
+    json_print(object, context->out);
+}
+
+static void ctf_tell(struct command_context *context, const struct values *values,
+                     const struct varve_collect_result *recording)
+{
+    fprintf(context->out, "%s: %s events of %s process%s", values->output,
+            format_count((int64_t)recording->events).text, format_count((int64_t)recording->processes).text,
+            recording->processes == 1 ? "" : "es");
+    if (recording->lost > 0) {
+        fprintf(context->out, "; LOST %s", format_count((int64_t)recording->lost).text);
+    } else {
+        fputs("; nothing lost", context->out);
+    }
+    fprintf(context->out, "\nnext: varve report %s\n", values->output);
+}
+
+static int ctf_run(struct command_context *context, const struct values *values, const char *folder)
+{
+    struct varve_message message = {""};
+    struct ctf_import_result result;
+    struct progress progress;
+    int error;
+
+    progress_begin(&progress, context, values->quiet);
+    error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
+    progress_end(&progress);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
+    }
+    ctf_warn(context, folder, values, &result);
+    if (values->json) {
+        ctf_json(context, values, &result);
+    } else if (!values->quiet) {
+        ctf_tell(context, values, &result.recording);
+    }
+    return 0;
+}
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    const char *source = operands->items[0];
+    struct varve_message message = {""};
+    struct stat status;
+
+    if (values->output == NULL) {
+        return command_fail(context, "say where to write: -o trace.db");
+    }
+    if (varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    if (stat(source, &status) == 0 && S_ISDIR(status.st_mode)) {
+        return ctf_run(context, values, source);
+    }
+    return pytorch_run(context, values, source);
+}
+
+const struct command command_import = {
+    .name = "import",
+    .arguments = "SOURCE",
+    .summary = "make a trace database of an LTTng trace or a snapshot of PyTorch's allocator",
+    .purpose = "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
+               "DB.ctf. "
+               "The database is the one that varve record would have written itself. What LTTng discarded is "
+               "counted "
+               "in it, and of a damaged trace all that can be read is taken. "
+               "A file: a snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it "
+               "(.pickle, also "
+               ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "
+               "the end "
+               "go into the database. PyTorch does not tell block sizes in its events: they are those of the "
+               "requests. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db instead.",
+    .examples = "  varve import trace.ctf -o trace.db\n"
+                "  varve import snapshot.pickle -o trace.db\n"
+                "  varve import snapshot.pickle.xz --force -o trace.db\n",
+    .options = options,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

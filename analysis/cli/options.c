@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Command lines, read by a command's table of options: --name value, --name=value, -n value, -nvalue, "--"
+ * ends the options. One table per command gives parsing and help, so that the two agree. Messages name what
+ * was wrong and, for a misspelt name, the nearest one.
+ */
+#include "analysis/cli/cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_MAX 64
+#define WORD_MAX 32
+
+/* Edits (insert, delete, replace, swap neighbours) between two words: Damerau's distance without repeats. */
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][WORD_MAX + 1];
+    size_t length_a = strlen(a);
+    size_t length_b = strlen(b);
+
+    if (length_a > WORD_MAX || length_b > WORD_MAX) {
+        return WORD_MAX;
+    }
+    for (size_t j = 0; j <= length_b; j++) {
+        rows[0][j] = j;
+    }
+    for (size_t i = 1; i <= length_a; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *above = rows[(i + 2) % 3];
+        const size_t *above2 = rows[(i + 1) % 3];
+
+        row[0] = i;
+        for (size_t j = 1; j <= length_b; j++) {
+            size_t best = above[j - 1] + (a[i - 1] != b[j - 1] ? 1 : 0);
+
+            best = above[j] + 1 < best ? above[j] + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best) {
+                best = above2[j - 2] + 1;
+            }
+            row[j] = best;
+        }
+    }
+    return rows[length_a % 3][length_b];
+}
+
+const char *option_suggest(const char *word, const char *const *names)
+{
+    const char *nearest = NULL;
+    size_t nearest_distance = strlen(word) < 4 ? 2 : 3;
+
+    for (; *names != NULL; names++) {
+        size_t distance = edit_distance(word, *names);
+
+        /* what somebody began to type is near, however long the rest is */
+        if (strlen(word) >= 2 && strncmp(word, *names, strlen(word)) == 0) {
+            distance = 1;
+        }
+        if (distance < nearest_distance) {
+            nearest = *names;
+            nearest_distance = distance;
+        }
+    }
+    return nearest;
+}
+
+static const struct option_spec common[] = {
+    {"timeout", 0, OPTION_SECONDS, "SECONDS",
+     "how long reading a database may compute: one from elsewhere may never end (default 60; 0: no limit)",
+     offsetof(struct operands, timeout_ns), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+const struct option_spec *options_common(const struct command *command)
+{
+    return command->reads_database ? common : &common[sizeof(common) / sizeof(common[0]) - 1];
+}
+
+static int fail_unknown(const struct command *command, const char *word, size_t length,
+                        struct varve_message *message)
+{
+    const char *names[NAMES_MAX] = {"help"};
+    size_t count = 1;
+    char name[WORD_MAX * 2];
+    const char *nearest;
+
+    for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
+        if (option->kind != OPTION_ABSENT && count + 1 < NAMES_MAX) {
+            names[count++] = option->name;
+        }
+    }
+    for (const struct option_spec *option = options_common(command);
+         option->kind != OPTION_END && count + 1 < NAMES_MAX; option++) {
+        names[count++] = option->name;
+    }
+    names[count] = NULL;
+    snprintf(name, sizeof(name), "%.*s", (int)length, word);
+    nearest = option_suggest(name + strspn(name, "-"), names);
+    if (nearest != NULL) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; did you mean --%s?",
+                                 name, nearest);
+    }
+    return varve_message_set(message, VARVE_ERROR_INVALID, "unknown option '%s'; varve help %s lists them",
+                             name, command->name);
+}
+
+static int parse_integer(const struct option_spec *option, const char *text, int64_t *value_out,
+                         struct varve_message *message)
+{
+    char *end;
+    long long number;
+
+    errno = 0;
+    number = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || number < option->min || number > option->max) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "--%s must be a number from %lld to %lld, not '%s'", option->name,
+                                 (long long)option->min, (long long)option->max, text);
+    }
+    *value_out = number;
+    return VARVE_OK;
+}
+
+static int parse_bytes(const struct option_spec *option, const char *text, int64_t *value_out,
+                       struct varve_message *message)
+{
+    static const char suffixes[] = "KMG";
+    char *end;
+    long long number;
+    unsigned shift = 0;
+
+    errno = 0;
+    number = strtoll(text, &end, 10);
+    if (end != text && *end != '\0') {
+        const char *suffix = strchr(suffixes, *end >= 'a' ? *end - 'a' + 'A' : *end);
+
+        if (suffix != NULL) {
+            shift = 10 * (unsigned)(suffix - suffixes + 1);
+            end++;
+        }
+    }
+    if (end == text || *end != '\0' || errno != 0 || number < 0 || number > option->max >> shift ||
+        number << shift < option->min) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "--%s must be bytes from %s to %s, such as 4M, not '%s'", option->name,
+                                 format_bytes(option->min).text, format_bytes(option->max).text, text);
+    }
+    *value_out = number << shift;
+    return VARVE_OK;
+}
+
+static int parse_seconds(const struct option_spec *option, const char *text, int64_t *value_out,
+                         struct varve_message *message)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(seconds) || seconds < 0 || seconds > 1e9) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be seconds, such as 2.5, not '%s'",
+                                 option->name, text);
+    }
+    *value_out = (int64_t)(seconds * 1e9);
+    return VARVE_OK;
+}
+
+static int parse_choice(const struct option_spec *option, const char *text, int *value_out,
+                        struct varve_message *message)
+{
+    char list[256] = "";
+    size_t used = 0;
+
+    for (int i = 0; option->choices[i] != NULL; i++) {
+        if (strcmp(option->choices[i], text) == 0) {
+            *value_out = i;
+            return VARVE_OK;
+        }
+        used +=
+            (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", option->choices[i]);
+    }
+    return varve_message_set(message, VARVE_ERROR_INVALID, "--%s must be one of %s, not '%s'", option->name,
+                             list, text);
+}
+
+static int parse_mode(const struct option_spec *option, const char *text, int *value_out,
+                      struct varve_message *message)
+{
+    int choice = 0;
+    int error;
+
+    *value_out = 1;
+    if (text == NULL) {
+        return VARVE_OK;
+    }
+    error = parse_choice(option, text, &choice, message);
+    *value_out = error == VARVE_OK ? choice + 2 : 0;
+    return error;
+}
+
+static int parse_value(const struct option_spec *option, const char *text, void *values,
+                       struct varve_message *message)
+{
+    void *field = (char *)values + option->offset;
+
+    switch (option->kind) {
+    case OPTION_INTEGER:
+        return parse_integer(option, text, field, message);
+    case OPTION_TEXT:
+        memcpy(field, &text, sizeof(text));
+        return VARVE_OK;
+    case OPTION_BYTES:
+        return parse_bytes(option, text, field, message);
+    case OPTION_SECONDS:
+        return parse_seconds(option, text, field, message);
+    case OPTION_CHOICE:
+        return parse_choice(option, text, field, message);
+    default:
+        return VARVE_ERROR_INVALID;
+    }
+}
+
+static const struct option_spec *find_option(const struct option_spec *options, const char *word,
+                                             size_t length)
+{
+    for (const struct option_spec *option = options; option->kind != OPTION_END; option++) {
+        bool is_long = word[1] == '-' && strlen(option->name) == length - 2 &&
+                       strncmp(option->name, word + 2, length - 2) == 0;
+
+        if (is_long || (word[1] != '-' && option->letter == word[1])) {
+            return option;
+        }
+    }
+    return NULL;
+}
+
+/* One option at argv[*index], with its value, wherever that stands. */
+static int parse_option(const struct command *command, int argc, char *const argv[], int *index, void *values,
+                        struct operands *operands, struct varve_message *message)
+{
+    const char *word = argv[*index];
+    bool is_long = word[1] == '-';
+    size_t length = is_long ? strcspn(word, "=") : 2;
+    const char *value = word[length] == '\0' ? NULL : word + length + (is_long ? 1 : 0);
+    const struct option_spec *option = find_option(command->options, word, length);
+
+    if ((is_long && length == 6 && strncmp(word, "--help", 6) == 0) || strcmp(word, "-h") == 0) {
+        return OPTION_HELP_RESULT;
+    }
+    if (option == NULL) {
+        option = find_option(options_common(command), word, length);
+        values = operands;
+    }
+    if (option == NULL) {
+        return fail_unknown(command, word, length, message);
+    }
+    if (option->kind == OPTION_ABSENT) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "--%s: %s", option->name, option->help);
+    }
+    if (option->kind == OPTION_FLAG) {
+        if (value != NULL) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "--%s takes no value", option->name);
+        }
+        *(bool *)((char *)values + option->offset) = true;
+        return VARVE_OK;
+    }
+    if (option->kind == OPTION_MODE) {
+        return parse_mode(option, value, (int *)((char *)values + option->offset), message);
+    }
+    if (value == NULL) {
+        if (*index + 1 >= argc) {
+            return varve_message_set(message, VARVE_ERROR_INVALID, "--%s needs a value (%s)", option->name,
+                                     option->argument);
+        }
+        value = argv[++*index];
+    }
+    return parse_value(option, value, values, message);
+}
+
+static int check_operands(const struct command *command, const struct operands *operands,
+                          struct varve_message *message)
+{
+    if (operands->count < command->operands_min) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "something is missing: varve %s %s",
+                                 command->name, command->arguments);
+    }
+    return VARVE_OK;
+}
+
+int options_parse(const struct command *command, int argc, char *const argv[], void *values,
+                  struct operands *operands, struct varve_message *message)
+{
+    bool only_operands = false;
+
+    *operands = (struct operands){.rest = &argv[argc], .timeout_ns = DATABASE_TIMEOUT_NS};
+    for (int index = 0; index < argc; index++) {
+        const char *word = argv[index];
+
+        if (!only_operands && strcmp(word, "--") == 0) {
+            only_operands = true;
+            continue;
+        }
+        if (only_operands || word[0] != '-' || word[1] == '\0') {
+            if (command->takes_command) {
+                operands->rest = &argv[index];
+                operands->count = argc - index;
+                break;
+            }
+            if (operands->count == command->operands_max) {
+                return varve_message_set(message, VARVE_ERROR_INVALID, "'%s' is too much: varve %s %s", word,
+                                         command->name, command->arguments);
+            }
+            operands->items[operands->count++] = word;
+            continue;
+        }
+        int result = parse_option(command, argc, argv, &index, values, operands, message);
+
+        if (result != VARVE_OK) {
+            return result;
+        }
+    }
+    return check_operands(command, operands, message);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve replay`: options, the two ways to replay (the recorded decisions again, or the same requests under
+ * other rules), the database that may come of it, and what is printed. The work is done in replay/replay.c.
+ */
+#include "analysis/history/database.h"
+#include "analysis/replay/replay.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct values {
+    const char *policy;
+    const char *conf;
+    const char *output;
+    int64_t memory_limit;
+    int64_t capacity;
+    bool verify;
+    bool json;
+    bool force;
+};
+
+static const struct values defaults = {0};
+
+static const struct option_spec options[] = {
+    {"policy", 'P', OPTION_TEXT, "NAME", "pytorch (default), or another policy of the allocator",
+     offsetof(struct values, policy), 0, 0, NULL},
+    {"conf", 'c', OPTION_TEXT, "STRING", "settings in PyTorch's syntax (default: those of the trace)",
+     offsetof(struct values, conf), 0, 0, NULL},
+    {"memory-limit", 'm', OPTION_BYTES, "BYTES", "what may be reserved (default: no limit)",
+     offsetof(struct values, memory_limit), 1, INT64_MAX, NULL},
+    {"capacity", 0, OPTION_BYTES, "BYTES", "memory of the device (default: enough)",
+     offsetof(struct values, capacity), 1, INT64_MAX, NULL},
+    {"verify", 0, OPTION_FLAG, NULL, "compare every decision with the trace", offsetof(struct values, verify),
+     0, 0, NULL},
+    {"output", 'o', OPTION_TEXT, "DB", "write what the replay did to this trace database",
+     offsetof(struct values, output), 0, 0, NULL},
+    {"force", 'f', OPTION_FLAG, NULL, "replace DB if it exists", offsetof(struct values, force), 0, 0, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+static void add_stat(void *context, const char *key, int64_t value)
+{
+    json_integer(context, key, value);
+}
+
+static struct cJSON *mismatch_json(const struct replay_mismatch *mismatch)
+{
+    struct cJSON *object;
+
+    if (!mismatch->is_set) {
+        return json_null_value();
+    }
+    object = json_object();
+    json_integer(object, "device", mismatch->device);
+    json_integer(object, "event", (int64_t)mismatch->event);
+    json_text(object, "expected", mismatch->expected);
+    json_text(object, "got", mismatch->got);
+    return object;
+}
+
+static void print_json(FILE *out, const struct replay_result *result, bool follows)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *stats = json_object();
+
+    json_integer(object, "events", (int64_t)result->events);
+    json_integer(object, "allocations", (int64_t)result->allocations);
+    if (follows) {
+        json_integer(object, "mismatches", (int64_t)result->mismatches);
+        json_add(object, "first_mismatch", mismatch_json(&result->first));
+        json_bool(object, "segments_equal", result->segments_equal);
+        json_text(object, "segments_difference", result->difference[0] != '\0' ? result->difference : NULL);
+        json_bool(object, "starts_late", result->starts_late);
+        json_integer(object, "first_event", (int64_t)result->first_event);
+    } else {
+        json_integer(object, "peak_reserved", result->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
+        json_integer(object, "peak_allocated", result->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL].peak);
+        json_integer(object, "segments", (int64_t)result->segments);
+        json_integer(object, "ooms", (int64_t)result->ooms);
+        json_integer(object, "retries", result->stats.num_alloc_retries);
+        json_integer(object, "frees_skipped", (int64_t)result->skipped);
+    }
+    varve_alloc_stats_each(&result->stats, add_stat, stats);
+    json_add(object, "stats", stats);
+    json_real(object, "seconds", result->seconds);
+    json_real(object, "events_per_second",
+              result->seconds > 0 ? (double)result->events / result->seconds : 0);
+    json_print(object, out);
+}
+
+static void print_text(FILE *out, const struct replay_result *result, bool follows)
+{
+    const struct varve_alloc_stats *stats = &result->stats;
+
+    fprintf(out, "%s events, %s allocations in %s (%s events/s)\n",
+            format_count((int64_t)result->events).text, format_count((int64_t)result->allocations).text,
+            format_duration((int64_t)(result->seconds * 1e9)).text,
+            format_count(result->seconds > 0 ? (int64_t)((double)result->events / result->seconds) : 0).text);
+    if (follows && result->mismatches == 0) {
+        fprintf(out, "every decision as recorded; segments and blocks at the end %s\n",
+                result->segments_equal ? "are equal" : "differ");
+    }
+    fprintf(out, "peak reserved %s, peak allocated %s; at the end %s segments\n",
+            format_bytes_exact(stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
+            format_bytes_exact(stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].peak).text,
+            format_count((int64_t)result->segments).text);
+    fprintf(out, "%s out-of-memory errors, %s retries\n", format_count(stats->num_ooms).text,
+            format_count(stats->num_alloc_retries).text);
+    if (result->starts_late) {
+        fprintf(out,
+                "the trace began late: the state before it was worked out from its end; what free blocks "
+                "were last requested for, and for how long they had been free, is not known\n");
+    }
+    if (result->first_event > 0) {
+        fprintf(out,
+                "the first %zu events end a request that began before the trace: they were not compared\n",
+                result->first_event);
+    }
+}
+
+static int fail_mismatch(struct command_context *context, const char *path, const struct history *history,
+                         const struct replay_result *result, bool was_asked)
+{
+    const struct replay_mismatch *first = &result->first;
+    char device[32] = "";
+
+    if (history->device_count > 1) {
+        snprintf(device, sizeof(device), " of device %u", first->device);
+    }
+    if (!first->is_set) {
+        return command_fail(context, "%s: every decision as recorded, but the end differs: %s", path,
+                            result->difference);
+    }
+    if (result->advice != NULL) {
+        return command_fail(context, "%s: event %zu%s: expected %s; got %s (%s)", path, first->event, device,
+                            first->expected, first->got, result->advice);
+    }
+    return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device,
+                        first->expected, first->got,
+                        was_asked
+                            ? ""
+                            : " (were there a memory limit or other settings? --memory-limit, --conf; or "
+                              "give --policy to replay the requests alone)");
+}
+
+static bool is_faithful(const struct replay_result *result)
+{
+    return result->mismatches == 0 && result->segments_equal;
+}
+
+/* Once more, with somebody who takes the records. */
+static int run_again(const struct history *history, const struct replay_options *replay,
+                     struct replay_result *result, struct varve_message *message)
+{
+    struct replay_result again;
+    int error = replay_run(history, replay, &again, message);
+
+    if (error == VARVE_OK && replay->follow && again.mismatches > 0) {
+        error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the second replay differed from the first");
+    }
+    if (!replay->follow) {
+        *result = again; /* else that of the first, which has not waited for those who take records */
+    }
+    return error;
+}
+
+static int write_database(const struct values *values, const char *path, const struct history *history,
+                          struct replay_options *replay, struct replay_result *result,
+                          struct varve_message *message)
+{
+    struct history_settings settings;
+    struct varve_writer *writer;
+    int error = varve_writer_open(values->output, values->force, &writer, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    varve_writer_meta_text(writer, "replay.source", path);
+    varve_writer_meta_text(writer, "replay.policy", values->policy != NULL ? values->policy : "pytorch");
+    replay->sink = replay_sink_new(writer, history);
+    error = replay_settings(history, values->conf, &settings, message);
+    if (error == VARVE_OK) {
+        history_write_settings(writer, &settings, replay_sink_begin(replay->sink));
+        error = run_again(history, replay, result, message);
+    }
+    replay_sink_free(replay->sink);
+    replay->sink = NULL;
+    if (error != VARVE_OK) {
+        varve_writer_abandon(writer);
+        return error;
+    }
+    return varve_writer_finish(writer, progress_step, replay->progress, message);
+}
+
+static int replay_history(struct command_context *context, const struct values *values, const char *path,
+                          const struct history *history, struct progress *progress)
+{
+    struct replay_options replay = {
+        .policy = values->policy,
+        .conf = values->conf,
+        .memory_limit = (uint64_t)values->memory_limit,
+        .capacity = (uint64_t)values->capacity,
+        .follow = values->verify || (values->policy == NULL && values->conf == NULL &&
+                                     values->memory_limit == 0 && values->capacity == 0),
+        .hints = replay_hints_new(history->device_count),
+        .progress = progress,
+    };
+    struct replay_result result = {.segments_equal = true};
+    struct varve_message message = {""};
+    replay_emit emit = replay_emit_find();
+    bool is_kept = values->output != NULL || emit != NULL;
+    int error = VARVE_OK;
+
+    /* records go anywhere only when it is known that the replay ends well */
+    if (replay.follow || !is_kept) {
+        error = replay_run(history, &replay, &result, &message);
+        replay.derives_pools = result.derived_pools;
+    }
+    if (error == VARVE_OK && is_kept && is_faithful(&result)) {
+        replay.emit = emit;
+        error = values->output != NULL ? write_database(values, path, history, &replay, &result, &message)
+                                       : run_again(history, &replay, &result, &message);
+    }
+    replay_hints_free(replay.hints, history->device_count);
+    progress_end(progress);
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s: %s", path, message.text);
+    }
+    if (values->json && (values->verify || is_faithful(&result))) {
+        print_json(context->out, &result, replay.follow);
+    } else if (is_faithful(&result)) {
+        print_text(context->out, &result, replay.follow);
+    }
+    return is_faithful(&result) ? 0 : fail_mismatch(context, path, history, &result, values->verify);
+}
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    const char *path = operands->items[0];
+    struct varve_message message = {""};
+    struct progress progress;
+    struct history *history;
+    int status;
+
+    if (values->output != NULL && varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    progress_begin(&progress, context, false);
+    if (history_read(path, &history, &progress, &message) != VARVE_OK) {
+        progress_end(&progress);
+        return command_fail(context, "%s", message.text);
+    }
+    status = replay_history(context, values, path, history, &progress);
+    history_free(history);
+    return status;
+}
+
+const struct command command_replay = {
+    .name = "replay",
+    .arguments = "TRACE",
+    .summary = "run the caching allocator on a recorded history, exactly or under other rules",
+    .purpose =
+        "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
+        "of "
+        "your own, or with --verify, the recorded decisions must come out again: every address, segment, "
+        "release and failure; the first that differs is told, and the exit status is 2. With --policy, "
+        "--conf, "
+        "--memory-limit or --capacity and without --verify the same requests are made under those rules, and "
+        "what they would have cost is printed. -o keeps all decisions, splits and merges too, in a database; "
+        "under varve record they are recorded as well.",
+    .examples = "  varve replay snapshot.pickle -o replay.db\n"
+                "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
+                "  varve replay --conf expandable_segments:True snapshot.pickle\n",
+    .options = options,
+    .reads_database = true,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .operands_max = 1,
+    .streams = true, /* --verify prints its figures also when it fails */
+    .run = run,
+};

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve report`: where the memory went. Reads the small tables only, so that ten million events take no
+ * longer than ten thousand; the parts are in report_*.c.
+ */
+#include "analysis/query/report/report.h"
+
+struct values {
+    int64_t top;
+    int64_t frames;
+    int64_t stacks;
+    bool json;
+};
+
+static const struct values defaults = {.top = 10, .frames = -1, .stacks = 3};
+
+static const struct option_spec options[] = {
+    {"top", 'n', OPTION_INTEGER, "N", "call sites in each list (default 10)", offsetof(struct values, top), 1,
+     1000000, NULL},
+    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+     offsetof(struct values, frames), 0, 1000, NULL},
+    {"stacks", 's', OPTION_INTEGER, "N", "entries of each list that show their stack, as text (default 3)",
+     offsetof(struct values, stacks), 0, 1000000, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object with every figure", offsetof(struct values, json), 0, 0,
+     NULL},
+    {.kind = OPTION_END},
+};
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    const struct report_options report = {
+        .top = values->top,
+        .stacks = {.frames = values->frames, .stacks = values->stacks},
+    };
+    const char *path = operands->items[0];
+    struct database *database;
+    struct varve_message message = {""};
+    struct progress progress;
+
+    if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    progress_begin(&progress, context, false);
+    progress_watch(&progress, database, "reading");
+    if (values->json) {
+        json_print(report_json(database, path, &report), context->out);
+    } else {
+        report_text(context->out, database, path, &report);
+    }
+    progress_end(&progress);
+    int result = database_error(database, &message);
+
+    database_close(database);
+    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+const struct command command_report = {
+    .name = "report",
+    .arguments = "DB",
+    .summary = "where the memory went: totals, peak, largest call sites, leaks",
+    .purpose = "Says where the memory went: whether the trace is whole, totals, the peak and the call sites "
+               "that made it, the largest call sites by bytes, by number and by lifetime, temporary "
+               "allocations (freed before their thread allocated again), and what was never freed. [#N] is "
+               "the number of a call site in the database; \"above\" beside it: its stack was shown before.",
+    .examples = "  varve report trace.db\n"
+                "  varve report --top 3 --frames 12 --stacks 3 trace.db\n"
+                "  varve report --json trace.db | jq '.domains[] | {domain, peaks}'\n",
+    .options = options,
+    .reads_database = true,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve segments`: the segments and blocks of caching allocators after any event of a trace.
+ */
+#include "analysis/query/segments.h"
+
+struct values {
+    const char *at;
+    int64_t device, pid;
+    bool json;
+    bool map, no_map;
+};
+
+static const struct values defaults = {.device = -1};
+
+static const struct option_spec options[] = {
+    {"at", 'a', OPTION_TEXT, "SEQ|TIME",
+     "after this event: its number, or a time since the trace began such as 1.5s, 20ms, 7us, 900ns (default: "
+     "the "
+     "last event)",
+     offsetof(struct values, at), 0, 0, NULL},
+    {"device", 'd', OPTION_INTEGER, "N", "of this device only (default: all)",
+     offsetof(struct values, device), 0, 255, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all)", offsetof(struct values, pid),
+     1, INT32_MAX, NULL},
+    {"map", 'm', OPTION_FLAG, NULL, "draw the blocks of each segment (the default)",
+     offsetof(struct values, map), 0, 0, NULL},
+    {"no-map", 0, OPTION_FLAG, NULL, "a line for each segment and nothing else",
+     offsetof(struct values, no_map), 0, 0, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object, with every block", offsetof(struct values, json), 0, 0,
+     NULL},
+    {.kind = OPTION_END},
+};
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    struct segments_state state = {0};
+    struct database *database;
+    struct varve_message message = {""};
+    struct progress progress;
+    int64_t seq = 0;
+    int result;
+
+    if (values->map && (values->no_map || values->json)) {
+        return command_fail(context, "--map and %s exclude each other",
+                            values->no_map ? "--no-map" : "--json");
+    }
+    if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    progress_begin(&progress, context, false);
+    progress_watch(&progress, database, "reading");
+    result = segments_moment(database, values->at, &seq, &message);
+    if (result == VARVE_OK) {
+        result = segments_state_load(&state, database, seq, values->device, values->pid, &message);
+    }
+    if (result == VARVE_OK) {
+        if (values->json) {
+            segments_print_json(context->out, database, &state);
+        } else {
+            segments_print_text(context->out, database, &state, !values->no_map);
+        }
+        result = database_error(database, &message);
+    }
+    segments_state_free(&state);
+    progress_end(&progress);
+    database_close(database);
+    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+const struct command command_segments = {
+    .name = "segments",
+    .arguments = "DB",
+    .summary = "segments and blocks of a caching allocator at any event",
+    .purpose = "Shows the memory that caching allocators had from the device after any event: each segment "
+               "with what of "
+               "it was used, freed but still waited for by other streams (pending) and free, and a map of "
+               "its blocks, "
+               "each character for what most of its bytes are.",
+    .examples = "  varve segments trace.db\n"
+                "  varve segments --at 1.5s --device 0 --json trace.db\n",
+    .options = options,
+    .reads_database = true,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve timeline`: live bytes over time, as a chart for terminals or as figures; the steps are made in
+ * query/timeline.c.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+
+#define POINTS_CHART_MAX 86
+#define CHART_ROWS 12
+
+struct values {
+    int64_t points;
+    int64_t pid;
+    int64_t device;
+    const char *domain;
+    bool json;
+    bool csv;
+};
+
+static const struct values defaults = {.points = 80, .device = -1, .domain = "heap"};
+
+static const struct option_spec options[] = {
+    {"points", 'n', OPTION_INTEGER, "N", "steps of time (default 80; a chart shows up to 86)",
+     offsetof(struct values, points), 2, 1000000, NULL},
+    {"domain", 'd', OPTION_TEXT, "NAME", DOMAIN_HELP, offsetof(struct values, domain), 0, 0, NULL},
+    {"device", 0, OPTION_INTEGER, "N", "memory of this GPU (default: the one that needed most)",
+     offsetof(struct values, device), 0, 255, NULL},
+    {"pid", 'p', OPTION_INTEGER, "PID", "of this process only (default: all together)",
+     offsetof(struct values, pid), 1, INT32_MAX, NULL},
+    {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
+    {"csv", 0, OPTION_FLAG, NULL, "comma-separated values, with a header", offsetof(struct values, csv), 0, 0,
+     NULL},
+    {.kind = OPTION_END},
+};
+
+static void print_csv(FILE *out, const struct timeline *timeline)
+{
+    fputs("begin_ns,end_ns,allocated,allocated_max,live\n", out);
+    for (size_t i = 0; i < timeline->count; i++) {
+        const struct timeline_point *point = &timeline->points[i];
+
+        fprintf(out, "%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", point->begin_ns,
+                point->end_ns, point->allocated, point->allocated_max, point->live);
+    }
+}
+
+static void print_json(FILE *out, const struct timeline *timeline, const char *path,
+                       const struct selection *selection)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *points = json_array();
+
+    json_text(object, "database", path);
+    json_text(object, "domain", selection->domain);
+    json_integer_or_null(object, "pid", selection->pid > 0 ? selection->pid : -1);
+    if (selection->devices > 1) {
+        json_integer(object, "device", selection->device);
+    }
+    json_integer(object, "samples", timeline->samples);
+    for (size_t i = 0; i < timeline->count; i++) {
+        const struct timeline_point *point = &timeline->points[i];
+        struct cJSON *row = json_object();
+
+        json_integer(row, "begin_ns", point->begin_ns);
+        json_integer(row, "end_ns", point->end_ns);
+        json_integer(row, "allocated", point->allocated);
+        json_integer(row, "allocated_max", point->allocated_max);
+        json_integer(row, "live", point->live);
+        json_append(points, row);
+    }
+    json_add(object, "points", points);
+    json_print(object, out);
+}
+
+static void print_text(FILE *out, struct database *database, const struct timeline *timeline,
+                       const struct selection *selection)
+{
+    const struct timeline_point *last = &timeline->points[timeline->count - 1];
+    struct report_total total = {.peak_ns = -1};
+    struct report_loss loss;
+    char who[64] = "all processes together";
+    char where[32] = "";
+
+    report_loss_load(&loss, database);
+    if (!report_is_lossless(&loss)) {
+        report_loss_print(out, database, &loss);
+    }
+    if (selection->pid > 0) {
+        snprintf(who, sizeof(who), "process %" PRId64, selection->pid);
+    }
+    if (selection->devices > 1) {
+        snprintf(where, sizeof(where), " on GPU %" PRId64, selection->device);
+    }
+    if (!selection_total(selection, database, &total) || timeline->samples == 0) {
+        fprintf(out, "%s, %s: nothing was allocated\n", selection->domain, who);
+        return;
+    }
+    fprintf(out, "%s%s, %s: live bytes, the maximum of each %s\n", selection->domain, where, who,
+            format_duration(timeline->points[0].end_ns).text);
+    timeline_chart(out, timeline, CHART_ROWS);
+    fprintf(out, "peak %s after %s; at the end %s in %s allocations\n",
+            format_bytes_exact(total.peak_bytes).text, format_duration(total.peak_ns).text,
+            format_bytes_exact(last->allocated).text, format_count(last->live).text);
+}
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    bool is_chart = !values->json && !values->csv;
+    int64_t points = is_chart && values->points > POINTS_CHART_MAX ? POINTS_CHART_MAX : values->points;
+    struct timeline timeline = {0};
+    struct selection selection;
+    struct database *database;
+    struct varve_message message = {""};
+    struct progress progress;
+    int result;
+
+    if (values->json && values->csv) {
+        return command_fail(context, "--json and --csv exclude each other");
+    }
+    if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    progress_begin(&progress, context, false);
+    progress_watch(&progress, database, "reading");
+    result = selection_make(&selection, database, values->domain, values->pid, &message);
+    if (result == VARVE_OK && values->device >= 0) {
+        result = selection_device(&selection, database, values->device, &message);
+    }
+    if (result == VARVE_OK) {
+        timeline_load(&timeline, database, &selection, points);
+        if (values->json) {
+            print_json(context->out, &timeline, operands->items[0], &selection);
+        } else if (values->csv) {
+            print_csv(context->out, &timeline);
+        } else {
+            print_text(context->out, database, &timeline, &selection);
+        }
+        timeline_free(&timeline);
+        result = database_error(database, &message);
+    }
+    progress_end(&progress);
+    database_close(database);
+    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+const struct command command_timeline = {
+    .name = "timeline",
+    .arguments = "DB",
+    .summary = "live bytes over time, as a chart or figures",
+    .purpose =
+        "Shows how many bytes were live over time, in equal steps from the beginning to the last event. Each "
+        "step has the bytes at its end and the maximum within it, which is what the chart draws.",
+    .examples = "  varve timeline trace.db\n"
+                "  varve timeline --points 1000 --csv trace.db > timeline.csv\n",
+    .options = options,
+    .reads_database = true,
+    .defaults = &defaults,
+    .values_bytes = sizeof(defaults),
+    .operands_min = 1,
+    .operands_max = 1,
+    .run = run,
+};

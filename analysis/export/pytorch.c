@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A history as a PyTorch snapshot: the dictionary of torch.cuda.memory._snapshot with segments, blocks,
+ * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does.
+ */
+#include "analysis/export/export.h"
+#include "analysis/export/pickle_writer.h"
+
+#include <stdlib.h>
+
+#define NO_MEMO UINT32_MAX
+
+struct exporter {
+    struct pickle_writer writer;
+    const struct history *history;
+    uint32_t *text_memos;
+    uint32_t *stack_memos;
+};
+
+static const char *const state_names[] = {
+    [HISTORY_INACTIVE] = "inactive",
+    [HISTORY_ACTIVE_ALLOCATED] = "active_allocated",
+    [HISTORY_ACTIVE_PENDING_FREE] = "active_pending_free",
+};
+
+static void write_number(struct exporter *exporter, const char *key, uint64_t value)
+{
+    pickle_write_key(&exporter->writer, key);
+    pickle_write_unsigned(&exporter->writer, value);
+}
+
+static void write_word(struct exporter *exporter, const char *key, const char *literal)
+{
+    pickle_write_key(&exporter->writer, key);
+    pickle_write_key(&exporter->writer, literal);
+}
+
+static void write_flag(struct exporter *exporter, const char *key, bool value)
+{
+    pickle_write_key(&exporter->writer, key);
+    pickle_write_bool(&exporter->writer, value);
+}
+
+static void write_shared_text(struct exporter *exporter, const char *key, uint32_t number)
+{
+    pickle_write_key(&exporter->writer, key);
+    if (exporter->text_memos[number] != NO_MEMO) {
+        pickle_write_again(&exporter->writer, exporter->text_memos[number]);
+        return;
+    }
+    pickle_write_text(&exporter->writer, exporter->history->texts[number]);
+    exporter->text_memos[number] = pickle_write_memo(&exporter->writer);
+}
+
+static void write_frames(struct exporter *exporter, uint32_t number)
+{
+    const struct history_stack *stack = &exporter->history->stacks[number];
+    struct pickle_writer *writer = &exporter->writer;
+    struct pickle_batch batch;
+
+    pickle_write_key(writer, "frames");
+    if (exporter->stack_memos[number] != NO_MEMO) {
+        pickle_write_again(writer, exporter->stack_memos[number]);
+        return;
+    }
+    pickle_list_begin(writer, &batch);
+    exporter->stack_memos[number] =
+        pickle_write_memo(writer); /* of the list itself, which fills from here on */
+    for (uint32_t i = 0; i < stack->frame_count; i++) {
+        const struct history_frame *frame = &exporter->history->frames[stack->first_frame + i];
+        pickle_list_item(writer, &batch);
+        pickle_dict_begin(writer);
+        write_shared_text(exporter, "name", frame->function);
+        write_shared_text(exporter, "filename", frame->file);
+        write_number(exporter, "line", frame->line);
+        pickle_dict_end(writer);
+    }
+    pickle_list_end(writer, &batch);
+}
+
+static void write_block(struct exporter *exporter, const struct history_block *block)
+{
+    pickle_dict_begin(&exporter->writer);
+    write_number(exporter, "address", block->addr);
+    write_number(exporter, "size", block->size);
+    write_number(exporter, "requested_size", block->requested);
+    write_word(exporter, "state", state_names[block->state]);
+    write_frames(exporter, block->stack);
+    pickle_dict_end(&exporter->writer);
+}
+
+static void write_segment(struct exporter *exporter, size_t index, const struct history_segment *segment)
+{
+    const struct history_device *device = &exporter->history->devices[index];
+    struct pickle_writer *writer = &exporter->writer;
+    struct pickle_batch batch;
+
+    pickle_dict_begin(writer);
+    write_number(exporter, "device", index);
+    write_number(exporter, "address", segment->addr);
+    write_number(exporter, "total_size", segment->size);
+    write_number(exporter, "allocated_size", segment->allocated);
+    write_number(exporter, "active_size", segment->active);
+    write_number(exporter, "requested_size", segment->requested);
+    write_number(exporter, "stream", exporter->history->streams[segment->stream]);
+    write_word(exporter, "segment_type", segment->is_small ? "small" : "large");
+    pickle_write_key(writer, "segment_pool_id");
+    pickle_write_unsigned(writer, segment->pool_id[0]);
+    pickle_write_unsigned(writer, segment->pool_id[1]);
+    pickle_write_pair(writer);
+    write_flag(exporter, "is_expandable", segment->is_expandable);
+    write_frames(exporter, segment->stack);
+    pickle_write_key(writer, "blocks");
+    pickle_list_begin(writer, &batch);
+    for (size_t i = 0; i < segment->block_count; i++) {
+        pickle_list_item(writer, &batch);
+        write_block(exporter, &device->blocks[segment->first_block + i]);
+    }
+    pickle_list_end(writer, &batch);
+    pickle_dict_end(writer);
+}
+
+static void write_segments(struct exporter *exporter)
+{
+    struct pickle_batch batch;
+
+    pickle_list_begin(&exporter->writer, &batch);
+    for (size_t index = 0; index < exporter->history->device_count; index++) {
+        const struct history_device *device = &exporter->history->devices[index];
+        for (size_t i = 0; i < device->segment_count; i++) {
+            pickle_list_item(&exporter->writer, &batch);
+            write_segment(exporter, index, &device->segments[i]);
+        }
+    }
+    pickle_list_end(&exporter->writer, &batch);
+}
+
+static void write_event(struct exporter *exporter, const struct history_event *event)
+{
+    struct pickle_writer *writer = &exporter->writer;
+
+    pickle_dict_begin(writer);
+    write_word(exporter, "action", history_action_name(event->action));
+    write_number(exporter, event->action == HISTORY_OOM ? "device_free" : "addr", event->addr);
+    write_number(exporter, "size", event->size);
+    write_number(exporter, "stream", exporter->history->streams[event->stream]);
+    pickle_write_key(writer, "time_us");
+    pickle_write_signed(writer, event->time_us);
+    write_word(exporter, "compile_context", "N/A");
+    write_word(exporter, "user_metadata", "");
+    write_frames(exporter, event->stack);
+    pickle_dict_end(writer);
+}
+
+static void write_traces(struct exporter *exporter)
+{
+    struct pickle_batch traces, events;
+
+    pickle_list_begin(&exporter->writer, &traces);
+    for (size_t index = 0; index < exporter->history->device_count; index++) {
+        const struct history_device *device = &exporter->history->devices[index];
+        pickle_list_item(&exporter->writer, &traces);
+        pickle_list_begin(&exporter->writer, &events);
+        for (size_t i = 0; i < device->event_count; i++) {
+            pickle_list_item(&exporter->writer, &events);
+            write_event(exporter, &device->events[i]);
+        }
+        pickle_list_end(&exporter->writer, &events);
+    }
+    pickle_list_end(&exporter->writer, &traces);
+}
+
+static void write_settings(struct exporter *exporter)
+{
+    const struct history_settings *settings = &exporter->history->settings;
+    struct pickle_writer *writer = &exporter->writer;
+
+    pickle_dict_begin(writer);
+    pickle_write_key(writer, "PYTORCH_CUDA_ALLOC_CONF");
+    pickle_write_text(writer, settings->text);
+    pickle_write_key(writer, "max_split_size");
+    pickle_write_signed(writer, settings->is_known ? settings->max_split_size : -1);
+    pickle_write_key(writer, "garbage_collection_threshold");
+    pickle_write_real(writer, settings->garbage_collection_threshold);
+    write_flag(exporter, "expandable_segments", settings->expandable_segments);
+    write_number(exporter, "pinned_num_register_threads", 1);
+    write_flag(exporter, "release_lock_on_cudamalloc", false);
+    write_flag(exporter, "pinned_use_cuda_host_register", false);
+    write_flag(exporter, "graph_capture_record_stream_reuse", false);
+    pickle_write_key(writer, "roundup_power2_divisions");
+    pickle_dict_begin(writer);
+    for (unsigned i = 0; i < sizeof(settings->divisions) / sizeof(settings->divisions[0]); i++) {
+        char mebibytes[16];
+        snprintf(mebibytes, sizeof(mebibytes), "%u", 1U << i);
+        pickle_write_text(writer, mebibytes);
+        pickle_write_unsigned(writer, settings->divisions[i]);
+    }
+    pickle_dict_end(writer);
+    pickle_dict_end(writer);
+}
+
+static uint32_t *new_memos(size_t count)
+{
+    uint32_t *memos = memory_resize(NULL, (count + 1) * sizeof(*memos));
+
+    for (size_t i = 0; i < count; i++) {
+        memos[i] = NO_MEMO;
+    }
+    return memos;
+}
+
+void export_pytorch(const struct history *history, FILE *out)
+{
+    struct exporter exporter = {.history = history,
+                                .text_memos = new_memos(history->text_count),
+                                .stack_memos = new_memos(history->stack_count)};
+    struct pickle_batch none;
+
+    pickle_write_begin(&exporter.writer, out);
+    pickle_dict_begin(&exporter.writer);
+    pickle_write_key(&exporter.writer, "segments");
+    write_segments(&exporter);
+    pickle_write_key(&exporter.writer, "device_traces");
+    write_traces(&exporter);
+    pickle_write_key(&exporter.writer, "allocator_settings");
+    write_settings(&exporter);
+    pickle_write_key(&exporter.writer, "external_annotations");
+    pickle_list_begin(&exporter.writer, &none);
+    pickle_list_end(&exporter.writer, &none);
+    pickle_dict_end(&exporter.writer);
+    pickle_write_end(&exporter.writer);
+    free(exporter.text_memos);
+    free(exporter.stack_memos);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An allocator's history in memory: what a PyTorch snapshot or a trace database tells about the caching
+ * allocators of a process, in a form that replay, import and export share. One thread uses it.
+ *
+ *   FILE.pickle[.xz|.gz|.zst] ─► input_stream ─► pickle_reader ─► history/pytorch/pytorch.c ┐
+ *   TRACE.db ─► database.c ─────────────────────────────────────────────────┴─► struct history
+ *   struct history ─► import (database), replay (allocator), export (pickle)
+ */
+#ifndef VARVE_ANALYSIS_HISTORY_HISTORY_H
+#define VARVE_ANALYSIS_HISTORY_HISTORY_H
+
+#include "analysis/cli/cli.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* PyTorch's actions. */
+enum history_action {
+    HISTORY_ALLOC,
+    HISTORY_FREE_REQUESTED,
+    HISTORY_FREE_COMPLETED,
+    HISTORY_SEGMENT_ALLOC,
+    HISTORY_SEGMENT_FREE,
+    HISTORY_SEGMENT_MAP,
+    HISTORY_SEGMENT_UNMAP,
+    HISTORY_SNAPSHOT,
+    HISTORY_OOM,
+    HISTORY_ACTION_LIMIT,
+};
+
+/// Name as PyTorch writes it, static. `action` is below HISTORY_ACTION_LIMIT.
+const char *history_action_name(unsigned action);
+/// The kind of record that says the same; VARVE_KIND_NONE for a snapshot mark.
+enum varve_kind history_action_kind(unsigned action);
+/// HISTORY_ACTION_LIMIT for a kind that no action says.
+unsigned history_action_of_kind(unsigned kind);
+
+/* 32 bytes, since ten million of them are held at a time. */
+struct history_event {
+    uint64_t addr;   /* of an oom: bytes free on the device */
+    uint64_t size;   /* as PyTorch records it: an alloc's requested bytes, an oom's rounded ones */
+    int64_t time_us; /* 0 if unknown */
+    uint32_t stack;  /* number in history.stacks, 0: none */
+    uint16_t stream; /* index into history.streams */
+    uint8_t action;  /* enum history_action */
+    uint8_t pool;    /* as newer versions tell it: number in history.pool_ids + 1; 0: not told */
+};
+
+#define HISTORY_POOLS_MAX 255 /* that events name */
+
+enum history_state {
+    HISTORY_INACTIVE,
+    HISTORY_ACTIVE_ALLOCATED,
+    HISTORY_ACTIVE_PENDING_FREE,
+};
+
+struct history_block {
+    uint64_t addr, size, requested;
+    uint32_t stack;
+    uint8_t state; /* enum history_state */
+};
+
+struct history_segment {
+    uint64_t addr, size;
+    uint64_t allocated, active, requested;
+    uint64_t pool_id[2];
+    size_t first_block, block_count; /* in history_device.blocks */
+    uint32_t stack;
+    uint16_t stream;
+    bool is_small, is_expandable;
+};
+
+struct history_device {
+    struct history_event *events; /* in the order of the allocator's lock */
+    size_t event_count, event_capacity;
+    struct history_segment *segments; /* at the end of the history; by address */
+    size_t segment_count, segment_capacity;
+    struct history_block *blocks; /* of segment after segment, by address */
+    size_t block_count, block_capacity;
+    size_t skipped_count; /* events that say nothing of memory (annotations), not in `events` */
+    bool has_overflowed;  /* the ring that recorded it lost its oldest events (only newer versions tell) */
+};
+
+struct history_frame {
+    uint32_t function, file; /* numbers in history.texts */
+    uint32_t line;
+};
+
+struct history_stack {
+    size_t first_frame; /* in history.frames, innermost first */
+    uint32_t frame_count;
+};
+
+/* allocator_settings of a snapshot. */
+struct history_settings {
+    bool is_known;
+    char text[1024];        /* PYTORCH_CUDA_ALLOC_CONF */
+    int64_t max_split_size; /* bytes; -1: unlimited */
+    double garbage_collection_threshold;
+    bool expandable_segments;
+    uint64_t divisions[16];
+};
+
+struct history_tables; /* history.c's own: finds what is interned */
+
+struct history {
+    struct history_device *devices; /* by index */
+    size_t device_count;
+    uint64_t *streams; /* handles; number 0 is the default stream, handle 0 */
+    size_t stream_count, stream_capacity;
+    char **texts; /* number 0 is "" */
+    size_t text_count, text_capacity;
+    struct history_frame *frames;
+    size_t frame_count, frame_capacity;
+    struct history_stack *stacks; /* number 0 is the empty stack */
+    size_t stack_count, stack_capacity;
+    uint64_t pool_ids[HISTORY_POOLS_MAX][2];
+    size_t pool_count;
+    struct history_settings settings;
+    struct history_tables *tables;
+};
+
+struct history *history_new(void);
+void history_free(struct history *history);
+/// The number of a stream handle, added if it is new; VARVE_ERROR_UNSUPPORTED above 65535 of them.
+int history_stream(struct history *history, uint64_t handle, uint16_t *number_out);
+/// Device `index` (at most 255, else NULL), made with all before it if it is new; the array may move then.
+struct history_device *history_device(struct history *history, size_t index);
+struct history_event *history_add_event(struct history_device *device);         /* zeroed, at the end */
+struct history_segment *history_add_segment(struct history_device *device);     /* zeroed, at the end */
+struct history_block *history_add_block(struct history_device *device);         /* zeroed, at the end */
+uint32_t history_text(struct history *history, const char *text, size_t bytes); /* interned */
+/// Equal stacks get one number.
+uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count);
+
+/// Read a PyTorch snapshot, plain or compressed. Executes nothing that the file says. Errors, each with file,
+/// offset in the (uncompressed) stream and what is wrong: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
+int history_read_pytorch(const char *path, struct history **history_out, struct progress *progress,
+                         struct varve_message *message);
+/// The blocks of caching allocators in a trace database.
+int history_read_database(const char *path, struct history **history_out, struct progress *progress,
+                          struct varve_message *message);
+/// Either of them, by what the file is.
+int history_read(const char *path, struct history **history_out, struct progress *progress,
+                 struct varve_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The input stream: what a source decodes, in a window that slides over it. The hard part is that from the
+ * second window on another thread decodes, so that unpacking takes no time of the reader's: the source is its
+ * own then. Called by the readers of foreign files.
+ */
+#include "analysis/history/input/stream.h"
+#include "analysis/history/input/source.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int stream_begin(struct input_source *source, struct input_stream **stream_out,
+                        struct varve_message *message)
+{
+    struct input_stream *stream = memory_resize(NULL, sizeof(*stream));
+    int error;
+
+    *stream =
+        (struct input_stream){.source = source, .window = memory_resize(NULL, INPUT_STREAM_WINDOW_BYTES)};
+    stream->next = stream->end = stream->window;
+    error = input_source_recognise(source, message);
+    if (error != VARVE_OK) {
+        input_stream_close(stream);
+        stream = NULL;
+    }
+    *stream_out = stream;
+    return error;
+}
+
+int input_stream_open(const char *path, struct input_stream **stream_out, struct varve_message *message)
+{
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+
+    *stream_out = NULL;
+    if (file < 0 || fstat(file, &status) != 0) {
+        int error = errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
+                    : errno == EACCES || errno == EPERM ? VARVE_ERROR_PERMISSION
+                                                        : VARVE_ERROR_IO;
+
+        varve_message_set(message, error, "%.200s: %s", path, strerror(errno));
+        if (file >= 0) {
+            close(file);
+        }
+        return error;
+    }
+    if (S_ISDIR(status.st_mode)) {
+        close(file);
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is a directory", path);
+    }
+    return stream_begin(
+        input_source_new(path, file, NULL, 0, S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0),
+        stream_out, message);
+}
+
+int input_stream_open_memory(const char *name, const void *data, size_t bytes,
+                             struct input_stream **stream_out, struct varve_message *message)
+{
+    return stream_begin(input_source_new(name, -1, data, bytes, bytes), stream_out, message);
+}
+
+void input_stream_close(struct input_stream *stream)
+{
+    if (stream != NULL) {
+        input_ahead_stop(stream->ahead);
+        input_source_free(stream->source);
+        free(stream->window);
+        free(stream);
+    }
+}
+
+int input_stream_fill(struct input_stream *stream, size_t need, struct varve_message *message)
+{
+    struct input_source *source = stream->source;
+    size_t kept = (size_t)(stream->end - stream->next);
+    int error = VARVE_OK;
+
+    assert(need <= INPUT_STREAM_WINDOW_BYTES / 2);
+    if (kept >= need || stream->is_at_end) {
+        return VARVE_OK;
+    }
+    stream->window_offset = input_stream_offset(stream);
+    memmove(stream->window, stream->next, kept);
+    stream->next = stream->window;
+    /* What fits the first window is not worth a thread. */
+    if (stream->window_offset > 0 && !stream->is_alone && stream->ahead == NULL) {
+        const struct input_ahead_maker maker = {.context = source, .make = input_source_make};
+
+        stream->ahead = input_ahead_start(&maker);
+        stream->is_alone = stream->ahead == NULL;
+    }
+    while (error == VARVE_OK && kept < INPUT_STREAM_WINDOW_BYTES / 2 && !stream->is_at_end) {
+        struct input_ahead_step step = {0};
+        unsigned char *to = stream->window + kept;
+        size_t room = INPUT_STREAM_WINDOW_BYTES - kept;
+
+        error = stream->ahead != NULL ? input_ahead_take(stream->ahead, to, room, &step, message)
+                                      : input_source_make(source, to, room, &step, message);
+        kept += step.made;
+        stream->done = step.done;
+        stream->is_at_end = step.is_ended;
+    }
+    stream->end = stream->window + kept;
+    return error;
+}
+
+const char *input_stream_path(const struct input_stream *stream)
+{
+    return input_source_path(stream->source);
+}
+
+uint64_t input_stream_done(const struct input_stream *stream)
+{
+    return stream->done;
+}
+
+uint64_t input_stream_total(const struct input_stream *stream)
+{
+    return input_source_total(stream->source);
+}

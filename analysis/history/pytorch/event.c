@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One event of a device's trace. The hot part of reading a snapshot: ten million of them are no rarity, and
+ * all but the 32 bytes of a history_event is forgotten at once. Keys come in any order; unknown ones are
+ * passed over. Called by pytorch.c.
+ */
+#include "analysis/history/pytorch/pytorch.h"
+
+#include <string.h>
+
+_Static_assert((int)WORD_ALLOC == HISTORY_ALLOC && (int)WORD_OOM == HISTORY_OOM &&
+                   (int)WORD_OOM + 1 == HISTORY_ACTION_LIMIT,
+               "actions and their words are in one order");
+_Static_assert(sizeof(struct history_event) == 32, "ten million of them are held at a time");
+
+enum {
+    HAS_ACTION = 1,
+    HAS_ADDR = 2,
+    HAS_DEVICE_FREE = 4,
+    HAS_SIZE = 8,
+};
+
+struct event_parts {
+    struct history_event event;
+    uint64_t device_free;
+    unsigned has;
+    bool is_skipped;
+};
+
+static int take_action(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                       struct event_parts *parts)
+{
+    enum pytorch_word word = field_word(value);
+
+    parts->has |= HAS_ACTION;
+    parts->is_skipped = false;
+    if (word <= WORD_OOM) {
+        parts->event.action = (uint8_t)word;
+        return VARVE_OK;
+    }
+    parts->is_skipped = word == WORD_ANNOTATE || word == WORD_USER_DEFINED || word == WORD_WORKSPACE_SNAPSHOT;
+    return parts->is_skipped ? VARVE_OK : field_fail_type(reader, key, value, "an action that is known");
+}
+
+/* Versions from about 2.12 on name the pool. */
+static int take_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
+{
+    struct history *history = reader->history;
+    uint64_t id[2];
+    size_t number = 0;
+    int error;
+
+    if (value.type == PICKLE_NONE) {
+        return VARVE_OK;
+    }
+    error = field_pool(reader, key, value, id);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    while (number < history->pool_count &&
+           (history->pool_ids[number][0] != id[0] || history->pool_ids[number][1] != id[1])) {
+        number++;
+    }
+    if (number == HISTORY_POOLS_MAX) {
+        return field_fail(reader, value.offset, "more than %d different pools", HISTORY_POOLS_MAX);
+    }
+    if (number == history->pool_count) {
+        memcpy(history->pool_ids[history->pool_count++], id, sizeof(id));
+    }
+    *out = (uint8_t)(number + 1);
+    return VARVE_OK;
+}
+
+static int take_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                      struct event_parts *parts)
+{
+    switch (field_word(key)) {
+    case WORD_ACTION:
+        return take_action(reader, key, value, parts);
+    case WORD_ADDR:
+        parts->has |= HAS_ADDR;
+        return field_address(reader, key, value, &parts->event.addr);
+    case WORD_DEVICE_FREE:
+        parts->has |= HAS_DEVICE_FREE;
+        return field_size(reader, key, value, &parts->device_free);
+    case WORD_SIZE:
+        parts->has |= HAS_SIZE;
+        return field_size(reader, key, value, &parts->event.size);
+    case WORD_STREAM:
+        return field_stream(reader, key, value, &parts->event.stream);
+    case WORD_TIME_US:
+        return field_integer(reader, key, value, &parts->event.time_us);
+    case WORD_FRAMES:
+        return frames_take(reader, key, value, &parts->event.stack);
+    case WORD_POOL_ID:
+        return take_pool(reader, key, value, &parts->event.pool);
+    default:
+        return VARVE_OK;
+    }
+}
+
+static int check_parts(struct pytorch *reader, uint64_t offset, struct event_parts *parts)
+{
+    if (!(parts->has & HAS_ACTION)) {
+        return field_fail_missing(reader, offset, "action");
+    }
+    if (parts->is_skipped) {
+        return VARVE_OK;
+    }
+    if (!(parts->has & HAS_SIZE)) {
+        return field_fail_missing(reader, offset, "size");
+    }
+    if (parts->event.action == HISTORY_OOM && (parts->has & HAS_DEVICE_FREE)) {
+        parts->event.addr = parts->device_free;
+    } else if (!(parts->has & HAS_ADDR)) {
+        return field_fail_missing(reader, offset,
+                                  parts->event.action == HISTORY_OOM ? "device_free" : "addr");
+    }
+    return VARVE_OK;
+}
+
+int event_take(struct pytorch *reader, size_t device_index, struct pickle_value value)
+{
+    struct history_device *device = &reader->history->devices[device_index];
+    struct event_parts parts = {0};
+    struct pickle_object *object;
+    int error;
+
+    reader->place =
+        (struct pytorch_place){"event", device->event_count + device->skipped_count, "device", device_index};
+    error = field_dict(reader, value, &object);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    for (uint32_t i = 0; i + 1 < object->count && error == VARVE_OK; i += 2) {
+        error = take_field(reader, object->items[i], object->items[i + 1], &parts);
+    }
+    if (error == VARVE_OK) {
+        error = object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
+                                    : check_parts(reader, value.offset, &parts);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (parts.is_skipped) {
+        device->skipped_count++;
+    } else {
+        *history_add_event(device) = parts.event;
+    }
+    pickle_replace(&reader->pickle, object, PICKLE_TAG_CONSUMED, 0);
+    return VARVE_OK;
+}

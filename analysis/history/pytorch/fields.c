@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Single values of a snapshot: each function takes a key and its value, gives the value in C or says which
+ * key of which event, segment or block has which wrong type at which byte. Called by the other
+ * history_pytorch files.
+ */
+#include "analysis/history/pytorch/pytorch.h"
+
+#include <assert.h>
+#include <stdarg.h>
+
+int field_fail(struct pytorch *reader, uint64_t offset, const char *format, ...)
+{
+    const struct pytorch_place *place = &reader->place;
+    char reason[200];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof(reason), format, arguments);
+    va_end(arguments);
+    if (place->what == NULL) {
+        return pickle_fail(&reader->pickle, offset, "%s", reason);
+    }
+    if (place->outer == NULL) {
+        return pickle_fail(&reader->pickle, offset, "%s %zu: %s", place->what, place->index, reason);
+    }
+    return pickle_fail(&reader->pickle, offset, "%s %zu of %s %zu: %s", place->what, place->index,
+                       place->outer, place->outer_index, reason);
+}
+
+int field_fail_type(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                    const char *wanted)
+{
+    char description[PICKLE_DESCRIBE_BYTES];
+    const char *name = "a key";
+    int bytes = 5;
+
+    if (key.type == PICKLE_TEXT) {
+        name = reader->pickle.texts[key.bits].bytes;
+        bytes = (int)reader->pickle.texts[key.bits].count;
+    }
+    return field_fail(reader, value.offset, "'%.*s' is %s, not %s", bytes < 40 ? bytes : 40, name,
+                      pickle_describe(&reader->pickle, value, description, sizeof(description)), wanted);
+}
+
+int field_fail_missing(struct pytorch *reader, uint64_t offset, const char *key)
+{
+    return field_fail(reader, offset, "key '%s' is missing", key);
+}
+
+int field_address(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
+{
+    if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
+        return field_fail_type(reader, key, value, "an address");
+    }
+    *out = value.bits;
+    return VARVE_OK;
+}
+
+int field_size(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
+{
+    if (value.type == PICKLE_INTEGER && (int64_t)value.bits < 0) {
+        return field_fail(reader, value.offset, "'%.*s' is negative: %lld",
+                          (int)reader->pickle.texts[key.bits].count, reader->pickle.texts[key.bits].bytes,
+                          (long long)value.bits);
+    }
+    if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
+        return field_fail_type(reader, key, value, "a number of bytes");
+    }
+    *out = value.bits;
+    return VARVE_OK;
+}
+
+int field_integer(struct pytorch *reader, struct pickle_value key, struct pickle_value value, int64_t *out)
+{
+    if (value.type != PICKLE_INTEGER) {
+        return field_fail_type(reader, key, value, "an integer of 64 bits with sign");
+    }
+    *out = (int64_t)value.bits;
+    return VARVE_OK;
+}
+
+int field_bool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, bool *out)
+{
+    if (value.type != PICKLE_BOOL && value.type != PICKLE_INTEGER) {
+        return field_fail_type(reader, key, value, "a bool");
+    }
+    *out = value.bits != 0;
+    return VARVE_OK;
+}
+
+int field_stream(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint16_t *out)
+{
+    uint64_t handle = 0;
+    int error = field_address(reader, key, value, &handle);
+
+    if (error == VARVE_OK && history_stream(reader->history, handle, out) != VARVE_OK) {
+        error = field_fail(reader, value.offset, "more than 65536 different streams");
+    }
+    return error;
+}
+
+int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_object **object_out)
+{
+    char description[PICKLE_DESCRIBE_BYTES];
+    struct pickle_value resolved = pickle_resolve(&reader->pickle, value);
+
+    if (resolved.type == PICKLE_REPLACED) {
+        return field_fail(reader, value.offset, "refers back to a consumed entry");
+    }
+    if (resolved.type != PICKLE_DICT) {
+        return field_fail(reader, value.offset, "is %s, not a dict",
+                          pickle_describe(&reader->pickle, value, description, sizeof(description)));
+    }
+    *object_out = pickle_object(&reader->pickle, value);
+    if ((*object_out)->role > PICKLE_ROLE_PLAIN) {
+        return field_fail(reader, value.offset, "is the snapshot itself");
+    }
+    return VARVE_OK;
+}
+
+int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+               struct pickle_object **object_out)
+{
+    struct pickle_value resolved = pickle_resolve(&reader->pickle, value);
+
+    if (resolved.type == PICKLE_REPLACED) {
+        return field_fail(reader, value.offset, "'%.*s' refers back to a consumed entry",
+                          (int)reader->pickle.texts[key.bits].count, reader->pickle.texts[key.bits].bytes);
+    }
+    if (resolved.type != PICKLE_LIST && resolved.type != PICKLE_TUPLE) {
+        return field_fail_type(reader, key, value, "a list");
+    }
+    *object_out = pickle_object(&reader->pickle, value);
+    return VARVE_OK;
+}
+
+int field_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2])
+{
+    struct pickle_object *pair = NULL;
+    int error = field_list(reader, key, value, &pair);
+
+    assert(error != VARVE_OK || pair != NULL);
+    if (error == VARVE_OK && pair->count != 2) {
+        error = field_fail_type(reader, key, value, "a pair of integers");
+    }
+    for (uint32_t i = 0; error == VARVE_OK && i < 2; i++) {
+        error = field_size(reader, key, pair->items[i], &out[i]);
+    }
+    return error;
+}

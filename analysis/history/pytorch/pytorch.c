@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PyTorch's snapshots: the dict that torch.cuda.memory._snapshot() returns, or, of old versions, its list of
+ * segments. The hard part is to know a list before the file says what it is for: picklers write a container
+ * empty and fill it where it lies on the stack, so its place tells; when the finished list arrives at its
+ * key, the guess is checked. Lists that were made otherwise are kept whole and read on arrival. Called by
+ * history/read.c.
+ */
+#include "analysis/history/pytorch/pytorch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_POSITION SIZE_MAX
+
+static const char *const words[] = {
+#define PYTORCH_WORD_TEXT(name, text) text,
+    PYTORCH_WORD_LIST(PYTORCH_WORD_TEXT)
+#undef PYTORCH_WORD_TEXT
+        NULL,
+};
+
+/* ---- what a container is, by its place on the stack ---- */
+
+/* Height of the last mark at or below `position`, 0 if there is none. */
+static size_t mark_below(const struct pickle *pickle, size_t position)
+{
+    size_t i = pickle->mark_count;
+
+    while (i > 0 && pickle->marks[i - 1] > position) {
+        i--;
+    }
+    return i > 0 ? pickle->marks[i - 1] : 0;
+}
+
+/* A list that is the value of a key of the root: root, key, value, key, value, … with nothing between. */
+static uint8_t role_by_key(const struct pickle *pickle, size_t position)
+{
+    if (position < 2 || position % 2 != 0 || pickle->stack[0].type != PICKLE_DICT ||
+        mark_below(pickle, position) > 1 || (pickle->mark_count > 0 && pickle->marks[0] == 0)) {
+        return PICKLE_ROLE_PLAIN;
+    }
+    switch (field_word(pickle->stack[position - 1])) {
+    case WORD_SEGMENTS:
+        return ROLE_SEGMENTS;
+    case WORD_DEVICE_TRACES:
+        return ROLE_TRACES;
+    case WORD_ALLOCATOR_SETTINGS:
+    case WORD_TRACE_ALLOC_OVERFLOWED:
+        return PICKLE_ROLE_PLAIN;
+    default:
+        return ROLE_UNKNOWN;
+    }
+}
+
+/* A list within a list of the root. */
+static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pickle_object *container)
+{
+    size_t mark = mark_below(pickle, position);
+    size_t parent = mark == position || position == 0 ? NO_POSITION : position - 1;
+    struct pickle_object *list = NULL;
+
+    if (mark > 0 && pickle->stack[mark - 1].type == PICKLE_LIST) {
+        parent = mark - 1; /* below the mark: more are added at once */
+    }
+    if (parent == NO_POSITION || pickle->stack[parent].type != PICKLE_LIST) {
+        return PICKLE_ROLE_PLAIN;
+    }
+    list = pickle_object(pickle, pickle->stack[parent]);
+    if (list->role == PICKLE_ROLE_UNDECIDED) {
+        list->role = role_by_key(pickle, parent);
+    }
+    if (list->role == ROLE_TRACES && !list->is_replaced) {
+        container->number = list->number + (uint32_t)(position - parent - 1);
+        return ROLE_TRACE;
+    }
+    return list->role == ROLE_UNKNOWN ? ROLE_UNKNOWN : PICKLE_ROLE_PLAIN;
+}
+
+static uint8_t decide_role(void *context, struct pickle *pickle, size_t position,
+                           struct pickle_object *container)
+{
+    uint8_t role;
+
+    (void)context;
+    if (position == 0) {
+        bool is_part = pickle->mark_count > 0 && pickle->marks[0] == 0; /* of a container yet to be made */
+
+        return is_part ? PICKLE_ROLE_PLAIN : container->type == PICKLE_DICT ? ROLE_ROOT : ROLE_SEGMENTS;
+    }
+    role = role_by_key(pickle, position);
+    return role != PICKLE_ROLE_PLAIN ? role : role_by_parent(pickle, position, container);
+}
+
+/* ---- the items of lists ---- */
+
+static int take_trace_item(struct pytorch *reader, size_t device, struct pickle_value item)
+{
+    if (history_device(reader->history, device) == NULL) {
+        reader->place = (struct pytorch_place){0};
+        return field_fail(reader, item.offset, "'device_traces' is for more than 256 devices");
+    }
+    return event_take(reader, device, item);
+}
+
+/* A list that the machine has kept whole: each item to `take`, which gets `device`. */
+static int take_kept(struct pytorch *reader, struct pickle_value value, size_t device,
+                     int (*take)(struct pytorch *reader, size_t device, struct pickle_value item))
+{
+    struct pickle_object *list = pickle_object(&reader->pickle, value);
+    int error = VARVE_OK;
+
+    for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
+        struct pickle_value item = list->items[i];
+
+        pickle_retain(&reader->pickle, item);
+        error = take(reader, device, item);
+        pickle_release(&reader->pickle, item);
+    }
+    return error;
+}
+
+static int take_segment_item(struct pytorch *reader, size_t device, struct pickle_value item)
+{
+    (void)device;
+    return segment_take(reader, item);
+}
+
+/* The trace of a device: what its list holds if that was kept, nothing if the events have gone in before. */
+static int take_trace(struct pytorch *reader, size_t device, struct pickle_value value)
+{
+    struct pickle_value key = {.type = PICKLE_TEXT, .bits = WORD_DEVICE_TRACES};
+    struct pickle_object *list = NULL;
+    int error;
+
+    reader->place = (struct pytorch_place){.what = "device", .index = device};
+    error = field_list(reader, key, value, &list);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (list->role > PICKLE_ROLE_PLAIN && (list->role != ROLE_TRACE || list->number != device)) {
+        return field_fail(reader, value.offset, "its trace was begun at another place of the snapshot");
+    }
+    if (history_device(reader->history, device) == NULL) {
+        return field_fail(reader, value.offset, "'device_traces' is for more than 256 devices");
+    }
+    if (list->role != ROLE_TRACE) {
+        error = take_kept(reader, value, device, take_trace_item);
+    }
+    if (error == VARVE_OK) {
+        pickle_replace(&reader->pickle, list, PICKLE_TAG_CONSUMED, 0);
+    }
+    return error;
+}
+
+/* ---- the root ---- */
+
+static int take_segments_key(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+{
+    struct pickle_object *list = NULL;
+    int error;
+
+    if (reader->has_segments) {
+        return field_fail(reader, key.offset, "key 'segments' comes twice");
+    }
+    error = field_list(reader, key, value, &list);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    reader->has_segments = true;
+    if (list->role > PICKLE_ROLE_PLAIN && list->role != ROLE_SEGMENTS) {
+        return field_fail_type(reader, key, value, "a list of segments");
+    }
+    if (list->role != ROLE_SEGMENTS) {
+        error = take_kept(reader, value, 0, take_segment_item);
+    }
+    if (error == VARVE_OK) {
+        pickle_replace(&reader->pickle, list, PICKLE_TAG_CONSUMED, 0);
+    }
+    return error;
+}
+
+static int take_traces_key(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+{
+    struct pickle_object *list = NULL;
+    int error;
+
+    if (reader->has_traces) {
+        return field_fail(reader, key.offset, "key 'device_traces' comes twice");
+    }
+    error = field_list(reader, key, value, &list);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    reader->has_traces = true;
+    if (list->role > PICKLE_ROLE_PLAIN && list->role != ROLE_TRACES) {
+        return field_fail_type(reader, key, value, "a list of traces");
+    }
+    for (uint32_t i = 0; error == VARVE_OK && list->role != ROLE_TRACES && i < list->count; i++) {
+        struct pickle_value item = list->items[i];
+
+        pickle_retain(&reader->pickle, item);
+        error = take_trace(reader, i, item);
+        pickle_release(&reader->pickle, item);
+    }
+    if (error == VARVE_OK) {
+        pickle_replace(&reader->pickle, list, PICKLE_TAG_CONSUMED, 0);
+    }
+    return error;
+}
+
+static int take_overflow_of(struct pytorch *reader, struct pickle_value key, size_t index,
+                            struct pickle_value value)
+{
+    bool has_overflowed = false;
+    int error = field_bool(reader, key, value, &has_overflowed);
+
+    if (error == VARVE_OK && has_overflowed) {
+        struct history_device *device = history_device(reader->history, index);
+
+        if (device == NULL) {
+            return field_fail(reader, value.offset, "'trace_alloc_overflowed' is for more than 256 devices");
+        }
+        device->has_overflowed = true;
+    }
+    return error;
+}
+
+/* One bool for all devices, a list by device, or a dict from device to bool. */
+static int take_overflowed(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+{
+    struct pickle_object *object = NULL;
+    int error = VARVE_OK;
+
+    if (value.type == PICKLE_NONE || value.type == PICKLE_BOOL) {
+        reader->has_overflowed = value.type == PICKLE_BOOL && value.bits != 0;
+        return VARVE_OK;
+    }
+    if (value.type == PICKLE_DICT) {
+        error = field_dict(reader, value, &object);
+        for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
+            error = object->items[i].type == PICKLE_INTEGER
+                        ? take_overflow_of(reader, key, object->items[i].bits, object->items[i + 1])
+                        : field_fail_type(reader, key, value, "a dict by device number");
+        }
+        return error;
+    }
+    error = field_list(reader, key, value, &object);
+    for (uint32_t i = 0; error == VARVE_OK && i < object->count; i++) {
+        error = take_overflow_of(reader, key, i, object->items[i]);
+    }
+    return error;
+}
+
+static int take_root(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+{
+    reader->place = (struct pytorch_place){0};
+    switch (field_word(key)) {
+    case WORD_SEGMENTS:
+        return take_segments_key(reader, key, value);
+    case WORD_DEVICE_TRACES:
+        return take_traces_key(reader, key, value);
+    case WORD_ALLOCATOR_SETTINGS:
+        return settings_take(reader, key, value);
+    case WORD_TRACE_ALLOC_OVERFLOWED:
+        return take_overflowed(reader, key, value);
+    default:
+        return VARVE_OK;
+    }
+}
+
+/* Is it something that may be forgotten? Frames may not: what matters may refer back to them later. */
+static bool is_forgettable(struct pytorch *reader, struct pickle_value item)
+{
+    const struct pickle_object *object;
+
+    if (item.type != PICKLE_DICT) {
+        return false;
+    }
+    object = pickle_object(&reader->pickle, item);
+    for (uint32_t i = 0; i + 1 < object->count; i += 2) {
+        if (field_word(object->items[i]) == WORD_FILENAME) {
+            return false;
+        }
+    }
+    return !object->is_replaced && object->role <= PICKLE_ROLE_PLAIN;
+}
+
+/* Below a key that means nothing here: host_traces of newer versions may be as long as device_traces. */
+static void take_unknown(struct pytorch *reader, struct pickle_object *container, struct pickle_value item)
+{
+    if (is_forgettable(reader, item)) {
+        pickle_replace(&reader->pickle, pickle_object(&reader->pickle, item), PICKLE_TAG_CONSUMED, 0);
+    } else {
+        pickle_retain(&reader->pickle, item);
+        pickle_object_add(container, &item, 1);
+    }
+}
+
+static int take_item(struct pytorch *reader, struct pickle_object *container, struct pickle_value item)
+{
+    switch (container->role) {
+    case ROLE_TRACE:
+        reader->takes_traces = true;
+        return take_trace_item(reader, container->number, item);
+    case ROLE_TRACES:
+        reader->takes_traces = true;
+        return take_trace(reader, container->number++, item);
+    case ROLE_SEGMENTS:
+        reader->takes_segments = true;
+        return segment_take(reader, item);
+    default:
+        take_unknown(reader, container, item);
+        return VARVE_OK;
+    }
+}
+
+static int take(void *context, struct pickle *pickle, struct pickle_object *container,
+                const struct pickle_value *items, size_t count)
+{
+    struct pytorch *reader = context;
+    int error = VARVE_OK;
+
+    (void)pickle;
+    if (container->role == ROLE_ROOT) {
+        for (size_t i = 0; error == VARVE_OK && i + 1 < count; i += 2) {
+            error = take_root(reader, items[i], items[i + 1]);
+        }
+        return error;
+    }
+    for (size_t i = 0; error == VARVE_OK && i < count; i++) {
+        error = take_item(reader, container, items[i]);
+    }
+    return error;
+}
+
+/* ---- a whole snapshot ---- */
+
+/* What is left when the file has ended: was it a snapshot, and has everything arrived where it was taken for?
+ */
+static int check_root(struct pytorch *reader, struct pickle_value root)
+{
+    char description[PICKLE_DESCRIBE_BYTES];
+    const struct pickle_object *object;
+
+    reader->place = (struct pytorch_place){0};
+    if (root.type != PICKLE_DICT && root.type != PICKLE_LIST) {
+        return field_fail(reader, root.offset,
+                          "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
+                          pickle_describe(&reader->pickle, root, description, sizeof(description)));
+    }
+    object = pickle_object(&reader->pickle, root);
+    if (root.type == PICKLE_LIST && !object->is_replaced) {
+        reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
+    }
+    if (!reader->has_segments && !reader->has_traces) {
+        return field_fail(reader, root.offset,
+                          "not a snapshot: it has neither key 'segments' nor key 'device_traces'");
+    }
+    if ((reader->takes_segments && !reader->has_segments) || (reader->takes_traces && !reader->has_traces)) {
+        return field_fail(reader, root.offset, "a list of '%s' was made, but is not in the snapshot",
+                          reader->has_segments ? "device_traces" : "segments");
+    }
+    for (size_t i = 0; reader->has_overflowed && i < reader->history->device_count; i++) {
+        reader->history->devices[i].has_overflowed = true;
+    }
+    return segments_finish(reader);
+}
+
+int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
+                                struct progress *progress, struct varve_message *message)
+{
+    struct pytorch reader = {.history = history_new()};
+    struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
+    struct pickle_value root;
+    int error;
+
+    pickle_init(&reader.pickle, input, &sink, words, progress, message);
+    error = pickle_run(&reader.pickle, &root);
+    if (error == VARVE_OK) {
+        error = check_root(&reader, root);
+    }
+    pickle_close(&reader.pickle);
+    input_stream_close(input);
+    free(reader.frames);
+    free(reader.frame_slots);
+    free(reader.stack);
+    if (error != VARVE_OK) {
+        history_free(reader.history);
+        reader.history = NULL;
+    }
+    *history_out = reader.history;
+    return error;
+}
+
+int history_read_pytorch(const char *path, struct history **history_out, struct progress *progress,
+                         struct varve_message *message)
+{
+    struct input_stream *input;
+    int error = input_stream_open(path, &input, message);
+
+    *history_out = NULL;
+    return error != VARVE_OK ? error : history_read_pytorch_stream(input, history_out, progress, message);
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Segments with their blocks. Versions differ: blocks have addresses, or sizes only and follow one another;
+ * what was requested stands in the block, in its `history`, or nowhere; sums may be missing. At the end the
+ * segments of each device are put in order of their addresses. Called by pytorch.c.
+ */
+#include "analysis/history/pytorch/pytorch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct block_parts {
+    struct history_block block;
+    bool has_addr, has_size, has_state, has_requested;
+};
+
+struct segment_parts {
+    struct history_segment segment;
+    size_t device;
+    struct pickle_value blocks_key, blocks;
+    bool has_addr, has_size, has_blocks, has_allocated, has_active, has_requested;
+};
+
+/* ---- blocks ---- */
+
+/* Of old versions: [{addr, real_size, frames}, …], the newest first. */
+static int take_block_history(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                              struct block_parts *parts)
+{
+    struct pickle_object *list, *newest;
+    int error = field_list(reader, key, value, &list);
+    struct pickle_value item;
+
+    if (error != VARVE_OK || list->count == 0) {
+        return error;
+    }
+    item = list->items[0];
+    error = field_dict(reader, item, &newest);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    pickle_retain(&reader->pickle, item);
+    for (uint32_t i = 0; i + 1 < newest->count && error == VARVE_OK; i += 2) {
+        struct pickle_value part = newest->items[i];
+
+        if (field_word(part) == WORD_REAL_SIZE && !parts->has_requested) {
+            parts->has_requested = true;
+            error = field_size(reader, part, newest->items[i + 1], &parts->block.requested);
+        } else if (field_word(part) == WORD_FRAMES) {
+            error = frames_take(reader, part, newest->items[i + 1], &parts->block.stack);
+        }
+    }
+    pickle_release(&reader->pickle, item);
+    return error;
+}
+
+static int take_state(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                      struct block_parts *parts)
+{
+    parts->has_state = true;
+    switch (field_word(value)) {
+    case WORD_INACTIVE:
+        parts->block.state = HISTORY_INACTIVE;
+        return VARVE_OK;
+    case WORD_ACTIVE_ALLOCATED:
+        parts->block.state = HISTORY_ACTIVE_ALLOCATED;
+        return VARVE_OK;
+    case WORD_ACTIVE_PENDING_FREE:
+    case WORD_ACTIVE_AWAITING_FREE:
+        parts->block.state = HISTORY_ACTIVE_PENDING_FREE;
+        return VARVE_OK;
+    default:
+        return field_fail_type(reader, key, value, "a state that is known");
+    }
+}
+
+static int take_block_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                            struct block_parts *parts)
+{
+    switch (field_word(key)) {
+    case WORD_ADDRESS:
+        parts->has_addr = true;
+        return field_address(reader, key, value, &parts->block.addr);
+    case WORD_SIZE:
+        parts->has_size = true;
+        return field_size(reader, key, value, &parts->block.size);
+    case WORD_REQUESTED_SIZE:
+        parts->has_requested = true;
+        return field_size(reader, key, value, &parts->block.requested);
+    case WORD_STATE:
+        return take_state(reader, key, value, parts);
+    case WORD_FRAMES:
+        return frames_take(reader, key, value, &parts->block.stack);
+    case WORD_HISTORY:
+        return take_block_history(reader, key, value, parts);
+    default:
+        return VARVE_OK;
+    }
+}
+
+/* Within its segment and behind the block before, which ends at `next`. */
+static int check_block(struct pytorch *reader, uint64_t offset, const struct history_block *block,
+                       const struct history_segment *segment, uint64_t next)
+{
+    uint64_t end = segment->addr + segment->size;
+
+    if (block->size == 0) {
+        return field_fail(reader, offset, "has no bytes");
+    }
+    if (block->addr < next || block->addr >= end || block->size > end - block->addr) {
+        return field_fail(reader, offset,
+                          "0x%" PRIx64 " with %" PRIu64
+                          " bytes is not within what is left of its segment (0x%" PRIx64 " to 0x%" PRIx64 ")",
+                          block->addr, block->size, next, end);
+    }
+    return VARVE_OK;
+}
+
+static int take_block(struct pytorch *reader, struct pickle_value value, struct segment_parts *parts,
+                      uint64_t *next)
+{
+    struct block_parts block = {0};
+    struct history_segment *segment = &parts->segment;
+    struct pickle_object *object;
+    int error = field_dict(reader, value, &object);
+
+    for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
+        error = take_block_field(reader, object->items[i], object->items[i + 1], &block);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    if (!block.has_size || !block.has_state) {
+        return field_fail_missing(reader, value.offset, block.has_size ? "state" : "size");
+    }
+    block.block.addr = block.has_addr ? block.block.addr : *next;
+    if (!block.has_requested) {
+        block.block.requested = block.block.state == HISTORY_INACTIVE ? 0 : block.block.size;
+    }
+    error = check_block(reader, value.offset, &block.block, segment, *next);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    *next = block.block.addr + block.block.size;
+    if (block.block.state != HISTORY_INACTIVE) {
+        segment->active += parts->has_active ? 0 : block.block.size;
+        segment->requested += parts->has_requested ? 0 : block.block.requested;
+    }
+    if (block.block.state == HISTORY_ACTIVE_ALLOCATED) {
+        segment->allocated += parts->has_allocated ? 0 : block.block.size;
+    }
+    *history_add_block(&reader->history->devices[parts->device]) = block.block;
+    segment->block_count++;
+    return VARVE_OK;
+}
+
+static int take_blocks(struct pytorch *reader, struct segment_parts *parts)
+{
+    uint64_t next = parts->segment.addr;
+    struct pytorch_place place = reader->place;
+    struct pickle_object *list;
+    int error = field_list(reader, parts->blocks_key, parts->blocks, &list);
+
+    for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
+        struct pickle_value item = list->items[i];
+
+        reader->place = (struct pytorch_place){"block", i, place.what, place.index};
+        pickle_retain(&reader->pickle, item);
+        error = take_block(reader, item, parts, &next);
+        pickle_release(&reader->pickle, item);
+    }
+    reader->place = place;
+    return error;
+}
+
+/* ---- segments ---- */
+
+static int take_device(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                       size_t *out)
+{
+    if (value.type != PICKLE_INTEGER || value.bits > 255) {
+        return field_fail_type(reader, key, value, "a device number from 0 to 255");
+    }
+    *out = (size_t)value.bits;
+    return VARVE_OK;
+}
+
+static int take_segment_type(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                             bool *is_small)
+{
+    enum pytorch_word word = field_word(value);
+
+    *is_small = word == WORD_SMALL;
+    return word == WORD_SMALL || word == WORD_LARGE
+               ? VARVE_OK
+               : field_fail_type(reader, key, value, "'small' or 'large'");
+}
+
+static int take_segment_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                              struct segment_parts *parts)
+{
+    struct history_segment *segment = &parts->segment;
+
+    switch (field_word(key)) {
+    case WORD_DEVICE:
+        return take_device(reader, key, value, &parts->device);
+    case WORD_ADDRESS:
+        parts->has_addr = true;
+        return field_address(reader, key, value, &segment->addr);
+    case WORD_TOTAL_SIZE:
+        parts->has_size = true;
+        return field_size(reader, key, value, &segment->size);
+    case WORD_ALLOCATED_SIZE:
+        parts->has_allocated = true;
+        return field_size(reader, key, value, &segment->allocated);
+    case WORD_ACTIVE_SIZE:
+        parts->has_active = true;
+        return field_size(reader, key, value, &segment->active);
+    case WORD_REQUESTED_SIZE:
+        parts->has_requested = true;
+        return field_size(reader, key, value, &segment->requested);
+    case WORD_STREAM:
+        return field_stream(reader, key, value, &segment->stream);
+    case WORD_SEGMENT_TYPE:
+        return take_segment_type(reader, key, value, &segment->is_small);
+    case WORD_SEGMENT_POOL_ID:
+        return field_pool(reader, key, value, segment->pool_id);
+    case WORD_IS_EXPANDABLE:
+        return field_bool(reader, key, value, &segment->is_expandable);
+    case WORD_FRAMES:
+        return frames_take(reader, key, value, &segment->stack);
+    case WORD_BLOCKS:
+        parts->has_blocks = true;
+        parts->blocks_key = key;
+        parts->blocks = value; /* they need the segment's address, which may come later */
+        return VARVE_OK;
+    default:
+        return VARVE_OK;
+    }
+}
+
+static int check_segment(struct pytorch *reader, uint64_t offset, const struct segment_parts *parts)
+{
+    if (!parts->has_addr || !parts->has_size || !parts->has_blocks) {
+        return field_fail_missing(reader, offset,
+                                  !parts->has_addr   ? "address"
+                                  : !parts->has_size ? "total_size"
+                                                     : "blocks");
+    }
+    if (parts->segment.size == 0 || parts->segment.size > UINT64_MAX - parts->segment.addr) {
+        return field_fail(reader, offset, "0x%" PRIx64 " with %" PRIu64 " bytes is no range of addresses",
+                          parts->segment.addr, parts->segment.size);
+    }
+    return VARVE_OK;
+}
+
+int segment_take(struct pytorch *reader, struct pickle_value value)
+{
+    struct segment_parts parts = {0};
+    struct pickle_object *object;
+    int error;
+
+    reader->place = (struct pytorch_place){.what = "segment", .index = reader->segment_count++};
+    error = field_dict(reader, value, &object);
+    for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
+        error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
+    }
+    if (error == VARVE_OK) {
+        error = object->is_replaced ? field_fail(reader, value.offset, "is a frame of its own stack")
+                                    : check_segment(reader, value.offset, &parts);
+    }
+    if (error == VARVE_OK) {
+        struct history_device *device = history_device(reader->history, parts.device);
+
+        parts.segment.first_block = device->block_count;
+        pickle_retain(&reader->pickle, parts.blocks);
+        error = take_blocks(reader, &parts);
+        pickle_release(&reader->pickle, parts.blocks);
+    }
+    if (error == VARVE_OK) {
+        *history_add_segment(&reader->history->devices[parts.device]) = parts.segment;
+        if (!object->is_replaced) {
+            pickle_replace(&reader->pickle, object, PICKLE_TAG_CONSUMED, 0);
+        }
+    }
+    return error;
+}
+
+/* ---- order ---- */
+
+static int compare_segments(const void *left, const void *right)
+{
+    const struct history_segment *a = left, *b = right;
+
+    return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+/* Segments by address, and blocks in the order of their segments. */
+static void sort_segments(struct history_device *device)
+{
+    struct history_block *blocks;
+    size_t to = 0;
+    bool is_sorted = true;
+
+    for (size_t i = 1; i < device->segment_count; i++) {
+        is_sorted = is_sorted && device->segments[i - 1].addr <= device->segments[i].addr;
+    }
+    if (is_sorted) {
+        return;
+    }
+    qsort(device->segments, device->segment_count, sizeof(*device->segments), compare_segments);
+    blocks = memory_resize(NULL, device->block_count * sizeof(*blocks));
+    for (size_t i = 0; i < device->segment_count; i++) {
+        struct history_segment *segment = &device->segments[i];
+
+        if (segment->block_count > 0) {
+            memcpy(blocks + to, device->blocks + segment->first_block,
+                   segment->block_count * sizeof(*blocks));
+        }
+        segment->first_block = to;
+        to += segment->block_count;
+    }
+    free(device->blocks);
+    device->blocks = blocks;
+    device->block_capacity = device->block_count;
+}
+
+int segments_finish(struct pytorch *reader)
+{
+    for (size_t d = 0; d < reader->history->device_count; d++) {
+        struct history_device *device = &reader->history->devices[d];
+
+        sort_segments(device);
+        for (size_t i = 1; i < device->segment_count; i++) {
+            const struct history_segment *before = &device->segments[i - 1], *segment = &device->segments[i];
+
+            if (segment->addr - before->addr < before->size) {
+                return varve_message_set(reader->pickle.message, VARVE_ERROR_FORMAT,
+                                         "%.200s: two segments of device %zu overlap: 0x%" PRIx64
+                                         " with %" PRIu64 " bytes and 0x%" PRIx64,
+                                         input_stream_path(reader->pickle.input), d, before->addr,
+                                         before->size, segment->addr);
+            }
+        }
+    }
+    return VARVE_OK;
+}

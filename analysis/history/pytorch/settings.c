@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * allocator_settings of a snapshot: what the allocator had been told, as far as PyTorch writes it down.
+ * Called by pytorch.c.
+ */
+#include "analysis/history/pytorch/pytorch.h"
+
+#include <string.h>
+
+static int take_text(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                     struct history_settings *settings)
+{
+    const struct pickle_text *text;
+
+    if (value.type == PICKLE_NONE) {
+        return VARVE_OK;
+    }
+    if (value.type != PICKLE_TEXT || reader->pickle.texts[value.bits].count >= sizeof(settings->text)) {
+        return field_fail_type(reader, key, value, "a text of up to 1023 bytes");
+    }
+    text = &reader->pickle.texts[value.bits];
+    memcpy(settings->text, text->bytes, text->count);
+    settings->text[text->count] = '\0';
+    return VARVE_OK;
+}
+
+static int take_threshold(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                          double *out)
+{
+    if (value.type == PICKLE_INTEGER) {
+        *out = (double)(int64_t)value.bits;
+    } else if (value.type == PICKLE_FLOAT) {
+        memcpy(out, &value.bits, sizeof(*out));
+    } else {
+        return field_fail_type(reader, key, value, "a number");
+    }
+    return VARVE_OK;
+}
+
+static int take_max_split(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                          int64_t *out)
+{
+    if (value.type == PICKLE_UNSIGNED) { /* the largest size there is: no limit */
+        *out = -1;
+        return VARVE_OK;
+    }
+    return field_integer(reader, key, value, out);
+}
+
+/* "1", "2", … "32768" (MiB): the entry, 16 if it is none. */
+static unsigned division_index(const struct pytorch *reader, struct pickle_value key)
+{
+    unsigned long size = 0;
+
+    if (key.type == PICKLE_TEXT) {
+        const struct pickle_text *text = &reader->pickle.texts[key.bits];
+
+        for (uint32_t i = 0; i < text->count && i < 6; i++) {
+            size = text->bytes[i] >= '0' && text->bytes[i] <= '9'
+                       ? size * 10 + (unsigned)(text->bytes[i] - '0')
+                       : 0x10001;
+        }
+    } else if (key.type == PICKLE_INTEGER) {
+        size = key.bits <= 32768 ? (unsigned long)key.bits : 0;
+    }
+    for (unsigned i = 0; i < 16; i++) {
+        if (size == 1UL << i) {
+            return i;
+        }
+    }
+    return 16;
+}
+
+/* A dict, or one number for all sizes. */
+static int take_divisions(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+                          uint64_t divisions[16])
+{
+    struct pickle_object *object;
+    uint64_t division = 0;
+    int error = VARVE_OK;
+
+    if (value.type != PICKLE_DICT) {
+        error = field_size(reader, key, value, &division);
+        for (unsigned i = 0; i < 16; i++) {
+            divisions[i] = division;
+        }
+        return error;
+    }
+    error = field_dict(reader, value, &object);
+    for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
+        unsigned index = division_index(reader, object->items[i]);
+
+        if (index == 16) {
+            return field_fail(reader, object->items[i].offset,
+                              "a key of 'roundup_power2_divisions' is no power of two up to 32768");
+        }
+        error = field_size(reader, key, object->items[i + 1], &divisions[index]);
+    }
+    return error;
+}
+
+int settings_take(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+{
+    struct history_settings *settings = &reader->history->settings;
+    struct pickle_object *object;
+    int error;
+
+    if (value.type == PICKLE_NONE) {
+        return VARVE_OK;
+    }
+    if (value.type != PICKLE_DICT) {
+        return field_fail_type(reader, key, value, "a dict");
+    }
+    error = field_dict(reader, value, &object);
+    settings->is_known = true;
+    for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
+        struct pickle_value name = object->items[i], item = object->items[i + 1];
+
+        switch (field_word(name)) {
+        case WORD_CONF:
+            error = take_text(reader, name, item, settings);
+            break;
+        case WORD_MAX_SPLIT_SIZE:
+            error = take_max_split(reader, name, item, &settings->max_split_size);
+            break;
+        case WORD_GC_THRESHOLD:
+            error = take_threshold(reader, name, item, &settings->garbage_collection_threshold);
+            break;
+        case WORD_EXPANDABLE_SEGMENTS:
+            error = field_bool(reader, name, item, &settings->expandable_segments);
+            break;
+        case WORD_ROUNDUP_POWER2_DIVISIONS:
+            error = take_divisions(reader, name, item, settings->divisions);
+            break;
+        default:
+            break;
+        }
+    }
+    return error;
+}

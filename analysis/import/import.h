@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cli/import.c hands on, by kind of source. */
+#ifndef VARVE_ANALYSIS_IMPORT_IMPORT_H
+#define VARVE_ANALYSIS_IMPORT_IMPORT_H
+
+#include "analysis/history/history.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct varve_writer;
+
+struct import_result {
+    uint64_t events, callsites, segments;
+    bool starts_late;
+};
+
+/// A snapshot of PyTorch into a database: its state at the beginning if it was recorded late, its events,
+/// call sites, settings and final segments. The writer's own errors stick to it. Errors: VARVE_ERROR_FORMAT.
+int import_pytorch(const struct history *history, struct varve_writer *writer, struct progress *progress,
+                   struct import_result *result, struct varve_message *message);
+
+/// The same from a file into a new database; nothing is left behind by an error. Errors: those of
+/// history_read_pytorch and of the writer.
+int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
+                        struct import_result *result, struct varve_message *message);
+
+/* ---- cli/record_histories.c: what a recorded PyTorch left of its own history ---- */
+
+/// Make a database of each PREFIX.PID.pickle: PREFIX.PID.db, in place of the pickle. One that can't be read
+/// is left as it is, with a line on `err`. Returns how many databases there are.
+unsigned record_histories(const char *prefix, bool may_replace, struct progress *progress, FILE *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

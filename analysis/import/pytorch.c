@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A history of PyTorch's allocator as events of a trace database. The snapshot tells no block sizes before
+ * its end, so an event has the requested bytes in their place, and `meta` says so; what was allocated before
+ * the history began comes first, marked as inherited. Devices have rings of their own: their events are put
+ * in one order by time. Called by cli/import.c.
+ */
+#include "analysis/import/import.h"
+
+#include "analysis/history/database.h"
+#include "analysis/replay/replay.h"
+
+#include <stdlib.h>
+
+#define PROGRESS_EVENTS 65536
+#define SMALL_MAX (UINT64_C(1) << 20)
+#define SMALL_SEGMENT (UINT64_C(2) << 20)
+#define LARGE_SEGMENT (UINT64_C(20) << 20)
+
+struct import {
+    const struct history *history;
+    struct varve_writer *writer;
+    struct replay_sink *sink; /* call sites and times */
+    uint64_t dev_seq[256];
+};
+
+static struct varve_record new_record(struct import *import, unsigned device, enum varve_kind kind,
+                                      uint16_t stream)
+{
+    return (struct varve_record){
+        .id_stream = (uint64_t)stream << 48,
+        .dev_seq_kind_flags = varve_record_tag(++import->dev_seq[device], kind, 0),
+        .device = (uint8_t)device,
+    };
+}
+
+/* Small and large pool, as far as sizes tell: bit 0 of the number. */
+static bool is_small(const struct history_event *event)
+{
+    switch (event->action) {
+    case HISTORY_SEGMENT_ALLOC:
+    case HISTORY_SEGMENT_FREE:
+        return event->size == SMALL_SEGMENT;
+    case HISTORY_SEGMENT_MAP:
+    case HISTORY_SEGMENT_UNMAP:
+        return event->size % LARGE_SEGMENT != 0;
+    default:
+        return event->size <= SMALL_MAX;
+    }
+}
+
+static enum varve_cause cause_of(const struct history_device *device, size_t index)
+{
+    if (device->events[index].action != HISTORY_ALLOC) {
+        return VARVE_CAUSE_NONE;
+    }
+    return index > 0 && (device->events[index - 1].action == HISTORY_SEGMENT_ALLOC ||
+                         device->events[index - 1].action == HISTORY_SEGMENT_MAP)
+               ? VARVE_CAUSE_NEW_SEGMENT
+               : VARVE_CAUSE_CACHE;
+}
+
+static void write_event(struct import *import, unsigned number, size_t index)
+{
+    const struct history_device *device = &import->history->devices[number];
+    const struct history_event *event = &device->events[index];
+    struct varve_record record;
+
+    if (history_action_kind(event->action) == VARVE_KIND_NONE) {
+        return; /* a snapshot was taken */
+    }
+    record = new_record(import, number, history_action_kind(event->action), event->stream);
+    record.addr = event->action == HISTORY_OOM ? 0 : event->addr;
+    record.size = event->size;
+    record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;
+    record.pool = is_small(event) ? 1 : 0;
+    record.cause = (uint8_t)cause_of(device, index);
+    record.callsite = replay_sink_callsite(import->sink, event->stack);
+    varve_writer_event(import->writer, &record, replay_sink_time(import->sink, event));
+}
+
+static uint16_t stream_number(const struct history *history, uint64_t handle)
+{
+    for (size_t i = 0; i < history->stream_count; i++) {
+        if (history->streams[i] == handle) {
+            return (uint16_t)i;
+        }
+    }
+    return 0;
+}
+
+static void write_start_segment(struct import *import, unsigned number,
+                                const struct varve_alloc_snapshot *start,
+                                const struct varve_segment_info *segment)
+{
+    uint16_t stream = stream_number(import->history, segment->stream);
+    struct varve_record record = new_record(
+        import, number, segment->is_expandable ? VARVE_KIND_SEGMENT_MAP : VARVE_KIND_SEGMENT_ALLOC, stream);
+
+    record.addr = segment->addr;
+    record.size = segment->bytes;
+    record.requested = segment->is_expandable ? 0 : segment->bytes;
+    record.pool = segment->is_small ? 1 : 0;
+    record.cause = VARVE_CAUSE_INHERITED;
+    varve_writer_event(import->writer, &record, 0);
+    for (size_t i = 0; i < segment->block_count; i++) {
+        const struct varve_block_info *block = &start->blocks[segment->first_block + i];
+
+        if (block->state == VARVE_BLOCK_INACTIVE) {
+            continue;
+        }
+        record = new_record(import, number, VARVE_KIND_ALLOC, stream);
+        record.addr = block->addr;
+        record.size = block->requested;
+        record.requested = block->requested;
+        record.pool = segment->is_small ? 1 : 0;
+        record.cause = VARVE_CAUSE_INHERITED;
+        varve_writer_event(import->writer, &record, 0);
+    }
+}
+
+static int write_start(struct import *import, unsigned number, struct import_result *result,
+                       struct varve_message *message)
+{
+    const struct history_device *device = &import->history->devices[number];
+    struct varve_alloc_snapshot start = {0};
+    uint64_t reserved;
+    int error = replay_reserved_at_start(device, &reserved, message);
+
+    if (error != VARVE_OK || reserved == 0) {
+        return error;
+    }
+    error = replay_start_of(import->history, device, &start, message);
+    for (size_t i = 0; i < start.segment_count && error == VARVE_OK; i++) {
+        write_start_segment(import, number, &start, &start.segments[i]);
+    }
+    result->starts_late = true;
+    free(start.segments);
+    free(start.blocks);
+    return error;
+}
+
+/* The device whose next event is the earliest. */
+static size_t earliest(const struct history *history, const size_t *next)
+{
+    size_t best = SIZE_MAX;
+
+    for (size_t i = 0; i < history->device_count; i++) {
+        if (next[i] < history->devices[i].event_count &&
+            (best == SIZE_MAX || history->devices[i].events[next[i]].time_us <
+                                     history->devices[best].events[next[best]].time_us)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static void write_events(struct import *import, struct progress *progress)
+{
+    const struct history *history = import->history;
+    size_t next[256] = {0};
+    uint64_t total = 0;
+    uint64_t done = 0;
+
+    for (size_t i = 0; i < history->device_count; i++) {
+        total += history->devices[i].event_count;
+    }
+    for (size_t device = earliest(history, next); device != SIZE_MAX; device = earliest(history, next)) {
+        write_event(import, (unsigned)device, next[device]++);
+        if (progress != NULL && ++done % PROGRESS_EVENTS == 0) {
+            progress_step(progress, "importing", done, total);
+        }
+    }
+}
+
+static void write_end(struct import *import, struct import_result *result)
+{
+    const struct history *history = import->history;
+    const uint32_t *callsites = replay_sink_callsites(import->sink);
+
+    for (unsigned i = 0; i < history->device_count; i++) {
+        varve_writer_device(import->writer, i, NULL, 0);
+        for (size_t stream = 0; stream < history->stream_count; stream++) {
+            varve_writer_stream(import->writer, i, (unsigned)stream, history->streams[stream]);
+        }
+        history_write_final(import->writer, history, i, callsites);
+        result->segments += history->devices[i].segment_count;
+    }
+    result->callsites = history->stack_count - 1;
+    result->events = varve_writer_events(import->writer);
+}
+
+int import_pytorch(const struct history *history, struct varve_writer *writer, struct progress *progress,
+                   struct import_result *result, struct varve_message *message)
+{
+    struct import import = {.history = history, .writer = writer, .sink = replay_sink_new(writer, history)};
+    int error = VARVE_OK;
+
+    *result = (struct import_result){0};
+    varve_writer_meta_text(writer, "block_sizes", "requested");
+    history_write_settings(writer, &history->settings, replay_sink_begin(import.sink));
+    for (unsigned i = 0; i < history->device_count && error == VARVE_OK; i++) {
+        error = write_start(&import, i, result, message);
+        if (history->devices[i].has_overflowed) {
+            varve_writer_meta_integer(writer, "history.has_overflowed", 1);
+        }
+    }
+    if (error == VARVE_OK) {
+        /* All at once: a call site between events would wait for them. */
+        replay_sink_callsites(import.sink);
+        write_events(&import, progress);
+        write_end(&import, result);
+    }
+    replay_sink_free(import.sink);
+    return error;
+}
+
+int import_pytorch_file(const char *path, const char *output, bool may_replace, struct progress *progress,
+                        struct import_result *result, struct varve_message *message)
+{
+    struct varve_writer *writer;
+    struct history *history;
+    int error = history_read_pytorch(path, &history, progress, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = varve_writer_open(output, may_replace, &writer, message);
+    if (error == VARVE_OK) {
+        struct varve_message reason = {""};
+
+        varve_writer_meta_text(writer, "import.source", path);
+        error = import_pytorch(history, writer, progress, result, &reason);
+        if (error != VARVE_OK) {
+            varve_writer_abandon(writer);
+            varve_message_set(message, error, "%s: %s", path, reason.text);
+        } else {
+            error = varve_writer_finish(writer, progress_step, progress, message);
+        }
+    }
+    history_free(history);
+    return error;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The largest call sites by one of their figures. A ranking is a row of a table here: which rows of the view
+ * callsite_total it takes and in what order; ties go by call site, so that equal traces give equal reports.
+ * The views define the figures; nothing is computed here but sums of them.
+ */
+#include "analysis/query/report/report.h"
+
+#include <stdlib.h>
+
+#define COLUMNS                                                                                            \
+    "callsite_id, allocations, frees, bytes, live_allocations, live_bytes, peak_allocations, peak_bytes, " \
+    "temporary, coalesce(mean_lifetime_ns, -1), function, file, line, module, is_python"
+
+/* Of the long-lived, people want those that matter: a hundredth of all bytes of the domain at least. */
+#define LONG_LIVED                                     \
+    "mean_lifetime_ns IS NOT NULL AND bytes * 100 >= " \
+    "(SELECT sum(bytes) FROM total WHERE process_id = 0 AND domain = ?1)"
+
+#define RANK_SQL(condition, order, bytes, allocations)                                             \
+    "SELECT " COLUMNS " FROM callsite_total WHERE domain = ?1 AND (" condition ") ORDER BY " order \
+    " DESC, callsite_id LIMIT ?2",                                                                 \
+        "SELECT count(*), sum(" bytes "), sum(" allocations                                        \
+        ") FROM callsite_total WHERE domain = ?1 AND (" condition ")"
+
+static const struct {
+    struct callsite_rank_info info;
+    const char *sql, *sum_sql;
+} ranks[CALLSITE_RANK_COUNT] = {
+    [CALLSITE_BY_PEAK] = {{"peak", "Call sites at the peak"},
+                          RANK_SQL("peak_bytes > 0", "peak_bytes", "peak_bytes", "peak_allocations")},
+    [CALLSITE_BY_BYTES] = {{"by_bytes", "Call sites by bytes allocated"},
+                           RANK_SQL("bytes > 0", "bytes", "bytes", "allocations")},
+    [CALLSITE_BY_COUNT] = {{"by_count", "Call sites by number of allocations"},
+                           RANK_SQL("allocations > 0", "allocations", "bytes", "allocations")},
+    [CALLSITE_BY_LIFETIME] = {{"by_lifetime", "Call sites by mean lifetime (with 1 % of the bytes or more)"},
+                              RANK_SQL(LONG_LIVED, "mean_lifetime_ns", "bytes", "allocations")},
+    [CALLSITE_BY_TEMPORARY] = {{"by_temporary",
+                                "Temporary allocations (freed before their thread allocated again)"},
+                               RANK_SQL("temporary > 0", "temporary", "bytes", "temporary")},
+    [CALLSITE_BY_LIVE] = {{"leaks", "Never freed"},
+                          RANK_SQL("live_allocations > 0", "live_bytes", "live_bytes", "live_allocations")},
+};
+
+/* Blocks of one process that were live at ?3 (all that were never freed, if it is negative). */
+#define PROCESS_ROWS                                                                      \
+    " FROM allocations WHERE domain = ?1 AND process_id = ?2 AND CASE WHEN ?3 < 0 THEN "  \
+    "free_completed_seq IS NULL ELSE alloc_seq <= ?3 AND (free_completed_seq IS NULL OR " \
+    "free_completed_seq > ?3) END"
+
+static const char process_sql[] =
+    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM "
+    "(SELECT coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes" PROCESS_ROWS
+    " GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) a LEFT JOIN callsite_total t "
+    "ON t.callsite_id = a.callsite_id AND t.domain = ?1 ORDER BY a.bytes DESC, a.callsite_id";
+
+static const char process_sum_sql[] =
+    "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*)" PROCESS_ROWS;
+
+/* The leaks of a process have an index of their own (those never freed), which only the view `leak` can use.
+ */
+static const char leak_sql[] =
+    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM "
+    "(SELECT coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes FROM leak "
+    "WHERE domain = ?1 AND process_id = ?2 AND ?3 < 0 GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) "
+    "a "
+    "LEFT JOIN callsite_total t ON t.callsite_id = a.callsite_id AND t.domain = ?1 "
+    "ORDER BY a.bytes DESC, a.callsite_id";
+
+static const char leak_sum_sql[] =
+    "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*) FROM leak "
+    "WHERE domain = ?1 AND process_id = ?2 AND ?3 < 0";
+
+const struct callsite_rank_info *callsite_rank_info(enum callsite_rank rank)
+{
+    return &ranks[rank].info;
+}
+
+int64_t callsite_rank_bytes(const struct callsite_row *row, enum callsite_rank rank)
+{
+    return rank == CALLSITE_BY_PEAK   ? row->peak_bytes
+           : rank == CALLSITE_BY_LIVE ? row->live_bytes
+                                      : row->bytes;
+}
+
+int64_t callsite_rank_allocations(const struct callsite_row *row, enum callsite_rank rank)
+{
+    switch (rank) {
+    case CALLSITE_BY_PEAK:
+        return row->peak_allocations;
+    case CALLSITE_BY_LIVE:
+        return row->live_allocations;
+    case CALLSITE_BY_TEMPORARY:
+        return row->temporary;
+    default:
+        return row->allocations;
+    }
+}
+
+static struct callsite_row *add_row(struct callsite_list *list)
+{
+    list->rows = memory_resize(list->rows, (list->count + 1) * sizeof(list->rows[0]));
+    list->rows[list->count] = (struct callsite_row){.mean_lifetime_ns = -1};
+    return &list->rows[list->count++];
+}
+
+static void read_place(struct callsite_row *row, struct cursor *cursor, int column)
+{
+    row->function = memory_copy_text(cursor_text(cursor, column));
+    row->file = memory_copy_text(cursor_text(cursor, column + 1));
+    row->line = cursor_integer(cursor, column + 2);
+    row->module = memory_copy_text(cursor_text(cursor, column + 3));
+    row->is_python = cursor_integer(cursor, column + 4) != 0;
+}
+
+static void read_sums(struct callsite_list *list, struct cursor *cursor)
+{
+    if (cursor_next(cursor)) {
+        list->count_all = cursor_integer(cursor, 0);
+        list->sum_bytes = cursor_integer(cursor, 1);
+        list->sum_allocations = cursor_integer(cursor, 2);
+    }
+    cursor_close(cursor);
+}
+
+void callsite_list_load(struct callsite_list *list, struct database *database, enum callsite_rank rank,
+                        const char *domain, int64_t top)
+{
+    struct cursor cursor;
+
+    *list = (struct callsite_list){0};
+    cursor_open(&cursor, database, ranks[rank].sql);
+    cursor_bind_text(&cursor, 1, domain);
+    cursor_bind_integer(&cursor, 2, top);
+    while (cursor_next(&cursor)) {
+        struct callsite_row *row = add_row(list);
+        int64_t *const figures[] = {
+            &row->id,
+            &row->allocations,
+            &row->frees,
+            &row->bytes,
+            &row->live_allocations,
+            &row->live_bytes,
+            &row->peak_allocations,
+            &row->peak_bytes,
+            &row->temporary,
+            &row->mean_lifetime_ns,
+        };
+        int column = 0;
+
+        for (; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
+            *figures[column] = cursor_integer(&cursor, column);
+        }
+        read_place(row, &cursor, column);
+    }
+    cursor_close(&cursor);
+
+    cursor_open(&cursor, database, ranks[rank].sum_sql);
+    cursor_bind_text(&cursor, 1, domain);
+    read_sums(list, &cursor);
+}
+
+static void bind_process(struct cursor *cursor, const char *domain, int64_t process_id, int64_t seq)
+{
+    cursor_bind_text(cursor, 1, domain);
+    cursor_bind_integer(cursor, 2, process_id);
+    cursor_bind_integer(cursor, 3, seq);
+}
+
+void callsite_list_load_process(struct callsite_list *list, struct database *database,
+                                enum callsite_rank rank, const char *domain, int64_t process_id, int64_t seq,
+                                int64_t top)
+{
+    struct cursor cursor;
+
+    *list = (struct callsite_list){0};
+    cursor_open(&cursor, database, seq < 0 ? leak_sql : process_sql);
+    bind_process(&cursor, domain, process_id, seq);
+    cursor_bind_integer(&cursor, 4, top);
+    while (cursor_next(&cursor)) {
+        struct callsite_row *row = add_row(list);
+        int64_t allocations = cursor_integer(&cursor, 1);
+        int64_t bytes = cursor_integer(&cursor, 2);
+
+        row->id = cursor_integer(&cursor, 0);
+        if (rank == CALLSITE_BY_PEAK) {
+            row->peak_allocations = allocations;
+            row->peak_bytes = bytes;
+        } else {
+            row->live_allocations = allocations;
+            row->live_bytes = bytes;
+        }
+        read_place(row, &cursor, 3);
+    }
+    cursor_close(&cursor);
+
+    cursor_open(&cursor, database, seq < 0 ? leak_sum_sql : process_sum_sql);
+    bind_process(&cursor, domain, process_id, seq);
+    read_sums(list, &cursor);
+}
+
+void callsite_list_free(struct callsite_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->rows[i].function);
+        free(list->rows[i].file);
+        free(list->rows[i].module);
+    }
+    free(list->rows);
+    *list = (struct callsite_list){0};
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trace databases, opened to be read: the only file of this folder that knows SQLite. Nothing is ever
+ * written, not even the shared-memory file of WAL mode. Our own statements go through cursor_open and must
+ * compile; a user's SQL goes through cursor_open_user, which refuses what would write before anything runs.
+ *
+ * Errors of SQLite are kept in the database (the first one wins) and cursors just end: the commands print
+ * nothing before they asked database_error, so that no half answer leaves them.
+ *
+ * A file may come from anybody, and its views may never end: what SQLite computes for one database is
+ * limited. The limit is of computing, not of waiting, since rows may go into a pipe that nobody reads for an
+ * hour.
+ */
+#include "analysis/cli/cli.h"
+
+#include <ctype.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define PROGRESS_STEPS 200000
+#define NS_PER_S 1e9
+#define NUMBERS_PER_ROW 16 /* of rows numbered from 1, for gaps that somebody may have made */
+#define NUMBERS_SLACK 1024
+
+struct database {
+    sqlite3 *sqlite;
+    char *path;
+    bool is_complete;
+    bool would_write; /* set by the authorizer, which can only answer yes or no */
+    int error;        /* the first one */
+    struct varve_message message;
+    void (*progress)(void *context);
+    void *progress_context;
+    int64_t timeout_ns; /* 0: none */
+    int64_t begin_ns;
+};
+
+static int64_t timeout_ns = DATABASE_TIMEOUT_NS;
+
+static int64_t computed_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void set_error(struct database *database, bool is_user)
+{
+    int code = sqlite3_errcode(database->sqlite);
+    bool is_damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR;
+
+    if (database->error != VARVE_OK) {
+        return;
+    }
+    if (code == SQLITE_INTERRUPT) {
+        database->error = varve_message_set(
+            &database->message, VARVE_ERROR_DATABASE,
+            "%.300s: no end after %g s of computing; --timeout SECONDS gives it more, 0 all it wants",
+            database->path, (double)database->timeout_ns / NS_PER_S);
+        return;
+    }
+    if (is_user && code == SQLITE_ERROR) {
+        database->error = varve_message_set(&database->message, VARVE_ERROR_INVALID, "%s",
+                                            sqlite3_errmsg(database->sqlite));
+        return;
+    }
+    /* Our statements fit the schema: if one does not compile, a table is missing or another one's. */
+    database->error = varve_message_set(
+        &database->message, is_damaged ? VARVE_ERROR_CORRUPT : VARVE_ERROR_DATABASE, "%s %s (%s)",
+        database->path, is_damaged ? "is damaged" : "cannot be read", sqlite3_errmsg(database->sqlite));
+}
+
+int database_error(const struct database *database, struct varve_message *message)
+{
+    if (database->error != VARVE_OK) {
+        varve_message_set(message, database->error, "%s", database->message.text);
+    }
+    return database->error;
+}
+
+static int progress_handler(void *context)
+{
+    struct database *database = context;
+
+    if (database->progress != NULL) {
+        database->progress(database->progress_context);
+    }
+    return database->timeout_ns > 0 && computed_ns() - database->begin_ns > database->timeout_ns ? 1 : 0;
+}
+
+void database_on_progress(struct database *database, void (*step)(void *context), void *context)
+{
+    database->progress = step;
+    database->progress_context = context;
+}
+
+void database_set_timeout(int64_t ns)
+{
+    timeout_ns = ns;
+}
+
+/* ---- what a user's SQL may do ---- */
+
+static bool is_reading_pragma(const char *name)
+{
+    static const char *const names[] = {
+        "application_id",   "collation_list",  "compile_options", "database_list",  "encoding",
+        "foreign_key_list", "freelist_count",  "function_list",   "index_info",     "index_list",
+        "index_xinfo",      "integrity_check", "journal_mode",    "module_list",    "page_count",
+        "page_size",        "pragma_list",     "quick_check",     "schema_version", "table_info",
+        "table_list",       "table_xinfo",     "user_version",
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcasecmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Pragmas whose argument says what to look at; with the others an argument is a new value. */
+static bool takes_name(const char *name)
+{
+    size_t length = strlen(name);
+
+    return strstr(name, "_check") != NULL || strstr(name, "_info") != NULL ||
+           strstr(name, "_xinfo") != NULL || (length > 5 && strcmp(name + length - 5, "_list") == 0);
+}
+
+/* What sqlite3_stmt_readonly takes for reading although it touches other files or settings. Everything else
+ * that writes is refused by that function; virtual tables such as json_each declare themselves by CREATE and
+ * must pass. */
+static int authorize(void *context, int action, const char *first, const char *second, const char *schema,
+                     const char *trigger)
+{
+    struct database *database = context;
+    bool is_allowed = action != SQLITE_ATTACH && action != SQLITE_DETACH;
+
+    (void)schema;
+    (void)trigger;
+    if (action == SQLITE_PRAGMA) {
+        is_allowed = is_reading_pragma(first) && (second == NULL || takes_name(first));
+    }
+    database->would_write = database->would_write || !is_allowed;
+    return is_allowed ? SQLITE_OK : SQLITE_DENY;
+}
+
+/* ---- opening ---- */
+
+/* A URI, because only that way can SQLite be told to leave a file alone altogether (immutable). */
+static char *make_uri(const char *path, bool is_wal)
+{
+    char *uri = memory_resize(NULL, strlen(path) * 3 + 64);
+    char *to = uri + sprintf(uri, "file:");
+
+    if (path[0] == '/') {
+        to += sprintf(to, "//");
+    }
+    for (; *path != '\0'; path++) {
+        unsigned char byte = (unsigned char)*path;
+
+        if (isalnum(byte) || strchr("/._-", byte) != NULL) {
+            *to++ = (char)byte;
+        } else {
+            to += sprintf(to, "%%%02X", byte);
+        }
+    }
+    /* A database in WAL mode can't be read without writing its shared-memory file, unless nobody may change
+     * it. */
+    sprintf(to, "?mode=ro%s", is_wal ? "&immutable=1" : "");
+    return uri;
+}
+
+static int check_completeness(struct database *database, enum database_use use, struct varve_message *message)
+{
+    int64_t is_complete = database_integer(database, "SELECT value FROM meta WHERE key = 'complete'", 0);
+
+    if (database->error != VARVE_OK) {
+        return database_error(database, message);
+    }
+    database->is_complete = is_complete == 1;
+    if (!database->is_complete && use == DATABASE_DERIVED) {
+        return varve_message_set(
+            message, VARVE_ERROR_BUSY,
+            "%s: the recording was cut off before its totals were made: run varve recover %s.d "
+            "(varve info and varve query read it as it is)",
+            database->path, database->path);
+    }
+    return VARVE_OK;
+}
+
+int database_open(const char *path, enum database_use use, struct database **database_out,
+                  struct varve_message *message)
+{
+    struct database_file file;
+    struct database *database;
+    int result = database_file_check(path, &file, message);
+    char *uri;
+
+    *database_out = NULL;
+    if (result != VARVE_OK) {
+        return result;
+    }
+    database = memory_resize(NULL, sizeof(*database));
+    *database = (struct database){
+        .path = memory_copy_text(path), .timeout_ns = timeout_ns, .begin_ns = computed_ns()};
+    uri = make_uri(path, file.is_wal);
+    if (sqlite3_open_v2(uri, &database->sqlite, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
+                        NULL) != SQLITE_OK) {
+        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
+                                   sqlite3_errmsg(database->sqlite));
+    } else {
+        sqlite3_progress_handler(database->sqlite, PROGRESS_STEPS, progress_handler, database);
+        /* The file may come from anybody: its views and triggers get no functions with side effects. */
+        sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+        sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+        sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL,
+                     NULL);
+        result = check_completeness(database, use, message);
+    }
+    free(uri);
+    if (result != VARVE_OK) {
+        database_close(database);
+        return result;
+    }
+    *database_out = database;
+    return VARVE_OK;
+}
+
+void database_close(struct database *database)
+{
+    if (database != NULL) {
+        sqlite3_close(database->sqlite);
+        free(database->path);
+        free(database);
+    }
+}
+
+bool database_is_complete(const struct database *database)
+{
+    return database->is_complete;
+}
+
+const char *database_path(const struct database *database)
+{
+    return database->path;
+}
+
+int64_t database_schema_version(struct database *database)
+{
+    return database_integer(database, "PRAGMA user_version", 0);
+}
+
+char *database_meta(struct database *database, const char *key)
+{
+    struct cursor cursor;
+    char *text = NULL;
+
+    cursor_open(&cursor, database, "SELECT CAST(value AS TEXT) FROM meta WHERE key = ?1");
+    cursor_bind_text(&cursor, 1, key);
+    if (cursor_next(&cursor)) {
+        text = memory_copy_text(cursor_text(&cursor, 0));
+    }
+    cursor_close(&cursor);
+    return text;
+}
+
+const char *database_library_version(void)
+{
+    return sqlite3_libversion();
+}
+
+/* ---- cursors ---- */
+
+void cursor_open(struct cursor *cursor, struct database *database, const char *sql)
+{
+    *cursor = (struct cursor){.database = database};
+    if (database->error == VARVE_OK &&
+        sqlite3_prepare_v2(database->sqlite, sql, -1, &cursor->statement, NULL) != SQLITE_OK) {
+        set_error(database, false);
+    }
+}
+
+int cursor_open_user(struct cursor *cursor, struct database *database, const char **sql,
+                     struct varve_message *message)
+{
+    const char *begin = *sql + strspn(*sql, " \t\r\n;");
+    int code;
+
+    *cursor = (struct cursor){.database = database, .is_user = true};
+    database->would_write = false;
+    sqlite3_set_authorizer(database->sqlite, authorize, database);
+    code = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
+    sqlite3_set_authorizer(database->sqlite, NULL, NULL);
+    if (database->would_write ||
+        (code == SQLITE_OK && cursor->statement != NULL && !sqlite3_stmt_readonly(cursor->statement))) {
+        char first[64];
+        size_t length = strcspn(begin, "\r\n;");
+
+        cursor_close(cursor);
+        snprintf(first, sizeof(first), "%.*s", length > 40 ? 40 : (int)length, begin);
+        return varve_message_set(message, VARVE_ERROR_PERMISSION,
+                                 "refused: '%s' could write; query only reads (change a copy with sqlite3)",
+                                 first);
+    }
+    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
+        set_error(database, true);
+        return database_error(database, message);
+    }
+    if (code != SQLITE_OK) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s, in: %.100s",
+                                 sqlite3_errmsg(database->sqlite), begin);
+    }
+    return VARVE_OK;
+}
+
+void cursor_bind_integer(struct cursor *cursor, int index, int64_t value)
+{
+    if (cursor->statement != NULL) {
+        sqlite3_bind_int64(cursor->statement, index, value);
+    }
+}
+
+void cursor_bind_text(struct cursor *cursor, int index, const char *value)
+{
+    if (cursor->statement != NULL) {
+        sqlite3_bind_text(cursor->statement, index, value, -1, SQLITE_STATIC);
+    }
+}
+
+bool cursor_next(struct cursor *cursor)
+{
+    int code = SQLITE_DONE;
+
+    if (cursor->statement != NULL) {
+        code = sqlite3_step(cursor->statement);
+        if (code != SQLITE_ROW && code != SQLITE_DONE) {
+            set_error(cursor->database, cursor->is_user);
+        }
+    }
+    return code == SQLITE_ROW;
+}
+
+int64_t cursor_integer(struct cursor *cursor, int column)
+{
+    return sqlite3_column_int64(cursor->statement, column);
+}
+
+const char *cursor_text(struct cursor *cursor, int column)
+{
+    return (const char *)sqlite3_column_text(cursor->statement, column);
+}
+
+const char *cursor_name(struct cursor *cursor, int column)
+{
+    const char *text = cursor_text(cursor, column);
+
+    return text != NULL ? text : "";
+}
+
+bool cursor_is_null(struct cursor *cursor, int column)
+{
+    return sqlite3_column_type(cursor->statement, column) == SQLITE_NULL;
+}
+
+void cursor_close(struct cursor *cursor)
+{
+    sqlite3_finalize(cursor->statement);
+    cursor->statement = NULL;
+}
+
+int64_t database_integer(struct database *database, const char *sql, int64_t otherwise)
+{
+    struct cursor cursor;
+
+    cursor_open(&cursor, database, sql);
+    if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
+        otherwise = cursor_integer(&cursor, 0);
+    }
+    cursor_close(&cursor);
+    return otherwise;
+}
+
+int64_t database_number_limit(struct database *database, const char *sql)
+{
+    struct cursor cursor;
+    int64_t limit = 1;
+
+    cursor_open(&cursor, database, sql);
+    if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
+        int64_t most = NUMBERS_PER_ROW * cursor_integer(&cursor, 1) + NUMBERS_SLACK;
+
+        limit = (cursor_integer(&cursor, 0) < most ? cursor_integer(&cursor, 0) : most) + 1;
+    }
+    cursor_close(&cursor);
+    return limit;
+}
+
+int cursor_column_count(struct cursor *cursor)
+{
+    return sqlite3_column_count(cursor->statement);
+}
+
+const char *cursor_column_name(struct cursor *cursor, int column)
+{
+    const char *name = sqlite3_column_name(cursor->statement, column);
+
+    return name != NULL ? name : "";
+}
+
+struct value cursor_value(struct cursor *cursor, int column)
+{
+    struct sqlite3_stmt *statement = cursor->statement;
+    struct value value = {.type = VALUE_NULL};
+
+    switch (sqlite3_column_type(statement, column)) {
+    case SQLITE_INTEGER:
+        value.type = VALUE_INTEGER;
+        value.integer = sqlite3_column_int64(statement, column);
+        break;
+    case SQLITE_FLOAT:
+        value.type = VALUE_REAL;
+        value.real = sqlite3_column_double(statement, column);
+        break;
+    case SQLITE_BLOB:
+        value.type = VALUE_BLOB;
+        value.text = sqlite3_column_blob(statement, column);
+        value.bytes = (size_t)sqlite3_column_bytes(statement, column);
+        return value;
+    case SQLITE_TEXT:
+        value.type = VALUE_TEXT;
+        break;
+    default:
+        return value;
+    }
+    value.text = (const char *)sqlite3_column_text(statement, column);
+    value.bytes = (size_t)sqlite3_column_bytes(statement, column);
+    return value;
+}

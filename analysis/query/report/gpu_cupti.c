@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve report`, CUPTI: what became of its recorder in each process, and whether it tells the same
+ * allocations as the CUDA recorder where both ran. Each is the other's witness: a call that one of them
+ * missed shows here.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define DIFFERENCES_SHOWN 10
+
+/* A refusal of a process that has got CUPTI's seat is about activity records. */
+#define HAS_BEGUN                                                                                        \
+    "EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' " \
+    "AND b.seq < s.seq)"
+
+/* Allocations as each of the two tells them, of the processes in which both ran. */
+#define BOTH " AND process_id IN (SELECT process_id FROM total WHERE domain = 'cupti' AND process_id <> 0)"
+#define BY_CUDA "SELECT sum(allocations) FROM total WHERE domain = 'device'" BOTH
+#define BY_CUPTI "SELECT sum(allocations) FROM total WHERE domain = 'cupti'" BOTH
+
+/* What the processes of one row said; `has_begun`: they had got CUPTI's seat by then. */
+static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum,
+                        int64_t largest)
+{
+    char who[64];
+
+    snprintf(who, sizeof(who), "%s process%s", format_count(processes).text, processes == 1 ? "" : "es");
+    if (strcmp(state, "cupti_begin") == 0) {
+        fprintf(out, "  it recorded in %s (API version %" PRId64 ")\n", who, largest);
+    } else if (strcmp(state, "cupti_refused") == 0 && has_begun) {
+        fprintf(out, "  %s got callbacks and no activity records, which only add kinds of memory\n", who);
+    } else if (strcmp(state, "cupti_refused") == 0 && largest == 0) {
+        fprintf(out, "  %s found no libcupti that would do\n", who);
+    } else if (strcmp(state, "cupti_refused") == 0) {
+        fprintf(out, "  %s did not get it (CUptiResult %" PRId64 "): another profiler may have held it\n",
+                who, largest);
+    } else if (strcmp(state, "cupti_fatal") == 0) {
+        fprintf(out, "  it gave up in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who,
+                largest);
+    } else if (strcmp(state, "cupti_dropped") == 0 && sum > 0) {
+        fprintf(out, "  it dropped %s activity records; allocations are told by callbacks, and complete\n",
+                format_count(sum).text);
+    }
+}
+
+static void print_difference(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"pid", true},   {"GPU", true},           {"address", true},
+        {"bytes", true}, {"CUDA recorder", true}, {"CUPTI", true},
+    };
+    static const struct query query = {
+        .sql = "SELECT pid, device, addr, size, by_cuda, by_cupti FROM cupti_difference "
+               "ORDER BY process_id, device, addr, size LIMIT ?1",
+        .columns = columns,
+        .kinds = "nnxbcc",
+    };
+    int64_t cuda = database_integer(database, BY_CUDA, 0);
+    int64_t cupti = database_integer(database, BY_CUPTI, 0);
+    int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
+
+    if (differing == 0) {
+        fprintf(out, "  CUDA recorder and CUPTI tell the same %s allocations%s\n", format_count(cupti).text,
+                cuda == cupti ? "" : ", as long as CUPTI was there");
+        return;
+    }
+    fprintf(out, "  the CUDA recorder tells %s allocations, CUPTI %s; they differ in %s:\n",
+            format_count(cuda).text, format_count(cupti).text, format_count(differing).text);
+    query_print(out, database, &query, DIFFERENCES_SHOWN);
+}
+
+bool report_has_witness(struct database *database)
+{
+    return database_integer(database, BY_CUPTI, 0) > 0 && database_integer(database, BY_CUDA, 0) > 0;
+}
+
+bool report_witness_agrees(struct database *database)
+{
+    return database_integer(database, "SELECT count(*) FROM cupti_difference", 0) == 0;
+}
+
+void report_cupti_print(FILE *out, struct database *database)
+{
+    bool has_witness = report_has_witness(database);
+    struct cursor cursor;
+
+    if (!has_witness && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
+        return;
+    }
+    report_rule_print(out, "CUPTI");
+    cursor_open(&cursor, database,
+                "SELECT state, " HAS_BEGUN
+                " AS has_begun, count(DISTINCT process_id), sum(arg), max(arg) FROM "
+                "cupti_state s GROUP BY state, has_begun ORDER BY min(seq)");
+    while (cursor_next(&cursor)) {
+        print_state(out, cursor_name(&cursor, 0), cursor_integer(&cursor, 1) != 0, cursor_integer(&cursor, 2),
+                    cursor_integer(&cursor, 3), cursor_integer(&cursor, 4));
+    }
+    cursor_close(&cursor);
+    if (has_witness) {
+        print_difference(out, database);
+    }
+}
+
+struct cJSON *report_cupti_json(struct database *database)
+{
+    struct cJSON *object = json_object();
+    bool has_witness = report_has_witness(database);
+
+    json_add(object, "states",
+             query_json(database,
+                        "SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' "
+                        "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'seat' END END AS refused "
+                        "FROM cupti_state s ORDER BY seq",
+                        0));
+    if (has_witness) {
+        json_bool(object, "agree", report_witness_agrees(database));
+    } else {
+        json_add(object, "agree", json_null_value());
+    }
+    json_integer(object, "by_cuda", database_integer(database, BY_CUDA, 0));
+    json_integer(object, "by_cupti", database_integer(database, BY_CUPTI, 0));
+    json_add(object, "differences",
+             has_witness ? query_json(database,
+                                      "SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM "
+                                      "cupti_difference ORDER BY process_id, device, addr, size LIMIT ?1",
+                                      1000)
+                         : json_array());
+    return object;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Was anything lost? Every report begins with the answer, since figures over an incomplete trace are lower
+ * bounds. It is given in the words of what happened: dropped, still running, killed, not recordable. The
+ * rings' own books (table thread: emitted = stored + lost + uncommitted), the view data_loss, the ends of the
+ * processes and the programs that could not be recorded are asked.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+
+#define PROGRAMS_SHOWN 3
+
+/* Rows of data_loss that have sentences of their own. */
+#define TOLD                                                                                          \
+    "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
+    "'processes_unattached', 'processes_missing'"
+
+static const char *plural(int64_t count, const char *one, const char *many)
+{
+    return count == 1 ? one : many;
+}
+
+static void load_threads(struct report_loss *loss, struct database *database)
+{
+    struct cursor cursor;
+
+    cursor_open(&cursor, database,
+                "SELECT count(*), sum(emitted), sum(stored), sum(spilled), sum(lost), sum(lost_bytes), "
+                "sum(uncommitted), count(*) FILTER (WHERE lost > 0) FROM thread");
+    if (cursor_next(&cursor)) {
+        int64_t *const figures[] = {
+            &loss->threads, &loss->emitted,    &loss->stored,      &loss->spilled,
+            &loss->lost,    &loss->lost_bytes, &loss->uncommitted, &loss->threads_with_loss,
+        };
+
+        for (int column = 0; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
+            *figures[column] = cursor_integer(&cursor, column);
+        }
+    }
+    cursor_close(&cursor);
+}
+
+static void load_ends(struct report_loss *loss, struct database *database)
+{
+    struct cursor cursor;
+
+    cursor_open(&cursor, database,
+                "SELECT count(*) FILTER (WHERE end_cause = 'running'), count(*) FILTER (WHERE end_cause = "
+                "'signal'), count(*) FILTER (WHERE end_cause = 'gone'), CASE WHEN min(exit_status) FILTER "
+                "(WHERE end_cause = 'signal') = max(exit_status) FILTER (WHERE end_cause = 'signal') THEN "
+                "max(exit_status) FILTER (WHERE end_cause = 'signal') ELSE 0 END FROM process");
+    if (cursor_next(&cursor)) {
+        loss->running = cursor_integer(&cursor, 0);
+        loss->killed = cursor_integer(&cursor, 1);
+        loss->gone = cursor_integer(&cursor, 2);
+        loss->killed_by = cursor_integer(&cursor, 3);
+    }
+    cursor_close(&cursor);
+}
+
+/* Databases of older versions have no such table. */
+static void load_programs(struct report_loss *loss, struct database *database)
+{
+    loss->has_programs = database_integer(database,
+                                          "SELECT count(*) FROM pragma_table_info('unrecorded_program') "
+                                          "WHERE name = 'count'",
+                                          0) > 0;
+    if (loss->has_programs) {
+        loss->unrecorded = database_integer(database, "SELECT count(*) FROM unrecorded_program", 0);
+        loss->unrecorded_runs = database_integer(database, "SELECT sum(count) FROM unrecorded_program", 0);
+    }
+}
+
+void report_loss_load(struct report_loss *loss, struct database *database)
+{
+    *loss = (struct report_loss){0};
+    load_threads(loss, database);
+    load_ends(loss, database);
+    load_programs(loss, database);
+    loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
+    loss->other_rows = database_integer(
+        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", 'heap_not_recorded')", 0);
+    loss->unseen_heaps =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
+    loss->unattached =
+        database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
+    loss->unattached_processes = database_integer(
+        database,
+        "SELECT sum(value) FROM data_loss WHERE name IN ('processes_unattached', 'processes_missing')", 0);
+    loss->damaged = database_integer(
+        database, "SELECT sum(value) FROM data_loss WHERE name IN ('rings_damaged', 'rings_missing')", 0);
+}
+
+/* Nothing that a recorded process emitted before the end of the recording is missing. */
+static bool adds_up(const struct report_loss *loss)
+{
+    return loss->lost == 0 && loss->unattached == 0 && loss->damaged == 0 &&
+           (uint64_t)loss->emitted == (uint64_t)loss->stored + (uint64_t)loss->uncommitted;
+}
+
+bool report_is_lossless(const struct report_loss *loss)
+{
+    return adds_up(loss) && loss->stat_rows == 0 && loss->running == 0 && loss->unrecorded == 0 &&
+           loss->unattached_processes == 0 && loss->unseen_heaps == 0;
+}
+
+void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
+{
+    struct cursor cursor;
+    int64_t shown = 0;
+
+    if (loss->unrecorded == 0) {
+        return;
+    }
+    fprintf(out, "%s program%s could not be recorded: ", format_count(loss->unrecorded).text,
+            plural(loss->unrecorded, "", "s"));
+    cursor_open(&cursor, database,
+                "SELECT path, reason, count FROM unrecorded_program ORDER BY count DESC, path, reason");
+    while (shown < PROGRAMS_SHOWN && cursor_next(&cursor)) {
+        fputs(shown++ > 0 ? ", " : "", out);
+        format_print_safe(out, cursor_name(&cursor, 0));
+        fputs(" (", out);
+        format_print_safe(out, cursor_name(&cursor, 1));
+        fputs(")", out);
+        if (cursor_integer(&cursor, 2) > 1) {
+            fprintf(out, " ×%s", format_count(cursor_integer(&cursor, 2)).text);
+        }
+    }
+    cursor_close(&cursor);
+    if (loss->unrecorded > shown) {
+        fprintf(out, ", and %s more", format_count(loss->unrecorded - shown).text);
+    }
+}
+
+static void print_killed(FILE *out, const struct report_loss *loss)
+{
+    if (loss->killed > 0) {
+        fprintf(out, "%s process%s killed", format_count(loss->killed).text, plural(loss->killed, "", "es"));
+        if (loss->killed_by > 0) {
+            fprintf(out, " (signal %" PRId64 ")", loss->killed_by);
+        }
+    }
+    if (loss->gone > 0) {
+        fprintf(out, "%s%s process%s gone without a word", loss->killed > 0 ? ", " : "",
+                format_count(loss->gone).text, plural(loss->gone, "", "es"));
+    }
+}
+
+void report_loss_words(FILE *out, const struct report_loss *loss)
+{
+    if (report_is_lossless(loss)) {
+        fputs("; nothing lost", out);
+    }
+    if (loss->lost + loss->unattached > 0) {
+        fprintf(out, "; LOST %s", format_count(loss->lost + loss->unattached).text);
+    }
+    if (loss->unattached_processes > 0) {
+        fprintf(out, "; %s process%s could not be recorded", format_count(loss->unattached_processes).text,
+                plural(loss->unattached_processes, "", "es"));
+    }
+    if (loss->unseen_heaps > 0) {
+        fprintf(out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
+                format_count(loss->unseen_heaps).text, plural(loss->unseen_heaps, "", "es"));
+    }
+    if (loss->other_rows > 0) {
+        fputs("; DATA LOSS, see varve info", out);
+    }
+    if (loss->running > 0) {
+        fprintf(out, "; %s process%s still running when the recording stopped",
+                format_count(loss->running).text, plural(loss->running, "", "es"));
+    }
+    if (loss->unrecorded > 0) {
+        fprintf(out, "; %s program%s not recorded", format_count(loss->unrecorded).text,
+                plural(loss->unrecorded, "", "s"));
+    }
+    if (loss->killed + loss->gone > 0) {
+        fputs("; ", out);
+        print_killed(out, loss);
+    }
+}
+
+static void print_dropped(FILE *out, const struct report_loss *loss)
+{
+    /* unsigned, as a damaged file may hold any numbers */
+    int64_t missing = (int64_t)((uint64_t)loss->emitted - (uint64_t)loss->stored - (uint64_t)loss->lost -
+                                (uint64_t)loss->uncommitted);
+
+    fprintf(out,
+            "DATA LOSS: %s of %s events (%s) of %s thread%s were dropped\n"
+            "            their allocations had %s: all figures are lower bounds\n",
+            format_count(loss->lost).text, format_count(loss->emitted).text,
+            format_share(loss->lost, loss->emitted).text, format_count(loss->threads_with_loss).text,
+            plural(loss->threads_with_loss, "", "s"), format_bytes_exact(loss->lost_bytes).text);
+    if (missing != 0) {
+        fprintf(out, "            the rings' books do not add up: %s events are unaccounted for\n",
+                format_count(missing).text);
+    }
+}
+
+static void print_complete(FILE *out, const struct report_loss *loss)
+{
+    const char *claim = report_is_lossless(loss) ? "nothing lost"
+                        : loss->other_rows > 0   ? "DATA LOSS, but of what was recorded"
+                                                 : "INCOMPLETE, but of what was recorded";
+
+    fprintf(out, "%s: %s events emitted, all stored", claim, format_count(loss->emitted).text);
+    if (loss->uncommitted > 0) {
+        fprintf(out, " but %s that a kill interrupted", format_count(loss->uncommitted).text);
+    }
+    fputc('\n', out);
+}
+
+static void print_stats(FILE *out, struct database *database)
+{
+    struct cursor cursor;
+
+    cursor_open(&cursor, database,
+                "SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN (" TOLD
+                ") GROUP BY name, source ORDER BY name, source");
+    while (cursor_next(&cursor)) {
+        fputs("            ", out);
+        format_print_safe(out, cursor_name(&cursor, 0));
+        fprintf(out, " %s (", format_count(cursor_integer(&cursor, 2)).text);
+        format_print_safe(out, cursor_name(&cursor, 1));
+        fprintf(out, ", %s entr%s of data_loss)\n", format_count(cursor_integer(&cursor, 3)).text,
+                plural(cursor_integer(&cursor, 3), "y", "ies"));
+    }
+    cursor_close(&cursor);
+}
+
+void report_loss_print(FILE *out, struct database *database, const struct report_loss *loss)
+{
+    if (adds_up(loss)) {
+        print_complete(out, loss);
+    } else if (loss->lost > 0 || (loss->unattached == 0 && loss->damaged == 0)) {
+        print_dropped(out, loss);
+    } else {
+        fprintf(out, "DATA LOSS: not all of %s events is here\n",
+                format_count(loss->emitted + loss->unattached).text);
+    }
+    if (loss->damaged > 0) {
+        fprintf(out, "            %s ring%s missing, cut or damaged: what else they held is not known\n",
+                format_count(loss->damaged).text, plural(loss->damaged, " is", "s are"));
+    }
+    if (loss->unattached > 0) {
+        fprintf(out, "            %s event%s found no ring: no memory, descriptor, rights or room\n",
+                format_count(loss->unattached).text, plural(loss->unattached, "", "s"));
+    }
+    if (loss->unattached_processes > 0) {
+        fprintf(out, "            %s process%s could not be recorded: no page for it, or the page is gone\n",
+                format_count(loss->unattached_processes).text, plural(loss->unattached_processes, "", "es"));
+    }
+    if (loss->running > 0) {
+        fprintf(out,
+                "            %s process%s still ran when the recording stopped: what came then is missing\n",
+                format_count(loss->running).text, plural(loss->running, "", "es"));
+    }
+    if (loss->unrecorded > 0) {
+        fputs("            ", out);
+        report_unrecorded_print(out, database, loss);
+        fputc('\n', out);
+    }
+    if (loss->killed + loss->gone > 0) {
+        fputs("            ", out);
+        print_killed(out, loss);
+        fputs(adds_up(loss) ? ": what was recorded up to then is here\n" : "\n", out);
+    }
+    print_stats(out, database);
+}
+
+/* NULL: the recording went to LTTng alone, or can't be read; what the collector counted must do then. */
+static struct database *open_result(const struct varve_collect_result *result, struct report_loss *loss)
+{
+    struct varve_message message = {""};
+    struct database *database = NULL;
+
+    *loss = (struct report_loss){.lost = (int64_t)result->lost,
+                                 .emitted = (int64_t)result->lost,
+                                 .running = (int64_t)result->running,
+                                 .unattached_processes = (int64_t)result->unattached,
+                                 .unseen_heaps = (int64_t)result->own_allocators,
+                                 .unrecorded = (int64_t)result->unrecorded,
+                                 .unrecorded_runs = (int64_t)result->unrecorded};
+    if (result->database_path[0] == '\0' ||
+        database_open(result->database_path, DATABASE_ANY, &database, &message) != VARVE_OK) {
+        return NULL;
+    }
+    report_loss_load(loss, database);
+    return database;
+}
+
+void report_result_words(FILE *out, const struct varve_collect_result *result)
+{
+    struct report_loss loss;
+    struct database *database = open_result(result, &loss);
+
+    report_loss_words(out, &loss);
+    if (database != NULL) {
+        database_close(database);
+    }
+}
+
+void report_result_programs(FILE *out, const struct varve_collect_result *result)
+{
+    struct report_loss loss;
+    struct database *database = open_result(result, &loss);
+
+    if (loss.unrecorded > 0 && database == NULL) {
+        fprintf(out, "varve: %s program%s could not be recorded\n", format_count(loss.unrecorded).text,
+                plural(loss.unrecorded, "", "s"));
+    } else if (loss.unrecorded > 0) {
+        fputs("varve: ", out);
+        report_unrecorded_print(out, database, &loss);
+        fputs("; varve info lists them\n", out);
+    }
+    if (database != NULL) {
+        database_close(database);
+    }
+}
+
+struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *rows = json_array();
+    struct cursor cursor;
+
+    json_bool(object, "nothing_lost", report_is_lossless(loss));
+    json_integer(object, "emitted", loss->emitted);
+    json_integer(object, "stored", loss->stored);
+    json_integer(object, "spilled", loss->spilled);
+    json_integer(object, "lost", loss->lost);
+    json_integer(object, "lost_bytes", loss->lost_bytes);
+    json_integer(object, "uncommitted", loss->uncommitted);
+    json_integer(object, "threads_with_loss", loss->threads_with_loss);
+    json_integer(object, "unattached", loss->unattached);
+    json_integer(object, "processes_running", loss->running);
+    json_integer(object, "processes_killed", loss->killed);
+    json_integer(object, "processes_gone", loss->gone);
+    json_integer(object, "programs_unrecorded", loss->unrecorded);
+    json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
+    cursor_open(&cursor, database, "SELECT name, idx, source, value FROM data_loss ORDER BY name, idx");
+    while (cursor_next(&cursor)) {
+        struct cJSON *row = json_object();
+
+        json_text(row, "name", cursor_text(&cursor, 0));
+        json_integer_or_null(row, "idx", cursor_is_null(&cursor, 1) ? -1 : cursor_integer(&cursor, 1));
+        json_text(row, "source", cursor_text(&cursor, 2));
+        json_integer(row, "value", cursor_integer(&cursor, 3));
+        json_append(rows, row);
+    }
+    cursor_close(&cursor);
+    json_add(object, "data_loss", rows);
+    return object;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A query as a table for people, or as JSON whose keys are the names of its columns: so a section of an
+ * answer is one statement, and both forms say the same.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define TEXT_COLUMNS 64
+
+static void add_cell(struct table *table, struct cursor *cursor, int column, char kind)
+{
+    int64_t number = cursor_integer(cursor, column);
+    char cut[400] = "";
+
+    if (cursor_is_null(cursor, column)) {
+        table_add(table, "-");
+        return;
+    }
+    switch (kind) {
+    case 'c':
+        table_add(table, format_count(number).text);
+        break;
+    case 'b':
+        table_add(table, format_bytes(number).text);
+        break;
+    case 'd':
+        table_add(table, format_duration(number).text);
+        break;
+    case 'n':
+        snprintf(cut, sizeof(cut), "%" PRId64, number);
+        table_add(table, cut);
+        break;
+    case 'x':
+        snprintf(cut, sizeof(cut), "%#" PRIx64, (uint64_t)number);
+        table_add(table, cut);
+        break;
+    case '%':
+        snprintf(cut, sizeof(cut), "%.1f %%", (double)number / 10);
+        table_add(table, cut);
+        break;
+    default:
+        format_head(cut, sizeof(cut), cursor_name(cursor, column), TEXT_COLUMNS);
+        table_add(table, cut);
+        break;
+    }
+}
+
+int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound)
+{
+    struct cursor cursor;
+    struct table table;
+    int64_t rows = 0;
+
+    table_init(&table, query->columns, strlen(query->kinds));
+    table.indent = "  ";
+    cursor_open(&cursor, database, query->sql);
+    cursor_bind_integer(&cursor, 1, bound);
+    while (cursor_next(&cursor)) {
+        rows++;
+        for (int column = 0; query->kinds[column] != '\0'; column++) {
+            add_cell(&table, &cursor, column, query->kinds[column]);
+        }
+    }
+    cursor_close(&cursor);
+    if (rows > 0) {
+        table_print(&table, out, true);
+    }
+    table_free(&table);
+    return rows;
+}
+
+struct cJSON *query_json(struct database *database, const char *sql, int64_t bound)
+{
+    struct cJSON *array = json_array();
+    struct cursor cursor;
+
+    cursor_open(&cursor, database, sql);
+    cursor_bind_integer(&cursor, 1, bound);
+    while (cursor_next(&cursor)) {
+        struct cJSON *object = json_object();
+
+        for (int column = 0; column < cursor_column_count(&cursor); column++) {
+            struct value value = cursor_value(&cursor, column);
+
+            json_add(object, cursor_column_name(&cursor, column), json_value(&value));
+        }
+        json_append(array, object);
+    }
+    cursor_close(&cursor);
+    return array;
+}

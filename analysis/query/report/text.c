@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve report` as text, readable at 100 columns: what was recorded, totals, then for each domain the peak
+ * and who made it, the largest call sites in several orders, temporary allocations, and what was never freed.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define PROCESSES_SHOWN 10
+
+void report_rule_print(FILE *out, const char *title)
+{
+    fprintf(out, "\n%s\n", title);
+    for (size_t i = format_width(title); i > 0; i--) {
+        fputc('-', out);
+    }
+    fputc('\n', out);
+}
+
+static void add_total_cells(struct table *table, const struct report_total *row)
+{
+    table_add(table, format_count(row->allocations).text);
+    table_add(table, format_count(row->frees).text);
+    table_add(table, format_share(row->temporary, row->allocations).text);
+    table_add(table, format_bytes(row->bytes).text);
+    table_add(table, format_bytes(row->peak_bytes).text);
+    table_add(table, format_count(row->live_allocations).text);
+    table_add(table, format_bytes(row->live_bytes).text);
+}
+
+static void print_totals(FILE *out, const struct report_totals *totals)
+{
+    static const struct table_column columns[] = {
+        {"domain", false}, {"allocations", true}, {"freed", true},       {"temporary", true},
+        {"bytes", true},   {"peak", true},        {"never freed", true}, {"bytes", true},
+    };
+    struct table table;
+
+    report_rule_print(out, "Totals of all processes");
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    table.indent = "  ";
+    for (size_t i = 0; i < totals->count; i++) {
+        const struct report_total *row = &totals->rows[i];
+
+        table_add(&table, report_total_name(totals, row).text);
+        add_total_cells(&table, row);
+    }
+    if (totals->count > 0) {
+        table_print(&table, out, true);
+    } else {
+        fputs("  no allocation was recorded\n", out);
+    }
+    table_free(&table);
+    for (size_t i = 0; i < totals->count; i++) {
+        if (totals->rows[i].failed > 0) {
+            fprintf(out, "  %s allocation%s failed in %s\n", format_count(totals->rows[i].failed).text,
+                    totals->rows[i].failed == 1 ? "" : "s", report_total_name(totals, &totals->rows[i]).text);
+        }
+    }
+}
+
+/* Only where there are several: who of them needed most at its own peak. */
+static void print_processes(FILE *out, struct database *database)
+{
+    static const struct table_column columns[] = {
+        {"pid", true},  {"domain", false},     {"allocations", true}, {"bytes", true},
+        {"peak", true}, {"never freed", true}, {"program", false},
+    };
+    int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
+    struct cursor cursor;
+    struct table table;
+
+    if (processes < 2) {
+        return;
+    }
+    report_rule_print(out, "Processes by peak");
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    table.indent = "  ";
+    cursor_open(
+        &cursor, database,
+        "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
+        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total "
+        "t "
+        "JOIN process p ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
+    cursor_bind_integer(&cursor, 1, PROCESSES_SHOWN);
+    while (cursor_next(&cursor)) {
+        char digits[24];
+        char cut[200];
+
+        snprintf(digits, sizeof(digits), "%" PRId64, cursor_integer(&cursor, 0));
+        table_add(&table, digits);
+        table_add(&table, cursor_name(&cursor, 1));
+        table_add(&table, format_count(cursor_integer(&cursor, 2)).text);
+        table_add(&table, format_bytes(cursor_integer(&cursor, 3)).text);
+        table_add(&table, format_bytes(cursor_integer(&cursor, 4)).text);
+        table_add(&table, format_bytes(cursor_integer(&cursor, 5)).text);
+        format_tail(cut, sizeof(cut), cursor_name(&cursor, 6), 30);
+        table_add(&table, cut);
+    }
+    cursor_close(&cursor);
+    table_print(&table, out, true);
+    table_free(&table);
+    fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
+}
+
+static void print_peak(FILE *out, const struct report_totals *totals, const char *domain)
+{
+    for (size_t i = 0; i < totals->count; i++) {
+        const struct report_total *row = &totals->rows[i];
+
+        if (strcmp(row->domain, domain) == 0 && row->peak_seq >= 0) {
+            const struct format_text name = report_total_name(totals, row);
+            bool is_named = strcmp(name.text, domain) != 0;
+
+            fprintf(out, "  %s%s%s in %s allocation%s, %s after the start (event %" PRId64 ")\n",
+                    is_named ? name.text : "", is_named ? ": " : "", format_bytes_exact(row->peak_bytes).text,
+                    format_count(row->peak_allocations).text, row->peak_allocations == 1 ? "" : "s",
+                    format_duration(row->peak_ns).text, row->peak_seq);
+        }
+    }
+}
+
+static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
+                          const char *domain, enum callsite_rank rank, const struct report_options *options,
+                          struct callsite_seen *seen)
+{
+    struct callsite_list list;
+    char title[160];
+
+    callsite_list_load(&list, database, rank, domain, options->top);
+    if (list.count_all > 0) {
+        snprintf(title, sizeof(title), "%s: %s", domain, callsite_rank_info(rank)->title);
+        report_rule_print(out, title);
+        if (rank == CALLSITE_BY_PEAK) {
+            print_peak(out, totals, domain);
+        } else if (rank == CALLSITE_BY_TEMPORARY) {
+            fprintf(out, "  %s allocation%s, %s call site%s\n", format_count(list.sum_allocations).text,
+                    list.sum_allocations == 1 ? "" : "s", format_count(list.count_all).text,
+                    list.count_all == 1 ? "" : "s");
+        } else {
+            fprintf(out, "  %s in %s allocation%s, %s call site%s\n", format_bytes_exact(list.sum_bytes).text,
+                    format_count(list.sum_allocations).text, list.sum_allocations == 1 ? "" : "s",
+                    format_count(list.count_all).text, list.count_all == 1 ? "" : "s");
+        }
+        callsite_list_print(out, database, &list, rank, &options->stacks, seen);
+    } else if (rank == CALLSITE_BY_LIVE) {
+        fprintf(out, "\n%s: everything was freed\n", domain);
+    }
+    callsite_list_free(&list);
+}
+
+/* Mappings and memory of a device are few and large: orders other than by bytes would only repeat them. */
+static bool suits(enum callsite_rank rank, const char *domain)
+{
+    bool is_of_many =
+        rank == CALLSITE_BY_COUNT || rank == CALLSITE_BY_LIFETIME || rank == CALLSITE_BY_TEMPORARY;
+
+    return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
+}
+
+void report_text(FILE *out, struct database *database, const char *path, const struct report_options *options)
+{
+    struct callsite_seen seen = {0};
+    struct report_totals totals;
+    struct report_loss loss;
+
+    report_loss_load(&loss, database);
+    report_header_print(out, database, path, &loss);
+    report_totals_load(&totals, database, 0);
+    print_totals(out, &totals);
+    print_processes(out, database);
+    report_gpu_text(out, database);
+    for (size_t i = 0; i < totals.count; i++) {
+        const char *domain = totals.rows[i].domain;
+
+        /* a domain has a row for each device, and one chapter; a witness has none of its own */
+        if ((i > 0 && strcmp(domain, totals.rows[i - 1].domain) == 0) || strcmp(domain, "cupti") == 0) {
+            continue;
+        }
+        for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
+            if (suits((enum callsite_rank)rank, domain)) {
+                print_ranking(out, database, &totals, domain, (enum callsite_rank)rank, options, &seen);
+            }
+        }
+    }
+    report_totals_free(&totals);
+    callsite_seen_free(&seen);
+}

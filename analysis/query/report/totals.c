@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What was recorded (program, host, time, extent) and the totals of the view total, for all processes
+ * together and for each. Used by report, info, leaks, peak and timeline.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
+{
+    struct cursor cursor;
+
+    *totals = (struct report_totals){0};
+    cursor_open(
+        &cursor, database,
+        "SELECT domain, process_id, coalesce(pid, 0), device, allocations, frees, bytes, live_allocations, "
+        "live_bytes, peak_bytes, peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, "
+        "failed FROM total WHERE CASE WHEN ?1 < 0 THEN process_id <> 0 ELSE process_id = ?1 END "
+        "ORDER BY process_id, CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'cupti' THEN 3 "
+        "WHEN 'managed' THEN 4 WHEN 'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device");
+    cursor_bind_integer(&cursor, 1, process_id);
+    while (cursor_next(&cursor)) {
+        totals->rows = memory_resize(totals->rows, (totals->count + 1) * sizeof(totals->rows[0]));
+        struct report_total *row = &totals->rows[totals->count++];
+        int64_t *const figures[] = {
+            &row->process_id,       &row->pid,        &row->device,
+            &row->allocations,      &row->frees,      &row->bytes,
+            &row->live_allocations, &row->live_bytes, &row->peak_bytes,
+            &row->peak_allocations, &row->peak_seq,   &row->peak_ns,
+            &row->temporary,        &row->failed,
+        };
+
+        row->domain = memory_copy_text(cursor_name(&cursor, 0));
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+            *figures[i] = cursor_integer(&cursor, i + 1);
+        }
+    }
+    cursor_close(&cursor);
+}
+
+void report_totals_free(struct report_totals *totals)
+{
+    for (size_t i = 0; i < totals->count; i++) {
+        free(totals->rows[i].domain);
+    }
+    free(totals->rows);
+    *totals = (struct report_totals){0};
+}
+
+struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row)
+{
+    struct format_text name;
+    bool has_several = row->device > 0;
+
+    for (size_t i = 0; i < totals->count && !has_several; i++) {
+        has_several = totals->rows[i].process_id == row->process_id &&
+                      totals->rows[i].device != row->device &&
+                      strcmp(totals->rows[i].domain, row->domain) == 0;
+    }
+    if (has_several) {
+        snprintf(name.text, sizeof(name.text), "%.30s, GPU %d", row->domain, (int)row->device);
+    } else {
+        snprintf(name.text, sizeof(name.text), "%.40s", row->domain);
+    }
+    return name;
+}
+
+struct cJSON *report_total_json(const struct report_total *total)
+{
+    struct cJSON *object = json_object();
+
+    if (total->process_id != 0) {
+        json_integer(object, "process_id", total->process_id);
+        json_integer(object, "pid", total->pid);
+    }
+    json_text(object, "domain", total->domain);
+    json_integer(object, "device", total->device);
+    json_integer(object, "allocations", total->allocations);
+    json_integer(object, "frees", total->frees);
+    json_integer(object, "bytes", total->bytes);
+    json_integer(object, "temporary", total->temporary);
+    json_integer(object, "failed", total->failed);
+    json_integer(object, "live_allocations", total->live_allocations);
+    json_integer(object, "live_bytes", total->live_bytes);
+    json_integer(object, "peak_bytes", total->peak_bytes);
+    json_integer(object, "peak_allocations", total->peak_allocations);
+    json_integer_or_null(object, "peak_seq", total->peak_seq);
+    json_integer_or_null(object, "peak_ns", total->peak_ns);
+    return object;
+}
+
+/* A damaged file may hold any number. */
+static int64_t bounded_ns(int64_t ns)
+{
+    return ns < 0 ? 0 : ns > INT64_MAX / 2 ? INT64_MAX / 2 : ns;
+}
+
+int64_t report_last_event_ns(struct database *database)
+{
+    return bounded_ns(database_integer(database, "SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1", 0));
+}
+
+int64_t report_duration_ns(struct database *database)
+{
+    int64_t duration = database_integer(
+        database,
+        "SELECT coalesce((SELECT d.value FROM meta d JOIN meta p ON p.key = 'program_end_ns' WHERE d.key = "
+        "'duration_ns'), (SELECT ts_ns FROM event ORDER BY seq DESC LIMIT 1))",
+        0);
+
+    return bounded_ns(duration);
+}
+
+static void print_meta(FILE *out, struct database *database, const char *title, const char *key)
+{
+    char *text = database_meta(database, key);
+
+    if (text != NULL && text[0] != '\0') {
+        char cut[400];
+
+        format_head(cut, sizeof(cut), text, 86);
+        fprintf(out, "  %-9s %s\n", title, cut);
+    }
+    free(text);
+}
+
+void report_header_print(FILE *out, struct database *database, const char *path,
+                         const struct report_loss *loss)
+{
+    int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
+    int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
+    char cut[400];
+
+    format_tail(cut, sizeof(cut), path, 86);
+    fprintf(out, "  %-9s %s\n", "trace", cut);
+    print_meta(out, database, "command", "command");
+    print_meta(out, database, "host", "host");
+    fprintf(out, "  %-9s ", "recorded");
+    if (began > 0) {
+        fprintf(out, "%s, ", format_time_utc(began / 1000000000).text);
+    }
+    fprintf(out, "%s; %s events, %s process%s, %s thread%s\n",
+            format_duration(report_duration_ns(database)).text, format_count(loss->stored).text,
+            format_count(processes).text, processes == 1 ? "" : "es", format_count(loss->threads).text,
+            loss->threads == 1 ? "" : "s");
+    fprintf(out, "  %-9s ", "health");
+    report_loss_print(out, database, loss);
+    if (!database_is_complete(database)) {
+        fprintf(out, "  %-9s the recording was cut off before its totals were made; figures may be missing\n",
+                "INCOMPLETE");
+    }
+}
+
+void report_header_json(struct cJSON *object, struct database *database, const char *path)
+{
+    char *command = database_meta(database, "command");
+    char *host = database_meta(database, "host");
+
+    json_text(object, "database", path);
+    json_integer(object, "schema_version", database_schema_version(database));
+    json_bool(object, "complete", database_is_complete(database));
+    json_text(object, "command", command);
+    json_text(object, "host", host);
+    json_integer(object, "duration_ns", report_duration_ns(database));
+    json_integer(object, "processes", database_integer(database, "SELECT count(*) FROM process", 0));
+    json_integer(object, "threads", database_integer(database, "SELECT count(*) FROM thread", 0));
+    json_integer(object, "events", database_integer(database, "SELECT sum(stored) FROM thread", 0));
+    free(command);
+    free(host);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What leaks, peak and timeline are asked about: a domain, one process or all together, one GPU where a
+ * domain has several. Checked against the database, so that a misspelt domain or a pid that recorded nothing
+ * is told instead of answered by an empty list.
+ */
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int check_domain(const char *domain, struct database *database, struct varve_message *message)
+{
+    char list[256] = "";
+    size_t used = 0;
+    bool is_known = false;
+    struct cursor cursor;
+
+    cursor_open(&cursor, database, "SELECT name FROM domain ORDER BY code");
+    while (cursor_next(&cursor)) {
+        const char *name = cursor_name(&cursor, 0);
+
+        is_known = is_known || strcmp(name, domain) == 0;
+        if (used < sizeof(list)) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used > 0 ? ", " : "", name);
+        }
+    }
+    cursor_close(&cursor);
+    if (!is_known && database_error(database, NULL) == VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: --domain must be one of %s, not '%s'",
+                                 database_path(database), list, domain);
+    }
+    return VARVE_OK;
+}
+
+/* Memory of a GPU is counted per GPU: the one that needed most is the one people mean. */
+static void find_devices(struct selection *selection, struct database *database)
+{
+    struct report_totals totals;
+    int64_t most = -1;
+
+    report_totals_load(&totals, database, selection->process_id);
+    for (size_t i = 0; i < totals.count; i++) {
+        if (strcmp(totals.rows[i].domain, selection->domain) == 0) {
+            selection->devices++;
+            if (totals.rows[i].peak_bytes > most) {
+                most = totals.rows[i].peak_bytes;
+                selection->device = totals.rows[i].device;
+            }
+        }
+    }
+    report_totals_free(&totals);
+}
+
+int selection_make(struct selection *selection, struct database *database, const char *domain, int64_t pid,
+                   struct varve_message *message)
+{
+    struct cursor cursor;
+    int result = check_domain(domain, database, message);
+
+    *selection = (struct selection){.domain = domain, .pid = pid};
+    if (result != VARVE_OK) {
+        return result;
+    }
+    if (pid == 0) {
+        find_devices(selection, database);
+        return VARVE_OK;
+    }
+    /* exec gives one pid several images: the one that needed most is the one people mean */
+    cursor_open(&cursor, database,
+                "SELECT p.id FROM process p LEFT JOIN total t ON t.process_id = p.id AND t.domain = ?2 "
+                "WHERE p.pid = ?1 ORDER BY coalesce(t.peak_bytes, -1) DESC, p.id LIMIT 1");
+    cursor_bind_integer(&cursor, 1, pid);
+    cursor_bind_text(&cursor, 2, domain);
+    if (cursor_next(&cursor)) {
+        selection->process_id = cursor_integer(&cursor, 0);
+    }
+    cursor_close(&cursor);
+    if (selection->process_id == 0 && database_error(database, NULL) == VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                                 "%s: no process %" PRId64 " was recorded; varve info lists those that were",
+                                 database_path(database), pid);
+    }
+    find_devices(selection, database);
+    return VARVE_OK;
+}
+
+int selection_device(struct selection *selection, struct database *database, int64_t device,
+                     struct varve_message *message)
+{
+    struct report_total total;
+
+    selection->device = device;
+    if (selection_total(selection, database, &total) || database_error(database, NULL) != VARVE_OK) {
+        return VARVE_OK;
+    }
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             "%s: nothing of domain %s is on GPU %" PRId64 "; varve report lists what is",
+                             database_path(database), selection->domain, device);
+}
+
+bool selection_total(const struct selection *selection, struct database *database, struct report_total *total)
+{
+    struct report_totals totals;
+    bool is_found = false;
+
+    report_totals_load(&totals, database, selection->process_id);
+    for (size_t i = 0; i < totals.count && !is_found; i++) {
+        if (strcmp(totals.rows[i].domain, selection->domain) == 0 &&
+            totals.rows[i].device == selection->device) {
+            *total = totals.rows[i];
+            total->domain = NULL; /* the list's */
+            is_found = true;
+        }
+    }
+    report_totals_free(&totals);
+    return is_found;
+}
+
+bool selection_sum(const struct selection *selection, struct database *database, struct report_total *total)
+{
+    struct report_totals totals;
+
+    if (!selection_total(selection, database, total)) {
+        return false;
+    }
+    report_totals_load(&totals, database, selection->process_id);
+    for (size_t i = 0; i < totals.count; i++) {
+        const struct report_total *row = &totals.rows[i];
+
+        if (strcmp(row->domain, selection->domain) == 0 && row->device != selection->device) {
+            total->live_allocations += row->live_allocations;
+            total->live_bytes += row->live_bytes;
+            total->peak_allocations += row->peak_allocations;
+            total->peak_bytes += row->peak_bytes;
+        }
+    }
+    report_totals_free(&totals);
+    return true;
+}

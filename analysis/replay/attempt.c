@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a history leaves open is answered in the likeliest way, and a replay that then goes wrong is begun
+ * anew with the next answer. Four things are open: the size of a block that was there when the history began
+ * late (it may hide up to 1 MiB of the free memory behind it), whether completions in front of a request came
+ * with its search or with its wait for all streams, and whether the history began within a request. Each
+ * answer only ever changes in one direction, so that this ends. Called by replay.c.
+ */
+#include "analysis/replay/replay.h"
+
+#include <stdlib.h>
+
+#define ATTEMPTS_MAX 1000
+#define GRAIN 512
+
+struct replay_hints *replay_hints_new(size_t device_count)
+{
+    struct replay_hints *hints = memory_resize(NULL, (device_count + 1) * sizeof(*hints));
+
+    for (size_t i = 0; i < device_count; i++) {
+        hints[i] = (struct replay_hints){0};
+    }
+    return hints;
+}
+
+void replay_hints_clear(struct replay_hints *hints, size_t device_count)
+{
+    for (size_t i = 0; i < device_count; i++) {
+        replay_map_free(&hints[i].sizes);
+        replay_map_free(&hints[i].choices);
+        replay_map_free(&hints[i].pools);
+        hints[i] = (struct replay_hints){0};
+    }
+}
+
+void replay_hints_free(struct replay_hints *hints, size_t device_count)
+{
+    replay_hints_clear(hints, device_count);
+    free(hints);
+}
+
+void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start)
+{
+    if (hints->sizes.count == 0) {
+        return;
+    }
+    for (size_t i = 0; i + 1 < start->block_count; i++) {
+        struct varve_block_info *block = &start->blocks[i];
+        struct varve_block_info *rest = &start->blocks[i + 1];
+        const uint64_t *bytes = replay_map_find(&hints->sizes, block->addr);
+
+        if (bytes != NULL && block->allocation_id != 0) {
+            rest->addr += *bytes - block->bytes;
+            rest->bytes -= *bytes - block->bytes;
+            block->bytes = *bytes;
+        }
+    }
+}
+
+bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely)
+{
+    const uint64_t *known = replay_map_find(&replay->hints->choices, completion);
+    bool answer = known != NULL ? *known != 0 : likely;
+
+    if (known == NULL) {
+        replay->choice = (struct replay_choice){
+            .is_open = true, .completion = completion, .request = request, .answer = answer};
+    }
+    return answer;
+}
+
+/* The request got free memory that the history passed over: it must have been too small, hence the block in
+ * front of it larger. */
+static bool learn_size(const struct replay *replay, struct replay_hints *hints)
+{
+    const struct varve_alloc_snapshot *start = &replay->start;
+    const struct replay_landing *landed = &replay->landed;
+    struct varve_alloc_forecast forecast;
+
+    if (landed->found == 0 || landed->found == VARVE_ALLOC_FOUND_MAX ||
+        varve_alloc_forecast(replay->alloc, landed->requested, 0, &forecast) != VARVE_OK) {
+        return false;
+    }
+    for (size_t i = 0; i < start->block_count; i++) {
+        const struct varve_block_info *block = &start->blocks[i];
+
+        if (block->allocation_id != 0 && block->addr + block->bytes == landed->addr) {
+            uint64_t found = landed->found * VARVE_ALLOC_FOUND_UNIT;
+            uint64_t bytes = block->bytes + (found - forecast.rounded) + GRAIN;
+
+            if (bytes > block->allocation_id) {
+                return false;
+            }
+            replay_map_put(&hints->sizes, block->addr, bytes);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool learn_choice(const struct replay *replay, struct replay_hints *hints)
+{
+    const struct replay_choice *choice = &replay->choice;
+
+    if (!choice->is_open || replay->mismatch.event < choice->completion ||
+        replay->mismatch.event > choice->request) {
+        return false;
+    }
+    replay_map_put(&hints->choices, choice->completion, !choice->answer);
+    return true;
+}
+
+static bool holds(const struct replay *replay, size_t number, uint64_t addr)
+{
+    const struct replay_pool_segment *segment = &replay->pools.segments[number];
+    size_t first_place = replay->pools.segment_count - replay->places.count;
+
+    if (segment->made_by != REPLAY_NONE && segment->made_by > replay->mismatch.event) {
+        return false;
+    }
+    if (segment->bytes > 0) {
+        return segment->addr == addr;
+    }
+    return number >= first_place && addr >= segment->addr &&
+           addr < replay->places.items[number - first_place].high;
+}
+
+/* Out of the pool that it was thought to be in; false if that was tried, or nothing is known of it. */
+static bool learn_pool_of(const struct replay *replay, uint64_t addr, struct replay_hints *hints)
+{
+    const struct replay_pools *pools = &replay->pools;
+
+    for (size_t i = pools->segment_count; i > 0; i--) {
+        const struct replay_pool_segment *segment = &pools->segments[i - 1];
+        uint64_t key = replay_pool_key(segment);
+        const uint64_t *hint = replay_map_find(&hints->pools, key);
+
+        if (holds(replay, i - 1, addr)) {
+            if (hint != NULL && *hint == 2) {
+                return false;
+            }
+            replay_map_put(&hints->pools, key, segment->pool == 0 && hint == NULL ? 1 : 2);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Something was given back, and the history kept it, or gave something else back first: one of the two was
+ * in another pool. */
+static bool learn_pool(const struct replay *replay, struct replay_hints *hints)
+{
+    const struct history_event *event = &replay->trace->events[replay->mismatch.event];
+
+    if (replay->pools.segment_count == 0 || replay->landed.found != 0) {
+        return false;
+    }
+    if (learn_pool_of(replay, replay->landed.addr, hints)) {
+        return true;
+    }
+    return replay->mismatch.event < replay->trace->event_count &&
+           (event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP) &&
+           learn_pool_of(replay, event->addr, hints);
+}
+
+/* The first request may have begun before the history: it is left out, since nobody knows its first half. */
+static bool learn_beginning(const struct replay *replay, struct replay_hints *hints)
+{
+    struct replay_request request;
+    size_t index = 0;
+
+    if (replay->start.segment_count == 0 || hints->first != 0) {
+        return false;
+    }
+    while (index <= replay->mismatch.event && !replay_request_at(replay, index, &request)) {
+        index++;
+    }
+    if (index > replay->mismatch.event || request.event < replay->mismatch.event) {
+        return false;
+    }
+    for (size_t i = 0; i < request.event; i++) {
+        if (replay->trace->events[i].action == HISTORY_FREE_REQUESTED) {
+            return false; /* a call of its own: the request began behind it */
+        }
+    }
+    hints->first = request.event + 1;
+    return true;
+}
+
+bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
+{
+    if (!replay->mismatch.is_set || hints->attempts >= ATTEMPTS_MAX) {
+        return false;
+    }
+    hints->attempts++;
+    return learn_size(replay, hints) || learn_choice(replay, hints) || learn_pool(replay, hints) ||
+           learn_beginning(replay, hints);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: test code */
+/*
+ * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations, of reallocs under way and of
+ * sample points, searched from end to end and added up anew after each event. The rules are those of
+ * collect_internal.h, written a second time without any index, limbo count or running sum.
+ */
+#ifndef VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
+#define VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
+
+#include "trace/collect_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define EVENTS 700
+#define ROWS (3 * EVENTS)
+#define PROCESSES 9U
+#define THREADS 3U /* of each process: thread ids 10 * process + 0, 1, 2 */
+#define SITES 6U
+#define PAGE 4096U
+
+struct row {
+    uint64_t addr, size, requested, alloc_seq, free_seq;
+    int64_t alloc_ns, free_ns;
+    uint32_t process, thread, site;
+    unsigned domain, source, temporary;
+    bool is_known; /* the address index has it: live, and its process has not ended */
+};
+
+struct sums {
+    uint64_t live, live_bytes, peak, peak_bytes, peak_seq, failed;
+};
+
+struct point {
+    uint32_t process;
+    unsigned domain;
+    uint64_t seq, bytes, live;
+};
+
+struct limbo {
+    uint32_t thread;
+    uint64_t addr;
+    size_t row;
+};
+
+struct model {
+    struct row rows[ROWS];
+    size_t row_count;
+    struct point points[4 * EVENTS];
+    size_t point_count;
+    struct limbo limbo[EVENTS];
+    size_t limbo_count;
+    struct sums sums[PROCESSES + 1][3]; /* [0]: all processes; by domain */
+    uint64_t site_peak[SITES + 1][3], site_peak_bytes[SITES + 1][3];
+    int64_t last_alloc[10 * PROCESSES + 10]; /* row that the thread's last heap event opened, or -1 */
+    bool is_forked[PROCESSES + 1];
+    bool has_ended[PROCESSES + 1];
+    bool has_changed; /* in this event */
+};
+
+static inline size_t model_open(struct model *model, const struct event *event, uint64_t addr, uint64_t size,
+                                unsigned source)
+{
+    bool is_map = event->kind == VARVE_KIND_MMAP || event->kind == VARVE_KIND_MUNMAP;
+    assert_true(model->row_count < ROWS);
+    model->rows[model->row_count] = (struct row){.addr = addr,
+                                                 .size = size,
+                                                 .requested = event->requested,
+                                                 .alloc_seq = event->seq,
+                                                 .alloc_ns = event->ts_ns,
+                                                 .process = event->process_id,
+                                                 .thread = event->thread_id,
+                                                 .site = event->callsite,
+                                                 .domain = is_map ? DOMAIN_MMAP : DOMAIN_HEAP,
+                                                 .source = source,
+                                                 .is_known = true};
+    model->has_changed = true;
+    return model->row_count++;
+}
+
+static inline void model_close(struct model *model, const struct event *event, size_t at, bool is_free)
+{
+    struct row *row = &model->rows[at];
+    row->free_seq = event->seq;
+    row->free_ns = event->ts_ns;
+    row->temporary = is_free && model->last_alloc[event->thread_id] == (int64_t)at;
+    row->is_known = false;
+    model->has_changed = true;
+}
+
+static inline int64_t model_find(const struct model *model, uint32_t process, uint64_t addr)
+{
+    for (size_t i = 0; i < model->row_count; i++) {
+        const struct row *row = &model->rows[i];
+        if (row->is_known && row->domain == DOMAIN_HEAP && row->process == process && row->addr == addr) {
+            return (int64_t)i;
+        }
+    }
+    return -1;
+}
+
+static inline void model_heap_open(struct model *model, struct event *event)
+{
+    int64_t before = model_find(model, event->process_id, event->addr);
+    if (before >= 0) {
+        model_close(model, event, (size_t)before, false);
+    }
+    size_t at = model_open(model, event, event->addr, event->size, event->cause);
+    event->id = at + 1;
+    model->last_alloc[event->thread_id] = (int64_t)at;
+}
+
+static inline void model_fail(struct model *model, const struct event *event, unsigned domain)
+{
+    model->sums[0][domain].failed++;
+    model->sums[event->process_id][domain].failed++;
+}
+
+static inline void model_free(struct model *model, struct event *event)
+{
+    int64_t at = model_find(model, event->process_id, event->addr);
+    if (at < 0) {
+        event->cause =
+            model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        return;
+    }
+    const struct row *row = &model->rows[at];
+    model_close(model, event, (size_t)at, true);
+    event->id = (uint64_t)at + 1;
+    event->size = row->size;
+    event->requested = row->requested;
+    event->callsite = event->callsite != 0 ? event->callsite : row->site;
+    if (event->cause == VARVE_CAUSE_REALLOC) {
+        model->limbo[model->limbo_count++] = (struct limbo){event->thread_id, event->addr, (size_t)at};
+    }
+}
+
+static inline void model_realloc(struct model *model, struct event *event)
+{
+    bool has_failed = event->flags & VARVE_FLAG_FAILED;
+    uint64_t old_addr = has_failed ? event->addr : event->arg;
+    int64_t old = -1;
+    for (size_t i = model->limbo_count; i-- > 0 && old < 0;) {
+        if (model->limbo[i].thread == event->thread_id && model->limbo[i].addr == old_addr) {
+            old = (int64_t)model->limbo[i].row;
+            model->limbo[i].thread = 0;
+        }
+    }
+    if (!has_failed) {
+        if (event->addr != 0) {
+            model_heap_open(model, event);
+        }
+        return;
+    }
+    model_fail(model, event, DOMAIN_HEAP);
+    if (old >= 0) {
+        int64_t other = model_find(model, event->process_id, event->addr);
+        if (other >= 0) {
+            model_close(model, event, (size_t)other, false);
+        }
+        model->rows[old].free_seq = 0;
+        model->rows[old].free_ns = 0;
+        model->rows[old].temporary = 0;
+        model->rows[old].is_known = true;
+        model->has_changed = true;
+        event->id = (uint64_t)old + 1;
+    }
+}
+
+/* The known row of lowest address in [start, end). */
+static inline int64_t model_overlap(const struct model *model, uint32_t process, uint64_t start, uint64_t end)
+{
+    int64_t found = -1;
+    for (size_t i = 0; i < model->row_count; i++) {
+        const struct row *row = &model->rows[i];
+        if (row->is_known && row->domain == DOMAIN_MMAP && row->process == process && row->addr < end &&
+            row->addr + row->size > start && (found < 0 || row->addr < model->rows[found].addr)) {
+            found = (int64_t)i;
+        }
+    }
+    return found;
+}
+
+static inline uint64_t model_clear(struct model *model, const struct event *event, bool is_free)
+{
+    uint64_t start = event->addr;
+    uint64_t end = start + event->size;
+    uint64_t first = 0;
+    for (int64_t at; (at = model_overlap(model, event->process_id, start, end)) >= 0;) {
+        const struct row old = model->rows[at];
+        const uint64_t parts[2][2] = {{old.addr, start}, {end, old.addr + old.size}};
+        model_close(model, event, (size_t)at, is_free);
+        first = first != 0 ? first : (uint64_t)at + 1;
+        for (int i = 0; i < 2; i++) {
+            if (parts[i][0] < parts[i][1]) {
+                uint64_t size = parts[i][1] - parts[i][0];
+                struct row *part =
+                    &model->rows[model_open(model, event, parts[i][0], size, VARVE_CAUSE_REMAINDER)];
+                part->requested = size;
+                part->site = old.site;
+                part->thread = old.thread;
+            }
+        }
+    }
+    return first;
+}
+
+static inline void model_map(struct model *model, struct event *event)
+{
+    if (event->flags & VARVE_FLAG_FAILED) {
+        model_fail(model, event, DOMAIN_MMAP);
+        return;
+    }
+    model_clear(model, event, false);
+    size_t at = model_open(model, event, event->addr, event->size, event->cause);
+    event->id = at + 1;
+    model->last_alloc[event->thread_id] = (int64_t)at;
+}
+
+static inline void model_unmap(struct model *model, struct event *event)
+{
+    event->id = model_clear(model, event, true);
+    if (event->id == 0) {
+        event->cause =
+            model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+    } else if (event->callsite == 0) {
+        event->callsite = model->rows[event->id - 1].site;
+    }
+}
+
+/* Add up what is live, for one process or for all (0). */
+static inline void model_sum(struct model *model, const struct event *event, uint32_t process,
+                             unsigned domain)
+{
+    struct sums *sums = &model->sums[process][domain];
+    uint64_t sites[SITES + 1] = {0};
+    uint64_t site_bytes[SITES + 1] = {0};
+    sums->live = 0;
+    sums->live_bytes = 0;
+    for (size_t i = 0; i < model->row_count; i++) {
+        const struct row *row = &model->rows[i];
+        if (row->free_seq == 0 && row->domain == domain && (process == 0 || row->process == process)) {
+            sums->live++;
+            sums->live_bytes += row->size;
+            sites[row->site]++;
+            site_bytes[row->site] += row->size;
+        }
+    }
+    model->points[model->point_count++] =
+        (struct point){process, domain, event->seq, sums->live_bytes, sums->live};
+    if (sums->live_bytes > sums->peak_bytes) {
+        sums->peak_bytes = sums->live_bytes;
+        sums->peak = sums->live;
+        sums->peak_seq = event->seq;
+        for (unsigned i = 0; i <= SITES && process == 0; i++) {
+            model->site_peak[i][domain] = sites[i];
+            model->site_peak_bytes[i][domain] = site_bytes[i];
+        }
+    }
+}
+
+static inline void model_event(struct model *model, struct event *event)
+{
+    int64_t last = model->last_alloc[event->thread_id];
+    unsigned domain = DOMAIN_HEAP;
+    bool opens = event->kind != VARVE_KIND_HEAP_FREE && event->kind != VARVE_KIND_MUNMAP;
+    model->has_changed = false;
+    if (event->kind < VARVE_KIND_HEAP_ALLOC || event->kind > VARVE_KIND_MUNMAP) {
+        return;
+    }
+    model->last_alloc[event->thread_id] = opens ? -1 : last;
+    switch (event->kind) {
+    case VARVE_KIND_HEAP_ALLOC:
+        event->requested = event->size;
+        if (event->addr == 0) {
+            model_fail(model, event, domain);
+        } else {
+            model_heap_open(model, event);
+        }
+        break;
+    case VARVE_KIND_HEAP_FREE:
+        model_free(model, event);
+        break;
+    case VARVE_KIND_HEAP_REALLOC:
+        event->requested = event->size;
+        model_realloc(model, event);
+        break;
+    case VARVE_KIND_MMAP:
+        domain = DOMAIN_MMAP;
+        model_map(model, event);
+        break;
+    default:
+        domain = DOMAIN_MMAP;
+        model_unmap(model, event);
+        break;
+    }
+    if (!opens) {
+        model->last_alloc[event->thread_id] = -1;
+    }
+    if (model->has_changed) {
+        model_sum(model, event, 0, domain);
+        model_sum(model, event, event->process_id, domain);
+    }
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: the definitions of test programs, each includes it once */
+/*
+ * Snapshots that Python makes on the spot, for the tests that read them: a script between a prelude of
+ * helpers and a pipe that carries each pickle with the text that goes with it.
+ */
+#ifndef VARVE_TESTS_SUPPORT_HISTORY_PYTHON_H
+#define VARVE_TESTS_SUPPORT_HISTORY_PYTHON_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "analysis/history/pytorch/pytorch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* `d` is the snapshot; pack() writes it. */
+static const char prelude[] =
+    "import pickle, random, struct, sys, io\n"
+    "def pack(d, expected=b'', protocol=4, pickler=pickle.Pickler):\n"
+    "    f = io.BytesIO(); pickler(f, protocol).dump(d); p = f.getvalue()\n"
+    "    sys.stdout.buffer.write(struct.pack('<QQ', len(p), len(expected)) + p + expected)\n"
+    "def event(action='alloc', addr=4096, size=512, **more):\n"
+    "    return dict({'action': action, 'addr': addr, 'size': size, 'stream': 0, 'time_us': 7, 'frames': "
+    "[]}, **more)\n"
+    "def block(**more): return dict({'size': 2 << 20, 'state': 'inactive'}, **more)\n"
+    "def segment(**more):\n"
+    "    return dict({'device': 0, 'address': 1 << 21, 'total_size': 2 << 20, 'stream': 0, 'segment_type': "
+    "'small',\n"
+    "                 'blocks': [block()]}, **more)\n"
+    "def snapshot(**more): return dict({'segments': [], 'device_traces': [[]]}, **more)\n"
+    "def without(d, key): return {k: v for k, v in d.items() if k != key}\n";
+
+struct made {
+    char *data, *expected;
+    size_t bytes;
+};
+
+static inline FILE *python_open(const char *body, const char *arguments)
+{
+    char script[] = "/tmp/varve-snapshot-XXXXXX", command[200];
+    int file = mkstemp(script);
+    FILE *pipe;
+
+    assert_true(file >= 0);
+    assert_int_equal(write(file, prelude, sizeof(prelude) - 1), sizeof(prelude) - 1);
+    assert_int_equal(write(file, body, strlen(body)), strlen(body));
+    close(file);
+    snprintf(command, sizeof(command), "python3 %s %s; status=$?; rm %s; exit $status", script, arguments,
+             script);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    return pipe;
+}
+
+static inline bool python_next(FILE *pipe, struct made *made)
+{
+    uint64_t sizes[2] = {0, 0};
+
+    if (fread(sizes, sizeof(sizes), 1, pipe) != 1) {
+        assert_int_equal(pclose(pipe), 0);
+        return false;
+    }
+    *made = (struct made){malloc(sizes[0]), calloc(1, sizes[1] + 1), sizes[0]};
+    assert_int_equal(fread(made->data, 1, sizes[0], pipe), sizes[0]);
+    assert_int_equal(fread(made->expected, 1, sizes[1], pipe), sizes[1]);
+    return true;
+}
+
+static inline void made_free(struct made *made)
+{
+    free(made->data);
+    free(made->expected);
+}
+
+static inline int read_bytes(const char *data, size_t bytes, struct history **history_out,
+                             struct varve_message *message)
+{
+    struct input_stream *input;
+
+    assert_int_equal(input_stream_open_memory("p", data, bytes, &input, message), VARVE_OK);
+    return history_read_pytorch_stream(input, history_out, NULL, message);
+}
+
+#endif

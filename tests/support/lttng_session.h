@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: helpers of cmocka programs */
+/*
+ * Surroundings for the tests of lttng_session*.c: a folder with an LTTNG_HOME of its own, scripts in the
+ * place of LTTng's programs, a program that emits, and the processes that were started below that LTTNG_HOME.
+ * Root becomes an unprivileged user first: root's session daemon is one for the whole machine, and not the
+ * tests'.
+ */
+#ifndef VARVE_TESTS_SUPPORT_LTTNG_SESSION_H
+#define VARVE_TESTS_SUPPORT_LTTNG_SESSION_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "trace/collector/lttng/session.h"
+#include "trace/collector/lttng/session_parts.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOBODY 65534
+#define PATIENCE 2000 /* naps of 10 ms */
+
+static char place_root[] = "/tmp/varve-lttng-XXXXXX";
+static char *place_path; /* PATH as it was */
+static char *place_texts[512];
+static size_t place_count;
+
+/* ---- the folder ---- */
+
+/* A path in it; it lives as long as the folder. */
+static char *__attribute__((format(printf, 1, 2))) place(const char *format, ...)
+{
+    char rest[1024];
+    char *text;
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(rest, sizeof(rest), format, arguments);
+    va_end(arguments);
+    assert_true(place_count < sizeof(place_texts) / sizeof(place_texts[0]));
+    assert_true(asprintf(&text, rest[0] == '/' ? "%s%s" : "%s/%s", rest[0] == '/' ? "" : place_root, rest) >
+                0);
+    place_texts[place_count++] = text;
+    return text;
+}
+
+static inline char *shm_place(const char *name)
+{
+    if (access("/dev/shm", W_OK) != 0) {
+        return place("shm-%s", name);
+    }
+    return place("/dev/shm/varve-lttng-test-%d-%s", (int)getpid(), name);
+}
+
+static inline bool exists(const char *path)
+{
+    struct stat status;
+
+    return lstat(path, &status) == 0;
+}
+
+static inline bool holds(const char *path, const char *text)
+{
+    char buffer[256];
+    FILE *file = fopen(path, "re");
+    size_t got = file != NULL ? fread(buffer, 1, sizeof(buffer) - 1, file) : 0;
+
+    if (file != NULL) {
+        fclose(file);
+    }
+    buffer[got] = '\0';
+    return strcmp(buffer, text) == 0;
+}
+
+static inline void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
+{
+    char line[4096];
+    char quiet[4200];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    snprintf(quiet, sizeof(quiet), "{ %s; } >/dev/null 2>&1", line);
+    if (system(quiet) != 0) {
+        fail_msg("failed: %s", line);
+    }
+}
+
+static int place_make(void **state)
+{
+    (void)state;
+    place_path = strdup(getenv("PATH") != NULL ? getenv("PATH") : "/usr/bin:/bin");
+    if (mkdtemp(place_root) == NULL) {
+        return -1;
+    }
+    shell("cp %s/programs/lttng_emit %s || true", VARVE_BUILD_DIR, place_root);
+    shell("cp %s/libvarve_lttng.so %s || true", VARVE_BUILD_DIR, place_root);
+    shell("mkdir %s/home && chmod -R a+rX %s", place_root, place_root);
+    if (geteuid() == 0) {
+        shell("chown -R %d %s", NOBODY, place_root);
+        if (setgroups(0, NULL) != 0 || setresgid(NOBODY, NOBODY, NOBODY) != 0 ||
+            setresuid(NOBODY, NOBODY, NOBODY) != 0) {
+            return -1;
+        }
+        prctl(PR_SET_DUMPABLE, 1, 0, 0,
+              0); /* what a change of the user takes away, and LeakSanitizer needs */
+    }
+    return setenv("LTTNG_HOME", place("home"), 1) | setenv("HOME", place("home"), 1) |
+           setenv("LTTNG_UST_REGISTER_TIMEOUT", "10000", 1);
+}
+
+/* ---- processes below our LTTNG_HOME ---- */
+
+static bool is_family(pid_t pid, char *command, size_t bytes)
+{
+    char text[65536];
+    char path[64];
+    char wanted[300];
+    FILE *file;
+    size_t got;
+
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    file = fopen(path, "re");
+    command[0] = '\0';
+    if (file == NULL || fgets(command, (int)bytes, file) == NULL) {
+        command[0] = '\0';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    command[strcspn(command, "\n")] = '\0';
+    if (strncmp(command, "lttng-", 6) != 0) {
+        return false;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    file = fopen(path, "re");
+    got = file != NULL ? fread(text, 1, sizeof(text), file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    snprintf(wanted, sizeof(wanted), "LTTNG_HOME=%s/home", place_root);
+    return memmem(text, got, wanted, strlen(wanted) + 1) != NULL;
+}
+
+/* Sends them a signal (0: none); only those with that name if one is given. Returns their number. */
+static size_t family_each(const char *name, int signal_number, pid_t *last)
+{
+    DIR *processes = opendir("/proc");
+    struct dirent *entry;
+    size_t count = 0;
+
+    while (processes != NULL && (entry = readdir(processes)) != NULL) {
+        pid_t pid = isdigit((unsigned char)entry->d_name[0]) ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
+        char command[64];
+
+        if (pid > 0 && is_family(pid, command, sizeof(command)) &&
+            (name == NULL || strcmp(command, name) == 0)) {
+            count++;
+            *last = pid;
+            if (signal_number != 0) {
+                kill(pid, signal_number);
+            }
+        }
+    }
+    if (processes != NULL) {
+        closedir(processes);
+    }
+    return count;
+}
+
+static inline size_t family_size(void)
+{
+    pid_t last;
+
+    return family_each(NULL, 0, &last);
+}
+
+static inline pid_t daemon_pid(void)
+{
+    pid_t pid = 0;
+
+    family_each("lttng-sessiond", 0, &pid);
+    return pid;
+}
+
+static inline void consumer_signal(int signal_number)
+{
+    pid_t pid;
+
+    assert_int_not_equal(family_each("lttng-consumerd", signal_number, &pid), 0);
+}
+
+static void family_wait(void)
+{
+    for (int i = 0; i < PATIENCE && family_size() > 0; i++) {
+        usleep(10000);
+    }
+}
+
+static void family_kill(int signal_number)
+{
+    pid_t last;
+
+    family_each(signal_number == SIGKILL ? NULL : "lttng-sessiond", signal_number, &last);
+    family_wait();
+}
+
+static inline pid_t parent_pid(pid_t pid)
+{
+    char path[64];
+    int parent = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*d (%*[^)]) %*c %d", &parent), 1);
+    fclose(file);
+    return parent;
+}
+
+static int place_remove(void **state)
+{
+    (void)state;
+    family_kill(SIGKILL);
+    setenv("PATH", place_path, 1);
+    shell("rm -rf %s /dev/shm/varve-lttng-test-%d-*", place_root, (int)getpid());
+    for (size_t i = 0; i < place_count; i++) {
+        free(place_texts[i]);
+    }
+    free(place_path);
+    return 0;
+}
+
+/* ---- LTTng itself ---- */
+
+static inline void lttng_or_skip(void)
+{
+    struct varve_message message;
+
+    if (!lttng_session_is_possible(&message)) {
+        skip("%s", message.text);
+    }
+    if (access(place("libvarve_lttng.so"), R_OK) != 0) {
+        skip("built without LTTng-UST (liblttng-ust-dev)");
+    }
+}
+
+/* Runs the emitting program to its end; `how` "kill", "storm": which is SIGKILL. */
+static inline void emit(unsigned count, const char *how)
+{
+    char number[32];
+    int status;
+    pid_t pid;
+
+    snprintf(number, sizeof(number), "%u", count);
+    pid = fork();
+    if (pid == 0) {
+        if (freopen("/dev/null", "w", stdout) == NULL) {
+            _exit(126);
+        }
+        execl(place("lttng_emit"), "lttng_emit", place("libvarve_lttng.so"), number, how, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (how[0] != '\0') {
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    } else {
+        assert_int_equal(status, 0);
+    }
+}
+
+/* Different events in one or two traces, each known by the process and its number there. */
+static inline void assert_events(uint64_t expected, const char *trace, const char *extract)
+{
+    char line[4096];
+    unsigned long long count = 0;
+    FILE *pipe;
+
+    if (!lttng_tool_is_there("babeltrace2")) {
+        return;
+    }
+    snprintf(line, sizeof(line),
+             "babeltrace2 %s %s 2>/dev/null | sed -n 's/.*ring_seq = \\([0-9]*\\).* pid = \\([0-9]*\\).*/\\1 "
+             "\\2/p' "
+             "| sort -u | wc -l",
+             trace, extract != NULL ? extract : "");
+    pipe = popen(line, "re");
+    assert_non_null(pipe);
+    assert_int_equal(fscanf(pipe, "%llu", &count), 1);
+    pclose(pipe);
+    assert_int_equal(count, expected);
+}
+
+/* ---- scripts in the place of LTTng's programs ---- */
+
+/* Each call is written to `log`, with whatever it should not have inherited. FAKE_FAIL and FAKE_HANG name a
+ * verb. */
+static inline void fake_begin(void)
+{
+    static const char script[] =
+        "#!/bin/sh\n"
+        "here=${0%/*}\n"
+        "{\n"
+        "    echo \"${0##*/} $*\"\n"
+        "    env | grep -E '^(LD_PRELOAD|VARVE_SESSION)='\n"
+        "    grep -E '^Sig(Blk|Ign):' /proc/$$/status | grep -Ev '.{9}0{7}$'\n"
+        "    [ \"$(readlink /proc/$$/fd/0)\" = /dev/null ] || echo 'input is open'\n"
+        "} >> \"$here/log\"\n"
+        "verb=sessiond\n"
+        "for word in \"$@\"; do\n"
+        "    case $word in -* | xml) ;; *) verb=$word && break ;; esac\n"
+        "done\n"
+        "if [ \"$verb\" = \"$FAKE_HANG\" ]; then sleep 600; fi\n"
+        "if [ \"$verb\" = \"$FAKE_FAIL\" ]; then\n"
+        "    echo 'Something else'; echo 'Error: no such luck' >&2; exit 1\n"
+        "fi\n"
+        "case \"${0##*/} $*\" in\n"
+        "*--daemonize*) touch \"$here/daemon\" ;;\n"
+        "*' create '*--output*)\n"
+        "    [ -z \"$FAKE_NO_HOME\" ] || { echo \"$3\" > \"$here/made\"; echo 'Error: no home' >&2; exit 1; "
+        "} ;;\n"
+        "*--list-options) echo \"--output $FAKE_FORMATS\" ;;\n"
+        "*'xml list')\n"
+        "    [ -e \"$here/daemon\" ] || { echo 'Error: No session daemon is available' >&2; exit 1; }\n"
+        "    echo '<command><name>list</name><output><sessions>'\n"
+        "    [ ! -e \"$here/made\" ] || echo \"<session><name>$(cat \"$here/made\")</name></session>\" ;;\n"
+        "*'xml list '*)\n"
+        "    echo '<discarded_events>12</discarded_events><lost_packets>3</lost_packets>'\n"
+        "    echo '<discarded_events>9223372036854775838</discarded_events><lost_packets>0</lost_packets>' "
+        ";;\n"
+        "esac\n";
+    static const char *const names[] = {"lttng", "lttng-sessiond", "lttng-crash"};
+    char path[8192];
+
+    shell("rm -rf %s && mkdir %s", place("fake"), place("fake"));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        FILE *file = fopen(place("fake/%s", names[i]), "we");
+
+        assert_non_null(file);
+        fputs(script, file);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(chmod(place("fake/%s", names[i]), 0755), 0);
+    }
+    snprintf(path, sizeof(path), "%s:%s", place("fake"), place_path);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+}
+
+static inline void fake_end(void)
+{
+    assert_int_equal(setenv("PATH", place_path, 1), 0);
+}
+
+/* Whether the log has that text. */
+static inline bool __attribute__((format(printf, 1, 2))) fake_has(const char *format, ...)
+{
+    char wanted[4096];
+    char text[65536];
+    FILE *file = fopen(place("fake/log"), "re");
+    size_t got = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    va_list arguments;
+
+    if (file != NULL) {
+        fclose(file);
+    }
+    text[got] = '\0';
+    va_start(arguments, format);
+    vsnprintf(wanted, sizeof(wanted), format, arguments);
+    va_end(arguments);
+    return strstr(text, wanted) != NULL;
+}
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: helpers of cmocka programs */
+/*
+ * A recording session around this very program: a recording directory as the collector makes it, the recorder
+ * linked in and a ring reader beside it. The recorder looks its session up once per process and keeps it, so
+ * each scenario runs in a child of the test; what goes wrong there is handed back as a text and fails the
+ * test.
+ */
+#ifndef VARVE_TESTS_SUPPORT_RECORDER_H
+#define VARVE_TESTS_SUPPORT_RECORDER_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "trace/collector/collector.h"
+#include "trace/recorder/recorder.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define IS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define IS_TSAN 1
+#endif
+#endif
+#ifndef IS_TSAN
+#define IS_TSAN 0
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#define IS_ASAN 1
+#else
+#define IS_ASAN 0
+#endif
+
+struct session {
+    char folder[64];
+    struct session_directory directory;
+    struct varve_message message;
+};
+
+/* Shared with the children of the test. */
+struct verdict {
+    char reason[1024];
+    uint64_t figures[8]; /* whatever a scenario wants to hand back */
+};
+
+static struct verdict *verdict;
+
+static inline void verdict_open(void)
+{
+    if (verdict == NULL) {
+        verdict = mmap(NULL, sizeof(*verdict), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(verdict != MAP_FAILED);
+    }
+    memset(verdict, 0, sizeof(*verdict));
+}
+
+/* In a child, and in threads of it: cmocka's assertions would leave by longjmp. The first reason counts. */
+#define CHECK(condition, ...)                                                                              \
+    do {                                                                                                   \
+        if (!(condition)) {                                                                                \
+            if (verdict->reason[0] == '\0') {                                                              \
+                int check_at = snprintf(verdict->reason, sizeof(verdict->reason), "%s:%d: %s: ", __func__, \
+                                        __LINE__, #condition);                                             \
+                snprintf(verdict->reason + check_at, sizeof(verdict->reason) - (size_t)check_at,           \
+                         __VA_ARGS__);                                                                     \
+            }                                                                                              \
+            _exit(99);                                                                                     \
+        }                                                                                                  \
+    } while (0)
+
+static inline uint64_t support_monotonic_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* How often this thread has left its CPU of its own accord: as often as it has napped, and for a file now and
+ * then. A wait for room in a ring is thousands of naps. */
+#define SUPPORT_NAPS_MAX 50U
+static inline uint64_t support_naps(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (uint64_t)usage.ru_nvcsw;
+}
+
+/* The heart beats for an hour to come: nobody plays the collector's housekeeping here. */
+static inline struct session_control session_settings(uint32_t overflow, uint32_t capacity)
+{
+    struct session_control settings;
+
+    memset(&settings, 0, sizeof(settings));
+    settings.overflow = overflow;
+    settings.ring_capacity = capacity;
+    settings.clock_kind = collect_clock_choose();
+    settings.records = VARVE_RECORDS_HEAP;
+    settings.block_timeout_ns = 1000000;
+    settings.trace_id = support_monotonic_ns() ^ ((uint64_t)getpid() << 40);
+    settings.heartbeat_ns = support_monotonic_ns() + UINT64_C(3600000000000);
+    return settings;
+}
+
+static inline void session_begin(struct session *session, const struct session_control *settings)
+{
+    const char *base = getenv("TMPDIR");
+    char database[96];
+
+    memset(session, 0, sizeof(*session));
+    snprintf(session->folder, sizeof(session->folder), "%.40s/varve-unit-XXXXXX", base ? base : "/tmp");
+    assert_non_null(mkdtemp(session->folder));
+    snprintf(database, sizeof(database), "%s/trace.db", session->folder);
+    if (session_directory_create(&session->directory, database, settings, &session->message) != VARVE_OK) {
+        fail_msg("%s", session->message.text);
+    }
+}
+
+static inline void session_end(struct session *session)
+{
+    char command[128];
+
+    session_directory_remove(&session->directory);
+    snprintf(command, sizeof(command), "rm -rf '%s'", session->folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Fails the test with the reason that the child left, or with how it ended. */
+static inline void child_judge(int wait_status, const char *what)
+{
+    if (verdict->reason[0] != '\0') {
+        fail_msg("%s: %s", what, verdict->reason);
+    }
+    if (WIFSIGNALED(wait_status)) {
+        fail_msg("%s: killed by signal %d", what, WTERMSIG(wait_status));
+    }
+    if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0) {
+        fail_msg("%s: exit status %d", what, WEXITSTATUS(wait_status));
+    }
+}
+
+/* In the child: from here on this process records into the session. A crash kills it, unlike the test. */
+static inline void recorder_begin(const struct session *session)
+{
+    static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
+    for (size_t i = 0; i < sizeof(crashes) / sizeof(crashes[0]); i++) {
+        signal(crashes[i], SIG_DFL);
+    }
+    setenv(SESSION_ENVIRONMENT, session->directory.path, 1);
+    CHECK(recorder_prepare(), "the recorder found no session in %.200s", session->directory.path);
+}
+
+typedef void (*scenario)(struct session *session, void *context);
+
+static inline void run_scenario(struct session *session, scenario run, void *context, const char *what)
+{
+    int wait_status = 0;
+    pid_t child;
+
+    verdict_open();
+    fflush(NULL);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(100); /* a scenario that hangs fails */
+        recorder_begin(session);
+        run(session, context);
+        exit(0);
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    child_judge(wait_status, what);
+}
+
+/* A scenario in a session of its own. */
+static inline void run_in_session(uint32_t overflow, uint32_t capacity, scenario run, void *context,
+                                  const char *what)
+{
+    const struct session_control settings = session_settings(overflow, capacity);
+    struct session session;
+
+    session_begin(&session, &settings);
+    run_scenario(&session, run, context, what);
+    session_end(&session);
+}
+
+/* ---- records ---- */
+
+static inline struct varve_record record_make(enum varve_kind kind, uint64_t addr, uint64_t size)
+{
+    struct varve_record record;
+
+    memset(&record, 0, sizeof(record));
+    record.addr = addr;
+    record.size = size;
+    record.dev_seq_kind_flags = varve_record_tag(0, kind, 0);
+    return record;
+}
+
+static inline void emit(enum varve_kind kind, uint64_t addr, uint64_t size)
+{
+    const struct varve_record record = record_make(kind, addr, size);
+
+    varve_emit(&record);
+}
+
+/* ---- the consumer's side ---- */
+
+struct consumer {
+    struct traced_process process;
+    struct ring_reader *reader;
+    struct ring_header *own; /* the reader's own mapping, while it looks through the producer's */
+};
+
+static inline bool consumer_try_open(struct consumer *consumer, const struct session *session,
+                                     uint32_t process_id, uint32_t index)
+{
+    memset(consumer, 0, sizeof(*consumer));
+    consumer->process.id = process_id;
+    return ring_reader_open(&consumer->reader, &session->directory, &consumer->process, index) == VARVE_OK;
+}
+
+static inline void consumer_open(struct consumer *consumer, const struct session *session,
+                                 uint32_t process_id, uint32_t index)
+{
+    CHECK(consumer_try_open(consumer, session, process_id, index), "no ring p%u.r%u", process_id, index);
+}
+
+/* Look through the mapping of the producer, a thread of this process: only so the thread sanitizer sees that
+ * the two sides share memory. */
+static inline void consumer_share(struct consumer *consumer, struct ring_header *ring)
+{
+    consumer->own = consumer->reader->ring;
+    consumer->reader->ring = ring;
+}
+
+static inline void consumer_close(struct consumer *consumer)
+{
+    if (consumer->own != NULL) {
+        consumer->reader->ring = consumer->own;
+    }
+    ring_reader_close(consumer->reader);
+}
+
+/* The next record, copied, or false. */
+static inline bool consumer_next(struct consumer *consumer, const struct session *session,
+                                 struct varve_record *record)
+{
+    const struct varve_record *next = ring_reader_peek(consumer->reader, &session->directory);
+
+    if (next == NULL) {
+        return false;
+    }
+    *record = *next;
+    ring_reader_pop(consumer->reader);
+    return true;
+}
+
+/* The ring of the calling thread. */
+static inline struct ring_header *own_ring(void)
+{
+    /* the idle producer, which threads begin with, is no recorder_thread */
+    return varve_producer_current->records != NULL ? ((struct recorder_thread *)varve_producer_current)->ring
+                                                   : NULL;
+}
+
+/* The equation that every ring keeps while its producer is at rest. */
+static inline void check_conserved(const struct ring_header *ring, const char *when)
+{
+    struct varve_message message = {""};
+
+    CHECK(ring_check(ring, true, &message) == VARVE_OK, "%s: %s", when, message.text);
+    CHECK(ring->emitted == ring->head + ring->spill_head + ring->lost,
+          "%s: emitted %llu, ring %llu, spill %llu, lost %llu", when, (unsigned long long)ring->emitted,
+          (unsigned long long)ring->head, (unsigned long long)ring->spill_head,
+          (unsigned long long)ring->lost);
+    CHECK(ring->nested_count == 0, "%s: %u nested records wait", when, ring->nested_count);
+}
+
+/* ---- random numbers, the same in every run ---- */
+
+static inline uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls that are wrong: each is refused with a reason, and afterwards everything is as it was: blocks,
+ * statistics, records, and the calls that the device has seen.
+ */
+#include "support/alloc_rig.h"
+
+struct before {
+    char *layout;
+    struct varve_alloc_stats stats;
+    uint64_t device_calls;
+    size_t records;
+};
+
+static uint64_t all_calls(const struct rig *rig)
+{
+    uint64_t calls = 0;
+
+    for (int call = 0; call < VARVE_DEVICE_CALL_LIMIT; call++) {
+        calls += calls_of(rig, (enum varve_device_call)call);
+    }
+    return calls;
+}
+
+static void look(struct rig *rig, struct before *before)
+{
+    before->layout = layout_of(rig);
+    before->stats = stats_of(rig);
+    before->device_calls = all_calls(rig);
+    before->records = rig->count;
+    rig->message.text[0] = '\0';
+}
+
+static void assert_unchanged(struct rig *rig, struct before *before)
+{
+    struct varve_alloc_stats stats = stats_of(rig);
+    char *layout = layout_of(rig);
+
+    rig_check(rig);
+    assert_string_equal(layout, before->layout);
+    assert_memory_equal(&stats, &before->stats, sizeof(stats));
+    assert_int_equal(all_calls(rig), before->device_calls);
+    assert_int_equal(rig->count, before->records);
+    free(layout);
+    free(before->layout);
+}
+
+/* A bit of everything: used, free and pending blocks, and a private pool. Returns a used block's address. */
+static uint64_t prepare(struct rig *rig, uint64_t first_addr, const char *config)
+{
+    const struct varve_pool_id pool = {0, 7};
+    uint64_t a, b, c;
+
+    rig_open(rig,
+             &(struct rig_options){
+                 .sim = {.events_are_scripted = true, .capacity_bytes = 1000 * MIB, .first_addr = first_addr},
+                 .config = config});
+    a = take(rig, 3 * MIB);
+    b = take(rig, 3 * MIB);
+    c = take_on(rig, 600, 2);
+    take_on(rig, 6000, 2);
+    use_on(rig, c, 9);
+    give(rig, c);
+    give(rig, a);
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
+    take(rig, 30 * MIB);
+    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
+    return b;
+}
+
+/* ---- addresses ---- */
+
+static void assert_not_ours(struct rig *rig, uint64_t addr)
+{
+    struct before before;
+    uint64_t base = 1, bytes = 1;
+    struct varve_alloc_ipc ipc;
+
+    look(rig, &before);
+    assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, &rig->message), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(rig->message.text, "0x"));
+    rig->message.text[0] = '\0';
+    assert_int_equal(varve_alloc_record_stream(rig->alloc, addr, 5, &rig->message), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(rig->message.text, "0x"));
+    assert_int_equal(varve_alloc_raw_delete(rig->alloc, addr, NULL), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_record_stream(rig->alloc, addr, 5, NULL), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, addr, &base, &bytes), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(varve_alloc_ipc_export(rig->alloc, addr, &ipc), VARVE_ERROR_NOT_FOUND);
+    assert_true(varve_alloc_ipc_close(rig->alloc, addr) < 0);
+    assert_unchanged(rig, &before);
+}
+
+static void addresses(struct rig *rig, const char *config)
+{
+    uint64_t addr = prepare(rig, UINT64_C(0x7f0000000000), config);
+    uint64_t elsewhere = prepare(rig + 1, UINT64_C(0x600000000000), config);
+
+    assert_not_ours(rig, 1);
+    assert_not_ours(rig, UINT64_MAX);
+    assert_not_ours(rig, UINT64_MAX - 511);
+    assert_not_ours(rig, addr + 1);
+    assert_not_ours(rig, addr + 512); /* inside a block */
+    assert_not_ours(rig, addr + 3 * MIB - 1);
+    assert_not_ours(rig, addr - 3 * MIB); /* a free one */
+    assert_not_ours(rig, addr + 3 * MIB); /* the remainder */
+    assert_not_ours(rig, addr - 3 * MIB - 512);
+    assert_not_ours(rig, elsewhere); /* another allocator's */
+    assert_not_ours(rig + 1, addr);
+    rig_close(rig + 1);
+    rig_close(rig);
+}
+
+static void test_addresses(void **state)
+{
+    addresses(*state, NULL);
+}
+
+static void test_addresses_in_expandable_segments(void **state)
+{
+    addresses(*state, "expandable_segments:True");
+}
+
+static void test_double_free(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t addr = prepare(rig, 0, NULL), pending;
+
+    give(rig, addr);
+    assert_not_ours(rig, addr);
+    pending = take(rig, 5 * MIB);
+    use_on(rig, pending, 3);
+    give(rig, pending);
+    assert_not_ours(rig, pending);
+    assert_int_equal(varve_alloc_raw_delete(rig->alloc, pending, &rig->message), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(rig->message.text, "freed already"));
+    rig_close(rig);
+}
+
+static void test_address_null(void **state)
+{
+    struct rig *rig = *state;
+    struct before before;
+
+    prepare(rig, 0, NULL);
+    look(rig, &before);
+    assert_int_equal(varve_alloc_raw_delete(rig->alloc, 0, NULL), VARVE_OK);
+    assert_int_equal(varve_alloc_record_stream(rig->alloc, 0, 3, NULL), VARVE_ERROR_NOT_FOUND);
+    assert_unchanged(rig, &before);
+    rig_close(rig);
+}
+
+/* An imported mapping's address is known by ipc_open alone: this device has none. */
+static void test_no_sharing(void **state)
+{
+    struct rig *rig = *state;
+    struct varve_alloc_ipc ipc;
+    uint64_t addr = prepare(rig, 0, NULL), out;
+    struct before before;
+
+    memset(&ipc, 0, sizeof(ipc));
+    look(rig, &before);
+    assert_int_equal(varve_alloc_ipc_export(rig->alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_alloc_ipc_open(rig->alloc, &ipc, &out, &rig->message), VARVE_ERROR_UNSUPPORTED);
+    assert_string_not_equal(rig->message.text, "");
+    assert_unchanged(rig, &before);
+    rig_close(rig);
+}
+
+/* ---- sizes ---- */
+
+static void test_sizes(void **state)
+{
+    static const uint64_t too_large[] = {UINT64_C(1) << 60, (UINT64_C(1) << 60) + 1, UINT64_C(1) << 63,
+                                         UINT64_MAX - 511, UINT64_MAX};
+    struct rig *rig = *state;
+    struct varve_alloc_forecast forecast;
+    struct varve_alloc_release released[4];
+    struct before before;
+    size_t count;
+    bool is_enough;
+    uint64_t addr = 1;
+
+    prepare(rig, 0, NULL);
+    look(rig, &before);
+    assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 0, &addr, &rig->message), VARVE_OK);
+    assert_int_equal(addr, 0);
+    for (size_t i = 0; i < sizeof(too_large) / sizeof(too_large[0]); i++) {
+        refused(rig, too_large[i], VARVE_ERROR_INVALID);
+        assert_non_null(strstr(rig->message.text, "2^60"));
+        assert_int_equal(varve_alloc_raw_alloc(rig->alloc, too_large[i], &addr, NULL), VARVE_ERROR_INVALID);
+        assert_int_equal(varve_alloc_forecast(rig->alloc, too_large[i], 0, &forecast), VARVE_ERROR_INVALID);
+        assert_int_equal(varve_alloc_forecast_release(rig->alloc, VARVE_ALLOC_STAGE_RELEASE_CACHED,
+                                                      too_large[i], 0, NULL, 0, released, 4, &count,
+                                                      &is_enough),
+                         VARVE_ERROR_INVALID);
+    }
+    assert_unchanged(rig, &before);
+    rig_close(rig);
+}
+
+static void test_largest_size(void **state)
+{
+    struct rig *rig = *state;
+
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.sim.total_bytes = 80 * 1024 * MIB}); /* without a capacity */
+    addr = take(rig, (UINT64_C(1) << 60) - 1);
+    expect_segment(rig, addr, "a1099511627776M");
+    give(rig, addr);
+    assert_int_equal(take(rig, 512 * MIB), addr);
+    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, UINT64_C(1) << 60), VARVE_OK);
+    refused(rig, (UINT64_C(1) << 60) - 1, VARVE_ERROR_NO_MEMORY);
+    rig_close(rig);
+}
+
+/* ---- settings ---- */
+
+static void test_fractions(void **state)
+{
+    const double wrong[] = {0, -0.5, -1, 1.0000001, 2, __builtin_nan(""), __builtin_inf()};
+    struct rig *rig = *state;
+    struct before before;
+
+    prepare(rig, 0, NULL);
+    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 0.75), VARVE_OK);
+    look(rig, &before);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, wrong[i]), VARVE_ERROR_INVALID);
+        assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 0.75, 1e-12);
+    }
+    assert_unchanged(rig, &before);
+    rig_close(rig);
+}
+
+static void test_opening(void **state)
+{
+    struct rig *rig = *state;
+    struct varve_alloc_options options;
+    struct varve_device_ops poor;
+    struct varve_device plain;
+    struct varve_alloc *alloc = NULL;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    varve_alloc_options_init(&options);
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_INVALID);
+    options.device = rig->device;
+    options.policy = "no-such-policy";
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(rig->message.text, "no-such-policy"));
+    for (const char *const *name = varve_alloc_policies(); *name != NULL; name++) {
+        assert_non_null(strstr(rig->message.text, *name)); /* what would be right */
+    }
+    options.policy = NULL;
+    poor = *rig->device->ops;
+    poor.vmm_reserve = NULL;
+    plain = (struct varve_device){&poor, 0};
+    options.device = &plain;
+    options.config.expandable_segments = true;
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(rig->message.text, "expandable_segments"));
+    plain.index = 256;
+    options.config.expandable_segments = false;
+    assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_INVALID);
+    assert_null(alloc);
+    rig_close(rig);
+}
+
+/* An allocator closes with everything in use, and the device has got it all back. */
+static void test_close_with_blocks_in_use(void **state)
+{
+    struct rig *rig = *state;
+    const struct varve_pool_id pool = {0, 8};
+    uint64_t addr;
+
+    prepare(rig, 0, NULL);
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
+    addr = take(rig, 30 * MIB);
+    use_on(rig, addr, 4);
+    give(rig, addr); /* waits for the capture's end, which does not come */
+    rig_close(rig);
+    prepare(rig, 0, "expandable_segments:True");
+    rig_close(rig);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_addresses),    RIG_TEST(test_addresses_in_expandable_segments),
+        RIG_TEST(test_double_free),  RIG_TEST(test_address_null),
+        RIG_TEST(test_no_sharing),   RIG_TEST(test_sizes),
+        RIG_TEST(test_largest_size), RIG_TEST(test_fractions),
+        RIG_TEST(test_opening),      RIG_TEST(test_close_with_blocks_in_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The chain that a request goes through when its pool has nothing, stage by stage on made-up addresses: what
+ * each stage is allowed to do, what it records, and what comes next. The numbers are small enough to follow:
+ * sizes of 20 MiB and more are blocks with a segment of their own.
+ */
+#include "support/alloc_rig.h"
+
+/* ---- without the chain ---- */
+
+static void test_first_block_and_hit(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
+    addr = take(rig, 100);
+    expect(rig, "segment_alloc new_segment 2M\n"
+                "split 512 left 2096640\n"
+                "alloc new_segment 512\n");
+    give(rig, addr);
+    expect(rig, "free_requested 512\n"
+                "free_completed 512\n"
+                "merge next 2M absorbed 2096640\n");
+    assert_int_equal(take(rig, 512), addr);
+    expect(rig, "split 512 left 2096640\n"
+                "alloc cache 512\n");
+    assert_int_equal(stats_of(rig).num_device_alloc, 1);
+    rig_close(rig);
+}
+
+/* Numbers of the device's order have no gaps, and an allocation's id comes back with its free. */
+static void test_numbers_of_records(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t addr, other;
+
+    rig_open(rig, &(struct rig_options){.sim.index = 3});
+    addr = take(rig, 100);
+    other = take_on(rig, 30 * MIB, 77);
+    give(rig, addr);
+    for (size_t i = 1; i < rig->count; i++) {
+        assert_int_equal(varve_record_dev_seq(&rig->records[i]),
+                         varve_record_dev_seq(&rig->records[i - 1]) + 1);
+        assert_int_equal(rig->records[i].device, 3);
+    }
+    assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_ALLOC, 0)), 1);
+    assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_ALLOC, 1)), 2);
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->addr, other);
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->requested, 30 * MIB);
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 0)->arg >> 32, 2 * MIB / 512);
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 0)->pool, 1);
+    assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->pool, 0);
+    assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 0)), 0);
+    assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 1)), 1);
+    assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_FREE_REQUESTED, 0)), 1);
+    assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_FREE_COMPLETED, 0)), 1);
+    rig_close(rig);
+}
+
+/* The field for the size of the free block has 32 bits, for units of 512 bytes: it tells 2 TiB less one unit,
+ * and its largest value means that or more. */
+static void test_sizes_beyond_the_field(void **state)
+{
+    const uint64_t tib = MIB << 20;
+    const uint64_t bytes[] = {2 * tib - 2 * MIB, 2 * tib, 2 * tib + 2 * MIB, 5 * tib, 64 * tib};
+    const uint64_t units[] = {(2 * tib - 2 * MIB) / 512, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX};
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.sim.total_bytes = 256 * tib});
+    for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+        const struct varve_record *record;
+
+        forget(rig);
+        give(rig, take(rig, bytes[i]));
+        empty_cache(rig);
+        record = nth_record(rig, VARVE_KIND_ALLOC, 0);
+        assert_int_equal(record->size, bytes[i]);
+        assert_int_equal(record->arg >> 32, units[i]);
+        assert_int_equal(record->arg & UINT32_MAX, i + 1); /* the segment's number */
+    }
+    rig_close(rig);
+}
+
+/* ---- callbacks ---- */
+
+struct giver {
+    struct rig *rig;
+    uint64_t addr; /* freed by the next call, if it is not 0 */
+    bool answer;
+    unsigned calls;
+};
+
+static bool giver_call(void *context)
+{
+    struct giver *giver = context;
+
+    giver->calls++;
+    if (giver->addr != 0) {
+        give(giver->rig, giver->addr);
+        giver->addr = 0;
+    }
+    return giver->answer;
+}
+
+static void test_callback_serves(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig, .answer = true}, second = {.rig = rig};
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.limit = 40 * MIB});
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, giver_call, &giver), VARVE_OK);
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, giver_call, &second), VARVE_OK);
+    addr = take(rig, 40 * MIB);
+    assert_int_equal(giver.calls, 1); /* on every miss of the pool */
+    giver.addr = addr;
+    forget(rig);
+    assert_int_equal(take(rig, 30 * MIB), addr);
+    expect(rig, "free_requested 40M\n"
+                "free_completed 40M\n"
+                "oom_retry callbacks 30M freed 40M served\n"
+                "split 30M left 10M\n"
+                "alloc after_callbacks 30M\n");
+    assert_int_equal(second.calls, 2); /* all of them, whatever the first one says */
+    take(rig, 10 * MIB);
+    assert_int_equal(giver.calls, 2); /* a hit asks nobody */
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC), 1);
+    rig_close(rig);
+}
+
+/* Without a word that it freed something there is no second search, although the block is there. */
+static void test_callback_that_denies(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver = {.rig = rig, .answer = false};
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
+    addr = take(rig, 40 * MIB);
+    varve_alloc_add_free_callback(rig->alloc, giver_call, &giver);
+    giver.addr = addr;
+    forget(rig);
+    assert_int_not_equal(take(rig, 40 * MIB), addr);
+    expect(rig, "free_requested 40M\n"
+                "free_completed 40M\n"
+                "oom_retry callbacks 40M freed 40M\n"
+                "segment_alloc new_segment 40M\n"
+                "alloc new_segment 40M\n");
+    rig_close(rig);
+}
+
+static bool callback_none(void *context)
+{
+    (void)context;
+    return false;
+}
+
+static void test_callbacks_are_limited(void **state)
+{
+    struct rig *rig = *state;
+    int error = VARVE_OK;
+    unsigned count = 0;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    while (error == VARVE_OK && count < 1000) {
+        error = varve_alloc_add_free_callback(rig->alloc, callback_none, NULL);
+        count += error == VARVE_OK;
+    }
+    assert_int_equal(error, VARVE_ERROR_FULL);
+    assert_true(count >= 1);
+    take(rig, 100);
+    rig_close(rig);
+}
+
+/* ---- the limit ---- */
+
+static void test_limit_is_inclusive(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.limit = 42 * MIB});
+    take(rig, 20 * MIB);
+    addr = take(rig, 20 * MIB);
+    take(rig, 512); /* 2 MiB: total + segment == limit */
+    refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC), 3); /* the device is not asked */
+    give(rig, addr);
+    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 42 * MIB - 1), VARVE_OK);
+    refused(rig, 20 * MIB + 1, VARVE_ERROR_NO_MEMORY);
+    rig_close(rig);
+}
+
+/* One byte less than total + segment: refused, also where a wrapped sum would fit. */
+static void test_limit_is_strict_above(void **state)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.limit = 40 * MIB - 1});
+    take(rig, 20 * MIB);
+    refused(rig, 20 * MIB, VARVE_ERROR_NO_MEMORY);
+    refused(rig, (UINT64_C(1) << 60) - 1, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 40 * MIB), VARVE_OK);
+    take(rig, 20 * MIB);
+    assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 0), VARVE_OK);
+    take(rig, 20 * MIB);
+    rig_close(rig);
+}
+
+static void test_limit_of_fraction(void **state)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB,
+                                        .config = "per_process_memory_fraction:0.4"});
+    take(rig, 20 * MIB);
+    take(rig, 20 * MIB);
+    refused(rig, 512, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 0.42), VARVE_OK);
+    assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 0.42, 1e-9);
+    take(rig, 512);
+    refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 1), VARVE_OK);
+    take(rig, 20 * MIB);
+    rig_close(rig);
+}
+
+/* ---- the whole chain ---- */
+
+/* X 40 MiB used, A 22 and B 24 MiB free, a free small segment; A is above the mean age. */
+static void chain_prepare(struct rig *rig, struct giver *giver)
+{
+    uint64_t a, b, c;
+
+    rig_open(rig, &(struct rig_options){.limit = 100 * MIB,
+                                        .config = "max_split_size_mb:20,garbage_collection_threshold:0.8"});
+    take(rig, 40 * MIB);
+    a = take(rig, 22 * MIB);
+    c = take(rig, 512);
+    give(rig, a);
+    b = take(rig, 24 * MIB);
+    give(rig, b);
+    give(rig, c);
+    *giver = (struct giver){.rig = rig, .answer = true};
+    varve_alloc_add_free_callback(rig->alloc, giver_call, giver);
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 88 * MIB);
+    forget(rig);
+}
+
+static void test_whole_chain_serves_at_its_end(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver;
+
+    chain_prepare(rig, &giver);
+    take(rig, 60 * MIB);
+    expect(rig, "oom_retry callbacks 60M freed 0M\n"
+                "segment_free gc 22M\n"
+                "oom_retry gc 60M freed 22M\n"
+                "segment_free release_available 24M\n" /* too little, and gone */
+                "oom_retry release_available 60M freed 24M\n"
+                "segment_free retry 2M\n"
+                "segment_alloc after_retry 60M\n"
+                "oom_retry release_cached 60M freed 2M served\n"
+                "alloc after_retry 60M\n");
+    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
+    assert_int_equal(stats_of(rig).num_ooms, 0);
+    assert_int_equal(stats_of(rig).num_sync_all_streams, 1);
+    assert_int_equal(stats_of(rig).num_device_free, 3);
+    rig_close(rig);
+}
+
+static void test_whole_chain_fails(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver;
+
+    chain_prepare(rig, &giver);
+    refused(rig, 61 * MIB, VARVE_ERROR_NO_MEMORY);
+    expect(rig, "oom_retry callbacks 62M freed 0M\n"
+                "segment_free gc 22M\n"
+                "oom_retry gc 62M freed 22M\n"
+                "segment_free release_available 24M\n"
+                "oom_retry release_available 62M freed 24M\n"
+                "segment_free retry 2M\n"
+                "oom_retry release_cached 62M freed 2M\n"
+                "oom 61M\n");
+    assert_int_equal(stats_of(rig).num_alloc_retries, 1); /* counted although it failed */
+    assert_int_equal(stats_of(rig).num_ooms, 1);
+    rig_close(rig);
+}
+
+static void test_chain_ends_after_gc(void **state)
+{
+    struct rig *rig = *state;
+    struct giver giver;
+
+    chain_prepare(rig, &giver);
+    take(rig, 30 * MIB);
+    expect(rig, "oom_retry callbacks 30M freed 0M\n"
+                "segment_free gc 22M\n"
+                "segment_alloc after_gc 30M\n"
+                "oom_retry gc 30M freed 22M served\n"
+                "alloc after_gc 30M\n");
+    assert_int_equal(stats_of(rig).num_alloc_retries, 0);
+    rig_close(rig);
+}
+
+static void test_chain_ends_after_release_available(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.limit = 100 * MIB, .config = "max_split_size_mb:20"});
+    take(rig, 40 * MIB);
+    a = take(rig, 60 * MIB);
+    give(rig, a);
+    forget(rig);
+    take(rig, 30 * MIB); /* too small for the block of 60 MiB */
+    expect(rig, "segment_free release_available 60M\n"
+                "segment_alloc after_release 30M\n"
+                "oom_retry release_available 30M freed 60M served\n"
+                "alloc after_release 30M\n");
+    assert_int_equal(stats_of(rig).num_alloc_retries, 0);
+    rig_close(rig);
+}
+
+/* ---- freed in the last stage ---- */
+
+/* A segment of 9 + 9 + 2 MiB whose first block becomes free only when all streams are waited for. */
+static void pending_prepare(struct rig *rig, bool has_research)
+{
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){
+                      .limit = 20 * MIB, .sim.events_are_scripted = true, .has_research = has_research});
+    a = take(rig, 9 * MIB);
+    take(rig, 9 * MIB);
+    use_on(rig, a, 7);
+    give(rig, a);
+    forget(rig);
+}
+
+static void test_freed_at_last_is_not_searched(void **state)
+{
+    struct rig *rig = *state;
+
+    pending_prepare(rig, false);
+    refused(rig, 9 * MIB, VARVE_ERROR_NO_MEMORY);
+    expect(rig, "free_completed 9M\n"
+                "oom_retry release_cached 20M freed 0M\n"
+                "oom 9M\n");
+    take(rig, 9 * MIB); /* the next request has it */
+    expect(rig, "alloc cache 9M\n");
+    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
+    rig_close(rig);
+}
+
+static void test_freed_at_last_is_searched_on_demand(void **state)
+{
+    struct rig *rig = *state;
+
+    pending_prepare(rig, true);
+    take(rig, 9 * MIB);
+    expect(rig, "free_completed 9M\n"
+                "oom_retry release_cached 20M freed 0M served\n"
+                "alloc after_retry 9M\n");
+    assert_int_equal(stats_of(rig).num_ooms, 0);
+    rig_close(rig);
+}
+
+/* ---- a device in trouble ---- */
+
+static void test_device_out_of_memory(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 50 * MIB});
+    a = take(rig, 30 * MIB);
+    give(rig, a);
+    forget(rig);
+    take(rig, 40 * MIB);
+    expect(rig, "segment_free retry 30M\n"
+                "segment_alloc after_retry 40M\n"
+                "oom_retry release_cached 40M freed 30M served\n"
+                "alloc after_retry 40M\n");
+    rig_close(rig);
+}
+
+/* Anything but a lack of memory ends the request at once, and nothing is given back. */
+static void test_fatal_error_ends_the_chain(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t a;
+    char *before, *after;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
+    a = take(rig, 30 * MIB);
+    give(rig, a);
+    before = layout_of(rig);
+    forget(rig);
+    assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_ALLOC, 1, 1, VARVE_ERROR_IO), 0);
+    refused(rig, 40 * MIB, VARVE_ERROR_IO);
+    assert_non_null(strstr(rig->message.text, "was to fail")); /* the device's own words */
+    expect(rig, "");
+    after = layout_of(rig);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+    assert_int_equal(stats_of(rig).num_ooms, 0);
+    assert_int_equal(stats_of(rig).num_alloc_retries, 0);
+    take(rig, 40 * MIB);
+    rig_close(rig);
+}
+
+/* The first attempt is an OOM of the device, the second one fatal. */
+static void test_fatal_error_of_the_retry(void **state)
+{
+    struct rig *rig = *state;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 100 * MIB});
+    varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_ALLOC, 1, 1, VARVE_ERROR_NO_MEMORY);
+    varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_ALLOC, 2, 1, VARVE_ERROR_IO);
+    refused(rig, 40 * MIB, VARVE_ERROR_IO);
+    expect(rig, "oom_retry release_cached 40M freed 0M\n");
+    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
+    assert_int_equal(stats_of(rig).num_ooms, 0);
+    rig_close(rig);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_first_block_and_hit),
+        RIG_TEST(test_numbers_of_records),
+        RIG_TEST(test_sizes_beyond_the_field),
+        RIG_TEST(test_callback_serves),
+        RIG_TEST(test_callback_that_denies),
+        RIG_TEST(test_callbacks_are_limited),
+        RIG_TEST(test_limit_is_inclusive),
+        RIG_TEST(test_limit_is_strict_above),
+        RIG_TEST(test_limit_of_fraction),
+        RIG_TEST(test_whole_chain_serves_at_its_end),
+        RIG_TEST(test_whole_chain_fails),
+        RIG_TEST(test_chain_ends_after_gc),
+        RIG_TEST(test_chain_ends_after_release_available),
+        RIG_TEST(test_freed_at_last_is_not_searched),
+        RIG_TEST(test_freed_at_last_is_searched_on_demand),
+        RIG_TEST(test_device_out_of_memory),
+        RIG_TEST(test_fatal_error_ends_the_chain),
+        RIG_TEST(test_fatal_error_of_the_retry),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Configuration strings of the allocator that are accepted: what each option sets, the fill rules of the
+ * table of divisions, the order that options are read in, any locale, and the two environment variables. What
+ * is refused is in test_alloc_config_errors.c.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/alloc_config.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+
+static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALLOC_DIVISIONS])
+{
+    struct varve_alloc_config config = parsed(text);
+
+    for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
+        if (config.roundup_power2_divisions[i] != expected[i])
+            fail_msg("'%s': entry %zu is %ju, not %ju", text, i,
+                     (uintmax_t)config.roundup_power2_divisions[i], (uintmax_t)expected[i]);
+    }
+}
+
+/* ---- What is accepted ---- */
+
+static void test_defaults(void **state)
+{
+    static const char *const nothing[] = {"", " \t\n"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct varve_alloc_config config = parsed(nothing[i]);
+
+        assert_true(config.max_split_size == VARVE_ALLOC_UNLIMITED);
+        assert_int_equal(config.max_non_split_rounding_size, 20 * MIB);
+        assert_int_equal(config.large_segment_size, 20 * MIB);
+        for (size_t j = 0; j < VARVE_ALLOC_DIVISIONS; j++)
+            assert_int_equal(config.roundup_power2_divisions[j], 0);
+        assert_true(config.garbage_collection_threshold == 0);
+        assert_true(config.memory_fraction == 1);
+        assert_false(config.expandable_segments);
+        assert_false(config.release_lock_on_cudamalloc);
+        assert_false(config.graph_capture_record_stream_reuse);
+        assert_false(config.research_after_release);
+    }
+}
+
+static void test_sizes(void **state)
+{
+    struct varve_alloc_config config;
+
+    (void)state;
+    config = parsed("max_split_size_mb:64");
+    assert_int_equal(config.max_split_size, 64 * MIB);
+    assert_int_equal(config.max_non_split_rounding_size, 20 * MIB);
+    assert_int_equal(parsed("max_split_size_mb:20").max_split_size, 20 * MIB);
+    assert_int_equal(parsed("max_non_split_rounding_mb:128").max_non_split_rounding_size, 128 * MIB);
+
+    /* Values beyond what bytes can say are cut, as PyTorch does; a sum with a request must not overflow. */
+    config = parsed("max_split_size_mb:18446744073709551615,max_non_split_rounding_mb:18446744073709551615");
+    assert_true(config.max_split_size == UINT64_MAX - (MIB - 1));
+    assert_true(config.max_non_split_rounding_size == UINT64_C(1) << 60);
+}
+
+static void test_large_segments_are_read_first(void **state)
+{
+    struct varve_alloc_config config;
+
+    (void)state;
+    config = parsed("large_segment_size_mb:11");
+    assert_int_equal(config.large_segment_size, 11 * MIB);
+    assert_int_equal(config.max_non_split_rounding_size, 11 * MIB);
+    config = parsed("max_split_size_mb:12,large_segment_size_mb:12");
+    assert_int_equal(config.max_split_size, 12 * MIB);
+    config = parsed("max_non_split_rounding_mb:500,large_segment_size_mb:400");
+    assert_int_equal(config.max_non_split_rounding_size, 500 * MIB);
+    assert_int_equal(config.large_segment_size, 400 * MIB);
+    /* The last one of several holds, for the limits too. */
+    config = parsed("large_segment_size_mb:600,max_split_size_mb:30,large_segment_size_mb:30");
+    assert_int_equal(config.large_segment_size, 30 * MIB);
+    refused("max_split_size_mb:64,large_segment_size_mb:65",
+            "option max_split_size_mb: expected a whole number of MiB, 65 (large_segment_size_mb) or more, "
+            "at character 19, found \"64\"");
+}
+
+static void test_flags(void **state)
+{
+    struct varve_alloc_config config;
+
+    (void)state;
+    config = parsed("expandable_segments:True");
+    assert_true(config.expandable_segments && !config.release_lock_on_cudamalloc);
+    config = parsed("release_lock_on_cudamalloc:True");
+    assert_true(config.release_lock_on_cudamalloc && !config.expandable_segments);
+    config = parsed("graph_capture_record_stream_reuse:True");
+    assert_true(config.graph_capture_record_stream_reuse && !config.research_after_release);
+    config = parsed("research_after_release:True");
+    assert_true(config.research_after_release && !config.graph_capture_record_stream_reuse);
+    assert_false(parsed("expandable_segments:True,expandable_segments:False").expandable_segments);
+}
+
+static void test_fractions(void **state)
+{
+    (void)state;
+    assert_true(parsed("garbage_collection_threshold:0.7").garbage_collection_threshold == 0.7);
+    assert_true(parsed("garbage_collection_threshold:1e-3").garbage_collection_threshold == 1e-3);
+    assert_true(parsed("per_process_memory_fraction:0").memory_fraction == 0);
+    assert_true(parsed("per_process_memory_fraction:0.112").memory_fraction == 0.112);
+    assert_true(parsed("per_process_memory_fraction:1.0").memory_fraction == 1);
+}
+
+static void test_white_space_and_commas(void **state)
+{
+    struct varve_alloc_config config;
+
+    (void)state;
+    config = parsed(" max_split_size_mb : 6 4 ,\texpandable_ segments:\nTr ue , ");
+    assert_int_equal(config.max_split_size, 64 * MIB);
+    assert_true(config.expandable_segments);
+    assert_true(parsed("expandable_segments:True,").expandable_segments);
+}
+
+static void test_host_options_are_dropped(void **state)
+{
+    struct varve_alloc_config config, defaults;
+
+    (void)state;
+    varve_alloc_config_init(&defaults);
+    config = parsed("pinned_use_cuda_host_register:True,pinned_num_register_threads:128,backend:native,"
+                    "pinned_reserve_segment_size_mb:2048,pinned_use_background_threads:False");
+    memset(config.text, 0, sizeof(config.text));
+    assert_int_equal(config.max_split_size, defaults.max_split_size);
+    assert_int_equal(config.large_segment_size, defaults.large_segment_size);
+    assert_false(config.expandable_segments || config.release_lock_on_cudamalloc);
+    refused("pinned_num_register_threads:3", "option pinned_num_register_threads: expected a power of two, "
+                                             "1 to 128, at character 29, found \"3\"");
+    refused("pinned_num_register_threads:256", "option pinned_num_register_threads: expected a power of two, "
+                                               "1 to 128, at character 29, found \"256\"");
+    refused("pinned_reserve_segment_size_mb:0",
+            "option pinned_reserve_segment_size_mb: expected a whole number "
+            "of MiB, 1 or more, at character 32, found \"0\"");
+    refused("pinned_use_background_threads:1",
+            "option pinned_use_background_threads: expected True or False at character 31, found \"1\"");
+}
+
+/* ---- Divisions ---- */
+
+static void test_divisions(void **state)
+{
+    (void)state;
+    assert_divisions("roundup_power2_divisions:8",
+                     (uint64_t[16]){8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8});
+    assert_divisions("roundup_power2_divisions:1",
+                     (uint64_t[16]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+    /* The first size is for all smaller ones, gaps stay 0, ">" begins behind the last. */
+    assert_divisions("roundup_power2_divisions:[64:8,256:4,1024:4,>:1]",
+                     (uint64_t[16]){8, 8, 8, 8, 8, 8, 8, 0, 4, 0, 4, 1, 1, 1, 1, 1});
+    assert_divisions("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+                     (uint64_t[16]){1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8});
+    assert_divisions("roundup_power2_divisions:[1:2]", (uint64_t[16]){2});
+    assert_divisions("roundup_power2_divisions:[2:4]", (uint64_t[16]){4, 4});
+    assert_divisions("roundup_power2_divisions:[1:0,2:16,]", (uint64_t[16]){0, 16});
+    /* Without a size before it, ">" leaves entry 0 alone and is not the first size either. */
+    assert_divisions("roundup_power2_divisions:[>:4]",
+                     (uint64_t[16]){0, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4});
+    assert_divisions("roundup_power2_divisions:[>:4,4:2]",
+                     (uint64_t[16]){2, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4});
+    /* Sizes above the last interval count for it; ">" behind it sets nothing. */
+    assert_divisions("roundup_power2_divisions:[32768:2,>:64]",
+                     (uint64_t[16]){2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2});
+    assert_divisions("roundup_power2_divisions:[512:1,9223372036854775808:2]",
+                     (uint64_t[16]){1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 2});
+    /* Sizes need no order: the last one listed is where ">" goes on from. */
+    assert_divisions("roundup_power2_divisions:[8:2,2:4,>:16]",
+                     (uint64_t[16]){2, 4, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16});
+    assert_divisions("roundup_power2_divisions:[]", (uint64_t[16]){0});
+    /* A second table goes over the first. */
+    assert_divisions("roundup_power2_divisions:2,roundup_power2_divisions:[1:8]",
+                     (uint64_t[16]){8, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2});
+}
+
+static void test_any_locale(void **state)
+{
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE.utf8"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        if (setlocale(LC_ALL, names[i]) == NULL)
+            continue;
+        assert_true(parsed("garbage_collection_threshold:0.7").garbage_collection_threshold == 0.7);
+    }
+    setlocale(LC_ALL, "C");
+}
+
+/* ---- Environment, check, distance ---- */
+
+static void test_environment(void **state)
+{
+    struct varve_alloc_config config;
+    struct varve_message message;
+
+    (void)state;
+    unsetenv("PYTORCH_CUDA_ALLOC_CONF");
+    unsetenv("PYTORCH_ALLOC_CONF");
+    memset(&config, 0xa5, sizeof(config));
+    assert_int_equal(varve_alloc_config_environment(&config, &message), VARVE_OK);
+    assert_string_equal(config.text, "");
+    assert_int_equal(config.large_segment_size, 20 * MIB);
+
+    setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:40", 1);
+    assert_int_equal(varve_alloc_config_environment(&config, &message), VARVE_OK);
+    assert_int_equal(config.max_split_size, 40 * MIB);
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:30", 1);
+    assert_int_equal(varve_alloc_config_environment(&config, &message), VARVE_OK);
+    assert_int_equal(config.max_split_size, 30 * MIB);
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "", 1);
+    assert_int_equal(varve_alloc_config_environment(&config, &message), VARVE_OK);
+    assert_true(config.max_split_size == VARVE_ALLOC_UNLIMITED);
+
+    unsetenv("PYTORCH_CUDA_ALLOC_CONF");
+    setenv("PYTORCH_ALLOC_CONF", "backend:mine", 1);
+    assert_int_equal(varve_alloc_config_environment(&config, &message), VARVE_ERROR_INVALID);
+    assert_string_equal(message.text, "PYTORCH_ALLOC_CONF: option backend: expected native (others are not "
+                                      "supported) at character 9, found \"mine\"");
+    unsetenv("PYTORCH_ALLOC_CONF");
+}
+
+static void assert_wrong(struct varve_alloc_config config, const char *field)
+{
+    struct varve_message message = {""};
+
+    assert_int_equal(config_check(&config, &message), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(message.text, field));
+}
+
+static void test_check(void **state)
+{
+    struct varve_alloc_config good, config;
+
+    (void)state;
+    varve_alloc_config_init(&good);
+    assert_int_equal(config_check(&good, NULL), VARVE_OK);
+    config = good, config.roundup_power2_divisions[15] = 3, assert_wrong(config, "roundup_power2_divisions");
+    config = good, config.large_segment_size = 10 * MIB, assert_wrong(config, "large_segment_size");
+    config = good, config.large_segment_size = UINT64_C(1) << 60, assert_wrong(config, "large_segment_size");
+    config = good, config.max_split_size = 20 * MIB - 1, assert_wrong(config, "max_split_size");
+    config = good, config.max_non_split_rounding_size = 0,
+    assert_wrong(config, "max_non_split_rounding_size");
+    config = good, config.garbage_collection_threshold = NAN,
+    assert_wrong(config, "garbage_collection_threshold");
+    config = good, config.memory_fraction = -1, assert_wrong(config, "memory_fraction");
+    config = good, memset(config.text, 'x', sizeof(config.text)), assert_wrong(config, "text");
+}
+
+static void test_distance(void **state)
+{
+    (void)state;
+    assert_int_equal(config_text_distance("", ""), 0);
+    assert_int_equal(config_text_distance("", "abc"), 3);
+    assert_int_equal(config_text_distance("abc", ""), 3);
+    assert_int_equal(config_text_distance("kitten", "sitting"), 3);
+    assert_int_equal(config_text_distance("segment", "segments"), 1);
+    assert_int_equal(config_text_distance("backend", "bakcend"), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_large_segments_are_read_first),
+        cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_fractions),
+        cmocka_unit_test(test_white_space_and_commas),
+        cmocka_unit_test(test_host_options_are_dropped),
+        cmocka_unit_test(test_divisions),
+        cmocka_unit_test(test_any_locale),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_distance),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens to the allocator in the middle of a request: callbacks and observers that allocate, free,
+ * empty the cache or drop the very pool that is asked, and other threads that do so while
+ * release_lock_on_cudamalloc leaves the lock open. The device's operations are hooked, so that each case
+ * happens at a known moment and needs no second thread. test_alloc_chaos.c does the same at random.
+ */
+#include "support/alloc_hooks.h"
+
+/* ---- callbacks ---- */
+
+#define MAP_ROOM 2048U /* blocks in use before the allocator's table of them first doubles */
+
+struct actor {
+    struct rig *rig;
+    uint64_t addr;  /* to give, 0: none */
+    uint64_t bytes; /* to take then, 0: none */
+    uint64_t taken;
+    unsigned calls;
+    bool empties;
+};
+
+static bool act(void *context)
+{
+    struct actor *actor = context;
+
+    if (actor->calls++ > 0) {
+        return false;
+    }
+    if (actor->addr != 0) {
+        give(actor->rig, actor->addr);
+    }
+    if (actor->empties) {
+        empty_cache(actor->rig);
+    }
+    if (actor->bytes != 0) {
+        actor->taken = take(actor->rig, actor->bytes);
+    }
+    return true;
+}
+
+/* The last free place of the table of blocks goes to a request of the callback. */
+static void test_callback_takes_the_last_place(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig, .bytes = 512};
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    for (unsigned i = 0; i + 1 < MAP_ROOM; i++) {
+        assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL), VARVE_OK);
+    }
+    rig_check(rig);
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, act, &actor), VARVE_OK);
+    addr = take(rig, 30 * MIB);
+    assert_int_not_equal(actor.taken, 0);
+    give(rig, addr);
+    give(rig, actor.taken);
+    rig->count = rig->mark = 0; /* more than a rig keeps */
+    rig_close(rig);
+}
+
+/* What the callback frees it takes itself: the second search finds only what is left. */
+static void test_callback_takes_what_it_frees(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig, .bytes = 24 * MIB};
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    actor.addr = take(rig, 40 * MIB);
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, act, &actor), VARVE_OK);
+    forget(rig);
+    assert_int_equal(take(rig, 16 * MIB), actor.addr + 24 * MIB);
+    assert_int_equal(actor.taken, actor.addr);
+    expect(rig, "free_requested 40M\n"
+                "free_completed 40M\n"
+                "split 24M left 16M\n"
+                "alloc cache 24M\n"
+                "oom_retry callbacks 16M freed 16M served\n"
+                "alloc after_callbacks 16M\n");
+    rig_close(rig);
+}
+
+/* The cache is emptied between the free and the second search: the memory comes from the device. */
+static void test_callback_empties_the_cache(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig, .empties = true};
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    actor.addr = take(rig, 40 * MIB);
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, act, &actor), VARVE_OK);
+    forget(rig);
+    take(rig, 50 * MIB);
+    expect(rig, "free_requested 40M\n"
+                "free_completed 40M\n"
+                "segment_free empty_cache 40M\n"
+                "empty_cache 40M segments 1\n"
+                "oom_retry callbacks 50M freed 40M\n"
+                "segment_alloc new_segment 50M\n"
+                "alloc new_segment 50M\n");
+    rig_close(rig);
+}
+
+/* A request of the callback fails with the whole chain of its own, in the middle of the outer one. */
+static bool fail_inside(void *context)
+{
+    struct actor *actor = context;
+
+    if (actor->calls++ == 0) {
+        refused(actor->rig, 100 * MIB, VARVE_ERROR_NO_MEMORY);
+    }
+    return true;
+}
+
+static void test_callback_runs_out_of_memory(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    a = take(rig, 40 * MIB);
+    give(rig, a);
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, fail_inside, &actor), VARVE_OK);
+    forget(rig);
+    take(rig, 50 * MIB);
+    assert_int_equal(actor.calls, 2);
+    assert_int_equal(stats_of(rig).num_ooms, 1);
+    assert_int_equal(stats_of(rig).num_alloc_retries, 1);
+    assert_int_equal(stats_of(rig).segment[0].current, 1);
+    rig_close(rig);
+}
+
+/* ---- the pool of the request goes ---- */
+
+static const struct varve_pool_id graph = {4, 0};
+
+static void drop_pool(struct rig *rig)
+{
+    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, graph), VARVE_OK);
+    assert_int_equal(varve_alloc_release_pool(rig->alloc, graph), VARVE_OK);
+    empty_cache(rig);
+}
+
+static bool drop_pool_once(void *context)
+{
+    struct actor *actor = context;
+
+    if (actor->calls++ == 0) {
+        drop_pool(actor->rig);
+    }
+    return true;
+}
+
+static void drop_pool_hook(void *context)
+{
+    drop_pool_once(context);
+}
+
+/* The request has been promised a place in the pool, so the pool stays until the block has gone as well. */
+static void pool_goes(struct rig *rig, struct actor *actor)
+{
+    struct varve_alloc_snapshot snapshot;
+    uint64_t addr;
+
+    actor->rig = rig;
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, graph, NULL, NULL), VARVE_OK);
+    addr = take(rig, 3 * MIB);
+    assert_int_equal(actor->calls > 0, true);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
+    assert_int_equal(snapshot.segment_count, 1);
+    assert_int_equal(snapshot.segments[0].pool.capture, graph.capture);
+    varve_alloc_snapshot_free(&snapshot);
+    assert_int_equal(varve_alloc_set_no_split(rig->alloc, (struct varve_pool_id){9, 9}),
+                     VARVE_ERROR_NOT_FOUND);
+    give(rig, addr);
+    empty_cache(rig);
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
+    assert_int_equal(varve_alloc_set_no_split(rig->alloc, graph), VARVE_ERROR_NOT_FOUND);
+    rig_close(rig);
+}
+
+static void test_callback_drops_the_pool(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.calls = 0};
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    actor.rig = rig;
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
+    pool_goes(rig, &actor);
+}
+
+static void test_another_thread_drops_the_pool(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.calls = 0};
+
+    rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
+    hook(rig, drop_pool_hook, &actor);
+    pool_goes(rig, &actor);
+}
+
+/* A pool that fails its request is not kept by it. */
+static void test_dropped_pool_without_memory(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+
+    rig_open(rig, &(struct rig_options){.limit = 10 * MIB});
+    assert_int_equal(varve_alloc_add_free_callback(rig->alloc, drop_pool_once, &actor), VARVE_OK);
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, graph, NULL, NULL), VARVE_OK);
+    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
+    empty_cache(rig);
+    assert_int_equal(varve_alloc_set_no_split(rig->alloc, graph), VARVE_ERROR_NOT_FOUND);
+    rig_close(rig);
+}
+
+/* ---- others act while the lock is open ---- */
+
+static void others_take(void *context)
+{
+    struct actor *actor = context;
+    uint64_t addr;
+
+    for (unsigned i = 0; i < 3 * MAP_ROOM; i++) {
+        assert_int_equal(varve_alloc_raw_alloc(actor->rig->alloc, 512, &addr, NULL), VARVE_OK);
+    }
+    actor->calls++;
+}
+
+/* They use up every descriptor and place that the waiting request had reserved. */
+static void test_others_use_up_reserves(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+
+    rig_open(rig, &(struct rig_options){.config = "release_lock_on_cudamalloc:True"});
+    hook(rig, others_take, &actor);
+    take(rig, 3 * MIB);
+    assert_int_equal(actor.calls, 1);
+    assert_int_equal(stats_of(rig).allocation[0].current, 3 * MAP_ROOM + 1);
+    rig->count = rig->mark = 0;
+    rig_close(rig);
+}
+
+static void others_begin_a_capture(void *context)
+{
+    struct actor *actor = context;
+
+    if (actor->calls++ == 0) {
+        assert_int_equal(varve_alloc_begin_allocate_to_pool(actor->rig->alloc, graph, NULL, NULL), VARVE_OK);
+    }
+}
+
+/* The pool was chosen before; but step (d) is not for the time of a capture. */
+static void test_others_begin_a_capture(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 60 * MIB,
+                                        .config = "release_lock_on_cudamalloc:True"});
+    a = take(rig, 40 * MIB);
+    give(rig, a);
+    hook(rig, others_begin_a_capture, &actor);
+    forget(rig);
+    refused(rig, 50 * MIB, VARVE_ERROR_NO_MEMORY);
+    expect(rig, "oom 50M\n");
+    hooks.on_segment_alloc = NULL;
+    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, graph), VARVE_OK);
+    take(rig, 50 * MIB);
+    rig_close(rig);
+}
+
+/* ---- observers ---- */
+
+static void observer_acts(void *context, const struct varve_alloc_oom *oom)
+{
+    struct actor *actor = context;
+
+    (void)oom;
+    if (actor->calls++ == 0) {
+        give(actor->rig, actor->addr);
+        empty_cache(actor->rig);
+        actor->taken = take(actor->rig, 8 * MIB);
+        refused(actor->rig, 60 * MIB, VARVE_ERROR_NO_MEMORY);
+    }
+}
+
+/* The failed request stays failed, as its message was; what the observer did holds. */
+static void test_observer_allocates_and_frees(void **state)
+{
+    struct rig *rig = *state;
+    struct actor actor = {.rig = rig};
+
+    rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
+    actor.addr = take(rig, 40 * MIB);
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, observer_acts, &actor), VARVE_OK);
+    refused(rig, 50 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(rig->message.text, "52428800 bytes"));
+    assert_int_equal(actor.calls, 2);
+    assert_int_equal(stats_of(rig).num_ooms, 2);
+    assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 8 * MIB);
+    give(rig, actor.taken);
+    take(rig, 50 * MIB);
+    rig_close(rig);
+}
+
+/* ---- the wait of step (d) fails ---- */
+
+static void test_wait_of_the_retry_fails(void **state)
+{
+    struct rig *rig = *state;
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 60 * MIB, .events_are_scripted = true}});
+    a = take(rig, 40 * MIB);
+    use_on(rig, a, 3);
+    give(rig, a);
+    hook(rig, NULL, NULL);
+    hooks.synchronize_error = VARVE_ERROR_IO;
+    refused(rig, 50 * MIB, VARVE_ERROR_IO);
+    assert_non_null(strstr(rig->message.text, "failed to wait for freed blocks: "));
+    assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
+    hooks.synchronize_error = 0;
+    take(rig, 50 * MIB); /* the event was not lost */
+    rig_close(rig);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_callback_takes_the_last_place), RIG_TEST(test_callback_takes_what_it_frees),
+        RIG_TEST(test_callback_empties_the_cache),    RIG_TEST(test_callback_runs_out_of_memory),
+        RIG_TEST(test_callback_drops_the_pool),       RIG_TEST(test_another_thread_drops_the_pool),
+        RIG_TEST(test_dropped_pool_without_memory),   RIG_TEST(test_others_use_up_reserves),
+        RIG_TEST(test_others_begin_a_capture),        RIG_TEST(test_observer_allocates_and_frees),
+        RIG_TEST(test_wait_of_the_retry_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

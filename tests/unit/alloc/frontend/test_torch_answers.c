@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the Python shim asks: figures are those of the allocator itself, a device that nobody has used has
+ * zeros and stays closed, limits and settings take effect on open devices, and observers hear of failures in
+ * PyTorch's terms, with no lock held.
+ */
+#include "alloc/frontend/torch/state.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define TEXT 16384U
+
+static int prepare(void **state)
+{
+    (void)state;
+    unsetenv("PYTORCH_ALLOC_CONF");
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:40,roundup_power2_divisions:4", 1);
+    return setenv("VARVE_TORCH_DEVICE", "sim", 1) || setenv("VARVE_TORCH_LIMIT", "1073741824", 1);
+}
+
+static uint64_t take(uint64_t bytes, int device)
+{
+    struct varve_message message = {""};
+    uint64_t addr = 0;
+
+    if (torch_allocate(bytes, device, 0, &addr, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return addr;
+}
+
+static void give(uint64_t addr, int device)
+{
+    varve_torch_free((void *)(uintptr_t)addr, 1, device, NULL);
+}
+
+static void check(int device)
+{
+    struct varve_message message = {""};
+
+    if (varve_alloc_check(torch_device_find(device)->alloc, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+}
+
+static void write_figure(void *context, const char *key, int64_t value)
+{
+    char *text = context;
+    size_t length = strlen(text);
+
+    snprintf(text + length, TEXT - length, "%s=%lld\n", key, (long long)value);
+}
+
+static void stats_text(int device, char text[TEXT])
+{
+    text[0] = '\0';
+    assert_int_equal(varve_torch_stats(device, write_figure, text), VARVE_OK);
+}
+
+static void test_figures(void **state)
+{
+    static char told[TEXT], own[TEXT];
+    struct varve_alloc_stats stats;
+    int64_t figures[4];
+    uint64_t a, b;
+
+    (void)state;
+    stats_text(0, told);
+    assert_false(varve_torch_is_open(0));
+    assert_non_null(strstr(told, "max_split_size=41943040\n"));
+    assert_non_null(strstr(told, "allocation.all.current=0\n"));
+    a = take(3 * MIB, 0);
+    b = take(70 * MIB, 0);
+    give(a, 0);
+    stats_text(0, told);
+    own[0] = '\0';
+    assert_int_equal(varve_alloc_get_device_stats(torch_device_find(0)->alloc, &stats), VARVE_OK);
+    varve_alloc_stats_each(&stats, write_figure, own);
+    assert_string_equal(told, own);
+    assert_non_null(strstr(told, "allocation.all.allocated=2\n"));
+    assert_non_null(strstr(told, "num_device_alloc=2\n"));
+    assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
+    assert_int_equal(figures[0], 80 * MIB); /* rounded to a quarter of a power of two */
+    assert_int_equal(figures[1], 83 * MIB);
+    assert_int_equal(figures[2], 100 * MIB);
+    assert_int_equal(figures[3], 100 * MIB);
+    give(b, 0);
+    assert_int_equal(varve_torch_reset_peak_stats(0), VARVE_OK);
+    assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
+    assert_int_equal(figures[1], 0);
+    assert_int_equal(varve_torch_reset_accumulated_stats(0), VARVE_OK);
+    stats_text(0, told);
+    assert_non_null(strstr(told, "num_device_alloc=0\n"));
+    assert_int_equal(varve_torch_memory(-1, figures), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_torch_stats(64, write_figure, told), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(varve_torch_message(), "device 64"));
+}
+
+/* The method that takes the place of PyTorch's own: its only way to fail is to change nothing. */
+static void test_cache_info_method(void **state)
+{
+    size_t largest = 0;
+    uint64_t a;
+
+    (void)state;
+    varve_torch_empty_cache(0, 0, 0);
+    varve_torch_cache_info_method(NULL, 0, &largest);
+    assert_int_equal(largest, 1024 * MIB);
+    a = take(640 * MIB, 0);
+    give(a, 0);
+    largest = 0;
+    varve_torch_cache_info_method(NULL, 0, &largest);
+    assert_int_equal(largest, 640 * MIB);
+    largest = 1; /* what is cached, whatever else is free */
+    varve_torch_empty_cache(0, 0, 0);
+    varve_torch_cache_info_method(NULL, 0, &largest);
+    assert_int_equal(largest, 1);
+    a = take(28 * MIB, 0);
+    give(a, 0);
+    varve_torch_cache_info_method(NULL, 0, &largest);
+    assert_int_equal(largest, 28 * MIB);
+    largest = 0;
+    varve_torch_cache_info_method(NULL, -1, &largest);
+    assert_int_equal(largest, 0);
+    check(0);
+}
+
+static void test_fraction(void **state)
+{
+    struct varve_message message;
+    uint64_t addr, largest;
+
+    (void)state;
+    varve_torch_empty_cache(0, 0, 0);
+    assert_true(varve_torch_get_memory_fraction(1) == 1.0);
+    assert_false(varve_torch_is_open(1));
+    varve_torch_memory_fraction(0.25, 0);
+    assert_true(varve_torch_get_memory_fraction(0) == 0.25);
+    assert_int_equal(torch_allocate(300 * MIB, 0, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_torch_set_memory_fraction(0, 0), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(varve_torch_message(), "fraction"));
+    assert_int_equal(varve_torch_set_memory_fraction(0, 1.5), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_torch_set_memory_fraction(0, 1), VARVE_OK);
+    addr = take(300 * MIB, 0);
+    assert_int_equal(varve_torch_cache_info(0, &largest), VARVE_OK);
+    assert_int_equal(largest, 1024 * MIB - 320 * MIB);
+    give(addr, 0);
+    assert_int_equal(varve_torch_cache_info(0, &largest), VARVE_OK);
+    assert_int_equal(largest, 1024 * MIB - 320 * MIB);
+}
+
+static void test_settings(void **state)
+{
+    struct varve_torch_settings settings;
+    uint64_t addr;
+
+    (void)state;
+    assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
+    assert_string_equal(settings.text, "max_split_size_mb:40,roundup_power2_divisions:4");
+    assert_string_equal(settings.policy, "pytorch");
+    assert_string_equal(settings.device, "sim");
+    assert_int_equal(settings.max_split_size, 40 * MIB);
+    assert_int_equal(settings.roundup_power2_divisions[3], 4);
+    assert_int_equal(settings.expandable_segments, 0);
+
+    assert_int_equal(varve_torch_set_settings("expandable_segments:Yes"), VARVE_ERROR_INVALID);
+    assert_non_null(strstr(varve_torch_message(), "expandable_segments"));
+    assert_int_equal(varve_torch_set_settings("graph_capture_record_stream_reuse:True"),
+                     VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
+    assert_int_equal(settings.graph_capture_record_stream_reuse, 0);
+
+    /* an open device takes the change with its next request, whatever it has by then */
+    addr = take(300 * MIB, 0);
+    assert_int_equal(varve_torch_set_settings("expandable_segments:True"), VARVE_OK);
+    assert_int_equal(varve_torch_get_settings(&settings), VARVE_OK);
+    assert_int_equal(settings.expandable_segments, 1);
+    assert_true(settings.max_split_size == UINT64_MAX);
+    give(addr, 0);
+    varve_torch_empty_cache(0, 0, 0);
+    addr = take(21 * MIB, 0);
+    give(addr, 0);
+    addr = take(41 * MIB, 0);
+    give(addr, 0);
+    check(0);
+    assert_int_equal(varve_torch_set_settings(""), VARVE_OK);
+    addr = take(41 * MIB, 0);
+    give(addr, 0);
+    varve_torch_empty_cache(0, 0, 0);
+    check(0);
+}
+
+/* ---- observers ---- */
+
+static struct {
+    unsigned calls;
+    int device;
+    uint64_t alloc, total, free;
+} heard;
+
+/* It allocates, as observers may: the lock must be open. */
+static void observe(void *context, int device, uint64_t alloc_bytes, uint64_t total, uint64_t free_bytes)
+{
+    *(unsigned *)context += 1;
+    heard.calls++;
+    heard.device = device;
+    heard.alloc = alloc_bytes;
+    heard.total = total;
+    heard.free = free_bytes;
+    give(take(512, device), device);
+}
+
+static void test_observers(void **state)
+{
+    unsigned contexts[9] = {0};
+    struct varve_message message;
+    uint64_t addr;
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(varve_torch_add_oom_observer(observe, &contexts[i]), VARVE_OK);
+    }
+    assert_int_equal(varve_torch_add_oom_observer(observe, &contexts[8]), VARVE_ERROR_FULL);
+    for (int i = 1; i < 8; i++) {
+        assert_int_equal(varve_torch_remove_oom_observer(observe, &contexts[i]), VARVE_OK);
+    }
+    assert_int_equal(varve_torch_remove_oom_observer(observe, &contexts[3]), VARVE_ERROR_NOT_FOUND);
+    varve_torch_empty_cache(-1, 0, 0);
+    assert_int_equal(torch_allocate(1025 * MIB, 2, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(heard.calls, 1);
+    assert_int_equal(contexts[0], 1);
+    assert_int_equal(heard.device, 2);
+    assert_int_equal(heard.alloc, 1026 * MIB); /* as a segment: a multiple of 2 MiB */
+    assert_int_equal(heard.total, 1024 * MIB);
+    assert_int_equal(heard.free, 1024 * MIB);
+    assert_int_equal(varve_torch_set_memory_fraction(2, 0.5), VARVE_OK);
+    assert_int_equal(torch_allocate(600 * MIB, 2, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(heard.total, 512 * MIB); /* the limit, where there is one */
+    assert_int_equal(varve_torch_remove_oom_observer(observe, &contexts[0]), VARVE_OK);
+    assert_int_equal(torch_allocate(600 * MIB, 2, 0, &addr, &message), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(heard.calls, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_figures),   cmocka_unit_test(test_cache_info_method),
+        cmocka_unit_test(test_fraction),  cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_observers),
+    };
+
+    return cmocka_run_group_tests(tests, prepare, NULL);
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The slab of descriptors: what is taken is zeroed, aligned and nobody else's; what is given back comes again
+ * before a new region does; a reserve makes the takes after it certain, which the kernel's refusal of memory
+ * proves; regions grow and close gives them back. Each descriptor in use carries a stamp that must survive.
+ */
+#include "alloc/index/block.h"
+#include "support/structure.h"
+
+static void slab_is_sound(const struct block_slab *slab)
+{
+    struct varve_message message;
+    if (block_slab_check(slab, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+}
+
+static void is_zeroed(const struct block *block)
+{
+    static const struct block zero;
+    assert_memory_equal(block, &zero, sizeof zero);
+    assert_int_equal((uintptr_t)block % 64, 0);
+}
+
+static void stamp(struct block *block, uint64_t number)
+{
+    memset(block, 0xa5, sizeof *block);
+    block->is_free = false;
+    block->id = number;
+}
+
+static void test_take_and_give(void **state)
+{
+    (void)state;
+    struct block_slab slab = {0};
+    slab_is_sound(&slab);
+    struct block *first = block_slab_take(&slab);
+    struct block *second = block_slab_take(&slab);
+    assert_ptr_not_equal(first, second);
+    is_zeroed(first);
+    is_zeroed(second);
+    assert_int_equal(slab.in_use, 2);
+    assert_true(slab.capacity >= 8000 && slab.region_bytes == UINT64_C(1) << 20);
+    stamp(first, 1);
+    block_slab_give(&slab, first);
+    slab_is_sound(&slab);
+    assert_ptr_equal(block_slab_take(&slab), first);
+    is_zeroed(first);
+    slab_is_sound(&slab);
+    block_slab_close(&slab);
+    assert_null(slab.regions);
+    assert_int_equal(slab.region_bytes, 0);
+    assert_non_null(block_slab_take(&slab)); /* a closed one starts again */
+    block_slab_close(&slab);
+}
+
+#define LIVE_MAX 40000U
+
+static void test_random(void **state)
+{
+    (void)state;
+    struct block_slab slab = {0};
+    static struct block *live[LIVE_MAX];
+    static uint64_t stamps[LIVE_MAX];
+    random_state = 1;
+    uint64_t count = 0;
+    uint64_t number = 0;
+    for (unsigned step = 0; step < 300000; step++) {
+        /* Tides, so that it fills several regions and empties again. */
+        bool is_take = random_below(100) < (step / 60000 % 2 == 0 ? 80U : 25U);
+        if (is_take && count < LIVE_MAX) {
+            struct block *block = block_slab_take(&slab);
+            assert_non_null(block);
+            is_zeroed(block);
+            stamp(block, ++number);
+            live[count] = block;
+            stamps[count++] = number;
+        } else if (count > 0) {
+            uint64_t i = random_below(count);
+            if (live[i]->id != stamps[i] || live[i]->addr != UINT64_C(0xa5a5a5a5a5a5a5a5)) {
+                fail_msg("step %u: descriptor %llu was handed out twice", step, (unsigned long long)i);
+            }
+            block_slab_give(&slab, live[i]);
+            live[i] = live[--count];
+            stamps[i] = stamps[count];
+        }
+        assert_int_equal(slab.in_use, count);
+        if (step % 5000 == 0 || step < 100) {
+            slab_is_sound(&slab);
+        }
+    }
+    assert_true(slab.capacity >= count && slab.region_bytes > UINT64_C(1) << 20);
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(live[i]->id, stamps[i]);
+        block_slab_give(&slab, live[i]);
+    }
+    assert_int_equal(slab.in_use, 0);
+    slab_is_sound(&slab);
+    block_slab_close(&slab);
+}
+
+static void test_reserve_makes_takes_certain(void **state)
+{
+    (void)state;
+    static const uint64_t counts[] = {1, 2, 8191, 8192, 8193, 20000, 3, 100000, 0};
+    struct block_slab slab = {0};
+    uint64_t taken = 0;
+    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        assert_int_equal(block_slab_reserve(&slab, counts[i]), VARVE_OK);
+        slab_is_sound(&slab);
+        uint64_t failed = 0;
+        struct rlimit before = mappings_refuse();
+        for (uint64_t j = 0; j < counts[i]; j++) {
+            failed += block_slab_take(&slab) == NULL;
+        }
+        mappings_allow(before);
+        assert_int_equal(failed, 0);
+        taken += counts[i];
+        assert_int_equal(slab.in_use, taken);
+        slab_is_sound(&slab);
+    }
+    block_slab_close(&slab);
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct block_slab slab = {0};
+    struct rlimit before = mappings_refuse();
+    struct block *block = block_slab_take(&slab);
+    int code = block_slab_reserve(&slab, 5);
+    mappings_allow(before);
+    assert_null(block);
+    assert_int_equal(code, VARVE_ERROR_NO_MEMORY);
+    slab_is_sound(&slab);
+    /* Counts that no machine has, and such that overflow when they are made bytes. */
+    assert_int_equal(block_slab_reserve(&slab, UINT64_C(1) << 45), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(block_slab_reserve(&slab, UINT64_C(1) << 57), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(block_slab_reserve(&slab, UINT64_MAX), VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(slab.in_use, 0);
+    assert_non_null(block_slab_take(&slab));
+    /* A refusal when the region is full leaves what there is usable. */
+    while (slab.in_use < slab.capacity) {
+        assert_non_null(block_slab_take(&slab));
+    }
+    struct block *last = slab.fresh - 1;
+    before = mappings_refuse();
+    block = block_slab_take(&slab);
+    mappings_allow(before);
+    assert_null(block);
+    slab_is_sound(&slab);
+    block_slab_give(&slab, last);
+    assert_ptr_equal(block_slab_take(&slab), last);
+    block_slab_close(&slab);
+}
+
+static void test_check_sees_damage(void **state)
+{
+    (void)state;
+    struct block_slab slab = {0};
+    struct varve_message message;
+    struct block *first = block_slab_take(&slab);
+    struct block *second = block_slab_take(&slab);
+    block_slab_give(&slab, first);
+    slab.in_use++;
+    assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
+    slab.in_use--;
+    struct block stranger = {0};
+    slab.spare = &stranger;
+    assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
+    slab.spare = first;
+    first->next = first; /* given back twice */
+    assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
+    first->next = NULL;
+    slab_is_sound(&slab);
+    slab.capacity--;
+    assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
+    slab.capacity++;
+    block_slab_give(&slab, second);
+    slab_is_sound(&slab);
+    block_slab_close(&slab);
+}
+
+static void test_pages(void **state)
+{
+    (void)state;
+    unsigned char *pages = pages_map(UINT64_C(8) << 20);
+    assert_non_null(pages);
+    for (uint64_t i = 0; i < UINT64_C(8) << 20; i += 4096) {
+        assert_int_equal(pages[i], 0);
+        pages[i] = 1;
+    }
+    pages_unmap(pages, UINT64_C(8) << 20);
+    pages_unmap(NULL, 0);
+    assert_null(pages_map(UINT64_MAX));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_take_and_give),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_reserve_makes_takes_certain),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_check_sees_damage),
+        cmocka_unit_test(test_pages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The free index against a naive model, one sorted array of all free blocks that is searched from end to end:
+ * random insertions, removals, searches and walks with one stream and with hundreds, with equal sizes, few
+ * sizes, sizes of every magnitude up to 2^60 and sizes beside the edges of bins. check() runs after each step
+ * of the small runs, and is shown each kind of damage once. test_free_index_parts.c has the rest.
+ */
+#include "alloc/index/free_index.h"
+#include "support/structure.h"
+
+#define BLOCKS_MAX 2000U
+
+enum sizes { SIZES_EQUAL, SIZES_FEW, SIZES_ANY, SIZES_EDGES, SIZES_ODD, SIZES_ALL_KINDS };
+
+static uint64_t random_size(enum sizes sizes)
+{
+    uint64_t power = UINT64_C(1) << (9 + random_below(52)); /* 2^9 to 2^60 */
+    switch (sizes) {
+    case SIZES_EQUAL:
+        return 2048;
+    case SIZES_FEW:
+        return 512 * (1 + random_below(7));
+    case SIZES_ANY: /* 512 to 2^60, as many of each magnitude */
+        return power == UINT64_C(1) << 60 ? power : (power + random_below(power)) / 512 * 512;
+    case SIZES_EDGES: /* around powers of two and their 32 parts */
+        power += power / 32 * random_below(33) + 512 * random_below(3);
+        power = power > 1024 ? power - 512 : power;
+        return power > UINT64_C(1) << 60 ? UINT64_C(1) << 60 : power / 512 * 512;
+    case SIZES_ODD: /* not multiples of 512: nothing depends on it */
+        return 1 + random_below(2 * power < UINT64_C(1) << 61 ? 2 * power : power);
+    case SIZES_ALL_KINDS:
+        break;
+    }
+    return random_size((enum sizes)random_below(SIZES_ALL_KINDS));
+}
+
+/* ---- the model ---- */
+
+struct model {
+    struct free_index index;
+    struct block_slab slab;
+    struct block *sorted[BLOCKS_MAX]; /* by stream, size, address */
+    unsigned count;
+    uint64_t streams[400]; /* handles, in no order */
+    unsigned stream_count;
+};
+
+static struct model *model;
+
+static int setup(void **state)
+{
+    (void)state;
+    model = calloc(1, sizeof *model);
+    return model != NULL ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    free_index_close(&model->index);
+    block_slab_close(&model->slab);
+    free(model);
+    return 0;
+}
+
+static int compare(const struct block *block, uint64_t stream, uint64_t size, uint64_t addr)
+{
+    uint64_t have[] = {index_stream_handle(block->home), block->size, block->addr};
+    uint64_t want[] = {stream, size, addr};
+    for (unsigned i = 0; i < 3; i++) {
+        if (have[i] != want[i]) {
+            return have[i] < want[i] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* Position of the first that is not before the key, or the count. */
+static unsigned model_position(uint64_t stream, uint64_t size, uint64_t addr)
+{
+    unsigned i = 0;
+    while (i < model->count && compare(model->sorted[i], stream, size, addr) < 0) {
+        i++;
+    }
+    return i;
+}
+
+/* The block at a position if it is of that stream. */
+static struct block *model_at(int64_t position, const struct index_stream *home)
+{
+    if (position < 0 || position >= model->count || model->sorted[position]->home != home) {
+        return NULL;
+    }
+    return model->sorted[position];
+}
+
+static struct index_stream *stream_at_random(void)
+{
+    uint64_t handle = model->streams[random_below(model->stream_count)];
+    struct index_stream *home = free_index_stream(&model->index, NULL, handle);
+    assert_non_null(home);
+    assert_int_equal(index_stream_handle(home), handle);
+    return home;
+}
+
+static void insert_at_random(enum sizes sizes)
+{
+    struct index_stream *home = stream_at_random();
+    uint64_t size = random_size(sizes);
+    uint64_t addr = 512 * random_below(1 << 14);
+    unsigned at = model_position(index_stream_handle(home), size, addr);
+    struct block *there = model_at(at, home);
+    if (there != NULL && there->size == size && there->addr == addr) {
+        return; /* two blocks do not begin at one address */
+    }
+    struct block *block = block_slab_take(&model->slab);
+    assert_non_null(block);
+    *block = (struct block){.addr = addr, .size = size, .home = home};
+    block->up = block->left = block->right = block; /* what the links were before does not matter */
+    free_index_insert(&model->index, block);
+    assert_true(block->is_free);
+    memmove(&model->sorted[at + 1], &model->sorted[at], (model->count - at) * sizeof(struct block *));
+    model->sorted[at] = block;
+    model->count++;
+}
+
+static void remove_at_random(void)
+{
+    unsigned at = (unsigned)random_below(model->count);
+    struct block *block = model->sorted[at];
+    free_index_remove(&model->index, block);
+    assert_false(block->is_free);
+    block_slab_give(&model->slab, block);
+    model->count--;
+    memmove(&model->sorted[at], &model->sorted[at + 1], (model->count - at) * sizeof(struct block *));
+}
+
+static void search_at_random(unsigned step, enum sizes sizes)
+{
+    const uint64_t ends[] = {0, 1, UINT64_C(1) << 60, (UINT64_C(1) << 61) - 1, UINT64_C(1) << 61, UINT64_MAX};
+    struct index_stream *home = stream_at_random();
+    uint64_t size = random_size(sizes);
+    uint64_t addr = random_below(3) == 0 ? 0 : 512 * random_below(1 << 14);
+    uint64_t choice = random_below(10);
+    if (choice == 0) {
+        size = ends[random_below(6)];
+        addr = random_below(2) == 0 ? UINT64_MAX : addr;
+    } else if (choice < 5 && model->count > 0) { /* one that is there, or a neighbour of its key */
+        const struct block *block = model->sorted[random_below(model->count)];
+        home = block->home;
+        size = block->size + random_below(3) - 1;
+        addr = block->addr + random_below(3) - 1;
+    }
+    struct block *found = free_index_lower_bound(home, size, addr);
+    struct block *right = model_at(model_position(index_stream_handle(home), size, addr), home);
+    if (found != right) {
+        fail_msg("step %u: lower bound of (0x%llx, 0x%llx) is %p, not %p", step, (unsigned long long)size,
+                 (unsigned long long)addr, (void *)found, (void *)right);
+    }
+    struct block *last = free_index_last(home);
+    assert_ptr_equal(
+        last, model_at((int64_t)model_position(index_stream_handle(home), UINT64_MAX, UINT64_MAX) - 1, home));
+}
+
+static void neighbours_at(unsigned step, unsigned at)
+{
+    struct block *block = model->sorted[at];
+    if (free_index_next(block) != model_at((int64_t)at + 1, block->home) ||
+        free_index_previous(block) != model_at((int64_t)at - 1, block->home) ||
+        free_index_following(&model->index, block) !=
+            (at + 1 < model->count ? model->sorted[at + 1] : NULL)) {
+        fail_msg("step %u: neighbours of block %u of %u", step, at, model->count);
+    }
+}
+
+static void all_as_expected(unsigned step)
+{
+    struct varve_message message;
+    if (free_index_check(&model->index, &message) != VARVE_OK) {
+        fail_msg("step %u: %s", step, message.text);
+    }
+    assert_int_equal(model->index.blocks, model->count);
+    unsigned at = 0;
+    for (struct block *block = free_index_first(&model->index); block != NULL;
+         block = free_index_following(&model->index, block)) {
+        if (at == model->count || block != model->sorted[at]) {
+            fail_msg("step %u: the walk differs at block %u of %u", step, at, model->count);
+        }
+        neighbours_at(step, at++);
+    }
+    assert_int_equal(at, model->count);
+}
+
+struct run {
+    uint64_t seed;
+    unsigned steps, blocks, streams, check_every;
+    enum sizes sizes;
+};
+
+static void run(const struct run *run)
+{
+    random_state = run->seed;
+    model->stream_count = run->streams;
+    assert_true(run->streams <= sizeof model->streams / sizeof model->streams[0] && run->blocks < BLOCKS_MAX);
+    for (unsigned i = 0; i < run->streams; i++) { /* small numbers, pointers, and both ends */
+        uint64_t odd =
+            random_below(2) == 0 ? random_bits() : UINT64_C(0x55d0c0000000) + 16 * random_below(9999);
+        model->streams[i] = i < 3 ? i : i == 3 ? UINT64_MAX : i == 4 ? UINT64_C(1) << 63 : odd;
+    }
+    for (unsigned step = 0; step < run->steps; step++) {
+        uint64_t choice = random_below(100);
+        unsigned inserts = step / (run->steps / 6) % 2 == 0 ? 45 : 20; /* tides */
+        if (choice < inserts && model->count < run->blocks) {
+            insert_at_random(run->sizes);
+        } else if (choice < 65 && model->count > 0) {
+            remove_at_random();
+        } else {
+            search_at_random(step, run->sizes);
+        }
+        if (model->count > 0) {
+            neighbours_at(step, (unsigned)random_below(model->count));
+        }
+        if (step % run->check_every == 0) {
+            all_as_expected(step);
+        }
+    }
+    while (model->count > 0) {
+        remove_at_random();
+    }
+    all_as_expected(run->steps);
+    assert_null(free_index_first(&model->index));
+}
+
+static void test_random_one_stream(void **state)
+{
+    (void)state;
+    for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) {
+        run(&(struct run){100 + sizes, 5000, 80, 1, 1, (enum sizes)sizes});
+    }
+}
+
+static void test_random_few_streams(void **state)
+{
+    (void)state;
+    for (unsigned sizes = SIZES_EQUAL; sizes <= SIZES_ALL_KINDS; sizes++) {
+        run(&(struct run){200 + sizes, 2000, 100, 6, 1, (enum sizes)sizes});
+    }
+}
+
+static void test_random_many_streams(void **state)
+{
+    (void)state;
+    run(&(struct run){300, 20000, 900, 400, 500, SIZES_FEW});
+    run(&(struct run){301, 20000, 900, 400, 500, SIZES_ALL_KINDS});
+}
+
+static void test_random_long(void **state)
+{
+    (void)state;
+    run(&(struct run){400, 100000, 700, 3, 500, SIZES_ALL_KINDS});
+    run(&(struct run){401, 100000, 700, 1, 500, SIZES_EQUAL});
+}
+
+/* ---- the walker itself ---- */
+
+static void damage_is_seen(void)
+{
+    struct varve_message message;
+    assert_int_equal(free_index_check(&model->index, &message), VARVE_ERROR_CORRUPT);
+}
+
+static void test_check_sees_damage(void **state)
+{
+    (void)state;
+    random_state = 600;
+    model->stream_count = 2;
+    model->streams[1] = 7;
+    while (model->count < 100) {
+        insert_at_random(SIZES_FEW);
+    }
+    all_as_expected(0);
+    unsigned at = 0;
+    while (model->sorted[at]->up != NULL || model->sorted[at]->left == NULL ||
+           model->sorted[at]->right == NULL) {
+        at++; /* some tree of a hundred blocks in 14 has a root with two children */
+        assert_true(at < model->count);
+    }
+    struct block *parent = model->sorted[at];
+    struct block *child = parent->left;
+    struct index_stream *home = parent->home;
+    child->up = child;
+    damage_is_seen();
+    child->up = parent;
+    parent->left = NULL; /* a subtree hides */
+    damage_is_seen();
+    parent->left = child;
+    uint64_t addr = parent->addr;
+    parent->addr = child->addr;
+    damage_is_seen();
+    parent->addr = addr;
+    parent->balance = 0;
+    damage_is_seen();
+    parent->balance = index_priority_of(addr);
+    parent->size += 512;
+    damage_is_seen();
+    parent->size -= 512;
+    child->is_free = false;
+    damage_is_seen();
+    child->is_free = true;
+    home->words[0] ^= UINT64_C(1) << 40; /* a bin without blocks */
+    damage_is_seen();
+    home->words[0] ^= UINT64_C(1) << 40;
+    home->summary |= UINT64_C(1) << 20;
+    damage_is_seen();
+    home->summary ^= UINT64_C(1) << 20;
+    home->blocks--;
+    damage_is_seen();
+    home->blocks++;
+    model->index.blocks++;
+    damage_is_seen();
+    model->index.blocks--;
+    home->position ^= 1;
+    damage_is_seen();
+    home->position ^= 1;
+    all_as_expected(1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random_one_stream, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_few_streams, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_many_streams, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_random_long, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_check_sees_damage, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a model of the free index cannot say (test_free_index.c has one): trees stay flat for every order and
+ * stride of addresses, bins rise with sizes, streams do not move when others come, and a lack of memory
+ * changes nothing.
+ */
+#include "alloc/index/free_index.h"
+#include "support/structure.h"
+
+static struct free_index free_blocks;
+static char pools[2]; /* for their addresses only */
+
+static int teardown(void **state)
+{
+    (void)state;
+    free_index_close(&free_blocks);
+    return 0;
+}
+
+static struct pool *made_up_pool(unsigned i)
+{
+    return (struct pool *)(void *)&pools[i];
+}
+
+static void index_is_sound(void)
+{
+    struct varve_message message;
+    if (free_index_check(&free_blocks, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+}
+
+/* ---- shape ---- */
+
+static unsigned depth_of(const struct block *block)
+{
+    unsigned depth = 1;
+    for (; block->up != NULL; block = block->up) {
+        depth++;
+    }
+    return depth;
+}
+
+/* 2 ln n is what a random tree has at its typical node, some 50 for the deepest of 10^5. */
+static void test_trees_stay_flat(void **state)
+{
+    (void)state;
+    enum { COUNT = 100000 };
+    struct block_slab slab = {0};
+    struct index_stream *home = free_index_stream(&free_blocks, made_up_pool(0), 0);
+    static struct block *blocks[COUNT];
+    assert_non_null(home);
+    for (uint64_t stride = 512; stride <= UINT64_C(1) << 32; stride = stride * 3 / 512 * 512 + 1024) {
+        for (unsigned order = 0; order < 2; order++) { /* rising, falling */
+            for (unsigned i = 0; i < COUNT; i++) {
+                uint64_t k = order == 0 ? i : COUNT - 1 - i;
+                blocks[i] = block_slab_take(&slab);
+                assert_non_null(blocks[i]);
+                blocks[i]->addr = UINT64_C(0x7f0000000000) + k * stride;
+                blocks[i]->size = 512;
+                blocks[i]->home = home;
+                free_index_insert(&free_blocks, blocks[i]);
+            }
+            unsigned deepest = 0;
+            for (unsigned i = 0; i < COUNT; i++) {
+                unsigned depth = depth_of(blocks[i]);
+                deepest = depth > deepest ? depth : deepest;
+            }
+            if (deepest > 65) {
+                fail_msg("stride %llu, order %u: depth %u", (unsigned long long)stride, order, deepest);
+            }
+            for (unsigned i = 0; i < COUNT; i++) {
+                free_index_remove(&free_blocks, blocks[i]);
+                block_slab_give(&slab, blocks[i]);
+            }
+        }
+    }
+    block_slab_close(&slab);
+    index_is_sound();
+}
+
+/* Bins rise with sizes and never leave the table; one multiple of 512 each up to 32 KiB. */
+static void test_bins(void **state)
+{
+    (void)state;
+    assert_int_equal(index_bin_of(0), 0);
+    for (uint64_t units = 0; units < 64; units++) {
+        assert_int_equal(index_bin_of(units * 512), units);
+        assert_int_equal(index_bin_of(units * 512 + 511), units);
+    }
+    unsigned last = 63;
+    for (unsigned power = 15; power <= 60; power++) {
+        uint64_t part = (UINT64_C(1) << power) / 32;
+        for (uint64_t i = 0; i < 32; i++) {
+            unsigned bin = index_bin_of((UINT64_C(1) << power) + i * part);
+            assert_int_equal(bin, ++last);
+            assert_int_equal(index_bin_of((UINT64_C(1) << power) + (i + 1) * part - 1), bin);
+        }
+    }
+    assert_int_equal(last, INDEX_BIN_COUNT - 1);
+    assert_int_equal(index_bin_of(FREE_INDEX_SIZE_LIMIT - 1), INDEX_BIN_COUNT - 1);
+}
+
+/* ---- streams ---- */
+
+static void test_streams_stay_where_they_are(void **state)
+{
+    (void)state;
+    enum { COUNT = 1500 }; /* more than the first table of streams has room for */
+    static struct index_stream *homes[COUNT];
+    static uint64_t handles[COUNT];
+    random_state = 500;
+    for (unsigned i = 0; i < COUNT; i++) {
+        handles[i] = random_bits();
+        homes[i] = free_index_stream(&free_blocks, made_up_pool(i % 2), handles[i]);
+        assert_non_null(homes[i]);
+        assert_null(free_index_last(homes[i]));
+        index_stream_set_number(homes[i], (uint16_t)i);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        assert_ptr_equal(free_index_stream(&free_blocks, made_up_pool(0), handles[i]), homes[i]);
+        assert_ptr_equal(free_index_stream(&free_blocks, made_up_pool(1), handles[i]), homes[i]);
+        assert_int_equal(index_stream_handle(homes[i]), handles[i]);
+        assert_int_equal(index_stream_number(homes[i]), i);
+        assert_ptr_equal(index_stream_pool(homes[i]), made_up_pool(i % 2));
+    }
+    assert_int_equal(free_blocks.stream_count, COUNT);
+    index_is_sound();
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    unsigned refused = 0;
+    struct index_stream *last = NULL;
+    for (uint64_t handle = 0; handle < 600; handle++) {
+        struct rlimit before = mappings_refuse();
+        struct index_stream *home = free_index_stream(&free_blocks, made_up_pool(0), handle);
+        struct index_stream *found =
+            handle > 0 ? free_index_stream(&free_blocks, made_up_pool(0), handle - 1) : NULL;
+        mappings_allow(before);
+        assert_ptr_equal(found, last); /* old streams are found without memory */
+        if (home == NULL) {
+            refused++;
+            assert_int_equal(free_blocks.stream_count, handle);
+            index_is_sound();
+            home = free_index_stream(&free_blocks, made_up_pool(0), handle);
+            assert_non_null(home);
+        }
+        last = home;
+    }
+    assert_true(refused >= 600 / INDEX_CHUNK_STREAMS); /* once per chunk */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_trees_stay_flat, teardown),
+        cmocka_unit_test(test_bins),
+        cmocka_unit_test_teardown(test_streams_stay_where_they_are, teardown),
+        cmocka_unit_test_teardown(test_no_memory, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

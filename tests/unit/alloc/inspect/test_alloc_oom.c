@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request that failed: every figure of its accounting, the words of its message, the advice, and the
+ * observers, which run without the lock: another thread may allocate while one of them runs.
+ */
+#include "support/alloc_rig.h"
+
+#include <pthread.h>
+
+struct witness {
+    struct rig *rig;
+    unsigned calls;
+    struct varve_alloc_oom oom;
+};
+
+static void witness_call(void *context, const struct varve_alloc_oom *oom)
+{
+    struct witness *witness = context;
+
+    witness->calls++;
+    witness->oom = *oom;
+}
+
+static bool is_stream_9(void *context, uint64_t stream)
+{
+    (void)context;
+    return stream == 9;
+}
+
+/* 60 MiB: stream 0 has 8 of 20 used, stream 5 has 2 of 20, a private pool has 20 free. */
+static uint64_t broken_prepare(struct rig *rig, const char *config, struct witness *witness)
+{
+    const struct varve_pool_id pool = {0, 1};
+    uint64_t a, b, c;
+
+    rig_open(rig,
+             &(struct rig_options){.sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB, .config = config});
+    *witness = (struct witness){.rig = rig};
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_stream_9, NULL), VARVE_OK);
+    c = take_on(rig, 20 * MIB, 9);
+    give(rig, c);
+    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
+    a = take(rig, 8 * MIB);
+    b = take(rig, 8 * MIB);
+    give(rig, a);
+    take_on(rig, 2 * MIB, 5);
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, witness_call, witness), VARVE_OK);
+    forget(rig);
+    return b;
+}
+
+static void test_accounting(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness;
+    const struct varve_record *record;
+    uint64_t blocker = broken_prepare(rig, NULL, &witness);
+    const struct varve_alloc_oom *oom = &witness.oom;
+
+    refused(rig, 17 * MIB - 1, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(witness.calls, 1);
+    assert_int_equal(oom->requested, 17 * MIB - 1);
+    assert_int_equal(oom->rounded, 17 * MIB);
+    assert_int_equal(oom->segment_bytes, 18 * MIB);
+    assert_int_equal(oom->stream, 0);
+    assert_int_equal(oom->allocated, 10 * MIB);
+    assert_int_equal(oom->active, 10 * MIB);
+    assert_int_equal(oom->reserved, 60 * MIB);
+    assert_int_equal(oom->pending, 0);
+    assert_int_equal(oom->private_free, 20 * MIB);
+    assert_int_equal(oom->device_free, 140 * MIB);
+    assert_int_equal(oom->device_total, 200 * MIB);
+    assert_int_equal(oom->limit, 60 * MIB);
+    assert_int_equal(oom->largest_free, 8 * MIB);
+    assert_int_equal(oom->largest_free_any, 20 * MIB);
+    assert_int_equal(oom->largest_hole_addr, blocker - 8 * MIB);
+    assert_int_equal(oom->largest_hole_free, 12 * MIB);
+    assert_int_equal(oom->largest_hole_bytes, 20 * MIB);
+    assert_int_equal(oom->blocker_addr, blocker);
+    assert_int_equal(oom->blocker_bytes, 8 * MIB);
+    assert_int_equal(oom->stage, VARVE_ALLOC_STAGE_RELEASE_CACHED);
+    record = nth_record(rig, VARVE_KIND_OOM, 0);
+    assert_int_equal(record->size, 17 * MIB);
+    assert_int_equal(record->requested, 10 * MIB);
+    assert_int_equal(record->arg, 60 * MIB);
+    assert_int_equal(record->addr, 8 * MIB);
+    assert_int_equal(varve_record_flags(record), VARVE_FLAG_FAILED);
+    rig_close(rig);
+}
+
+/* What a user reads: the request, where the memory is, and an end that was not cut off. */
+static void test_message(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness;
+    const char *text = rig->message.text;
+    char hole[64];
+    uint64_t blocker = broken_prepare(rig, NULL, &witness);
+
+    refused(rig, 17 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(text, "out of memory"));
+    assert_non_null(strstr(text, "17825792"));
+    assert_non_null(strstr(text, "18874368"));
+    assert_non_null(strstr(text, "the release of all unused segments"));
+    snprintf(hole, sizeof(hole), "%#" PRIx64, blocker - 8 * MIB);
+    assert_non_null(strstr(text, hole));
+    assert_non_null(witness.oom.advice);
+    assert_string_equal(text + strlen(text) - strlen(witness.oom.advice), witness.oom.advice);
+    /* and without a place for it */
+    assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 17 * MIB, &blocker, NULL), VARVE_ERROR_NO_MEMORY);
+    rig_close(rig);
+}
+
+static void test_advice_other_stream(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness;
+
+    broken_prepare(rig, NULL, &witness);
+    refused(rig, 18 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(witness.oom.advice, "another stream"));
+    rig_close(rig);
+}
+
+static void test_advice_expandable(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness;
+
+    broken_prepare(rig, NULL, &witness);
+    refused(rig, 21 * MIB, VARVE_ERROR_NO_MEMORY); /* 50 are free, in pieces of 20 at most */
+    assert_non_null(strstr(witness.oom.advice, "expandable_segments"));
+    rig_close(rig);
+}
+
+static void test_advice_limit(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness;
+
+    broken_prepare(rig, NULL, &witness);
+    refused(rig, 100 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(witness.oom.advice, "limit"));
+    refused(rig, 150 * MIB, VARVE_ERROR_NO_MEMORY); /* the device has not that much either */
+    assert_null(witness.oom.advice);
+    rig_close(rig);
+}
+
+/* In a capture nobody is waited for, so what is pending stays so. */
+static void test_advice_pending(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness = {.rig = rig};
+    const struct varve_pool_id pool = {0, 1};
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.limit = 30 * MIB, .sim.events_are_scripted = true});
+    varve_alloc_add_oom_observer(rig->alloc, witness_call, &witness);
+    a = take(rig, 30 * MIB);
+    use_on(rig, a, 7);
+    give(rig, a);
+    assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
+    refused(rig, 20 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(witness.oom.pending, 30 * MIB);
+    assert_int_equal(witness.oom.allocated, 0);
+    assert_int_equal(witness.oom.active, 30 * MIB);
+    assert_int_equal(witness.oom.stage, VARVE_ALLOC_STAGE_NEW_SEGMENT);
+    assert_non_null(strstr(witness.oom.advice, "wait for other streams"));
+    assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
+    rig_close(rig);
+}
+
+/* ---- observers ---- */
+
+static void *other_thread(void *context)
+{
+    struct rig *rig = context;
+    uint64_t addr;
+
+    if (varve_alloc_raw_alloc(rig->alloc, 512, &addr, NULL) != VARVE_OK) {
+        return rig;
+    }
+    return varve_alloc_raw_delete(rig->alloc, addr, NULL) != VARVE_OK ? rig : NULL;
+}
+
+/* With the lock held this would never end. */
+static void helper_call(void *context, const struct varve_alloc_oom *oom)
+{
+    struct witness *witness = context;
+    pthread_t thread;
+    void *result = witness;
+
+    (void)oom;
+    if (pthread_create(&thread, NULL, other_thread, witness->rig) == 0) {
+        pthread_join(thread, &result);
+    }
+    witness->calls += result == NULL;
+}
+
+static void test_observers_have_no_lock(void **state)
+{
+    struct rig *rig = *state;
+    struct witness first = {.rig = rig}, second = {.rig = rig};
+    uint64_t addr;
+
+    rig_open(rig, &(struct rig_options){.limit = 2 * MIB});
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, helper_call, &first), VARVE_OK);
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, witness_call, &second), VARVE_OK);
+    addr = take(rig, 512);
+    give(rig, addr);
+    assert_int_equal(first.calls + second.calls, 0);
+    take(rig, 1024);
+    refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(first.calls, 1);
+    assert_int_equal(second.calls, 1);
+    rig_close(rig);
+}
+
+/* A device that lacks memory for its books while events are asked for: no request has failed for lack of
+ * memory, nobody is told so. */
+static void test_trouble_with_events_is_no_oom(void **state)
+{
+    struct rig *rig = *state;
+    struct witness witness = {.rig = rig};
+    uint64_t a;
+
+    rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
+    varve_alloc_add_oom_observer(rig->alloc, witness_call, &witness);
+    a = take(rig, 512);
+    use_on(rig, a, 7);
+    give(rig, a);
+    varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 1, 1, VARVE_ERROR_NO_MEMORY);
+    varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 2, 1, VARVE_ERROR_IO);
+    refused(rig, 512, VARVE_ERROR_NO_MEMORY);
+    refused(rig, 512, VARVE_ERROR_IO);
+    assert_int_equal(witness.calls, 0);
+    assert_int_equal(stats_of(rig).num_ooms, 0);
+    assert_int_not_equal(take(rig, 512), a);
+    varve_sim_stream_complete(rig->device, 7);
+    assert_int_equal(take(rig, 512), a);
+    rig_close(rig);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_accounting),
+        RIG_TEST(test_message),
+        RIG_TEST(test_advice_other_stream),
+        RIG_TEST(test_advice_expandable),
+        RIG_TEST(test_advice_limit),
+        RIG_TEST(test_advice_pending),
+        RIG_TEST(test_observers_have_no_lock),
+        RIG_TEST(test_trouble_with_events_is_no_oom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

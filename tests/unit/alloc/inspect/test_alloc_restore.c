@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An allocator that begins where another one stood: its snapshot is that of the other, it decides as that one
+ * would from there on, and states that can't be are refused with the reason. The second device gives the
+ * addresses of the snapshot, as the script of a replay does.
+ */
+#include "support/alloc_rig.h"
+
+/* Places of a snapshot's segments, in order; reservations begin at the lowest range of their pool. */
+struct script {
+    struct varve_alloc_snapshot snapshot;
+    size_t next;
+    uint64_t shift; /* another device would give other addresses */
+};
+
+static int segment_place(void *context, uint64_t bytes, uint64_t stream,
+                         const struct varve_device_place *place, uint64_t *addr_out)
+{
+    struct script *script = context;
+
+    (void)place;
+    (void)stream;
+    while (script->next < script->snapshot.segment_count &&
+           script->snapshot.segments[script->next].is_expandable) {
+        script->next++;
+    }
+    if (script->next == script->snapshot.segment_count) { /* behind everything */
+        const struct varve_segment_info *last = &script->snapshot.segments[script->next - 1];
+        *addr_out = last->addr + 1024 * MIB;
+        return 0;
+    }
+    *addr_out = script->snapshot.segments[script->next].addr + script->shift;
+    return script->snapshot.segments[script->next++].bytes == bytes ? 0 : VARVE_ERROR_INVALID;
+}
+
+static int reserve_place(void *context, uint64_t bytes, uint64_t stream,
+                         const struct varve_device_place *place, uint64_t *addr_out)
+{
+    struct script *script = context;
+
+    (void)bytes;
+    for (size_t i = 0; i < script->snapshot.segment_count; i++) {
+        const struct varve_segment_info *segment = &script->snapshot.segments[i];
+        if (segment->is_expandable && segment->stream == stream && segment->is_small == place->is_small &&
+            segment->pool.capture == place->pool_id[0] && segment->pool.user == place->pool_id[1]) {
+            *addr_out = segment->addr + script->shift;
+            return 0;
+        }
+    }
+    return VARVE_ERROR_NOT_FOUND;
+}
+
+static void open_fresh(struct rig *rig, struct script *script, const char *config)
+{
+    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 2000 * MIB,
+                                                .events_are_scripted = true,
+                                                .segment_place = segment_place,
+                                                .reserve_place = reserve_place,
+                                                .place_context = script},
+                                        .config = config});
+}
+
+/* ---- states ---- */
+
+/* Pools, streams, pieces of all kinds, one block that waits for a stream. */
+static void live(struct rig *rig, const char *config)
+{
+    const struct varve_pool_id pool = {2, 9};
+    uint64_t addr[48];
+
+    rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 2000 * MIB, .events_are_scripted = true},
+                                        .config = config});
+    for (uint64_t i = 0; i < 48; i++) {
+        static const uint64_t sizes[] = {700, 3 * MIB, 300 * KIB, 12 * MIB, 25 * MIB, 9 * MIB};
+        if (i == 24) {
+            assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
+        } else if (i == 36) {
+            assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
+        }
+        addr[i] = take_on(rig, sizes[i % 6] + 7 * i, i % 5 == 0 ? 6 : 0);
+    }
+    use_on(rig, addr[3], 5);
+    for (uint64_t i = 0; i < 48; i++) {
+        if (i * 7 % 3 == 0) {
+            give(rig, addr[i]);
+        }
+    }
+}
+
+/* Blocks that waited for a stream are in use again. */
+static void end_waiting(char *layout)
+{
+    for (char *at = strstr(layout, " p\n"); at != NULL; at = strstr(at, " p\n")) {
+        at[1] = 'a';
+    }
+}
+
+/* What both do from here on. */
+static void assert_same_future(struct rig *a, struct rig *b)
+{
+    static const uint64_t sizes[] = {512, 2 * MIB, 700, 8 * MIB, 100 * KIB, 3 * MIB, 1 * MIB, 20 * MIB};
+
+    for (size_t i = 0; i < 40; i++) {
+        struct varve_alloc_forecast hit, other;
+        uint64_t stream = i % 3 == 0 ? 6 : 0;
+
+        assert_int_equal(varve_alloc_forecast(a->alloc, sizes[i % 8], stream, &hit), VARVE_OK);
+        assert_int_equal(varve_alloc_forecast(b->alloc, sizes[i % 8], stream, &other), VARVE_OK);
+        assert_int_equal(hit.is_hit, other.is_hit);
+        if (hit.is_hit) {
+            assert_int_equal(take_on(a, sizes[i % 8], stream), take_on(b, sizes[i % 8], stream));
+        }
+    }
+}
+
+static void restored(struct rig *rig, const char *config)
+{
+    struct rig *again = rig + 1;
+    struct script script = {.next = 0};
+    struct varve_alloc_stats stats, expected;
+    char *before, *after;
+
+    live(rig, config);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
+    open_fresh(again, &script, config);
+    if (varve_alloc_restore(again->alloc, &script.snapshot, &again->message) != VARVE_OK) {
+        fail_msg("%s", again->message.text);
+    }
+    rig_check(again);
+    before = layout_of(rig);
+    after = layout_of(again);
+    end_waiting(before);
+    assert_string_equal(after, before);
+    expected = stats_of(rig);
+    stats = stats_of(again);
+    assert_int_equal(stats.active_bytes[0].current, expected.active_bytes[0].current);
+    assert_int_equal(stats.requested_bytes[0].current, expected.requested_bytes[0].current);
+    assert_int_equal(stats.segment[1].current, expected.segment[1].current);
+    assert_int_equal(stats.reserved_bytes[2].current, expected.reserved_bytes[2].current);
+    assert_int_equal(stats.inactive_split[0].current, expected.inactive_split[0].current);
+    assert_int_equal(stats.inactive_split_bytes[0].current, expected.inactive_split_bytes[0].current);
+    assert_int_equal(varve_sim_used(again->device), varve_sim_used(rig->device));
+    assert_same_future(rig, again);
+    free(before);
+    free(after);
+    rig_close(again);
+    rig_close(rig);
+    varve_alloc_snapshot_free(&script.snapshot);
+}
+
+static void test_restored(void **state)
+{
+    restored(*state, NULL);
+}
+
+static void test_restored_with_oversize_blocks(void **state)
+{
+    restored(*state, "max_split_size_mb:20");
+}
+
+static void test_restored_expandable(void **state)
+{
+    restored(*state, "expandable_segments:True");
+}
+
+/* Ranges with a hole between them are one reservation again, and the hole can be filled. */
+static void test_restored_hole(void **state)
+{
+    struct rig *rig = *state, *again = rig + 1;
+    struct script script = {.next = 0};
+    const char *config = "expandable_segments:True";
+    uint64_t a, b;
+
+    rig_open(rig, &(struct rig_options){.sim.capacity_bytes = 2000 * MIB, .config = config});
+    a = take(rig, 5 * MIB);
+    b = take(rig, 50 * MIB);
+    take(rig, 5 * MIB);
+    give(rig, b);
+    empty_cache(rig);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
+    assert_int_equal(script.snapshot.segment_count, 2);
+    open_fresh(again, &script, config);
+    assert_int_equal(varve_alloc_restore(again->alloc, &script.snapshot, &again->message), VARVE_OK);
+    assert_int_equal(calls_of(again, VARVE_DEVICE_VMM_RESERVE), 1);
+    assert_int_equal(take(again, 40 * MIB), a + 5 * MIB);
+    expect_segment(again, a, "a5M a40M -10M a5M");
+    rig_close(again);
+    rig_close(rig);
+    varve_alloc_snapshot_free(&script.snapshot);
+}
+
+/* The state was reached somehow: a limit does not stand in its way, but counts afterwards. */
+static void test_restored_beyond_the_limit(void **state)
+{
+    struct rig *rig = *state, *again = rig + 1;
+    struct script script = {.next = 0};
+
+    live(rig, NULL);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &script.snapshot), VARVE_OK);
+    open_fresh(again, &script, NULL);
+    assert_int_equal(varve_alloc_set_memory_limit(again->alloc, 10 * MIB), VARVE_OK);
+    assert_int_equal(varve_alloc_restore(again->alloc, &script.snapshot, &again->message), VARVE_OK);
+    rig_check(again);
+    refused(again, 40 * MIB, VARVE_ERROR_NO_MEMORY);
+    rig_close(again);
+    rig_close(rig);
+    varve_alloc_snapshot_free(&script.snapshot);
+}
+
+static void test_restored_from_nothing(void **state)
+{
+    struct rig *rig = *state;
+    struct script script = {.next = 0};
+
+    open_fresh(rig, &script, NULL);
+    assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_OK);
+    rig_check(rig);
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
+    rig_close(rig);
+}
+
+/* A free part of a segment, of a size that is never split under these settings: it can't be released. */
+static void test_split_oversize_block(void **state)
+{
+    struct rig *rig = *state;
+    struct varve_segment_info segment = {
+        .addr = UINT64_C(0x7f0000000000), .bytes = 100 * MIB, .block_count = 2};
+    struct varve_block_info blocks[2] = {
+        {.addr = segment.addr, .bytes = 60 * MIB, .state = VARVE_BLOCK_INACTIVE},
+        {.addr = segment.addr + 60 * MIB, .bytes = 40 * MIB, .state = VARVE_BLOCK_ACTIVE_ALLOCATED}};
+    struct varve_alloc_snapshot snapshot = {&segment, blocks, 1, 2};
+
+    rig_open(rig, &(struct rig_options){.limit = 110 * MIB, .config = "max_split_size_mb:20"});
+    assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_OK);
+    rig_check(rig);
+    refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 100 * MIB);
+    give(rig, blocks[1].addr);
+    take(rig, 30 * MIB); /* the whole of it can */
+    assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
+    rig_close(rig);
+}
+
+/* ---- refusals ---- */
+
+/* One small segment of four blocks, to be spoilt. */
+struct spoilt {
+    struct varve_segment_info segment;
+    struct varve_block_info blocks[4];
+};
+
+static struct spoilt sound(void)
+{
+    struct spoilt spoilt = {
+        .segment = {.addr = UINT64_C(0x7f0000000000), .bytes = 2 * MIB, .is_small = true, .block_count = 4}};
+
+    for (unsigned i = 0; i < 4; i++) {
+        spoilt.blocks[i] = (struct varve_block_info){.addr = spoilt.segment.addr + i * 512 * KIB,
+                                                     .bytes = 512 * KIB,
+                                                     .requested = 500 * KIB,
+                                                     .state = i % 2 == 0 ? VARVE_BLOCK_ACTIVE_ALLOCATED
+                                                                         : VARVE_BLOCK_INACTIVE};
+    }
+    return spoilt;
+}
+
+/* The allocator can still be closed, whatever it had when it gave up. */
+static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift)
+{
+    struct script script = {.snapshot = {&spoilt->segment, spoilt->blocks, 1, 4}, .shift = shift};
+    int error;
+
+    open_fresh(rig, &script, "expandable_segments:True");
+    rig->message.text[0] = '\0';
+    error = varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message);
+    if (error != VARVE_OK) {
+        assert_string_not_equal(rig->message.text, "");
+    }
+    varve_alloc_close(rig->alloc);
+    rig->alloc = NULL;
+    assert_int_equal(varve_sim_used(rig->device), 0); /* also what it had not come to settle */
+    rig->device->ops->close(rig->device);
+    rig->device = NULL;
+    rig->count = rig->mark = 0;
+    return error;
+}
+
+static void test_sound_state_is_accepted(void **state)
+{
+    struct spoilt spoilt = sound();
+
+    assert_int_equal(restore_spoilt(*state, &spoilt, 0), VARVE_OK);
+}
+
+#define ASSERT_REFUSED(change)                                           \
+    do {                                                                 \
+        struct spoilt spoilt = sound();                                  \
+        change;                                                          \
+        if (restore_spoilt(*state, &spoilt, 0) != VARVE_ERROR_INVALID) { \
+            fail_msg("accepted: " #change);                              \
+        }                                                                \
+    } while (0)
+
+static void test_blocks_that_do_not_tile(void **state)
+{
+    ASSERT_REFUSED(spoilt.blocks[0].addr += 512);
+    ASSERT_REFUSED(spoilt.blocks[2].addr -= 512);
+    ASSERT_REFUSED(spoilt.blocks[1].bytes += 512);
+    ASSERT_REFUSED(spoilt.blocks[3].bytes -= 512);
+    ASSERT_REFUSED(spoilt.blocks[3].bytes += 512);
+    ASSERT_REFUSED(spoilt.blocks[3].bytes = 0);
+    ASSERT_REFUSED(spoilt.blocks[2].bytes = UINT64_MAX - 511);
+    ASSERT_REFUSED(spoilt.segment.bytes = 0);
+    ASSERT_REFUSED(spoilt.segment.bytes = 4 * MIB);
+    ASSERT_REFUSED(spoilt.segment.addr += 2 * MIB);
+}
+
+static void test_impossible_sizes(void **state)
+{
+    ASSERT_REFUSED(
+        (spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 62, spoilt.segment.block_count = 1));
+    ASSERT_REFUSED((spoilt.segment.bytes = spoilt.blocks[0].bytes = UINT64_C(1) << 61,
+                    spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
+    ASSERT_REFUSED((spoilt.segment.addr = spoilt.blocks[0].addr = 0 - MIB, spoilt.blocks[0].bytes = 2 * MIB,
+                    spoilt.segment.block_count = 1, spoilt.segment.is_expandable = true));
+    ASSERT_REFUSED(spoilt.blocks[0].requested = 512 * KIB + 1);
+    ASSERT_REFUSED(spoilt.blocks[0].requested = UINT64_C(1) << 63);
+}
+
+static void test_odd_sizes(void **state)
+{
+    ASSERT_REFUSED(
+        (spoilt.blocks[0].bytes -= 100, spoilt.blocks[1].bytes += 100, spoilt.blocks[1].addr -= 100));
+}
+
+static void test_counts_that_lie(void **state)
+{
+    ASSERT_REFUSED(spoilt.segment.block_count = 0);
+    ASSERT_REFUSED(spoilt.segment.block_count = 3);
+    ASSERT_REFUSED(spoilt.segment.block_count = 5);
+    ASSERT_REFUSED(spoilt.segment.first_block = 1);
+    ASSERT_REFUSED(spoilt.segment.first_block = SIZE_MAX);
+    ASSERT_REFUSED((spoilt.segment.first_block = SIZE_MAX - 3, spoilt.segment.block_count = 4));
+}
+
+/* They become one block. */
+static void test_free_neighbours(void **state)
+{
+    struct rig *rig = *state;
+    struct spoilt spoilt = sound();
+    struct script script = {.snapshot = {&spoilt.segment, spoilt.blocks, 1, 4}};
+    size_t inactive = 0;
+    struct varve_alloc_snapshot got;
+
+    spoilt.blocks[2].state = VARVE_BLOCK_INACTIVE;
+    open_fresh(rig, &script, NULL);
+    assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_OK);
+    assert_int_equal(varve_alloc_check(rig->alloc, &rig->message), VARVE_OK);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &got), VARVE_OK);
+    for (size_t i = 0; i < got.block_count; i++) {
+        inactive += got.blocks[i].state == VARVE_BLOCK_INACTIVE;
+        assert_false(i > 0 && got.blocks[i].state == VARVE_BLOCK_INACTIVE &&
+                     got.blocks[i - 1].state == VARVE_BLOCK_INACTIVE);
+    }
+    assert_true(inactive > 0 && got.block_count < 4);
+    assert_int_equal(got.segments[0].bytes, spoilt.segment.bytes);
+    varve_alloc_snapshot_free(&got);
+    rig_close(rig);
+}
+
+static void test_expandable_range_of_an_odd_size(void **state)
+{
+    ASSERT_REFUSED((spoilt.segment.is_expandable = true, spoilt.segment.bytes -= 512 * KIB,
+                    spoilt.segment.block_count = 3));
+}
+
+static void test_other_addresses(void **state)
+{
+    struct spoilt spoilt = sound();
+
+    assert_int_equal(restore_spoilt(*state, &spoilt, 2 * MIB), VARVE_ERROR_INVALID);
+    spoilt.segment.is_expandable = true;
+    assert_int_equal(restore_spoilt(*state, &spoilt, 2 * MIB), VARVE_ERROR_INVALID);
+}
+
+static void test_device_without_memory(void **state)
+{
+    struct rig *rig = *state;
+    struct spoilt spoilt = sound();
+    struct script script = {.snapshot = {&spoilt.segment, spoilt.blocks, 1, 4}};
+
+    open_fresh(rig, &script, NULL);
+    varve_sim_fail(rig->device, VARVE_DEVICE_SEGMENT_ALLOC, 1, 1, VARVE_ERROR_NO_MEMORY);
+    rig->message.text[0] = '\0';
+    assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_ERROR_NO_MEMORY);
+    assert_string_not_equal(rig->message.text, "");
+    rig_close(rig);
+}
+
+static void test_not_fresh(void **state)
+{
+    struct rig *rig = *state;
+    struct script script = {.next = 0};
+    struct varve_alloc_snapshot snapshot;
+    char *before, *after;
+
+    rig_open(rig, &(struct rig_options){.limit = 0});
+    take(rig, 512);
+    before = layout_of(rig);
+    assert_int_equal(varve_alloc_snapshot(rig->alloc, &snapshot), VARVE_OK);
+    assert_int_equal(varve_alloc_restore(rig->alloc, &snapshot, &rig->message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_ERROR_INVALID);
+    after = layout_of(rig);
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+    varve_alloc_snapshot_free(&snapshot);
+    rig_close(rig);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_restored),
+        RIG_TEST(test_restored_with_oversize_blocks),
+        RIG_TEST(test_restored_expandable),
+        RIG_TEST(test_restored_hole),
+        RIG_TEST(test_restored_beyond_the_limit),
+        RIG_TEST(test_restored_from_nothing),
+        RIG_TEST(test_sound_state_is_accepted),
+        RIG_TEST(test_blocks_that_do_not_tile),
+        RIG_TEST(test_impossible_sizes),
+        RIG_TEST(test_split_oversize_block),
+        RIG_TEST(test_odd_sizes),
+        RIG_TEST(test_counts_that_lie),
+        RIG_TEST(test_free_neighbours),
+        RIG_TEST(test_expandable_range_of_an_odd_size),
+        RIG_TEST(test_other_addresses),
+        RIG_TEST(test_device_without_memory),
+        RIG_TEST(test_not_fresh),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

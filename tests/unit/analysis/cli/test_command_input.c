@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bad input of every kind, to every command that reads a database: exit status 2, nothing on standard output,
+ * one line that says what is wrong, and no file made or changed.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sqlite3.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int enter(void **state)
+{
+    static const char *const small[] = {"small.sql", NULL};
+
+    *state = test_folder_enter();
+    trace_database_make("small.db", small);
+    return 0;
+}
+
+static int leave(void **state)
+{
+    test_folder_leave(*state);
+    return 0;
+}
+
+static void copy_file(const char *from, const char *to, size_t bytes_max)
+{
+    size_t bytes;
+    char *data = file_read(from, &bytes);
+
+    file_write(to, data, bytes < bytes_max ? bytes : bytes_max);
+    free(data);
+}
+
+/* Names and contents of all files here, as one number. */
+static uint64_t folder_digest(void)
+{
+    DIR *directory = opendir(".");
+    struct dirent *entry;
+    uint64_t sum = 0;
+
+    assert_non_null(directory);
+    while ((entry = readdir(directory)) != NULL) {
+        uint64_t digest = 1469598103934665603U;
+        struct stat status;
+
+        for (const char *at = entry->d_name; *at != '\0'; at++) {
+            digest = (digest ^ (unsigned char)*at) * 1099511628211U;
+        }
+        if (stat(entry->d_name, &status) == 0 && S_ISREG(status.st_mode)) {
+            size_t bytes;
+            char *data = file_read(entry->d_name, &bytes);
+
+            for (size_t i = 0; i < bytes; i++) {
+                digest = (digest ^ (unsigned char)data[i]) * 1099511628211U;
+            }
+            free(data);
+        }
+        sum += digest;
+    }
+    closedir(directory);
+    return sum;
+}
+
+static void assert_one_line(const struct command_outcome *outcome, const char *what)
+{
+    if (outcome->status != 2 || outcome->out[0] != '\0' || outcome->err[0] == '\0' ||
+        strchr(outcome->err, '\n') != outcome->err + strlen(outcome->err) - 1) {
+        fail_msg("%s: status %d, out '%s', err '%s'", what, outcome->status, outcome->out, outcome->err);
+    }
+}
+
+static void assert_refused(const char *path, const char *word, const char *other_word)
+{
+    const char *const commands[][5] = {
+        {"report", path, NULL},   {"report", "--json", path, NULL},  {"info", path, NULL},
+        {"leaks", path, NULL},    {"peak", "--csv", path, NULL},     {"peak", "--pid", "4000", path, NULL},
+        {"timeline", path, NULL}, {"query", path, "SELECT 1", NULL},
+    };
+    uint64_t before = folder_digest();
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        struct command_outcome outcome = command_run_list(commands[i]);
+
+        assert_one_line(&outcome, path);
+        if (strstr(outcome.err, word) == NULL || strstr(outcome.err, other_word) == NULL) {
+            fail_msg("%s %s: '%s' names neither '%s' nor '%s'", commands[i][0], path, outcome.err, word,
+                     other_word);
+        }
+        command_outcome_free(&outcome);
+    }
+    assert_true(folder_digest() == before);
+}
+
+static void test_missing_and_special_files(void **state)
+{
+    (void)state;
+    assert_refused("missing.db", "missing.db", "no such file");
+    assert_refused("missing/trace.db", "missing/trace.db", "no such file");
+    assert_int_equal(mkdir("folder", 0700), 0);
+    assert_refused("folder", "folder", "is a directory");
+    assert_int_equal(symlink("/dev/null", "device"), 0);
+    assert_refused("device", "device", "not a regular file");
+    assert_int_equal(mkfifo("fifo", 0600), 0);
+    assert_refused("fifo", "fifo", "not a regular file");
+    unlink("fifo");
+    unlink("device");
+}
+
+/* root may read everything, so root becomes nobody for a moment */
+static void test_not_readable(void **state)
+{
+    bool is_root = geteuid() == 0;
+    struct command_outcome outcome;
+
+    (void)state;
+    copy_file("small.db", "secret.db", SIZE_MAX);
+    assert_int_equal(chmod("secret.db", 0), 0);
+    assert_int_equal(chmod(".", 0711), 0);
+    if (is_root) {
+        assert_int_equal(seteuid(65534), 0);
+    }
+    outcome = command_run("report", "secret.db", NULL);
+    if (is_root) {
+        assert_int_equal(seteuid(0), 0);
+    }
+    assert_one_line(&outcome, "secret.db");
+    assert_non_null(strstr(outcome.err, "ermission denied"));
+    command_outcome_free(&outcome);
+}
+
+static void test_no_database(void **state)
+{
+    (void)state;
+    file_write("text.db", "hello, world\n", 13);
+    assert_refused("text.db", "text.db", "not a trace database");
+    file_write("empty.db", "", 0);
+    assert_refused("empty.db", "empty.db", "empty");
+}
+
+static void test_other_tool(void **state)
+{
+    (void)state;
+    sql_run("other.db", "CREATE TABLE event(seq INTEGER PRIMARY KEY); PRAGMA application_id = 7");
+    assert_refused("other.db", "another tool", "0x00000007");
+}
+
+static void test_newer_schema(void **state)
+{
+    (void)state;
+    copy_file("small.db", "newer.db", SIZE_MAX);
+    sql_run("newer.db", "PRAGMA user_version = 1000");
+    assert_refused("newer.db", "newer varve", "1000");
+}
+
+static void test_truncated(void **state)
+{
+    static const size_t keep[] = {16, 99, 100, 4096, 20000, 65536};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(keep) / sizeof(keep[0]); i++) {
+        copy_file("small.db", "truncated.db", keep[i]);
+        assert_refused("truncated.db", "truncated.db", "truncated");
+    }
+}
+
+/* Noise in the middle: told, or not met by what was asked; never half an answer. */
+static void test_damaged(void **state)
+{
+    size_t bytes;
+    char *data = file_read("small.db", &bytes);
+    unsigned seed = 7;
+    unsigned told = 0;
+
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        const char *const commands[] = {"report", "info", "leaks", "peak", "timeline"};
+        char *damaged = malloc(bytes);
+
+        assert_non_null(damaged);
+        memcpy(damaged, data, bytes);
+        for (size_t at = 100 + (size_t)rand_r(&seed) % (bytes - 2100), end = at + 2000; at < end; at++) {
+            damaged[at] = (char)rand_r(&seed);
+        }
+        file_write("damaged.db", damaged, bytes);
+        free(damaged);
+        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+            struct command_outcome outcome = command_run(commands[i], "damaged.db", NULL);
+
+            if (outcome.status != 0) {
+                assert_one_line(&outcome, "damaged.db");
+                assert_non_null(strstr(outcome.err, "damaged.db"));
+                told++;
+            }
+            command_outcome_free(&outcome);
+        }
+    }
+    free(data);
+    assert_true(told > 0);
+}
+
+/* A database whose writer was killed: the newest pages are in a write-ahead log. */
+static void test_write_ahead_log(void **state)
+{
+    sqlite3 *writer;
+
+    (void)state;
+    copy_file("small.db", "writing.db", SIZE_MAX);
+    assert_int_equal(sqlite3_open("writing.db", &writer), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(writer, "PRAGMA journal_mode = WAL; INSERT INTO meta VALUES ('x', 1)", NULL, NULL, NULL),
+        SQLITE_OK);
+    copy_file("writing.db", "killed.db", SIZE_MAX);
+    copy_file("writing.db-wal", "killed.db-wal", SIZE_MAX);
+    assert_int_equal(sqlite3_close(writer), SQLITE_OK);
+    assert_refused("killed.db", "incomplete", "varve recover killed.db.d");
+    unlink("killed.db-wal");
+    unlink("killed.db");
+
+    /* Folded in, it is whole, though still in WAL mode: readable, without a file beside it. */
+    uint64_t before = folder_digest();
+    struct command_outcome outcome = command_run("report", "writing.db", NULL);
+
+    assert_int_equal(outcome.status, 0);
+    assert_true(folder_digest() == before);
+    command_outcome_free(&outcome);
+}
+
+static void test_recording_directory(void **state)
+{
+    int owner;
+
+    (void)state;
+    assert_int_equal(mkdir("run.db.d", 0700), 0);
+    file_write("run.db.d/owner", "", 0);
+    assert_refused("run.db", "incomplete", "varve recover run.db.d");
+    assert_refused("run.db.d", "incomplete", "varve recover run.db.d");
+    copy_file("small.db", "run.db", SIZE_MAX);
+    assert_refused("run.db", "incomplete", "varve recover run.db.d");
+
+    owner = open("run.db.d/owner", O_RDWR | O_CLOEXEC);
+    assert_true(owner >= 0);
+    assert_int_equal(flock(owner, LOCK_EX), 0);
+    assert_refused("run.db", "still running", "run.db");
+    assert_refused("run.db.d", "still running", "run.db.d");
+    close(owner);
+    unlink("run.db.d/owner");
+    rmdir("run.db.d");
+    unlink("run.db");
+}
+
+/* Cut off, and its directory is gone: what needs the totals says so, the rest reads what is there. */
+static void test_cut_off(void **state)
+{
+    static const char *const refused[] = {"report", "leaks", "peak", "timeline"};
+    struct command_outcome outcome;
+
+    (void)state;
+    copy_file("small.db", "cut.db", SIZE_MAX);
+    sql_run("cut.db", "UPDATE meta SET value = 0 WHERE key = 'complete'");
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        outcome = command_run(refused[i], "cut.db", NULL);
+        assert_one_line(&outcome, refused[i]);
+        assert_non_null(strstr(outcome.err, "cut off"));
+        command_outcome_free(&outcome);
+    }
+    outcome = command_run("info", "cut.db", NULL);
+    assert_int_equal(outcome.status, 0);
+    assert_non_null(strstr(outcome.out, "INCOMPLETE"));
+    command_outcome_free(&outcome);
+    outcome = command_run("query", "cut.db", "SELECT count(*) FROM event", NULL);
+    assert_int_equal(outcome.status, 0);
+    assert_non_null(strstr(outcome.out, "266"));
+    assert_non_null(strstr(outcome.err, "warning"));
+    command_outcome_free(&outcome);
+}
+
+static void test_names_that_need_care(void **state)
+{
+    static const char *const names[] = {"sp ace.db", "per%41cent?a=b#c.db", "-dash.db", "ü'\"`$.db"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct command_outcome outcome;
+
+        copy_file("small.db", names[i], SIZE_MAX);
+        outcome = command_run("query", "--no-header", "--", names[i], "SELECT count(*) FROM event", NULL);
+        assert_int_equal(outcome.status, 0);
+        assert_string_equal(outcome.out, "266\n");
+        command_outcome_free(&outcome);
+        unlink(names[i]);
+    }
+    struct command_outcome outcome = command_run("report", "no\033[31m\nsuch.db", NULL);
+
+    assert_one_line(&outcome, "control characters");
+    assert_null(strchr(outcome.err, '\033'));
+    command_outcome_free(&outcome);
+}
+
+static void test_selection(void **state)
+{
+    struct command_outcome outcome = command_run("leaks", "--domain", "hep", "small.db", NULL);
+
+    (void)state;
+    assert_one_line(&outcome, "domain");
+    assert_non_null(strstr(outcome.err, "heap, mmap"));
+    command_outcome_free(&outcome);
+    outcome = command_run("timeline", "--pid", "1", "small.db", NULL);
+    assert_one_line(&outcome, "pid");
+    assert_non_null(strstr(outcome.err, "no process 1"));
+    command_outcome_free(&outcome);
+    outcome = command_run("peak", "--json", "--csv", "small.db", NULL);
+    assert_one_line(&outcome, "formats");
+    command_outcome_free(&outcome);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_missing_and_special_files),
+        cmocka_unit_test(test_not_readable),
+        cmocka_unit_test(test_no_database),
+        cmocka_unit_test(test_other_tool),
+        cmocka_unit_test(test_newer_schema),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_write_ahead_log),
+        cmocka_unit_test(test_recording_directory),
+        cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_names_that_need_care),
+        cmocka_unit_test(test_selection),
+    };
+
+    return cmocka_run_group_tests(tests, enter, leave);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Command lines: options in every spelling, values that are out of range, misspelt names with a suggestion,
+ * help and version; and that nothing is printed when the output can't be written.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include "analysis/analysis.h"
+#include "analysis/cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    bool flag;
+    int64_t number;
+    const char *text;
+    int64_t bytes;
+    int64_t ns;
+    int choice;
+};
+
+static const char *const choices[] = {"red", "green", NULL};
+
+static const struct option_spec specs[] = {
+    {"flag", 'f', OPTION_FLAG, NULL, "", offsetof(struct values, flag), 0, 0, NULL},
+    {"number", 'n', OPTION_INTEGER, "N", "", offsetof(struct values, number), -5, 1000, NULL},
+    {"text", 't', OPTION_TEXT, "T", "", offsetof(struct values, text), 0, 0, NULL},
+    {"bytes", 0, OPTION_BYTES, "B", "", offsetof(struct values, bytes), 16, INT64_C(1) << 40, NULL},
+    {"seconds", 0, OPTION_SECONDS, "S", "", offsetof(struct values, ns), 0, 0, NULL},
+    {"choice", 0, OPTION_CHOICE, "C", "", offsetof(struct values, choice), 0, 0, choices},
+    {"later", 0, OPTION_ABSENT, NULL, "not in this build", 0, 0, 0, NULL},
+    {.kind = OPTION_END},
+};
+
+static int parse_as(bool takes_command, struct values *values, struct operands *operands, const char *line)
+{
+    const struct command command = {
+        .name = "test",
+        .arguments = "A [B]",
+        .options = specs,
+        .operands_min = 1,
+        .operands_max = 2,
+        .takes_command = takes_command,
+    };
+    static char words[512];
+    static char *argv[32];
+    struct varve_message message = {""};
+    int argc = 0;
+    int result;
+
+    snprintf(words, sizeof(words), "%s", line);
+    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
+        argv[argc++] = word;
+    }
+    argv[argc] = NULL;
+    *values = (struct values){0};
+    result = options_parse(&command, argc, argv, values, operands, &message);
+    assert_true((result < 0) == (message.text[0] != '\0'));
+    return result;
+}
+
+static int parse(struct values *values, struct operands *operands, const char *line)
+{
+    return parse_as(false, values, operands, line);
+}
+
+static void test_spellings(void **state)
+{
+    struct operands operands;
+    struct values values;
+
+    (void)state;
+    assert_int_equal(parse(&values, &operands, "a --flag --number 7 -t x b"), 0);
+    assert_true(values.flag && values.number == 7);
+    assert_string_equal(values.text, "x");
+    assert_int_equal(operands.count, 2);
+    assert_string_equal(operands.items[1], "b");
+    assert_int_equal(parse(&values, &operands, "--number=-5 -tx=y -- -a"), 0);
+    assert_true(values.number == -5 && !values.flag);
+    assert_string_equal(values.text, "x=y");
+    assert_string_equal(operands.items[0], "-a");
+    assert_int_equal(parse(&values, &operands, "--text= - --bytes 4K --seconds 2.5 --choice green"), 0);
+    assert_string_equal(values.text, "");
+    assert_string_equal(operands.items[0], "-");
+    assert_true(values.bytes == 4096 && values.ns == INT64_C(2500000000) && values.choice == 1);
+    assert_int_equal(parse(&values, &operands, "a --help"), OPTION_HELP_RESULT);
+    assert_int_equal(parse(&values, &operands, "-h"), OPTION_HELP_RESULT);
+}
+
+static void test_wrong_values(void **state)
+{
+    static const char *const wrong[] = {
+        "",
+        "a b c",
+        "a --nosuch",
+        "a -x",
+        "a --number",
+        "a --number 1001",
+        "a -n 7x",
+        "a -n -6",
+        "a --number=",
+        "a --flag=1",
+        "a --bytes 15",
+        "a --bytes 4X",
+        "a --bytes -1",
+        "a --bytes 2048G",
+        "a --bytes 9999999999999999999",
+        "a --bytes K",
+        "a --seconds x",
+        "a --seconds -1",
+        "a --seconds inf",
+        "a --seconds nan",
+        "a --choice blue",
+        "a --choice",
+        "a --later",
+        "a --hel",
+        "a --helpx",
+        "a --number 99999999999999999999",
+    };
+    struct operands operands;
+    struct values values;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        if (parse(&values, &operands, wrong[i]) >= 0) {
+            fail_msg("'%s' was taken", wrong[i]);
+        }
+    }
+}
+
+/* What follows the program's name is the program's, however it looks. */
+static void test_command_of_another(void **state)
+{
+    struct operands operands;
+    struct values values;
+
+    (void)state;
+    assert_int_equal(parse_as(true, &values, &operands, "-f prog -t --help -- x"), 0);
+    assert_true(values.flag && values.text == NULL);
+    assert_string_equal(operands.rest[0], "prog");
+    assert_string_equal(operands.rest[3], "--");
+    assert_null(operands.rest[5]);
+    assert_int_equal(parse_as(true, &values, &operands, "-- -f"), 0);
+    assert_string_equal(operands.rest[0], "-f");
+    assert_true(parse_as(true, &values, &operands, "-f --") < 0);
+    assert_true(parse_as(true, &values, &operands, "--nosuch -- prog") < 0);
+}
+
+/* The plain recursive definition of what option_suggest minimises. */
+static unsigned naive_distance(const char *a, size_t i, const char *b, size_t j)
+{
+    unsigned best;
+    unsigned other;
+
+    if (i == 0 || j == 0) {
+        return (unsigned)(i + j);
+    }
+    best = naive_distance(a, i - 1, b, j - 1) + (a[i - 1] != b[j - 1] ? 1U : 0U);
+    other = naive_distance(a, i - 1, b, j) + 1;
+    best = other < best ? other : best;
+    other = naive_distance(a, i, b, j - 1) + 1;
+    best = other < best ? other : best;
+    if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        other = naive_distance(a, i - 2, b, j - 2) + 1;
+        best = other < best ? other : best;
+    }
+    return best;
+}
+
+static void test_suggestions(void **state)
+{
+    static const char *const names[] = {"report", "record", "recover", "query", "leaks", "peak", NULL};
+    unsigned seed = 3;
+
+    (void)state;
+    assert_string_equal(option_suggest("reprot", names), "report");
+    assert_string_equal(option_suggest("leak", names), "leaks");
+    assert_string_equal(option_suggest("qu", names), "query");
+    assert_null(option_suggest("frobnicate", names));
+    assert_null(option_suggest("", names));
+    /* The transition from near to far is where the distance is 3 (2 for words of three letters). */
+    for (int round = 0; round < 3000; round++) {
+        char word[8] = "";
+        char name[8] = "";
+        const char *const one[] = {name, NULL};
+        size_t length = 4 + (size_t)rand_r(&seed) % 3;
+
+        for (size_t i = 0; i < length; i++) {
+            word[i] = (char)('a' + rand_r(&seed) % 3);
+            name[i] = (char)('a' + rand_r(&seed) % 3);
+        }
+        name[length] = (char)(rand_r(&seed) % 2 == 0 ? 'b' : '\0');
+        bool is_near = naive_distance(word, length, name, strlen(name)) < 3;
+
+        if ((option_suggest(word, one) != NULL) != is_near) {
+            fail_msg("round %d: %s and %s", round, word, name);
+        }
+    }
+}
+
+static void assert_says(const char *word, const char *first, const char *second)
+{
+    struct command_outcome outcome = command_run(first, second, NULL);
+
+    assert_int_equal(outcome.status, 2);
+    assert_string_equal(outcome.out, "");
+    if (strstr(outcome.err, word) == NULL ||
+        strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
+        fail_msg("%s %s: %s", first, second != NULL ? second : "", outcome.err);
+    }
+    command_outcome_free(&outcome);
+}
+
+static void test_commands(void **state)
+{
+    (void)state;
+    assert_says("did you mean report?", "reprot", "x.db");
+    assert_says("varve help", "frobnicate", NULL);
+    assert_says("command comes first", "--json", "report");
+    assert_says("did you mean --json?", "report", "--jsno");
+    assert_says("varve help leaks", "leaks", "--frobnicate");
+    assert_says("varve report DB", "report", NULL);
+    assert_says("there is no command 'nosuch'", "help", "nosuch");
+    assert_says("one of replace", "record", "--cuda=observe");
+    assert_says("one of observe", "record", "--torch=replace");
+    assert_says("takes no value", "record", "--cupti=yes");
+    assert_says("spill, block, drop", "record", "--overflow=never");
+    struct command_outcome outcome = command_run("record", "--ring-size=5000", "true", NULL);
+
+    assert_int_equal(outcome.status, 2);
+    assert_non_null(strstr(outcome.err, "power of two"));
+    command_outcome_free(&outcome);
+    outcome = command_run(NULL, NULL);
+    assert_int_equal(outcome.status, 2);
+    assert_non_null(strstr(outcome.err, "varve help"));
+    command_outcome_free(&outcome);
+}
+
+static void test_help(void **state)
+{
+    struct command_outcome outcome = command_run("help", NULL);
+
+    (void)state;
+    assert_int_equal(outcome.status, 0);
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        struct command_outcome one = command_run(command_table[i]->name, "--help", NULL);
+        struct command_outcome same = command_run("help", command_table[i]->name, NULL);
+        char use[64];
+        char *example;
+        int examples = 0;
+
+        assert_non_null(strstr(outcome.out, command_table[i]->name));
+        assert_int_equal(one.status, 0);
+        assert_string_equal(one.out, same.out);
+        snprintf(use, sizeof(use), "\n  varve %s", command_table[i]->name);
+        for (example = one.out; (example = strstr(example, use)) != NULL; example++) {
+            examples++;
+        }
+        if (examples < 2 || strncmp(one.out, "usage: ", 7) != 0) {
+            fail_msg("the help of %s has %d examples", command_table[i]->name, examples);
+        }
+        command_outcome_free(&one);
+        command_outcome_free(&same);
+    }
+    command_outcome_free(&outcome);
+    outcome = command_run("--version", NULL);
+    assert_int_equal(outcome.status, 0);
+    assert_true(strncmp(outcome.out, "varve ", 6) == 0);
+    command_outcome_free(&outcome);
+}
+
+static void test_output_that_fails(void **state)
+{
+    char *argv[] = {(char[]){"varve"}, (char[]){"help"}, NULL};
+    FILE *full = fopen("/dev/full", "we");
+    char *text = NULL;
+    size_t bytes;
+    FILE *err = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(full);
+    assert_non_null(err);
+    assert_int_equal(varve_command_run(2, argv, full, err), 2);
+    fclose(err);
+    fclose(full);
+    assert_non_null(strstr(text, "could not be written"));
+    free(text);
+}
+
+static void test_missing_preload(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("VARVE_PRELOAD", "/nonexistent/libvarve_preload.so", 1), 0);
+    assert_says("/nonexistent/libvarve_preload.so", "record", "true");
+    assert_int_equal(unsetenv("VARVE_PRELOAD"), 0);
+}
+
+static void test_doctor(void **state)
+{
+    static const char *const keys[] = {"kernel",      "clock",       "shared_memory", "disk",
+                                       "sqlite",      "python",      "elfutils",      "gpu",
+                                       "cuda",        "cupti",       "pytorch",       "cuda_toolkit",
+                                       "varve_cupti", "varve_torch", "varve_replace"};
+    struct command_outcome text = command_run("doctor", NULL);
+    struct command_outcome json = command_run("doctor", "--json", NULL);
+
+    (void)state;
+    assert_int_equal(text.status, 0);
+    assert_int_equal(json.status, 0);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        char quoted[64];
+
+        snprintf(quoted, sizeof(quoted), "{\"key\":\"%s\",\"state\":\"", keys[i]);
+        assert_non_null(strstr(text.out, keys[i]));
+        assert_non_null(strstr(json.out, quoted));
+    }
+    command_outcome_free(&text);
+    command_outcome_free(&json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_command_of_another),
+        cmocka_unit_test(test_suggestions),
+        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_output_that_fails),
+        cmocka_unit_test(test_missing_preload),
+        cmocka_unit_test(test_doctor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

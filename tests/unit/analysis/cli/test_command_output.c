@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How answers are written: figures for people, tables, CSV, JSON of any bytes; and the steps of the timeline
+ * against a naive model.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include "analysis/query/report/report.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void test_figures(void **state)
+{
+    (void)state;
+    assert_string_equal(format_count(0).text, "0");
+    assert_string_equal(format_count(999).text, "999");
+    assert_string_equal(format_count(-1000).text, "-1,000");
+    assert_string_equal(format_count(INT64_MAX).text, "9,223,372,036,854,775,807");
+    assert_string_equal(format_count(INT64_MIN).text, "-9,223,372,036,854,775,808");
+    assert_string_equal(format_bytes(1023).text, "1023 B");
+    assert_string_equal(format_bytes(1024).text, "1.00 KiB");
+    assert_string_equal(format_bytes(1024 * 1024 - 1).text, "1.00 MiB");
+    assert_string_equal(format_bytes(-2048).text, "-2.00 KiB");
+    assert_string_equal(format_bytes(INT64_MAX).text, "8.00 EiB");
+    assert_string_equal(format_bytes_exact(100).text, "100 B");
+    assert_string_equal(format_bytes_exact(INT64_C(1288490188)).text, "1.20 GiB (1,288,490,188)");
+    assert_string_equal(format_duration(-1).text, "-");
+    assert_string_equal(format_duration(999).text, "999 ns");
+    assert_string_equal(format_duration(999999).text, "1.00 ms");
+    assert_string_equal(format_duration(INT64_C(90000000000)).text, "1.50 min");
+    assert_string_equal(format_share(1, 0).text, "-");
+    assert_string_equal(format_share(1, 3).text, "33.3 %");
+    assert_string_equal(format_time_utc(1767225600).text, "2026-01-01 00:00:00 UTC");
+}
+
+static void test_cutting(void **state)
+{
+    char buffer[64];
+    char small[6];
+
+    (void)state;
+    format_tail(buffer, sizeof(buffer), "abcdef", 6);
+    assert_string_equal(buffer, "abcdef");
+    format_tail(buffer, sizeof(buffer), "abcdef", 4);
+    assert_string_equal(buffer, "…def");
+    format_head(buffer, sizeof(buffer), "äöüäöü", 4);
+    assert_string_equal(buffer, "äöü…");
+    format_tail(buffer, sizeof(buffer), "äöüäöü", 4);
+    assert_string_equal(buffer, "…äöü");
+    format_head(buffer, sizeof(buffer), "a\033[2J\n", 10);
+    assert_string_equal(buffer, "a?[2J ");
+    format_head(small, sizeof(small), "abcdefgh", 8);
+    assert_true(strlen(small) < sizeof(small));
+    format_tail(small, sizeof(small), "abcdefgh", 8);
+    assert_true(strlen(small) < sizeof(small));
+    assert_int_equal(format_width("…äb"), 3);
+}
+
+/* JSON of random bytes: what comes out is valid UTF-8 with no bare control character, and the valid parts
+ * stay. */
+static void test_json_of_any_bytes(void **state)
+{
+    unsigned seed = 11;
+
+    (void)state;
+    assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* for mbstowcs, the judge */
+    for (int round = 0; round < 2000; round++) {
+        char bytes[40];
+        size_t length = (size_t)rand_r(&seed) % sizeof(bytes);
+        char *text = NULL;
+        size_t text_bytes;
+        FILE *out = open_memstream(&text, &text_bytes);
+        size_t quotes = 0;
+
+        assert_non_null(out);
+        for (size_t i = 0; i < length; i++) {
+            bytes[i] = (char)(rand_r(&seed) % 3 == 0 ? rand_r(&seed) : 'a' + rand_r(&seed) % 26);
+        }
+        json_print(json_text_value(bytes, length), out);
+        fclose(out);
+        assert_true(text_bytes >= 3 && text[0] == '"' && text[text_bytes - 2] == '"' &&
+                    text[text_bytes - 1] == '\n');
+        for (size_t i = 1; i + 2 < text_bytes; i++) {
+            assert_true((unsigned char)text[i] >= 0x20 && text[i] != 0x7f);
+            if (text[i] == '\\') {
+                assert_non_null(strchr("\"\\u", text[++i]));
+            } else {
+                quotes += text[i] == '"' ? 1 : 0;
+            }
+        }
+        assert_int_equal(quotes, 0);
+        assert_true(mbstowcs(NULL, text, 0) != (size_t)-1);
+        free(text);
+    }
+}
+
+static void test_csv_of_any_bytes(void **state)
+{
+    unsigned seed = 13;
+
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        static const char alphabet[] = "a\",\n\rb";
+        char bytes[12];
+        char back[16];
+        size_t length = (size_t)rand_r(&seed) % sizeof(bytes);
+        size_t to = 0;
+        char *text = NULL;
+        size_t text_bytes;
+        FILE *out = open_memstream(&text, &text_bytes);
+
+        assert_non_null(out);
+        for (size_t i = 0; i < length; i++) {
+            bytes[i] = alphabet[(size_t)rand_r(&seed) % (sizeof(alphabet) - 1)];
+        }
+        csv_text(out, bytes, length);
+        fclose(out);
+        /* read as RFC 4180 says */
+        if (text[0] == '"') {
+            for (size_t i = 1; i + 1 < text_bytes; i++) {
+                i += text[i] == '"' ? 1 : 0;
+                back[to++] = text[i];
+            }
+        } else {
+            assert_int_equal(strcspn(text, "\",\r\n"), text_bytes);
+            memcpy(back, text, text_bytes);
+            to = text_bytes;
+        }
+        assert_int_equal(to, length);
+        assert_memory_equal(back, bytes, length);
+        free(text);
+    }
+}
+
+static void test_table(void **state)
+{
+    static const struct table_column columns[] = {{"name", false}, {"n", true}, {"last", false}};
+    static const char *const cells[] = {"a", "1", "x", "löng name", "12345", ""};
+    struct table table;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(out);
+    table_init(&table, columns, 3);
+    table.indent = "> ";
+    for (size_t i = 0; i < sizeof(cells) / sizeof(cells[0]); i++) {
+        table_add(&table, cells[i]);
+    }
+    table_print(&table, out, true);
+    table_add(&table, "b");
+    table_add(&table, "2");
+    table_add(&table, "y\n");
+    table_print(&table, out, false);
+    table_free(&table);
+    fclose(out);
+    assert_string_equal(text, "> name           n  last\n"
+                              "> a              1  x\n"
+                              "> löng name  12345  \n"
+                              "> b              2  y \n");
+    free(text);
+}
+
+#define STEPS_MAX 50
+
+/* Rows of the view in random places; the model looks through all of them for each step. */
+static void check_timeline(unsigned seed)
+{
+    static const char *const nothing[] = {"nothing.sql", NULL};
+    struct selection selection = {.domain = "heap"};
+    struct timeline timeline;
+    struct database *database;
+    struct varve_message message = {""};
+    int64_t when[64] = {0}, allocated[64] = {0}, highest[64] = {0};
+    int samples = 1 + (int)(rand_r(&seed) % 60);
+    int64_t steps = 2 + rand_r(&seed) % STEPS_MAX;
+    char sql[512];
+    int64_t before = 0;
+
+    trace_database_make("timeline.db", nothing);
+    sql_run("timeline.db",
+            "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes, live_allocations, "
+            "live_bytes, peak_bytes, peak_allocations, temporary, failed) "
+            "VALUES (0, 1, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0)");
+    for (int i = 0; i < samples; i++) {
+        when[i] = (i > 0 ? when[i - 1] : 0) +
+                  (rand_r(&seed) % 4 == 0 ? rand_r(&seed) % 100000 : rand_r(&seed) % 50);
+        allocated[i] = rand_r(&seed) % 1000;
+        highest[i] = (allocated[i] > before ? allocated[i] : before) + rand_r(&seed) % 300;
+        before = allocated[i];
+        snprintf(sql, sizeof(sql),
+                 "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max, "
+                 "active, reserved, "
+                 "requested, live) VALUES (0, 1, 0, %d, %" PRId64 ", %" PRId64 ", %" PRId64
+                 ", NULL, NULL, NULL, %d);"
+                 "INSERT INTO event(seq, ts_ns, pid, tid, kind) VALUES (%d, %" PRId64 ", 1, 1, 32)",
+                 i + 1, when[i], allocated[i], highest[i], i, i + 1, when[i]);
+        sql_run("timeline.db", sql);
+    }
+    assert_int_equal(database_open("timeline.db", DATABASE_DERIVED, &database, &message), 0);
+    timeline_load(&timeline, database, &selection, steps);
+    assert_int_equal(database_error(database, NULL), 0);
+    assert_int_equal(timeline.samples, samples);
+    assert_int_equal(timeline.points[0].begin_ns, 0);
+    assert_true(timeline.points[steps - 1].end_ns > when[samples - 1]);
+    for (int64_t i = 0; i < steps; i++) {
+        const struct timeline_point *point = &timeline.points[i];
+        int64_t at_end = 0, top = 0;
+
+        for (int j = 0; j < samples; j++) {
+            if (when[j] < point->begin_ns) {
+                top = allocated[j]; /* what was there when the step began */
+            } else if (when[j] < point->end_ns) {
+                top = highest[j] > top ? highest[j] : top;
+            }
+            at_end = when[j] < point->end_ns ? allocated[j] : at_end;
+        }
+        if (point->allocated != at_end || point->allocated_max != top) {
+            fail_msg("seed %u, step %" PRId64 ": %" PRId64 ", %" PRId64 " instead of %" PRId64 ", %" PRId64,
+                     seed, i, point->allocated, point->allocated_max, at_end, top);
+        }
+    }
+    timeline_free(&timeline);
+    database_close(database);
+    assert_int_equal(remove("timeline.db"), 0);
+}
+
+static void test_timeline_steps(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 12; seed++) {
+        check_timeline(seed);
+    }
+}
+
+static int enter(void **state)
+{
+    *state = test_folder_enter();
+    return 0;
+}
+
+static int leave(void **state)
+{
+    test_folder_leave(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_figures),
+        cmocka_unit_test(test_cutting),
+        cmocka_unit_test(test_json_of_any_bytes),
+        cmocka_unit_test(test_csv_of_any_bytes),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_timeline_steps),
+    };
+
+    return cmocka_run_group_tests(tests, enter, leave);
+}

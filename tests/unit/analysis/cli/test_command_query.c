@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve query`: SQL that could write is refused before anything runs, wrong SQL gives one line, and the
+ * three formats give back every value.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int enter(void **state)
+{
+    static const char *const small[] = {"small.sql", NULL};
+
+    *state = test_folder_enter();
+    trace_database_make("small.db", small);
+    return 0;
+}
+
+static int leave(void **state)
+{
+    test_folder_leave(*state);
+    return 0;
+}
+
+static void assert_query(const char *option, const char *sql, const char *expected)
+{
+    struct command_outcome outcome = command_run("query", option, "small.db", sql, NULL);
+
+    if (outcome.status != 0 || strcmp(outcome.out, expected) != 0) {
+        fail_msg("%s: status %d, '%s' instead of '%s', said '%s'", sql, outcome.status, outcome.out, expected,
+                 outcome.err);
+    }
+    command_outcome_free(&outcome);
+}
+
+static void test_writing_is_refused(void **state)
+{
+    static const char *const writing[] = {
+        "DELETE FROM event",
+        "INSERT INTO meta VALUES ('a', 1)",
+        "UPDATE event SET size = 0",
+        "REPLACE INTO meta VALUES ('complete', 0)",
+        "WITH x AS (SELECT 1) INSERT INTO meta SELECT 'a', 1",
+        "CREATE TABLE x(y)",
+        "CREATE TEMP TABLE x(y)",
+        "CREATE TEMP VIEW x AS SELECT 1",
+        "CREATE INDEX x ON event(size)",
+        "DROP TABLE event",
+        "ALTER TABLE meta ADD COLUMN x",
+        "VACUUM",
+        "VACUUM INTO 'copy.db'",
+        "ATTACH 'other.db' AS other",
+        "DETACH main",
+        "REINDEX",
+        "ANALYZE",
+        "BEGIN IMMEDIATE",
+        "PRAGMA user_version = 9",
+        "PRAGMA user_version(9)",
+        "PRAGMA application_id = 9",
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA journal_mode(WAL)",
+        "PRAGMA writable_schema = 1",
+        "PRAGMA query_only = 0",
+        "PRAGMA wal_checkpoint",
+        "PRAGMA optimize",
+        "PRAGMA incremental_vacuum",
+        "PRAGMA temp_store_directory = '.'",
+        "SELECT 1; DELETE FROM event",
+        "SELECT 1; ATTACH 'other.db' AS other; SELECT 2",
+    };
+    size_t bytes;
+    char *before = file_read("small.db", &bytes);
+    struct stat status;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(writing) / sizeof(writing[0]); i++) {
+        struct command_outcome outcome = command_run("query", "small.db", writing[i], NULL);
+
+        if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, "refused") == NULL ||
+            strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
+            fail_msg("%s: status %d, out '%s', err '%s'", writing[i], outcome.status, outcome.out,
+                     outcome.err);
+        }
+        command_outcome_free(&outcome);
+    }
+    size_t bytes_after;
+    char *after = file_read("small.db", &bytes_after);
+
+    assert_int_equal(bytes_after, bytes);
+    assert_memory_equal(after, before, bytes);
+    free(before);
+    free(after);
+    assert_int_not_equal(stat("copy.db", &status), 0);
+    assert_int_not_equal(stat("other.db", &status), 0);
+}
+
+static void test_reading_is_allowed(void **state)
+{
+    (void)state;
+    assert_query("--no-header", "PRAGMA user_version", "1\n");
+    assert_query("--no-header", "SELECT name FROM pragma_table_info('meta') ORDER BY 1 LIMIT 1", "key\n");
+    assert_query("--no-header", "SELECT sum(value) FROM json_each('[1, 2, 39]')", "42\n");
+    assert_query("--no-header", "BEGIN; SELECT 1; COMMIT", "1\n");
+    assert_query("--no-header", "PRAGMA integrity_check", "ok\n");
+    assert_query("--no-header",
+                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) "
+                 "SELECT sum(i) FROM n",
+                 "15\n");
+}
+
+static void test_wrong_sql(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"SELEC 1", "SELEC"},
+        {"SELECT nowhere FROM event", "nowhere"},
+        {"SELECT * FROM nowhere", "nowhere"},
+        {"SELECT size FROM", "FROM"},
+        {"SELECT 'unfinished", "unfinished"},
+        {"", "no SQL"},
+        {" ; ;\n", "no SQL"},
+        {"SELECT writefile('x', 'y')", "writefile"},
+        {"SELECT sum(9223372036854775807) FROM event", "overflow"},
+        {"SELECT load_extension('x')", "not authorized"},
+        {"SELECT 1; SELEC 2", "SELEC"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        static const char *const options[] = {"--csv", "--json", "--null=-"};
+
+        for (size_t j = 0; j < sizeof(options) / sizeof(options[0]); j++) {
+            struct command_outcome outcome = command_run("query", options[j], "small.db", wrong[i][0], NULL);
+
+            if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, wrong[i][1]) == NULL ||
+                strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
+                fail_msg("%s: status %d, out '%s', err '%s'", wrong[i][0], outcome.status, outcome.out,
+                         outcome.err);
+            }
+            command_outcome_free(&outcome);
+        }
+    }
+}
+
+static void test_values(void **state)
+{
+    static const char sql[] =
+        "SELECT 9223372036854775807 AS big, -1.5 AS r, NULL AS n, x'00ff' AS b, '' AS e, "
+        "'a\"b,c' AS t, CAST(x'41ff42' AS TEXT) AS bad, char(10, 27) AS control, 1 AS big";
+
+    (void)state;
+    assert_query(
+        "--json", sql,
+        "[{\"big\":9223372036854775807,\"r\":-1.5,\"n\":null,\"b\":\"00ff\",\"e\":\"\",\"t\":\"a\\\"b,c\","
+        "\"bad\":\"A\\ufffdB\",\"control\":\"\\u000a\\u001b\",\"big_2\":1}\n]\n");
+    assert_query("--csv", sql,
+                 "big,r,n,b,e,t,bad,control,big\n"
+                 "9223372036854775807,-1.5,,X'00ff',\"\",\"a\"\"b,c\",A\xff"
+                 "B,\"\n\033\",1\n");
+    assert_query("--null=nil", "SELECT NULL AS n, 'x' AS x, char(10, 27) AS c, 7 AS seven",
+                 "  n  x  c   seven\nnil  x   ?      7\n");
+}
+
+static void test_several_statements(void **state)
+{
+    (void)state;
+    assert_query("--csv", "SELECT 1 AS a; -- a remark\nSELECT 2 AS b WHERE 0;; SELECT 3 AS c;",
+                 "a\n1\n\nb\n\nc\n3\n");
+    assert_query("--json", "SELECT 1 AS a; SELECT 2 AS b WHERE 0; /* the end */", "[{\"a\":1}\n]\n[]\n");
+}
+
+/* More rows than a table is aligned by: all of them arrive, in order. */
+static void test_many_rows(void **state)
+{
+    static const char sql[] =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12345) "
+        "SELECT i, 'row ' || i FROM n";
+    struct command_outcome outcome = command_run("query", "--no-header", "small.db", sql, NULL);
+    int64_t expected = 0;
+
+    (void)state;
+    assert_int_equal(outcome.status, 0);
+    for (const char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
+        int64_t number;
+        int64_t again;
+
+        expected++;
+        assert_int_equal(sscanf(line, "%" SCNd64 " row %" SCNd64, &number, &again), 2);
+        assert_int_equal(number, expected);
+        assert_int_equal(again, expected);
+    }
+    assert_int_equal(expected, 12345);
+    command_outcome_free(&outcome);
+}
+
+static void test_standard_input(void **state)
+{
+    static const char sql[] = "SELECT count(*) AS n\nFROM event;\n-- the end\n";
+
+    (void)state;
+    file_write("question.sql", sql, strlen(sql));
+    assert_non_null(freopen("question.sql", "re", stdin));
+    assert_query("--csv", "-", "n\n266\n");
+    file_write("question.sql", "SELECT 1;\0 SELECT 2", 19);
+    assert_non_null(freopen("question.sql", "re", stdin));
+    struct command_outcome outcome = command_run("query", "small.db", "-", NULL);
+
+    assert_int_equal(outcome.status, 2);
+    assert_non_null(strstr(outcome.err, "NUL"));
+    command_outcome_free(&outcome);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_writing_is_refused), cmocka_unit_test(test_reading_is_allowed),
+        cmocka_unit_test(test_wrong_sql),          cmocka_unit_test(test_values),
+        cmocka_unit_test(test_several_statements), cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_standard_input),
+    };
+
+    return cmocka_run_group_tests(tests, enter, leave);
+}

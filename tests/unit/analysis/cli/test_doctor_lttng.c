@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve doctor`, its lines on LTTng, with a script in the place of lttng: a daemon that answers, one that
+ * does not, none; sessions of recorders that are gone. LTTng itself is not asked.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *folder;
+
+static int setup(void **state)
+{
+    static const char *const names[] = {"lttng-sessiond", "lttng-crash"};
+    char path[8192];
+
+    (void)state;
+    folder = test_folder_enter();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        file_write(names[i], "#!/bin/sh\n", 10);
+        assert_int_equal(chmod(names[i], 0755), 0);
+    }
+    snprintf(path, sizeof(path), "%s:%s", folder, getenv("PATH") != NULL ? getenv("PATH") : "/usr/bin:/bin");
+    return setenv("PATH", path, 1);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    test_folder_leave(folder);
+    return 0;
+}
+
+/* The answer to `list`: a line of shell. */
+static void lttng_is(const char *list)
+{
+    char script[4096];
+    int length = snprintf(script, sizeof(script),
+                          "#!/bin/sh\n"
+                          "if [ \"$1\" = --version ]; then\n"
+                          "    echo 'lttng (LTTng Trace Control) 2.99.7 - Name'; exit 0\n"
+                          "fi\n"
+                          "[ \"$*\" = '--no-sessiond --mi xml list' ] || exit 9\n"
+                          "%s\n",
+                          list);
+
+    unlink("lttng");
+    file_write("lttng", script, (size_t)length);
+    assert_int_equal(chmod("lttng", 0755), 0);
+}
+
+static void expect(const char *text, bool is_there)
+{
+    struct command_outcome outcome = command_run("doctor", "--json", NULL);
+    bool is_found = strstr(outcome.out, text) != NULL;
+
+    assert_int_equal(outcome.status, 0);
+    if (is_found != is_there) {
+        fail_msg("%s: %s", is_there ? "missing" : "not wanted", text);
+    }
+    command_outcome_free(&outcome);
+}
+
+static void test_daemon(void **state)
+{
+    (void)state;
+    lttng_is("echo 'Error: none' >&2; exit 1");
+    expect("{\"key\":\"lttng_tools\",\"state\":\"ok\",\"found\":\"LTTng 2.99.7, ", true);
+    expect("{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"none runs; ", true);
+    lttng_is("echo '<sessions><session><name>one</name></session></sessions>'");
+    expect("{\"key\":\"lttng_daemon\",\"state\":\"ok\",\"found\":\"runs; it has 1 session\"", true);
+    lttng_is("sleep 600");
+    expect("{\"key\":\"lttng_daemon\",\"state\":\"warning\",\"found\":\"the session daemon does not answer",
+           true);
+}
+
+static void test_sessions(void **state)
+{
+    char list[1024];
+    pid_t gone = fork();
+
+    (void)state;
+    if (gone == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    snprintf(list, sizeof(list),
+             "for name in varve-%d-00abcd varve-1-00abcd varve-x varve- other-%d-1; do\n"
+             "    echo \"<session><name>$name</name></session>\"\n"
+             "done",
+             (int)gone, (int)gone);
+    lttng_is(list);
+    snprintf(list, sizeof(list),
+             "{\"key\":\"lttng_session\",\"state\":\"warning\",\"found\":\"varve-%d-00abcd\"", (int)gone);
+    expect(list, true);
+    expect("\"found\":\"varve-x\"", false);
+    expect("\"found\":\"varve-\"", false);
+    expect("\"found\":\"other-", false);
+    expect("runs; it has 5 sessions", true);
+}
+
+static void test_tools_missing(void **state)
+{
+    const char *given = getenv("PATH");
+    char *path = strdup(given != NULL ? given : "");
+
+    (void)state;
+    lttng_is("exit 1");
+    assert_int_equal(unlink("lttng-crash"), 0);
+    assert_int_equal(setenv("PATH", folder, 1), 0);
+    expect("{\"key\":\"lttng_tools\",\"state\":\"missing\",\"found\":\"no lttng-crash in PATH\"", true);
+    expect("\"lttng_daemon\"", false);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_daemon),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_tools_missing),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The input stream: every format gives the bytes that were packed, whatever the portions in which they are
+ * taken; every cut, flipped byte and appended byte is an error of one line. The packing is done by the same
+ * libraries.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "analysis/history/input/stream.h"
+
+#include <lzma.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#define DATA_BYTES 700001
+#define PACKED_MAX (DATA_BYTES + DATA_BYTES / 8)
+
+enum format {
+    FORMAT_PLAIN,
+    FORMAT_XZ,
+    FORMAT_GZIP,
+    FORMAT_ZSTD,
+    FORMAT_LIMIT,
+};
+
+static unsigned char *data, *packed;
+static uint64_t seed = 1;
+
+static uint32_t next_random(void)
+{
+    seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+    return (uint32_t)(seed >> 33);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    data = malloc(DATA_BYTES);
+    packed = malloc(3 * PACKED_MAX);
+    for (size_t i = 0; i < DATA_BYTES; i++) { /* half of it can be packed */
+        data[i] = i % 2000 < 1000 ? (unsigned char)next_random() : (unsigned char)(i / 100);
+    }
+    return data == NULL || packed == NULL;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    free(data);
+    free(packed);
+    return 0;
+}
+
+static size_t pack(enum format format, const unsigned char *from, size_t bytes, unsigned char *to)
+{
+    size_t used = 0;
+
+    if (format == FORMAT_PLAIN) {
+        memcpy(to, from, bytes);
+        return bytes;
+    }
+    if (format == FORMAT_XZ) {
+        assert_int_equal(
+            lzma_easy_buffer_encode(1, LZMA_CHECK_CRC64, NULL, from, bytes, to, &used, PACKED_MAX), LZMA_OK);
+    } else if (format == FORMAT_GZIP) {
+        z_stream gzip = {.next_in = (unsigned char *)(uintptr_t)from, .avail_in = (uInt)bytes};
+
+        gzip.next_out = to;
+        gzip.avail_out = PACKED_MAX;
+        assert_int_equal(deflateInit2(&gzip, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+        assert_int_equal(deflate(&gzip, Z_FINISH), Z_STREAM_END);
+        used = gzip.total_out;
+        deflateEnd(&gzip);
+    } else {
+        ZSTD_CCtx *context = ZSTD_createCCtx();
+
+        ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+        used = ZSTD_compress2(context, to, PACKED_MAX, from, bytes);
+        assert_false(ZSTD_isError(used));
+        ZSTD_freeCCtx(context);
+    }
+    return used;
+}
+
+/* Take everything in random portions; the number of bytes, or the error. */
+static int64_t take_all(struct input_stream *stream, unsigned char *to, size_t room,
+                        struct varve_message *message)
+{
+    size_t taken = 0;
+
+    for (;;) {
+        size_t need = next_random() % 8 == 0 ? next_random() % (INPUT_STREAM_WINDOW_BYTES / 2)
+                                             : next_random() % 300 + 1;
+        size_t there, step;
+        int error = input_stream_fill(stream, need, message);
+
+        if (error != VARVE_OK) {
+            return error;
+        }
+        there = (size_t)(stream->end - stream->next);
+        assert_true(there >= need || stream->is_at_end);
+        assert_int_equal(input_stream_offset(stream), taken);
+        if (there == 0 && stream->is_at_end) {
+            return (int64_t)taken;
+        }
+        step = need < there ? need : there;
+        assert_true(taken + step <= room);
+        memcpy(to + taken, stream->next, step);
+        stream->next += step;
+        taken += step;
+    }
+}
+
+static int64_t read_packed(size_t bytes, unsigned char *to, size_t room, struct varve_message *message)
+{
+    struct input_stream *stream;
+    int64_t result = input_stream_open_memory("memory", packed, bytes, &stream, message);
+
+    if (result == VARVE_OK) {
+        result = take_all(stream, to, room, message);
+        input_stream_close(stream);
+    }
+    return result;
+}
+
+static void assert_text(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) {
+        fail_msg("'%s' lacks '%s'", text, part);
+    }
+    assert_null(strchr(text, '\n'));
+}
+
+static void test_formats(void **state)
+{
+    static const size_t sizes[] = {1, 2, 5, 6, 7, 1000, 131072, 262144, DATA_BYTES};
+    unsigned char *out = malloc(DATA_BYTES);
+
+    (void)state;
+    for (enum format format = 0; format < FORMAT_LIMIT; format++) {
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            struct varve_message message = {""};
+            size_t bytes = pack(format, data, sizes[i], packed);
+
+            if (read_packed(bytes, out, DATA_BYTES, &message) != (int64_t)sizes[i]) {
+                fail_msg("format %d, %zu bytes: %s", (int)format, sizes[i], message.text);
+            }
+            assert_memory_equal(out, data, sizes[i]);
+        }
+    }
+    free(out);
+}
+
+static void test_members(void **state)
+{
+    unsigned char *out = malloc(DATA_BYTES);
+
+    (void)state;
+    for (enum format format = FORMAT_XZ; format < FORMAT_LIMIT; format++) {
+        struct varve_message message = {""};
+        size_t bytes = pack(format, data, 200000, packed);
+
+        bytes += pack(format, data + 200000, 1, packed + bytes);
+        bytes += pack(format, data + 200001, DATA_BYTES - 200001, packed + bytes);
+        if (format == FORMAT_XZ) { /* it may be padded */
+            memset(packed + bytes, 0, 8);
+            bytes += 8;
+        }
+        if (read_packed(bytes, out, DATA_BYTES, &message) != DATA_BYTES) {
+            fail_msg("format %d: %s", (int)format, message.text);
+        }
+        assert_memory_equal(out, data, DATA_BYTES);
+    }
+    free(out);
+}
+
+static void test_damage(void **state)
+{
+    static const char garbage[] = "garbage behind";
+    unsigned char *out = malloc(DATA_BYTES * 2);
+
+    (void)state;
+    for (enum format format = FORMAT_XZ; format < FORMAT_LIMIT; format++) {
+        size_t bytes = pack(format, data, 20000, packed);
+        struct varve_message message = {""};
+
+        for (size_t cut = 6; cut < bytes; cut += cut < 40 || cut + 40 > bytes ? 1 : 997) {
+            assert_int_equal(read_packed(cut, out, DATA_BYTES, &message), VARVE_ERROR_FORMAT);
+            assert_text(message.text, "memory: the ");
+            assert_text(message.text, "truncated");
+        }
+        for (int i = 0; i < 200; i++) {
+            size_t at = 6 + next_random() % (bytes - 6);
+            int64_t result;
+
+            packed[at] ^= (unsigned char)(1U << next_random() % 8);
+            result = read_packed(bytes, out, DATA_BYTES * 2, &message);
+            /* The header of gzip has bytes without meaning (time, system); nothing else may pass. */
+            if (result != VARVE_ERROR_FORMAT && !(format == FORMAT_GZIP && at < 10)) {
+                fail_msg("format %d: flip at %zu of %zu gives %d", (int)format, at, bytes, (int)result);
+            }
+            bytes = pack(format, data, 20000, packed);
+        }
+        memcpy(packed + bytes, garbage, sizeof(garbage));
+        assert_int_equal(read_packed(bytes + sizeof(garbage), out, DATA_BYTES, &message), VARVE_ERROR_FORMAT);
+        assert_text(message.text, "something else follows");
+        packed[bytes] = 'x';
+        assert_int_equal(read_packed(bytes + 1, out, DATA_BYTES, &message), VARVE_ERROR_FORMAT);
+    }
+    free(out);
+}
+
+static void assert_open_fails(const char *path, int error, const char *part)
+{
+    struct input_stream *stream;
+    struct varve_message message = {""};
+
+    assert_int_equal(input_stream_open(path, &stream, &message), error);
+    assert_null(stream);
+    assert_text(message.text, path);
+    assert_text(message.text, part);
+}
+
+static void test_files(void **state)
+{
+    char folder[] = "/tmp/varve-input-XXXXXX", path[64];
+    unsigned char *out = malloc(DATA_BYTES);
+    struct varve_message message = {""};
+    struct input_stream *stream;
+    size_t bytes = pack(FORMAT_XZ, data, DATA_BYTES, packed);
+    bool is_root = geteuid() == 0;
+    FILE *file;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/misnamed.gz", folder);
+    assert_open_fails(path, VARVE_ERROR_NOT_FOUND, "No such file");
+    assert_open_fails(folder, VARVE_ERROR_FORMAT, "is a directory");
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fflush(file);
+    assert_open_fails(path, VARVE_ERROR_FORMAT, "is empty");
+    assert_int_equal(fwrite(packed, 1, bytes, file), bytes);
+    fclose(file);
+    assert_int_equal(input_stream_open(path, &stream, &message), VARVE_OK);
+    assert_string_equal(input_stream_path(stream), path);
+    assert_int_equal(input_stream_total(stream), bytes);
+    assert_int_equal(take_all(stream, out, DATA_BYTES, &message), DATA_BYTES);
+    assert_memory_equal(out, data, DATA_BYTES);
+    assert_int_equal(input_stream_done(stream), bytes);
+    input_stream_close(stream);
+    input_stream_close(NULL);
+    chmod(path, 0);
+    chmod(folder, 0711);
+    if (is_root) { /* root may read everything, and becomes nobody for a moment */
+        assert_int_equal(seteuid(65534), 0);
+    }
+    assert_open_fails(path, VARVE_ERROR_PERMISSION, "Permission denied");
+    if (is_root) {
+        assert_int_equal(seteuid(0), 0);
+    }
+    unlink(path);
+    rmdir(folder);
+    free(out);
+}
+
+static void *write_slowly(void *context)
+{
+    FILE *file = fopen(context, "w");
+
+    for (size_t i = 0; file != NULL && i < 100; i++) {
+        fputc(data[i], file);
+        fflush(file);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return NULL;
+}
+
+static void test_pipe(void **state)
+{
+    char folder[] = "/tmp/varve-input-XXXXXX", path[64];
+    unsigned char out[200];
+    struct varve_message message = {""};
+    struct input_stream *stream;
+    pthread_t writer;
+    int error;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(pthread_create(&writer, NULL, write_slowly, path), 0);
+    error = input_stream_open(path, &stream, &message);
+    pthread_join(writer, NULL); /* 100 bytes fit into the pipe */
+    assert_int_equal(error, VARVE_OK);
+    assert_int_equal(input_stream_total(stream), 0);
+    assert_int_equal(take_all(stream, out, sizeof(out), &message), 100);
+    assert_memory_equal(out, data, 100);
+    input_stream_close(stream);
+    unlink(path);
+    rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formats), cmocka_unit_test(test_members), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_files),   cmocka_unit_test(test_pipe),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

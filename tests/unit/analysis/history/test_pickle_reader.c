@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pickle machine: what Python's own picklers write, in every protocol, comes back as the same values;
+ * whatever would run code is refused by name; and small hostile files end in one line, not in memory or in a
+ * crash.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "analysis/history/pickle/pickle.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- values as text, the same as the Python below prints ---- */
+
+static void print_value(FILE *out, const struct pickle *pickle, struct pickle_value value)
+{
+    static const char brackets[][2] = {{'[', ']'}, {'(', ')'}, {'<', '>'}, {'{', '}'}};
+
+    switch ((enum pickle_type)value.type) {
+    case PICKLE_NONE:
+    case PICKLE_BOOL:
+        fputs(value.type == PICKLE_NONE ? "N" : value.bits ? "T" : "F", out);
+        break;
+    case PICKLE_INTEGER:
+        fprintf(out, "%" PRId64, (int64_t)value.bits);
+        break;
+    case PICKLE_UNSIGNED:
+        fprintf(out, "%" PRIu64, value.bits);
+        break;
+    case PICKLE_FLOAT:
+        fprintf(out, "f%016" PRIx64, value.bits);
+        break;
+    case PICKLE_TEXT:
+        fprintf(out, "'%.*s'", (int)pickle->texts[value.bits].count, pickle->texts[value.bits].bytes);
+        break;
+    case PICKLE_LONG_TEXT:
+    case PICKLE_BYTES:
+    case PICKLE_BIG:
+        fputs(value.type == PICKLE_BIG ? "big" : value.type == PICKLE_BYTES ? "bytes" : "long", out);
+        break;
+    case PICKLE_REPLACED:
+        fail_msg("a sink replaced a value, without a sink");
+        break;
+    default: {
+        const struct pickle_object *object = pickle_object(pickle, value);
+        const char *bracket = brackets[value.type - PICKLE_LIST];
+
+        fputc(bracket[0], out);
+        for (uint32_t i = 0; i < object->count; i++) {
+            print_value(out, pickle, object->items[i]);
+            fputc(' ', out);
+        }
+        fputc(bracket[1], out);
+    }
+    }
+}
+
+/* Prints the value to *text_out (by free), or gives the error. */
+static int read_value(const void *data, size_t bytes, char **text_out, struct varve_message *message)
+{
+    struct input_stream *input;
+    struct pickle pickle;
+    struct pickle_value root;
+    size_t text_bytes;
+    int error;
+
+    *text_out = NULL;
+    assert_int_equal(input_stream_open_memory("p", data, bytes, &input, message), VARVE_OK);
+    pickle_init(&pickle, input, NULL, NULL, NULL, message);
+    error = pickle_run(&pickle, &root);
+    if (error == VARVE_OK) {
+        FILE *out = open_memstream(text_out, &text_bytes);
+
+        print_value(out, &pickle, root);
+        fclose(out);
+    }
+    pickle_close(&pickle);
+    input_stream_close(input);
+    return error;
+}
+
+#define ASSERT_VALUE(bytes, expected) assert_value(bytes, sizeof(bytes) - 1, expected)
+#define ASSERT_FAILS(bytes, expected) assert_fails(bytes, sizeof(bytes) - 1, expected)
+
+static void assert_value(const char *data, size_t bytes, const char *expected)
+{
+    struct varve_message message = {""};
+    char *text;
+
+    if (read_value(data, bytes, &text, &message) != VARVE_OK) {
+        fail_msg("'%s': %s", expected, message.text);
+    }
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void assert_fails(const char *data, size_t bytes, const char *expected)
+{
+    struct varve_message message = {""};
+    char *text;
+
+    assert_int_equal(read_value(data, bytes, &text, &message), VARVE_ERROR_FORMAT);
+    assert_string_equal(message.text, expected);
+}
+
+/* ---- tests ---- */
+
+static void test_scalars(void **state)
+{
+    (void)state;
+    ASSERT_VALUE("N.", "N");
+    ASSERT_VALUE("\x80\x05\x88.", "T");
+    ASSERT_VALUE("I00\n.", "F");
+    ASSERT_VALUE("I01\n.", "T");
+    ASSERT_VALUE("I-12\n.", "-12");
+    ASSERT_VALUE("L18446744073709551615L\n.", "18446744073709551615");
+    ASSERT_VALUE("L18446744073709551616L\n.", "big");
+    ASSERT_VALUE("L-9223372036854775809L\n.", "big");
+    ASSERT_VALUE("J\xff\xff\xff\xff.", "-1");
+    ASSERT_VALUE("M\xff\xff.", "65535");
+    ASSERT_VALUE("\x8a\x00.", "0");
+    ASSERT_VALUE("\x8a\x01\x80.", "-128");
+    ASSERT_VALUE("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f.", "9223372036854775807");
+    ASSERT_VALUE("\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80.", "-9223372036854775808");
+    ASSERT_VALUE("\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00.", "18446744073709551615");
+    ASSERT_VALUE("\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\x01.", "big");
+    ASSERT_VALUE("\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\xff.", "big");
+    ASSERT_VALUE("\x8a\x0a\xfe\xff\xff\xff\xff\xff\xff\xff\xff\xff.", "-2");
+    ASSERT_VALUE("\x8b\x01\x00\x00\x00\x07.", "7");
+    ASSERT_VALUE("F1.5\n.", "f3ff8000000000000");
+    ASSERT_VALUE("G\x3f\xf8\x00\x00\x00\x00\x00\x00.", "f3ff8000000000000");
+    ASSERT_VALUE("S'abc'\n.", "'abc'");
+    ASSERT_VALUE("V\\u20ac\xe4\n.", "'€ä'");
+    ASSERT_VALUE("C\x03xyz.", "bytes");
+    ASSERT_VALUE("\x96\x03\x00\x00\x00\x00\x00\x00\x00xyz.", "bytes");
+}
+
+static void test_containers(void **state)
+{
+    (void)state;
+    ASSERT_VALUE("].", "[]");
+    ASSERT_VALUE("(K\x01K\x02l.", "[1 2 ]");
+    ASSERT_VALUE("](K\x01K\x02"
+                 "eK\x03"
+                 "a.",
+                 "[1 2 3 ]");
+    ASSERT_VALUE("(K\x01K\x02"
+                 "d.",
+                 "{1 2 }");
+    ASSERT_VALUE("}K\x01K\x02s(K\x03K\x04u.", "{1 2 3 4 }");
+    ASSERT_VALUE(").", "()");
+    ASSERT_VALUE("K\x01K\x02K\x03\x87.", "(1 2 3 )");
+    ASSERT_VALUE("(K\x01K\x02t.", "(1 2 )");
+    ASSERT_VALUE("\x8f(K\x01\x90.", "<1 >");
+    ASSERT_VALUE("K\x01"
+                 "2\x86.",
+                 "(1 1 )");
+    ASSERT_VALUE("(K\x01K\x02"
+                 "1N.",
+                 "N");
+    ASSERT_VALUE("(N0"
+                 "0N.",
+                 "N"); /* POP takes the mark */
+}
+
+static void test_memo(void **state)
+{
+    (void)state;
+    ASSERT_VALUE("]\x94h\x00\x86.", "([] [] )");
+    ASSERT_VALUE("]q\x05K\x01"
+                 "ah\x05\x86.",
+                 "([1 ] [1 ] )");
+    ASSERT_VALUE("]r\x02\x00\x00\x00h\x02K\x07"
+                 "a\x86.",
+                 "([7 ] [7 ] )");
+    ASSERT_VALUE("]p1\ng1\n\x86.", "([] [] )");
+    ASSERT_VALUE("J\x00\x00\x00\x80\x94"
+                 "0h\x00.",
+                 "-2147483648");
+    ASSERT_VALUE("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x94\x30h\x00.", "9223372036854775807");
+    ASSERT_VALUE("G\xbf\xf8\x00\x00\x00\x00\x00\x00\x94\x30h\x00.", "fbff8000000000000");
+    ASSERT_VALUE("K\x01q\x00"
+                 "0K\x02q\x00"
+                 "0h\x00.",
+                 "2"); /* stored over */
+    ASSERT_VALUE("]q\x00"
+                 "0]q\x00K\x03"
+                 "a0h\x00.",
+                 "[3 ]");
+    ASSERT_FAILS("N\x94h\x01.", "p: at byte 2: BINGET of memo entry 1, which was never stored");
+    ASSERT_FAILS("Nr\x00\x00\x00\x80.",
+                 "p: at byte 1: LONG_BINPUT to memo entry 2147483648, more than there can be");
+    ASSERT_FAILS("Np4000000000\n.", "p: at byte 1: PUT to memo entry 4000000000, more than there can be");
+    ASSERT_FAILS("Np-1\n.", "p: at byte 1: PUT of no memo entry");
+    ASSERT_FAILS("j\xff\xff\xff\xff.",
+                 "p: at byte 0: LONG_BINGET of memo entry 4294967295, which was never stored");
+    ASSERT_FAILS("q\x00N.", "p: at byte 0: BINPUT finds too few values on the stack");
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *data;
+        const char *name;
+    } cases[] = {
+        {"Ncos\nsystem\n.", "GLOBAL"},
+        {"N\x93.", "STACK_GLOBAL"},
+        {"NR.", "REDUCE"},
+        {"Nb.", "BUILD"},
+        {"Nios\nsystem\n.", "INST"},
+        {"No.", "OBJ"},
+        {"N\x81.", "NEWOBJ"},
+        {"N\x92.", "NEWOBJ_EX"},
+        {"N\x82\x01.", "EXT1"},
+        {"N\x83\x01\x01.", "EXT2"},
+        {"N\x84\x01\x01\x01\x01.", "EXT4"},
+        {"NP1\n.", "PERSID"},
+        {"NQ.", "BINPERSID"},
+        {"N\x97.", "NEXT_BUFFER"},
+        {"N\x98.", "READONLY_BUFFER"},
+    };
+    char expected[200];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(expected, sizeof(expected),
+                 "p: at byte 1: opcode %s, which makes Python run code or look outside the file, is refused",
+                 cases[i].name);
+        assert_fails(cases[i].data, strlen(cases[i].data), expected);
+    }
+}
+
+static void test_damaged(void **state)
+{
+    (void)state;
+    ASSERT_FAILS("\x80\x06N.", "p: at byte 0: pickle protocol 6; this reads up to 5");
+    ASSERT_FAILS("{\"a\": 1}", "p: at byte 0: not a pickle (it begins with byte 0x7b)");
+    ASSERT_FAILS("N?", "p: at byte 1: 0x3f is no opcode of a pickle");
+    ASSERT_FAILS("N", "p: at byte 1: the data end without STOP");
+    ASSERT_FAILS("N.N", "p: at byte 2: data follow STOP");
+    ASSERT_FAILS("NN.", "p: at byte 2: STOP with 2 values on the stack instead of one");
+    ASSERT_FAILS("N(.", "p: at byte 2: STOP with 1 values on the stack instead of one");
+    ASSERT_FAILS(".", "p: at byte 0: STOP with 0 values on the stack instead of one");
+    ASSERT_FAILS("0", "p: at byte 0: POP finds too few values on the stack");
+    ASSERT_FAILS("1", "p: at byte 0: POP_MARK without a MARK");
+    ASSERT_FAILS("N(2", "p: at byte 2: DUP finds too few values on the stack");
+    ASSERT_FAILS("N\x86", "p: at byte 1: TUPLE2 finds too few values on the stack");
+    ASSERT_FAILS("](a", "p: at byte 2: APPEND finds too few values on the stack");
+    ASSERT_FAILS("(e", "p: at byte 1: APPENDS finds too few values on the stack");
+    ASSERT_FAILS("]((Ne", "p: at byte 4: APPENDS finds too few values on the stack");
+    ASSERT_FAILS("}(NNe", "p: at byte 4: APPENDS adds to a dict");
+    ASSERT_FAILS("}(Nu", "p: at byte 3: SETITEMS with a key but no value");
+    ASSERT_FAILS("(Nd", "p: at byte 2: DICT with a key but no value");
+    ASSERT_FAILS("U\x03\x1b[mNs", "p: at byte 6: SETITEM finds too few values on the stack");
+    ASSERT_FAILS("K", "p: at byte 0: the data end within BININT1");
+    ASSERT_FAILS("\x8a\x07"
+                 "123456",
+                 "p: at byte 0: the data end within LONG1");
+    ASSERT_FAILS("\x8b\xff\xff\xff\xff", "p: at byte 0: LONG4 of a negative length");
+    ASSERT_FAILS("\x8b\xff\xff\xff\x7f"
+                 "1",
+                 "p: at byte 0: the data end within LONG4");
+    ASSERT_FAILS("X\xff\xff\xff\x7f"
+                 "abc",
+                 "p: at byte 0: the data end within BINUNICODE");
+    ASSERT_FAILS("X\xff\x00\x00\x00"
+                 "abc",
+                 "p: at byte 0: the data end within BINUNICODE");
+    ASSERT_FAILS("B\xff\xff\xff\xff"
+                 "abc",
+                 "p: at byte 0: the data end within BINBYTES");
+    ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"
+                 "a",
+                 "p: at byte 0: the data end within BINUNICODE8");
+    ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+                 "a",
+                 "p: at byte 0: a length of 18446744073709551615 bytes");
+    ASSERT_FAILS("\x95\xff\xff\xff\xff\xff\xff\xff\xff"
+                 "a",
+                 "p: at byte 0: FRAME of a negative length");
+    ASSERT_FAILS("I12", "p: at byte 0: the data end within INT");
+    ASSERT_FAILS("I\n.", "p: at byte 0: INT without a decimal number");
+    ASSERT_FAILS("I1x\n.", "p: at byte 0: INT without a decimal number");
+    ASSERT_FAILS("F1.5x\n.", "p: at byte 0: FLOAT without a number");
+    ASSERT_FAILS("S'abc\n.", "p: at byte 0: STRING without quotes");
+    ASSERT_FAILS("S'a\\n'\n.", "p: at byte 0: STRING with escapes is not supported");
+    ASSERT_FAILS("V\\u12\n.", "p: at byte 0: UNICODE with a damaged escape");
+    ASSERT_FAILS("V\\UFFFFFFFF\n.", "p: at byte 0: UNICODE with a damaged escape");
+}
+
+/* Many bytes of one opcode and STOP. */
+static void assert_many_fail(char opcode, size_t count, const char *expected)
+{
+    char *data = malloc(count + 1);
+
+    assert_non_null(data);
+    memset(data, opcode, count);
+    data[count] = '.';
+    assert_fails(data, count + 1, expected);
+    free(data);
+}
+
+static void test_large(void **state)
+{
+    (void)state;
+    assert_many_fail('N', 5000000, "p: at byte 4194304: more than 4194304 values wait on the stack");
+    assert_many_fail('(', 70000, "p: at byte 65536: nested deeper than 65536 containers");
+}
+
+/* Lists within lists, which are dropped: nothing may recurse. */
+static void test_nested(void **state)
+{
+    static const char tail[] = "0N.";
+    const size_t nested = 3000000;
+    char *data = malloc(2 * nested + sizeof(tail));
+
+    (void)state;
+    assert_non_null(data);
+    memset(data, ']', nested);
+    memset(data + nested, 'a', nested - 1);
+    memcpy(data + 2 * nested - 1, tail, sizeof(tail));
+    assert_value(data, 2 * nested + 2, "N");
+    free(data);
+}
+
+/* A text of PICKLE_TEXT_MAX bytes is kept, a longer one passed over. */
+static void test_long_texts(void **state)
+{
+    static const size_t counts[] = {PICKLE_TEXT_MAX, PICKLE_TEXT_MAX + 1, 2000000};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        size_t count = counts[i];
+        char *data = malloc(count + 6), *expected = calloc(1, count + 3);
+
+        assert_true(data != NULL && expected != NULL);
+        memset(data, 'x', count + 5);
+        data[0] = 'X';
+        for (size_t j = 0; j < 4; j++) {
+            data[1 + j] = (char)(count >> (8 * j));
+        }
+        data[count + 5] = '.';
+        memset(expected, 'x', count + 2);
+        expected[0] = expected[count + 1] = '\'';
+        assert_value(data, count + 6, count > PICKLE_TEXT_MAX ? "long" : expected);
+        free(expected);
+        free(data);
+    }
+}
+
+/* ---- against Python ---- */
+
+static const char python[] =
+    "import pickle, random, struct, sys\n"
+    "random.seed(int(sys.argv[1])); protocol = int(sys.argv[2]); shared = []\n"
+    "def value(depth):\n"
+    "    kind = random.randrange(14 if depth < 6 else 9)\n"
+    "    if kind == 0: return None\n"
+    "    if kind == 1: return random.random() < 0.5\n"
+    "    if kind < 5: return random.choice((1, -1)) * (random.getrandbits(random.choice((1, 8, 9, 16, 17, "
+    "31, 32,"
+    " 47, 63, 64, 70))))\n"
+    "    if kind == 5: return random.choice((0.0, -1.5, 1e300, random.random()))\n"
+    "    if kind < 8: return random.choice(('', 'abc', 'addr', 'd\\u00e4\\u20ac\\U0001f600', 'x' * "
+    "random.randrange(400), '%d' % random.randrange(99)))\n"
+    "    if kind == 8: return shared[random.randrange(len(shared))] if shared else 7\n"
+    "    items = [value(depth + 1) for _ in range(random.choice((0, 1, 2, 3, 5, 8)))]\n"
+    "    if depth == 1 and random.random() < 0.1: items *= 400\n"
+    "    made = items if kind < 11 else tuple(items) if kind < 12 else {i: v for i, v in enumerate(items)}\n"
+    "    shared.append(made)\n"
+    "    return made\n"
+    "def text(v):\n"
+    "    if v is None: return 'N'\n"
+    "    if isinstance(v, bool): return 'T' if v else 'F'\n"
+    "    if isinstance(v, int): return str(v) if -2**63 <= v < 2**64 else 'big'\n"
+    "    if isinstance(v, float): return 'f' + struct.pack('>d', v).hex()\n"
+    "    if isinstance(v, str): return \"'\" + v + \"'\"\n"
+    "    if isinstance(v, list): return '[' + ''.join(text(i) + ' ' for i in v) + ']'\n"
+    "    if isinstance(v, tuple): return '(' + ''.join(text(i) + ' ' for i in v) + ')'\n"
+    "    return '{' + ''.join(text(k) + ' ' + text(i) + ' ' for k, i in v.items()) + '}'\n"
+    "v = [value(0) for _ in range(40)]\n"
+    "out = sys.stdout.buffer\n"
+    "for pickler in (pickle._Pickler, pickle.Pickler):\n"
+    "    import io; f = io.BytesIO(); pickler(f, protocol).dump(v); p = f.getvalue(); t = text(v).encode()\n"
+    "    out.write(struct.pack('<QQ', len(p), len(t)) + p + t)\n";
+
+static void compare_with_python(int number, int protocol)
+{
+    char script[] = "/tmp/varve-pickle-XXXXXX", command[200];
+    int file = mkstemp(script);
+    FILE *pipe;
+    uint64_t sizes[2];
+    int count = 0;
+
+    assert_true(file >= 0);
+    assert_int_equal(write(file, python, sizeof(python) - 1), sizeof(python) - 1);
+    close(file);
+    snprintf(command, sizeof(command), "python3 %s %d %d", script, number, protocol);
+    pipe = popen(command, "r");
+    assert_non_null(pipe);
+    while (fread(sizes, sizeof(sizes), 1, pipe) == 1) {
+        char *data = malloc(sizes[0]), *expected = calloc(1, sizes[1] + 1), *text;
+        struct varve_message message = {""};
+
+        assert_int_equal(fread(data, 1, sizes[0], pipe), sizes[0]);
+        assert_int_equal(fread(expected, 1, sizes[1], pipe), sizes[1]);
+        if (read_value(data, sizes[0], &text, &message) != VARVE_OK) {
+            fail_msg("seed %d, protocol %d: %s", number, protocol, message.text);
+        }
+        if (text == NULL || strcmp(text, expected) != 0) {
+            fail_msg("seed %d, protocol %d: %.200s instead of %.200s", number, protocol,
+                     text != NULL ? text : "", expected);
+        }
+        free(data);
+        free(expected);
+        free(text);
+        count++;
+    }
+    assert_int_equal(pclose(pipe), 0);
+    assert_int_equal(count, 2);
+    unlink(script);
+}
+
+static void test_python(void **state)
+{
+    (void)state;
+    for (int protocol = 0; protocol <= 5; protocol++) {
+        for (int number = 1; number <= 6; number++) {
+            compare_with_python(number, protocol);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scalars), cmocka_unit_test(test_containers), cmocka_unit_test(test_memo),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),    cmocka_unit_test(test_large),
+        cmocka_unit_test(test_nested),  cmocka_unit_test(test_long_texts), cmocka_unit_test(test_python),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

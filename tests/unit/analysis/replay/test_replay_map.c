@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hash map of the replay's passes against a plain array, under random operations. */
+#include "support/replay.h"
+
+#define KEYS 300
+
+static void test_like_an_array(void **state)
+{
+    struct replay_map map = {0};
+    uint64_t values[KEYS] = {0}; /* 0: not there */
+    uint64_t seed = 5;
+    size_t count = 0;
+
+    (void)state;
+    for (size_t i = 0; i < 200000; i++) {
+        size_t key;
+        uint64_t addr;
+        uint64_t value;
+        const uint64_t *found;
+
+        seed = seed * 6364136223846793005U + 1442695040888963407U;
+        key = (seed >> 33) % KEYS;
+        addr = 0x7f0000000000U + key * 512;
+        found = replay_map_find(&map, addr);
+        assert_int_equal(found == NULL ? 0 : *found, values[key]);
+        if ((seed >> 60) < 8 + (i / 20000) % 2 * 4) {
+            count += values[key] == 0 ? 1 : 0;
+            values[key] = i + 1;
+            replay_map_put(&map, addr, i + 1);
+        } else {
+            assert_int_equal(replay_map_take(&map, addr, &value), values[key] != 0);
+            assert_true(values[key] == 0 || value == values[key]);
+            count -= values[key] != 0 ? 1 : 0;
+            values[key] = 0;
+        }
+        assert_int_equal(map.count, count);
+    }
+    replay_map_free(&map);
+}
+
+static void test_no_key(void **state)
+{
+    struct replay_map map = {0};
+    uint64_t value;
+
+    (void)state;
+    assert_null(replay_map_find(&map, 1));
+    assert_false(replay_map_take(&map, 1, &value));
+    replay_map_put(&map, 0, 3);
+    assert_null(replay_map_find(&map, UINT64_MAX));
+    assert_int_equal(*replay_map_find(&map, 0), 3);
+    replay_map_free(&map);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_like_an_array),
+        cmocka_unit_test(test_no_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

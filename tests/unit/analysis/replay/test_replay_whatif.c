@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The requests of a history under other rules: the same rules cost the same, a limit makes requests fail and
+ * leaves out their frees, another policy serves them all, and a history that began late takes its start
+ * along. Also what a replay refuses before it begins.
+ */
+#include "support/replay.h"
+
+static struct scene *make_scene(void)
+{
+    struct scene *scene = scene_open("", 0, 0);
+    uint64_t a = scene_alloc(scene, 30 * MIB, 0);
+    uint64_t b = scene_alloc(scene, 40 * MIB, 3);
+    uint64_t c = scene_alloc(scene, 700, 3);
+
+    scene_free_used(scene, a, 900);
+    scene_alloc(scene, 5 * MIB, 0);
+    scene_finish_stream(scene, 900);
+    scene_alloc(scene, 20 * MIB, 0);
+    scene_free(scene, b);
+    scene_empty_cache(scene);
+    scene_free(scene, c);
+    scene_end(scene);
+    return scene;
+}
+
+static struct replay_result whatif(const struct scene *scene, struct replay_options options)
+{
+    struct replay_result result;
+    struct varve_message message = {""};
+
+    if (replay_run(scene->history, &options, &result, &message) != VARVE_OK) {
+        fail_msg("%s", message.text);
+    }
+    return result;
+}
+
+static void test_same_rules_cost_the_same(void **state)
+{
+    struct scene *scene = make_scene();
+    struct replay_result result = whatif(scene, (struct replay_options){.conf = ""});
+
+    (void)state;
+    assert_memory_equal(&result.stats, &scene->stats, sizeof(result.stats));
+    assert_int_equal(result.allocations, 5);
+    assert_int_equal(result.ooms, 0);
+    scene_close(scene);
+}
+
+static void test_limit_makes_requests_fail(void **state)
+{
+    struct scene *scene = make_scene();
+    struct replay_result result =
+        whatif(scene, (struct replay_options){.conf = "", .memory_limit = 60 * MIB});
+    struct replay_result smaller = whatif(scene, (struct replay_options){.conf = "", .capacity = 25 * MIB});
+
+    (void)state;
+    assert_int_equal(result.ooms, 1); /* 40 MiB */
+    assert_int_equal(result.skipped, 1);
+    assert_int_equal(result.stats.num_ooms, 1);
+    assert_true(result.stats.reserved_bytes[0].peak <= 60 * (int64_t)MIB);
+    assert_true(smaller.ooms >= 2);
+    assert_true(smaller.stats.reserved_bytes[0].peak <= 25 * (int64_t)MIB);
+    scene_close(scene);
+}
+
+static void test_every_policy_serves(void **state)
+{
+    struct scene *scene = make_scene();
+
+    (void)state;
+    for (const char *const *policy = varve_alloc_policies(); *policy != NULL; policy++) {
+        struct replay_result result = whatif(scene, (struct replay_options){.policy = *policy});
+
+        assert_int_equal(result.allocations, 5);
+        assert_int_equal(result.ooms, 0);
+        assert_int_equal(result.stats.requested_bytes[0].allocated, 95 * (int64_t)MIB + 700);
+    }
+    scene_close(scene);
+}
+
+static void test_late_beginning_under_other_rules(void **state)
+{
+    struct scene *scene = make_scene();
+    struct history_device *device = &scene->history->devices[0];
+    struct replay_result result;
+
+    (void)state;
+    device->event_count -= 2;
+    memmove(device->events, device->events + 2, device->event_count * sizeof(*device->events));
+    result = whatif(scene, (struct replay_options){.conf = "roundup_power2_divisions:2"});
+    assert_true(result.starts_late);
+    assert_int_equal(result.allocations, 4);
+    assert_int_equal(result.skipped, 0); /* the block of the start was freed */
+    scene_close(scene);
+}
+
+static int try_with(const struct scene *scene, struct replay_options options, struct varve_message *message)
+{
+    struct replay_result result;
+
+    return replay_run(scene->history, &options, &result, message);
+}
+
+static void test_what_is_refused(void **state)
+{
+    struct scene *scene = make_scene();
+    struct history_device *device = &scene->history->devices[0];
+    struct varve_message message = {""};
+
+    (void)state;
+    assert_int_not_equal(try_with(scene, (struct replay_options){.policy = "nosuch"}, &message), VARVE_OK);
+    assert_non_null(strstr(message.text, "nosuch"));
+    assert_int_equal(try_with(scene, (struct replay_options){.conf = "nosuch:1"}, &message),
+                     VARVE_ERROR_INVALID);
+    assert_non_null(strstr(message.text, "nosuch"));
+    device->events[3].size = UINT64_C(1) << 60;
+    assert_int_equal(try_with(scene, (struct replay_options){.follow = true}, &message), VARVE_ERROR_FORMAT);
+    assert_non_null(strstr(message.text, "event 3"));
+    device->events[3].size = 40 * MIB;
+    device->events[0].action = HISTORY_FREE_COMPLETED;
+    device->events[0].size = 0;
+    device->segments[0].size = 0;
+    assert_int_equal(try_with(scene, (struct replay_options){.follow = true}, &message), VARVE_ERROR_FORMAT);
+    scene_close(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_rules_cost_the_same),
+        cmocka_unit_test(test_limit_makes_requests_fail),
+        cmocka_unit_test(test_every_policy_serves),
+        cmocka_unit_test(test_late_beginning_under_other_rules),
+        cmocka_unit_test(test_what_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

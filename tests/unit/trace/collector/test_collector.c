@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The collector over processes made by hand: what it stores and what it says about what it could not store
+ * adds up for every ring; space goes back to a producer after the commit and not before; files go when their
+ * rows are committed; and a collector that dies at any point leaves a directory from which `recover` makes
+ * the same database, each event once.
+ */
+#include "support/collector.h"
+
+#include <sys/stat.h>
+
+#define CONSERVED "SELECT count(*) FROM thread WHERE emitted <> stored + lost + uncommitted"
+
+static bool has_file(const struct lab *lab, bool in_rings, const char *name)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+    struct stat status;
+
+    snprintf(path, sizeof(path), "%s/%s",
+             in_rings ? lab->collector->directory.rings : lab->collector->directory.path, name);
+    return stat(path, &status) == 0;
+}
+
+static void emit_marks(struct lab *lab, struct ring_header *ring, uint64_t first, uint64_t last)
+{
+    for (uint64_t at = first; at <= last; at++) {
+        hand_emit(ring, VARVE_KIND_MARK_BEGIN, lab->begin + at, 0, at);
+    }
+}
+
+static void finish(struct lab *lab)
+{
+    lab_drain(lab);
+    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
+    lab_expect(lab, CONSERVED, 0);
+}
+
+/* Each of 1 … last once, in this order. */
+static void expect_marks(const struct lab *lab, int64_t last)
+{
+    lab_expect(lab, "SELECT count(*) FROM event WHERE kind = 15", last);
+    lab_expect(lab, "SELECT count(DISTINCT arg) FROM event WHERE kind = 15", last);
+    lab_expect(lab, "SELECT ifnull(max(arg), 0) FROM event WHERE kind = 15", last);
+    lab_expect(lab,
+               "SELECT count(*) FROM event a JOIN event b ON b.seq = a.seq + 1 WHERE a.kind = 15 AND b.kind "
+               "= 15 AND "
+               "b.arg <> a.arg + 1",
+               0);
+}
+
+/* ---- the ends of processes and rings ---- */
+
+/* SIGKILL in the middle of the sixth event. */
+static void test_killed_in_the_middle(void **state)
+{
+    struct lab *lab = lab_begin();
+    pid_t pid = lab_living(lab);
+    struct ring_header *ring;
+
+    (void)state;
+    hand_process(lab, pid)->parent_pid = (int32_t)getpid();
+    ring = hand_ring(lab, 1, 64);
+    emit_marks(lab, ring, 1, 5);
+    hand_begin(ring);
+    lab_rounds(lab, 5000000);
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    finish(lab);
+    expect_marks(lab, 5);
+    lab_expect(lab, "SELECT uncommitted FROM thread", 1);
+    lab_expect(lab, "SELECT emitted FROM thread", 6);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'events_uncommitted'", 1);
+    lab_expect(lab, "SELECT end_cause = 'signal' AND exit_status = 9 FROM process", 1);
+    lab_end(lab);
+}
+
+/* How a child ended arrives by waitpid, maybe before its page was seen. */
+static void test_exit_status_that_comes_first(void **state)
+{
+    struct lab *lab = lab_begin();
+    pid_t pid = lab_dead();
+
+    (void)state;
+    collect_process_reaped(lab->collector, pid, 3 << 8);
+    hand_process(lab, pid)->parent_pid = (int32_t)getpid();
+    emit_marks(lab, hand_ring(lab, 1, 64), 1, 3);
+    finish(lab);
+    expect_marks(lab, 3);
+    lab_expect(lab, "SELECT end_cause = 'exit' AND exit_status = 3 FROM process", 1);
+    lab_end(lab);
+}
+
+/* A second image under the same pid that began at the same time: exec. */
+static void test_exec_replaces(void **state)
+{
+    struct lab *lab = lab_begin();
+    pid_t pid = lab_living(lab);
+
+    (void)state;
+    hand_process(lab, pid)->start_ticks_proc = 77;
+    lab->controls[0]->state = PROCESS_STATE_EXECUTING;
+    strcpy(lab->controls[0]->exec_path, "/bin/other");
+    emit_marks(lab, hand_ring(lab, 1, 64), 1, 3);
+    lab_rounds(lab, 5000000);
+    hand_process(lab, pid)->start_ticks_proc = 77;
+    emit_marks(lab, hand_ring(lab, 2, 64), 4, 6);
+    lab_rounds(lab, 5000000);
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    finish(lab);
+    expect_marks(lab, 6);
+    lab_expect(lab, "SELECT end_cause = 'exec' AND exit_status IS NULL FROM process WHERE id = 1", 1);
+    lab_expect(lab, "SELECT end_cause = 'signal' FROM process WHERE id = 2", 1);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'processes_unrecorded'", 0);
+    lab_end(lab);
+}
+
+/* A thread's ring goes while its process lives, and its number does not come back. */
+static void test_retired_ring_goes(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring;
+    bool is_pending;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 64);
+    emit_marks(lab, ring, 1, 4);
+    emit_marks(lab, hand_ring(lab, 1, 64), 5, 6);
+    ring->state = RING_STATE_RETIRED;
+    lab_rounds(lab, 5000000);
+    is_pending = store_pending(lab->collector->store) == 6; /* on a slow machine a commit came by itself */
+    LAB_OK(lab, collector_commit(lab->collector, &lab->message)); /* its events, then its row */
+    assert_true(!is_pending || has_file(lab, true, "p1.r1"));     /* the row is not committed yet */
+    LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+    assert_false(has_file(lab, true, "p1.r1"));
+    assert_true(has_file(lab, true, "p1.r2"));
+    lab_expect(lab, "SELECT stored FROM thread WHERE ring = 1", 4);
+    finish(lab);
+    expect_marks(lab, 6);
+    lab_expect(lab, "SELECT end_cause = 'running' FROM process", 1);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'processes_running'", 1);
+    lab_end(lab);
+}
+
+/* ---- space ---- */
+
+static void test_space_is_handed_back_after_the_commit(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct ring_header *ring;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    ring = hand_ring(lab, 1, 1024);
+    emit_marks(lab, ring, 1, 20);
+    assert_int_equal(lab_rounds(lab, 2000000), 20);
+    /* on a slow machine the time for a commit may have come already */
+    assert_int_equal(ring->tail, 20 - store_pending(lab->collector->store));
+    LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+    assert_int_equal(ring->tail, 20);
+    emit_marks(lab, ring, 21, 900); /* more than half of the ring: its thread could soon be short of space */
+    lab_rounds(lab, 20000000);
+    assert_int_equal(ring->tail, 900);
+    emit_marks(lab, ring, 901, 910);
+    lab_rounds(lab, 400000000); /* and in any case after a while */
+    assert_int_equal(ring->tail, 910);
+    finish(lab);
+    expect_marks(lab, 910);
+    lab_end(lab);
+}
+
+/* ---- what was lost ---- */
+
+static void test_losses_are_in_the_rows(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct process_control *control;
+    struct ring_header *ring;
+
+    (void)state;
+    control = hand_process(lab, lab_dead());
+    ring = hand_ring(lab, 1, 64);
+    emit_marks(lab, ring, 1, 5);
+    ring->emitted += 7;
+    ring->lost = 7;
+    ring->lost_bytes = 700;
+    ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC] = 7;
+    control->unattached = 3;
+    control->unattached_bytes = 30;
+    finish(lab);
+    lab_expect(lab, "SELECT lost FROM thread", 7);
+    lab_expect(lab, "SELECT lost_bytes FROM thread", 700);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'events_lost'", 7);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'bytes_lost'", 700);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'events_unattached'", 3);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'events_emitted'", 15);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'events_stored'", 5);
+    lab_end(lab);
+}
+
+/* Events of handlers that were put aside when their thread was killed; late events; both have their flags. */
+static void test_nested_and_late_events(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct process_control *control;
+    struct ring_header *ring, *late;
+
+    (void)state;
+    control = hand_process(lab, lab_dead());
+    ring = hand_ring(lab, 1, 64);
+    emit_marks(lab, ring, 1, 2);
+    hand_begin(ring); /* the append that the handler had interrupted */
+    ring->nested[0] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 3, 0, 3);
+    ring->nested[1] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 4, 0, 4);
+    ring->nested[0].dev_seq_kind_flags |= VARVE_FLAG_NESTED;
+    ring->nested[1].dev_seq_kind_flags |= VARVE_FLAG_NESTED;
+    ring->nested_count = 2;
+    late = hand_ring_file(lab, 1, 0, 64);
+    emit_marks(lab, late, 5, 6);
+    control->late_created = 1;
+    finish(lab);
+    expect_marks(lab, 6);
+    lab_expect(lab, "SELECT count(*) FROM event WHERE flags = 2 AND arg IN (3, 4)", 2);
+    lab_expect(lab, "SELECT uncommitted FROM thread WHERE ring = 1", 1);
+    lab_expect(lab, "SELECT stored FROM thread WHERE ring = 0", 2);
+    lab_end(lab);
+}
+
+/* ---- a collector that dies ---- */
+
+/* What it takes and what it commits before that. */
+static void die_and_recover(unsigned commits, bool takes_more, bool has_orphans)
+{
+    struct lab *lab = lab_begin();
+    struct varve_collect_result result;
+    struct ring_header *rings[3];
+    char directory[128];
+    pid_t pid = lab_living(lab);
+    uint64_t at = 0;
+
+    LAB_OK(lab, store_meta_integer(lab->collector->store, "trace_id",
+                                   (int64_t)lab->collector->directory.control->trace_id));
+    hand_process(lab, pid);
+    for (unsigned i = 0; i < 3; i++) {
+        rings[i] = hand_ring(lab, 1, 256);
+    }
+    for (unsigned commit = 0; commit < commits; commit++) {
+        for (unsigned i = 0; i < 50; i++) {
+            at++;
+            emit_marks(lab, rings[at % 3], at, at);
+        }
+        lab_rounds(lab, 2000000);
+        LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+    }
+    for (unsigned i = 0; i < 50; i++) {
+        at++;
+        emit_marks(lab, rings[at % 3], at, at);
+    }
+    if (takes_more) {
+        lab_rounds(lab, 2000000);
+    }
+    if (has_orphans) {
+        at++;
+        rings[1]->nested[0] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + at, 0, at);
+        rings[1]->nested_count = 1;
+    }
+    lab_drop_collector(lab);
+    lab_kill(lab, pid);
+    snprintf(directory, sizeof(directory), "%s.d", lab->database);
+    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, &result, &lab->message));
+    assert_int_equal(result.events, at);
+    expect_marks(lab, (int64_t)at);
+    lab_expect(lab, CONSERVED, 0);
+    lab_expect(lab, "SELECT count(*) FROM thread", 3);
+    lab_expect(lab, "SELECT sum(stored) FROM thread", (int64_t)at);
+    assert_true(access(directory, F_OK) != 0);
+    lab_end(lab);
+}
+
+static void test_recover_stores_each_event_once(void **state)
+{
+    (void)state;
+    die_and_recover(0, false, false);
+    die_and_recover(0, true, false);
+    die_and_recover(1, false, false);
+    die_and_recover(3, true, false);
+    die_and_recover(2, true, true);
+}
+
+/* It died between the commit and the release: the ring still shows what the database has already. */
+static void test_death_between_commit_and_release(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_collect_result result;
+    struct ring_header *ring;
+    char directory[128];
+    pid_t pid = lab_living(lab);
+
+    (void)state;
+    LAB_OK(lab, store_meta_integer(lab->collector->store, "trace_id",
+                                   (int64_t)lab->collector->directory.control->trace_id));
+    hand_process(lab, pid);
+    ring = hand_ring(lab, 1, 64);
+    emit_marks(lab, ring, 1, 10);
+    ring->nested[0] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 11, 0, 11);
+    ring->nested[1] = hand_record(VARVE_KIND_MARK_BEGIN, lab->begin + 12, 0, 12);
+    ring->nested_count = 2;
+    lab_rounds(lab, 2000000);
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    lab_rounds(lab, 2000000);
+    LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+    lab_expect(lab, "SELECT count(*) FROM event", 12);
+    ring->tail = 0;
+    ring->nested_count = 2;
+    lab_drop_collector(lab);
+    snprintf(directory, sizeof(directory), "%s.d", lab->database);
+    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, &result, &lab->message));
+    expect_marks(lab, 12);
+    lab_end(lab);
+}
+
+/* ---- many, and odd ---- */
+
+/* Any kind, cause and flags, the same few addresses, sizes that no call would get: stored, and the sums
+ * agree. */
+static struct varve_record odd_record(uint64_t *random, uint64_t ticks)
+{
+    bool is_heap = lab_random(random) % 3 != 0;
+    unsigned kind = is_heap ? 32 + (unsigned)(lab_random(random) % 16) : (unsigned)(lab_random(random) % 256);
+    struct varve_record record;
+
+    memset(&record, 0, sizeof(record));
+    record.ticks = ticks;
+    record.addr = lab_random(random) % 4 != 0 ? 0x1000 * (lab_random(random) % 30) : lab_random(random);
+    record.size = lab_random(random) % 3 != 0 ? 0x1000 * (lab_random(random) % 9) : lab_random(random) >> 24;
+    record.arg = lab_random(random) % 3 != 0 ? lab_random(random) : 0x1000 * (lab_random(random) % 30);
+    record.requested = lab_random(random) >> 24;
+    record.id_stream = lab_random(random);
+    record.pool = (uint16_t)lab_random(random);
+    record.device = (uint8_t)lab_random(random);
+    record.cause = (uint8_t)lab_random(random);
+    record.dev_seq_kind_flags =
+        varve_record_tag(lab_random(random) >> 16, (enum varve_kind)kind,
+                         (unsigned)(lab_random(random) % 4 == 0 ? lab_random(random) % 256 : 0));
+    return record;
+}
+
+static void test_odd_records(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct lab *lab = lab_begin();
+        struct ring_header *rings[3];
+        uint64_t random = seed * 7919;
+
+        hand_process(lab, lab_dead());
+        for (unsigned i = 0; i < 3; i++) {
+            rings[i] = hand_ring(lab, 1, 1024);
+        }
+        for (unsigned i = 0; i < 3000; i++) {
+            const struct varve_record record = odd_record(&random, lab->begin + 10 * i);
+            hand_begin(rings[i % 3]);
+            hand_commit(rings[i % 3], &record);
+        }
+        lab_drain(lab);
+        LAB_OK(lab, derive_check(lab->collector->derive, &lab->message));
+        finish(lab);
+        lab_expect(lab, "SELECT count(*) FROM event", 3000);
+        lab_end(lab);
+    }
+}
+
+/* Threads come and go all the time, more of them than are open at once. */
+static void test_many_short_rings(void **state)
+{
+    struct lab *lab = lab_begin();
+    uint64_t at = 0;
+
+    (void)state;
+    hand_process(lab, lab_living(lab));
+    for (unsigned round = 0; round < 25; round++) {
+        for (unsigned i = 0; i < 12; i++) {
+            struct ring_header *ring = hand_ring(lab, 1, 64);
+            at += 3;
+            emit_marks(lab, ring, at - 2, at);
+            ring->state = RING_STATE_RETIRED;
+        }
+        for (uint64_t moved = 0; moved < 36;) {
+            moved += lab_rounds(lab, 300000);
+        }
+        LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+        assert_int_equal(lab->collector->reader_count, 0);
+        while (lab->ring_count > 0) {
+            lab->ring_count--;
+            munmap(lab->rings[lab->ring_count].ring, lab->rings[lab->ring_count].bytes);
+        }
+    }
+    finish(lab);
+    expect_marks(lab, (int64_t)at);
+    lab_expect(lab, "SELECT count(*) FROM thread", 300);
+    assert_false(has_file(lab, true, "p1.r300"));
+    lab_end(lab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed_in_the_middle),
+        cmocka_unit_test(test_exit_status_that_comes_first),
+        cmocka_unit_test(test_exec_replaces),
+        cmocka_unit_test(test_retired_ring_goes),
+        cmocka_unit_test(test_space_is_handed_back_after_the_commit),
+        cmocka_unit_test(test_losses_are_in_the_rows),
+        cmocka_unit_test(test_nested_and_late_events),
+        cmocka_unit_test(test_recover_stores_each_event_once),
+        cmocka_unit_test(test_death_between_commit_and_release),
+        cmocka_unit_test(test_odd_records),
+        cmocka_unit_test(test_many_short_rings),
+    };
+    return cmocka_run_group_tests_name("collector", tests, NULL, NULL);
+}

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared memory lies open to every stray write of the recorded program, and files of a crashed machine hold
+ * anything. Whatever a ring, a spill, a control page or a call-site file says: the collector neither crashes
+ * nor hangs, and the ring beside the damaged one is stored whole. The damaged one gives what it would have
+ * given without damage, or the collector says that it could not be read to its end, or its loss is told in
+ * data_loss. Made for the address sanitizer.
+ */
+#include "support/collector.h"
+
+#define HEALTHY 50U
+
+struct victim {
+    struct lab *lab;
+    struct process_control *control;
+    struct ring_header *ring; /* 64 records, 20 of them published */
+    uint64_t random;
+};
+
+struct damage {
+    const char *name;
+    void (*do_it)(struct victim *victim);
+};
+
+/* ---- ring headers ---- */
+
+static void wrong_magic(struct victim *victim)
+{
+    victim->ring->magic ^= 1;
+}
+
+static void other_version(struct victim *victim)
+{
+    victim->ring->version++;
+}
+
+static void other_process(struct victim *victim)
+{
+    victim->ring->process_id = 7;
+}
+
+static void other_index(struct victim *victim)
+{
+    victim->ring->ring_index = 9;
+}
+
+static void odd_capacity(struct victim *victim)
+{
+    victim->ring->capacity = 63;
+}
+
+static void no_capacity(struct victim *victim)
+{
+    victim->ring->capacity = 0;
+}
+
+static void huge_capacity(struct victim *victim)
+{
+    victim->ring->capacity = 1U << 31;
+}
+
+static void capacity_beyond_the_file(struct victim *victim)
+{
+    victim->ring->capacity = 128;
+}
+
+static void cut_to(struct victim *victim, off_t bytes)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    snprintf(path, sizeof(path), "%s/p1.r2", victim->lab->collector->directory.rings);
+    assert_int_equal(truncate(path, bytes), 0);
+}
+
+static void empty_file(struct victim *victim)
+{
+    cut_to(victim, 0);
+}
+
+static void cut_header(struct victim *victim)
+{
+    cut_to(victim, 4096);
+}
+
+static void cut_records(struct victim *victim)
+{
+    cut_to(victim, (off_t)ring_file_bytes(64) - 4096);
+}
+
+/* ---- positions ---- */
+
+static void head_below_tail(struct victim *victim)
+{
+    victim->ring->tail = 30;
+}
+
+static void head_far_ahead(struct victim *victim)
+{
+    victim->ring->head = UINT64_MAX;
+}
+
+static void head_and_capacity_far_ahead(struct victim *victim)
+{
+    victim->ring->capacity = 1U << 31;
+    victim->ring->head = 1000000;
+}
+
+static void header_of_noise(struct victim *victim)
+{
+    uint8_t *bytes = (uint8_t *)victim->ring;
+
+    for (size_t i = 0; i < RING_HEADER_BYTES; i++) {
+        bytes[i] = (uint8_t)lab_random(&victim->random);
+    }
+}
+
+static void header_of_zeros(struct victim *victim)
+{
+    memset(victim->ring, 0, RING_HEADER_BYTES);
+}
+
+static void header_of_ones(struct victim *victim)
+{
+    memset(victim->ring, 0xff, RING_HEADER_BYTES);
+}
+
+static void head_back_at_zero(struct victim *victim)
+{
+    victim->ring->head = 0;
+}
+
+static void emitted_below_head(struct victim *victim)
+{
+    victim->ring->emitted = 3;
+}
+
+static void lost_without_end(struct victim *victim)
+{
+    victim->ring->lost = UINT64_MAX;
+    victim->ring->lost_bytes = UINT64_MAX;
+}
+
+static void spill_out_of_nothing(struct victim *victim)
+{
+    victim->ring->spill_head = 10;
+    victim->ring->spill_flushed = 5000;
+}
+
+static void spill_without_end(struct victim *victim)
+{
+    victim->ring->spill_head = UINT64_MAX - 5;
+    victim->ring->spill_flushed = UINT64_MAX - 100;
+}
+
+static void spill_never_flushed(struct victim *victim)
+{
+    victim->ring->spill_head = 1000000;
+    victim->ring->spill_flushed = 0;
+}
+
+static void nested_without_end(struct victim *victim)
+{
+    victim->ring->nested_count = UINT32_MAX;
+}
+
+static void nested_filed_beyond(struct victim *victim)
+{
+    victim->ring->nested_count = 3;
+    victim->ring->nested_filed = RING_NESTED_SLOTS + 100;
+}
+
+static void strange_state(struct victim *victim)
+{
+    victim->ring->state = 77;
+}
+
+static void name_without_end(struct victim *victim)
+{
+    memset(victim->ring->thread_name, 'x', sizeof(victim->ring->thread_name));
+}
+
+/* ---- records and spill files ---- */
+
+static void records_of_noise(struct victim *victim)
+{
+    uint8_t *bytes = (uint8_t *)ring_records(victim->ring);
+
+    for (size_t i = 0; i < 20 * sizeof(struct varve_record); i++) {
+        bytes[i] = (uint8_t)lab_random(&victim->random);
+    }
+}
+
+static void records_of_ones(struct victim *victim)
+{
+    memset(ring_records(victim->ring), 0xff, 20 * sizeof(struct varve_record));
+}
+
+static void write_spill(struct victim *victim, const void *bytes, size_t count)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/p1.r2.spill", victim->lab->collector->directory.path);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    fclose(file);
+    victim->ring->spill_head = victim->ring->spill_flushed = 2 * RING_STAGING_RECORDS;
+    victim->ring->emitted += 2 * RING_STAGING_RECORDS;
+}
+
+static void no_spill_file(struct victim *victim)
+{
+    victim->ring->spill_head = victim->ring->spill_flushed = RING_STAGING_RECORDS;
+    victim->ring->emitted += RING_STAGING_RECORDS;
+}
+
+static void spill_of_noise(struct victim *victim)
+{
+    uint8_t bytes[10000];
+
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)lab_random(&victim->random);
+    }
+    write_spill(victim, bytes, sizeof(bytes));
+}
+
+static void spill_of_zeros(struct victim *victim)
+{
+    uint8_t bytes[10000] = {0};
+
+    write_spill(victim, bytes, sizeof(bytes));
+}
+
+/* A sound head, then nothing, or what is no packed record. */
+static void spill_cut_behind_its_head(struct victim *victim)
+{
+    const struct record_block block = {.records = RING_STAGING_RECORDS, .bytes = 100000};
+
+    write_spill(victim, &block, sizeof(block));
+}
+
+static void spill_with_wrong_contents(struct victim *victim)
+{
+    struct {
+        struct record_block block;
+        uint8_t bytes[20000];
+    } file = {.block = {.records = RING_STAGING_RECORDS, .bytes = sizeof(file.bytes)}};
+
+    memset(file.bytes, 0x99, sizeof(file.bytes)); /* lengths of nine */
+    write_spill(victim, &file, sizeof(file));
+}
+
+static void spill_with_a_huge_block(struct victim *victim)
+{
+    const struct record_block block = {.records = RING_STAGING_RECORDS, .bytes = UINT32_MAX};
+
+    write_spill(victim, &block, sizeof(block));
+}
+
+static void spill_is_a_folder(struct victim *victim)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    snprintf(path, sizeof(path), "%s/p1.r2.spill", victim->lab->collector->directory.path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    no_spill_file(victim);
+}
+
+/* ---- control pages and call sites ---- */
+
+static void texts_without_end(struct victim *victim)
+{
+    memset(victim->control->executable, 'e', sizeof(victim->control->executable));
+    memset(victim->control->exec_path, 'p', sizeof(victim->control->exec_path));
+    memset(victim->control->command_line, 'c', sizeof(victim->control->command_line));
+}
+
+static void process_of_ones(struct victim *victim)
+{
+    victim->control->parent_id = UINT32_MAX;
+    victim->control->parent_pid = -1;
+    victim->control->rank = INT32_MIN;
+    victim->control->start_ticks = UINT64_MAX;
+    victim->control->state = UINT32_MAX;
+    victim->control->late_created = 1; /* without a ring 0 */
+    victim->control->unattached = UINT64_MAX;
+}
+
+static void own_parent(struct victim *victim)
+{
+    victim->control->parent_id = 1;
+}
+
+static void many_ring_numbers(struct victim *victim)
+{
+    victim->control->ring_count = 5000;
+}
+
+static void sites_of_noise(struct victim *victim)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    FILE *file;
+
+    for (unsigned i = 0; i < 20; i++) {
+        ring_records(victim->ring)[i].callsite = i * i * i * i * i;
+    }
+    snprintf(path, sizeof(path), "%s/p1.sites", victim->lab->collector->directory.path);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    for (unsigned i = 0; i < 5000; i++) {
+        fputc((int)(lab_random(&victim->random) & 0xff), file);
+    }
+    fclose(file);
+}
+
+static const struct damage damages[] = {
+    {"wrong magic", wrong_magic},
+    {"other version", other_version},
+    {"other process", other_process},
+    {"other index", other_index},
+    {"odd capacity", odd_capacity},
+    {"no capacity", no_capacity},
+    {"huge capacity", huge_capacity},
+    {"capacity beyond the file", capacity_beyond_the_file},
+    {"empty file", empty_file},
+    {"cut header", cut_header},
+    {"cut records", cut_records},
+    {"head below tail", head_below_tail},
+    {"head far ahead", head_far_ahead},
+    {"head and capacity far ahead", head_and_capacity_far_ahead},
+    {"header of noise", header_of_noise},
+    {"header of zeros", header_of_zeros},
+    {"header of ones", header_of_ones},
+    {"head back at zero", head_back_at_zero},
+    {"emitted below head", emitted_below_head},
+    {"lost without end", lost_without_end},
+    {"spill out of nothing", spill_out_of_nothing},
+    {"spill without end", spill_without_end},
+    {"spill never flushed", spill_never_flushed},
+    {"nested without end", nested_without_end},
+    {"nested filed beyond", nested_filed_beyond},
+    {"strange state", strange_state},
+    {"name without end", name_without_end},
+    {"records of noise", records_of_noise},
+    {"records of ones", records_of_ones},
+    {"no spill file", no_spill_file},
+    {"spill of noise", spill_of_noise},
+    {"spill of zeros", spill_of_zeros},
+    {"spill cut behind its head", spill_cut_behind_its_head},
+    {"spill with wrong contents", spill_with_wrong_contents},
+    {"spill with a huge block", spill_with_a_huge_block},
+    {"spill is a folder", spill_is_a_folder},
+    {"texts without end", texts_without_end},
+    {"process of ones", process_of_ones},
+    {"own parent", own_parent},
+    {"many ring numbers", many_ring_numbers},
+    {"sites of noise", sites_of_noise},
+};
+
+/* ---- one damage, before or after the collector has seen the ring ---- */
+
+static void expect_healthy(const struct lab *lab, const char *name, bool is_late)
+{
+    int64_t count = lab_integer(lab, "SELECT count(*) FROM event e JOIN thread t ON t.id = e.thread_id WHERE "
+                                     "t.ring = 1 AND e.kind = 15 AND e.arg BETWEEN 1 AND 50");
+
+    if (count != HEALTHY) {
+        fail_msg("%s (%s): %lld of %u events of the ring beside it", name,
+                 is_late ? "later" : "from the beginning", (long long)count, HEALTHY);
+    }
+}
+
+/* Of the damaged ring: as many events as there were, and each as it was. */
+static bool is_undamaged(const struct lab *lab, int64_t count)
+{
+    char query[400];
+
+    snprintf(query, sizeof(query),
+             "SELECT count(*) = %lld AND count(DISTINCT CASE WHEN e.kind = 32 AND e.size = 16 AND e.addr = "
+             "e.arg AND "
+             "e.addr BETWEEN 1 AND %lld THEN e.addr END) = %lld FROM event e JOIN thread t ON "
+             "t.id = e.thread_id WHERE t.ring = 2",
+             (long long)count, (long long)count, (long long)count);
+    return lab_integer(lab, query) == 1;
+}
+
+/* Returns whether the damage was silent. */
+static bool run_damage(const struct damage *damage, bool is_late)
+{
+    struct lab *lab = lab_begin();
+    struct victim victim = {.lab = lab, .random = 1234567};
+    struct ring_header *healthy;
+    struct varve_message message;
+    pid_t pid = lab_living(lab);
+    bool is_silent;
+    int error;
+
+    victim.control = hand_process(lab, pid);
+    healthy = hand_ring(lab, 1, 64);
+    victim.ring = hand_ring(lab, 1, 64);
+    for (uint64_t at = 1; at <= 20; at++) {
+        hand_emit(victim.ring, VARVE_KIND_HEAP_ALLOC, lab->begin + at, at, at);
+        hand_emit(healthy, VARVE_KIND_MARK_BEGIN, lab->begin + at, 0, at);
+    }
+    if (is_late) {
+        lab_rounds(lab, 1000000);
+        LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+        for (uint64_t at = 21; at <= 40; at++) {
+            hand_emit(victim.ring, VARVE_KIND_HEAP_ALLOC, lab->begin + at, at, at);
+        }
+    }
+    damage->do_it(&victim);
+    for (uint64_t at = 21; at <= HEALTHY; at++) {
+        hand_emit(healthy, VARVE_KIND_MARK_BEGIN, lab->begin + at, 0, at);
+    }
+    lab_rounds(lab, 1000000);
+    collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
+    error = collector_drain(lab->collector, NULL, NULL, &message);
+    if (error != VARVE_OK &&
+        error != VARVE_ERROR_IO) { /* IO: says that a ring could not be read to its end */
+        fail_msg("%s: %s", damage->name, message.text);
+    }
+    LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
+    expect_healthy(lab, damage->name, is_late);
+    is_silent = error == VARVE_OK && !is_undamaged(lab, is_late ? 40 : 20) &&
+                lab_integer(lab, "SELECT count(*) FROM data_loss") == 0;
+    if (is_silent) {
+        print_error("%s (%s): nothing tells of it\n", damage->name, is_late ? "later" : "from the beginning");
+    }
+    lab_end(lab);
+    return is_silent;
+}
+
+static void test_damaged_from_the_beginning(void **state)
+{
+    unsigned silent = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+        silent += run_damage(&damages[i], false);
+    }
+    assert_int_equal(silent, 0);
+}
+
+/* A file that is cut while it is mapped kills its readers: that takes somebody who means it. */
+static void test_damaged_while_read(void **state)
+{
+    unsigned silent = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+        if (strncmp(damages[i].name, "cut", 3) != 0 && strcmp(damages[i].name, "empty file") != 0) {
+            silent += run_damage(&damages[i], true);
+        }
+    }
+    assert_int_equal(silent, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_damaged_from_the_beginning),
+        cmocka_unit_test(test_damaged_while_read),
+    };
+    return cmocka_run_group_tests_name("collector_damage", tests, NULL, NULL);
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace/collector/launch.c: signals, dispositions, environment, daemons and the way the collector ends. Each case that starts
+ * a program does so in a forked child (isolate), because launch_start changes the signals of its process for
+ * good and launch_exit_like ends it. The programs are lines for /bin/sh; what they print comes back through a
+ * pipe.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "trace/collect_internal.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <gnu/libc-version.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct reaped {
+    unsigned count;
+    int32_t pids[16];
+    int statuses[16];
+};
+
+struct outcome {
+    int status;        /* of the isolated process, as of waitpid */
+    char output[8192]; /* what the program and the case printed */
+};
+
+static char folder[] = "/tmp/varve-launch-XXXXXX";
+static char preload[4096]; /* any library that is loaded already */
+
+static void take_reaped(void *context, int32_t pid, int wait_status)
+{
+    struct reaped *reaped = context;
+    if (reaped->count < 16) {
+        reaped->pids[reaped->count] = pid;
+        reaped->statuses[reaped->count] = wait_status;
+    }
+    reaped->count++;
+}
+
+/* Runs in the isolated process, where no cmocka assertion may be used: a failure ends it with status 99. */
+static void require(bool holds, const char *what)
+{
+    if (!holds) {
+        dprintf(STDOUT_FILENO, "failed: %s\n", what);
+        _exit(99);
+    }
+}
+
+static void isolate(void (*body)(void), struct outcome *outcome)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        setpgid(0, 0);
+        body();
+        _exit(98);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    ssize_t got;
+    while ((got = read(ends[0], outcome->output + used, sizeof outcome->output - 1 - used)) > 0) {
+        used += (size_t)got;
+    }
+    outcome->output[used] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, &outcome->status, 0), pid);
+}
+
+static char *no_variables[] = {NULL};
+static char **variables = no_variables;
+
+static void start(struct launch *launch, char *const argv[], const char *session)
+{
+    struct varve_message message = {""};
+    int error = launch_start(launch, argv, preload, session, variables, &message);
+    require(error == VARVE_OK, message.text);
+    require(launch->pid > 0 && !launch->has_ended && launch->signal_fd >= 0, "launch is filled in");
+}
+
+static void start_shell(struct launch *launch, const char *line)
+{
+    char text[4096];
+    snprintf(text, sizeof text, "%s", line);
+    char shell[] = "/bin/sh", option[] = "-c";
+    char *argv[] = {shell, option, text, NULL};
+    start(launch, argv, folder);
+}
+
+static void end_like(struct launch *launch)
+{
+    struct reaped reaped = {0};
+    for (unsigned i = 0; i < 2000 && !launch->has_ended; i++) {
+        struct pollfd ready = {launch->signal_fd, POLLIN, 0};
+        poll(&ready, 1, 10);
+        launch_poll(launch, take_reaped, &reaped);
+    }
+    require(launch->has_ended, "the program ends within 20 s");
+    require(reaped.count == 1 && reaped.pids[0] == launch->pid, "the end is told once");
+    require(reaped.statuses[0] == launch->wait_status, "with its status");
+    launch_exit_like(launch);
+}
+
+static void run_like(const char *line)
+{
+    struct launch launch;
+    start_shell(&launch, line);
+    end_like(&launch);
+}
+
+/* ---- the end of the program is ours ---- */
+
+static const char *line_of_case; /* a body takes no argument */
+
+static void body_line(void)
+{
+    printf("buffered text\n"); /* must not be lost by launch_exit_like */
+    run_like(line_of_case);
+}
+
+/* SIGPIPE is ignored and SIGTERM blocked in this process after launch_start: it dies by them all the same. */
+static void test_exit_like(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        int exit_status;
+        int number;
+    } cases[] = {{"exit 0", 0, 0},
+                 {"exit 37", 37, 0},
+                 {"kill -SEGV $$", 0, SIGSEGV},
+                 {"kill -KILL $$", 0, SIGKILL},
+                 {"kill -PIPE $$", 0, SIGPIPE},
+                 {"kill -TERM $$", 0, SIGTERM}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct outcome outcome = {0};
+        line_of_case = cases[i].line;
+        isolate(body_line, &outcome);
+        int expected =
+            cases[i].number ? cases[i].number : cases[i].exit_status << 8; /* no core flag either */
+        if (outcome.status != expected) {
+            fail_msg("%s: status %#x: %s", line_of_case, (unsigned)outcome.status, outcome.output);
+        }
+        assert_string_equal(outcome.output, "buffered text\n");
+    }
+}
+
+/* ---- environment ---- */
+
+static void body_environment_clean(void)
+{
+    unsetenv("LD_PRELOAD");
+    setenv("VARVE_SESSION", "/stale", 1);
+    run_like("echo \"$LD_PRELOAD|$VARVE_SESSION\"; env | grep -c VARVE_SESSION");
+}
+
+static void body_environment_prepended(void)
+{
+    setenv("LD_PRELOAD", "libdl.so.2:libpthread.so.0", 1);
+    run_like("echo \"$LD_PRELOAD\"; env | grep -c LD_PRELOAD");
+}
+
+static void body_environment_relative(void)
+{
+    require(chdir("/tmp") == 0, "chdir");
+    struct launch launch;
+    char shell[] = "/bin/sh", option[] = "-c", line[] = "cd /; echo \"$VARVE_SESSION\"";
+    char *argv[] = {shell, option, line, NULL};
+    start(&launch, argv, strrchr(folder, '/') + 1);
+    end_like(&launch);
+}
+
+static void body_environment_replaced(void)
+{
+    char first[] = "PYTHONPATH=/ours:/theirs", second[] = "VARVE_TORCH=observe";
+    char *items[] = {first, second, NULL};
+    setenv("PYTHONPATH", "/theirs", 1);
+    setenv("PYTHONPATHS", "another", 1);
+    variables = items;
+    run_like("echo \"$PYTHONPATH|$VARVE_TORCH|$PYTHONPATHS\"; env | grep -c ^PYTHONPATH=");
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    struct outcome outcome = {0};
+    char expected[8192];
+    isolate(body_environment_clean, &outcome);
+    snprintf(expected, sizeof expected, "%s|%s\n1\n", preload, folder);
+    assert_string_equal(outcome.output, expected);
+    isolate(body_environment_prepended, &outcome);
+    snprintf(expected, sizeof expected, "%s:libdl.so.2:libpthread.so.0\n1\n", preload);
+    assert_string_equal(outcome.output, expected);
+    isolate(body_environment_relative, &outcome);
+    snprintf(expected, sizeof expected, "%s\n", folder);
+    assert_string_equal(outcome.output, expected);
+    isolate(body_environment_replaced, &outcome);
+    assert_string_equal(outcome.output, "/ours:/theirs|observe|another\n1\n");
+}
+
+/* ---- mask and dispositions ---- */
+
+/* Prints blocked and ignored sets, the kernel's masks with bit N-1 for signal N. No shell: dash resets
+ * SIGCHLD. */
+static void run_print_signals(void)
+{
+    struct launch launch;
+    char grep[] = "grep", option[] = "-E", pattern[] = "^Sig(Blk|Ign)", file[] = "/proc/self/status";
+    char *argv[] = {grep, option, pattern, file, NULL};
+    start(&launch, argv, folder);
+    end_like(&launch);
+}
+
+static void body_signals_plain(void)
+{
+    run_print_signals();
+}
+
+static void body_signals_unusual(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    run_print_signals();
+}
+
+static void read_signals(const char *output, uint64_t *blocked, uint64_t *ignored)
+{
+    unsigned long long first = 0, second = 0;
+    assert_int_equal(sscanf(output, "SigBlk: %llx SigIgn: %llx", &first, &second), 2);
+    *blocked = first;
+    *ignored = second;
+}
+
+static void test_signals_inherited(void **state)
+{
+    (void)state;
+    struct outcome outcome = {0};
+    uint64_t blocked, ignored;
+    isolate(body_signals_plain, &outcome);
+    read_signals(outcome.output, &blocked, &ignored);
+    assert_int_equal(blocked, 0);
+    assert_int_equal(ignored & (1U << (SIGPIPE - 1) | 1U << (SIGCHLD - 1) | 1U << (SIGXFSZ - 1)), 0);
+    /* With SIGCHLD ignored the collector must still learn of the end: run_like did. */
+    isolate(body_signals_unusual, &outcome);
+    assert_true(WIFEXITED(outcome.status));
+    assert_int_equal(WEXITSTATUS(outcome.status), 0);
+    read_signals(outcome.output, &blocked, &ignored);
+    assert_int_equal(blocked, 1U << (SIGTERM - 1) | 1U << (SIGUSR2 - 1));
+    assert_int_equal(ignored & 0x7fffffff, 1U << (SIGPIPE - 1) | 1U << (SIGCHLD - 1) | 1U << (SIGXFSZ - 1));
+}
+
+static void body_collector_signals(void)
+{
+    struct launch launch;
+    start_shell(&launch, "exit 3");
+    sigset_t blocked;
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    require(sigismember(&blocked, SIGCHLD) && sigismember(&blocked, SIGINT) &&
+                sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGHUP) &&
+                sigismember(&blocked, SIGQUIT),
+            "collected signals are blocked");
+    struct sigaction action;
+    require(sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_IGN, "SIGPIPE is ignored");
+    int is_subreaper = 0;
+    require(prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper, 0, 0, 0) == 0 && is_subreaper == 0,
+            "no subreaper: daemons would see it");
+    end_like(&launch);
+}
+
+static void test_collector_signals(void **state)
+{
+    (void)state;
+    struct outcome outcome = {0};
+    isolate(body_collector_signals, &outcome);
+    assert_string_equal(outcome.output, "");
+    assert_int_equal(WEXITSTATUS(outcome.status), 3);
+}
+
+/* ---- forwarding ---- */
+
+static int forwarded; /* the signal of the case; the body takes no argument */
+
+static void body_forward(void)
+{
+    struct launch launch;
+    int ready[2];
+    require(pipe(ready) == 0, "pipe");
+    char line[512];
+    snprintf(
+        line, sizeof line,
+        "trap 'echo got; exit 40' %d; echo >&%d; i=0; while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done",
+        forwarded, ready[1]);
+    start_shell(&launch, line);
+    char byte;
+    require(read(ready[0], &byte, 1) == 1, "the trap is set");
+    kill(getpid(), forwarded);
+    end_like(&launch);
+}
+
+static void test_forwarding(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct outcome outcome = {0};
+        forwarded = numbers[i];
+        isolate(body_forward, &outcome);
+        if (!WIFEXITED(outcome.status) || WEXITSTATUS(outcome.status) != 40) {
+            fail_msg("signal %d: status %#x: %s", forwarded, (unsigned)outcome.status, outcome.output);
+        }
+        assert_string_equal(outcome.output, "got\n");
+    }
+}
+
+static void body_interrupts(void)
+{
+    struct launch launch;
+    struct reaped reaped = {0};
+    start_shell(&launch, "exit 5");
+    require(launch_wait(&launch, VARVE_ERROR_FULL) == VARVE_ERROR_FULL && launch.has_ended,
+            "waits, keeps the error");
+    require(launch_wait(&launch, VARVE_OK) == VARVE_OK, "returns at once");
+    require(launch.interrupts == 0, "none yet");
+    for (unsigned i = 1; i <= 3; i++) {
+        kill(getpid(), i == 3 ? SIGTERM : SIGINT);
+        launch_poll(&launch, take_reaped, &reaped);
+        require(launch.interrupts == i, "a signal after the end counts");
+    }
+    require(reaped.count == 0, "no second end");
+    launch_exit_like(&launch);
+}
+
+static void test_interrupts_after_end(void **state)
+{
+    (void)state;
+    struct outcome outcome = {0};
+    isolate(body_interrupts, &outcome);
+    assert_string_equal(outcome.output, "");
+    assert_int_equal(WEXITSTATUS(outcome.status), 5);
+}
+
+/* ---- daemons ---- */
+
+static void body_daemon(void)
+{
+    struct launch launch;
+    struct reaped reaped = {0};
+    int is_subreaper = -1;
+    start_shell(&launch, "(sh -c 'sleep 0.3; exit 9' > /dev/null &) ; exit 6");
+    require(prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper == 0,
+            "daemons are adopted by others");
+    launch_wait(&launch, VARVE_OK);
+    require(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "the daemon is no child of ours");
+    launch_poll(&launch, take_reaped, &reaped);
+    require(reaped.count == 0 && WEXITSTATUS(launch.wait_status) == 6, "the program's status stays");
+    launch_exit_like(&launch);
+}
+
+static void test_daemon_left_alone(void **state)
+{
+    (void)state;
+    struct outcome outcome = {0};
+    isolate(body_daemon, &outcome);
+    assert_string_equal(outcome.output, "");
+    assert_int_equal(WEXITSTATUS(outcome.status), 6);
+}
+
+/* ---- failures ---- */
+
+static void refuse(char *program, const char *library, const char *session, int expected, const char *text)
+{
+    struct sigaction action;
+    sigset_t mask;
+    struct launch launch;
+    struct varve_message message = {""};
+    char *argv[] = {program, NULL};
+    assert_int_equal(launch_start(&launch, argv, library, session, no_variables, &message), expected);
+    if (!strstr(message.text, text)) {
+        fail_msg("'%s' is not in '%s'", text, message.text);
+    }
+    assert_int_equal(launch.pid, -1);
+    assert_int_equal(launch.signal_fd, -1);
+    sigaction(SIGPIPE, NULL, &action);
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    assert_true(action.sa_handler == SIG_DFL && !sigismember(&mask, SIGTERM)); /* as it was */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);                          /* no child left behind */
+    assert_int_equal(errno, ECHILD);
+}
+
+static void test_start_fails(void **state)
+{
+    (void)state;
+    setenv("PATH", "/bin:/usr/bin",
+           1); /* a folder that may not be searched would make it a matter of permission */
+    char absent[] = "/nonexistent/program", named[] = "varve-no-such-program", shell[] = "/bin/sh";
+    refuse(absent, preload, folder, VARVE_ERROR_NOT_FOUND, "'/nonexistent/program': No such file");
+    refuse(named, preload, folder, VARVE_ERROR_NOT_FOUND, named);
+    refuse(folder, preload, folder, VARVE_ERROR_PERMISSION, folder);
+    refuse(shell, "/nonexistent/lib.so", folder, VARVE_ERROR_NOT_FOUND, "/nonexistent/lib.so");
+    refuse(shell, preload, "/nonexistent/session", VARVE_ERROR_NOT_FOUND, "/nonexistent/session");
+    char spaced[64];
+    snprintf(spaced, sizeof spaced, "%s/a b.so", folder);
+    fclose(fopen(spaced, "w"));
+    refuse(shell, spaced, folder, VARVE_ERROR_UNSUPPORTED, "space or colon");
+    unlink(spaced);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    Dl_info info;
+    /* the C library itself, found through a function that no sanitizer intercepts */
+    if (!mkdtemp(folder) || dladdr((void *)(uintptr_t)&gnu_get_libc_version, &info) == 0) {
+        return -1;
+    }
+    char *resolved = realpath(info.dli_fname, NULL);
+    snprintf(preload, sizeof preload, "%s", resolved ? resolved : "");
+    free(resolved);
+    return preload[0] ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exit_like),         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_signals_inherited), cmocka_unit_test(test_collector_signals),
+        cmocka_unit_test(test_forwarding),        cmocka_unit_test(test_interrupts_after_end),
+        cmocka_unit_test(test_daemon_left_alone), cmocka_unit_test(test_start_fails),
+    };
+    return cmocka_run_group_tests_name("launch", tests, make_folder, remove_folder);
+}

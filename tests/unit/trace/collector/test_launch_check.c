@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace/collector/launch_check.c: which programs can be recorded. Every case is a file made for it in a temporary folder; ELF
+ * files are headers only, since nothing here is run. What depends on the user (setuid, file capabilities) is
+ * also looked at from a child that has become nobody.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "trace/collect_internal.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define NOBODY 65534
+
+static char folder[] = "/tmp/varve-check-XXXXXX";
+static struct launch_check check;
+
+struct image {
+    Elf64_Ehdr header;
+    Elf64_Phdr segments[2];
+    char loader[64];
+};
+
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#else
+#define MACHINE EM_AARCH64
+#endif
+
+static struct image make_image(uint16_t type, const char *loader)
+{
+    struct image image;
+    memset(&image, 0, sizeof image);
+    memcpy(image.header.e_ident, ELFMAG, SELFMAG);
+    image.header.e_ident[EI_CLASS] = ELFCLASS64;
+    image.header.e_ident[EI_DATA] = ELFDATA2LSB;
+    image.header.e_type = type;
+    image.header.e_machine = MACHINE;
+    image.header.e_phoff = offsetof(struct image, segments);
+    image.header.e_phentsize = sizeof(Elf64_Phdr);
+    image.header.e_phnum = 2;
+    image.segments[0].p_type = PT_LOAD;
+    image.segments[1].p_type = loader ? PT_INTERP : PT_DYNAMIC;
+    image.segments[1].p_offset = offsetof(struct image, loader);
+    image.segments[1].p_filesz = loader ? strlen(loader) + 1 : 0;
+    snprintf(image.loader, sizeof image.loader, "%s", loader ? loader : "");
+    return image;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void make_file(const char *name, const void *bytes, size_t count, mode_t mode)
+{
+    const char *path = path_of(name);
+    unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, count), count);
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+static void make_text(const char *name, const char *text)
+{
+    make_file(name, text, strlen(text), 0755);
+}
+
+static void make_elf(const char *name, const struct image *image)
+{
+    make_file(name, image, sizeof *image, 0755);
+}
+
+/* A name with a '/' is taken as it is, another is looked for in the folder. */
+static void expect(const char *name, int expected, const char *text)
+{
+    char program[256];
+    snprintf(program, sizeof program, "%s", strchr(name, '/') ? name : path_of(name));
+    struct varve_message message = {""};
+    int error = launch_check(program, &check, &message);
+    if (error != expected) {
+        fail_msg("%s: %d where %d was expected: %s", name, error, expected, message.text);
+    }
+    if (!strstr(message.text, text) || strchr(message.text, '\n')) {
+        fail_msg("%s: '%s' is not in the one line '%s'", name, text, message.text);
+    }
+    if (!expected) {
+        assert_string_equal(check.path, program);
+    }
+}
+
+static void test_not_found(void **state)
+{
+    (void)state;
+    expect("absent", VARVE_ERROR_NOT_FOUND, "no such program: '/tmp/varve-check-");
+    expect("/etc/passwd/below", VARVE_ERROR_NOT_FOUND, "/etc/passwd/below");
+    struct varve_message message;
+    assert_int_equal(launch_check("", &check, &message), VARVE_ERROR_NOT_FOUND);
+    char *long_name = malloc(10000);
+    memset(long_name, 'x', 9999);
+    long_name[9999] = '\0';
+    assert_int_equal(launch_check(long_name, &check, &message), VARVE_ERROR_NOT_FOUND);
+    long_name[0] = '/';
+    assert_int_equal(launch_check(long_name, &check, &message), VARVE_ERROR_NOT_FOUND);
+    free(long_name);
+    assert_int_equal(launch_check("absent", &check, NULL), VARVE_ERROR_NOT_FOUND); /* no message wanted */
+}
+
+static void test_permission(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    make_file("plain", &image, sizeof image, 0644);
+    expect("plain", VARVE_ERROR_PERMISSION, "is not executable: chmod +x");
+    expect(folder, VARVE_ERROR_PERMISSION, "is a directory");
+    expect("/dev/null", VARVE_ERROR_PERMISSION, "not a regular file");
+    assert_int_equal(mkfifo(path_of("fifo"), 0755), 0);
+    expect("fifo", VARVE_ERROR_PERMISSION, "not a regular file");
+}
+
+static void test_elf(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    make_elf("pie", &image);
+    expect("pie", VARVE_OK, "");
+    assert_string_equal(check.interpreter, "");
+    image.header.e_type = ET_EXEC;
+    make_elf("exec", &image);
+    expect("exec", VARVE_OK, "");
+    image.header.e_type = ET_REL;
+    make_elf("object", &image);
+    expect("object", VARVE_ERROR_UNSUPPORTED, "not a program");
+
+    image = make_image(ET_EXEC, NULL);
+    make_elf("static", &image);
+    expect("static", VARVE_ERROR_UNSUPPORTED, "statically linked");
+    image = make_image(ET_DYN, NULL);
+    make_elf("static-pie", &image);
+    expect("static-pie", VARVE_ERROR_UNSUPPORTED, "statically linked");
+    make_elf("ld-linux-x86-64.so.2", &image);
+    expect("ld-linux-x86-64.so.2", VARVE_OK, "");
+
+    image = make_image(ET_DYN, "/lib/ld-musl-x86_64.so.1");
+    make_elf("musl", &image);
+    expect("musl", VARVE_ERROR_UNSUPPORTED, "musl");
+}
+
+static void test_elf_other_machine(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib/ld.so");
+    image.header.e_machine = EM_RISCV;
+    make_elf("riscv", &image);
+    expect("riscv", VARVE_ERROR_UNSUPPORTED, "for another machine");
+    image = make_image(ET_DYN, "/lib/ld.so");
+    image.header.e_ident[EI_DATA] = ELFDATA2MSB;
+    make_elf("bigendian", &image);
+    expect("bigendian", VARVE_ERROR_UNSUPPORTED, "for another machine");
+    image = make_image(ET_DYN, "/lib/ld.so");
+    image.header.e_ident[EI_CLASS] = ELFCLASS32;
+    make_elf("class32", &image);
+    expect("class32", VARVE_ERROR_UNSUPPORTED, "32-bit");
+}
+
+static void test_elf_damaged(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    static const size_t cuts[] = {4,
+                                  5,
+                                  63,
+                                  64,
+                                  100,
+                                  offsetof(struct image, segments[1]) + 8,
+                                  offsetof(struct image, loader),
+                                  offsetof(struct image, loader) + 5};
+    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+        make_file("cut", &image, cuts[i], 0755);
+        expect("cut", VARVE_ERROR_FORMAT, "damaged");
+    }
+    image.segments[1].p_filesz = 0;
+    make_elf("noname", &image);
+    expect("noname", VARVE_ERROR_FORMAT, "damaged");
+    image.segments[1].p_filesz = UINT64_MAX;
+    make_elf("longname", &image);
+    expect("longname", VARVE_ERROR_FORMAT, "damaged");
+    image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    image.header.e_phoff = UINT64_MAX - 8;
+    make_elf("faraway", &image);
+    expect("faraway", VARVE_ERROR_FORMAT, "damaged");
+}
+
+static void test_script(void **state)
+{
+    (void)state;
+    make_text("script", "#!/bin/sh\nexit 0\n");
+    expect("script", VARVE_OK, "");
+    assert_string_equal(check.interpreter, "/bin/sh");
+    make_text("spaced", "#!  \t/bin/sh -e  \n");
+    expect("spaced", VARVE_OK, "");
+    assert_string_equal(check.interpreter, "/bin/sh");
+    make_text("unended", "#!/bin/sh");
+    expect("unended", VARVE_OK, "");
+    make_text("lost", "#!/nonexistent/python\n");
+    expect("lost", VARVE_ERROR_NOT_FOUND, "no such program: '/nonexistent/python'");
+    make_text("dos", "#!/bin/sh\r\n");
+    expect("dos", VARVE_ERROR_NOT_FOUND, "dos2unix");
+    make_text("denied", "#!/etc/passwd\n");
+    expect("denied", VARVE_ERROR_PERMISSION, "'/etc/passwd' is not executable");
+    make_text("bare", "echo no magic at all\n");
+    expect("bare", VARVE_OK, "");
+    assert_string_equal(check.interpreter, "/bin/sh");
+    make_text("empty", "");
+    expect("empty", VARVE_OK, "");
+    make_text("nothing", "#!\n");
+    expect("nothing", VARVE_OK, "");
+    assert_string_equal(check.interpreter, "/bin/sh");
+}
+
+static void test_script_chain(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_EXEC, NULL);
+    make_elf("static", &image);
+    make_text("level0", "#!/bin/sh\n");
+    char line[300];
+    for (unsigned i = 1; i <= 4; i++) {
+        char name[16], below[16];
+        snprintf(name, sizeof name, "level%u", i);
+        snprintf(below, sizeof below, "level%u", i - 1);
+        snprintf(line, sizeof line, "#!%s\n", path_of(below));
+        make_text(name, line);
+    }
+    expect("level3", VARVE_OK, "");
+    assert_string_equal(check.interpreter, "/bin/sh");
+    expect("level4", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
+    snprintf(line, sizeof line, "#!%s\n", path_of("static"));
+    make_text("static-script", line);
+    expect("static-script", VARVE_ERROR_UNSUPPORTED, "/static' is statically linked");
+    snprintf(line, sizeof line, "#!%s\n", path_of("loop"));
+    make_text("loop", line);
+    expect("loop", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
+}
+
+static void test_script_env(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    make_elf("snake3", &image);
+    image = make_image(ET_EXEC, NULL);
+    make_elf("stone", &image);
+    assert_int_equal(setenv("PATH", folder, 1), 0);
+    static const struct {
+        const char *line;
+        int expected;
+        const char *interpreter; /* its last part */
+    } cases[] = {
+        {"#!/usr/bin/env snake3\n", VARVE_OK, "/snake3"},
+        {"#!/usr/bin/env  snake3\t\n", VARVE_OK, "/snake3"},
+        {"#!/usr/bin/env -S snake3 -u\n", VARVE_OK, "/snake3"},
+        {"#!/usr/bin/env -S A=1 B=2 snake3\n", VARVE_OK, "/snake3"},
+        {"#!/usr/bin/env -Ssnake3 -u\n", VARVE_OK, "/snake3"},
+        {"#!/usr/bin/env stone\n", VARVE_ERROR_UNSUPPORTED, NULL},
+        {"#!/usr/bin/env snake4\n", VARVE_ERROR_NOT_FOUND, NULL},
+        {"#!/usr/bin/env snake3 -u\n", VARVE_ERROR_NOT_FOUND, NULL}, /* one argument, as env will see it */
+        {"#!/usr/bin/env -S \"snake3\"\n", VARVE_OK, "/env"},
+        {"#!/usr/bin/env -S -i snake4\n", VARVE_OK, "/env"},
+        {"#!/usr/bin/env -i\n", VARVE_OK, "/env"},
+        {"#!/usr/bin/env A=1\n", VARVE_OK, "/env"},
+        {"#!/usr/bin/env\n", VARVE_OK, "/env"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        make_text("with-env", cases[i].line);
+        expect("with-env", cases[i].expected, "");
+        if (cases[i].interpreter && strcmp(strrchr(check.interpreter, '/'), cases[i].interpreter) != 0) {
+            fail_msg("%s gave %s", cases[i].line, check.interpreter);
+        }
+    }
+}
+
+static void test_path(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    assert_int_equal(mkdir(path_of("first"), 0755), 0);
+    assert_int_equal(mkdir(path_of("second"), 0755), 0);
+    assert_int_equal(mkdir(path_of("first/tool"), 0755), 0);
+    make_elf("second/tool", &image);
+    make_file("first/other", &image, sizeof image, 0644);
+    make_elf("second/other", &image);
+    make_file("first/never", &image, sizeof image, 0644);
+    char path[600], expected[300];
+    snprintf(path, sizeof path, "/nonexistent:%s/first:%s/second", folder, folder);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    struct varve_message message = {""};
+    static const char *const names[] = {"tool", "other"}; /* behind a directory, behind one without x */
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(launch_check(names[i], &check, &message), VARVE_OK);
+        snprintf(expected, sizeof expected, "%s/second/%s", folder, names[i]);
+        assert_string_equal(check.path, expected);
+    }
+    assert_int_equal(launch_check("never", &check, &message), VARVE_ERROR_PERMISSION);
+    assert_non_null(strstr(message.text, "first/never' is not executable"));
+    assert_int_equal(launch_check("nowhere", &check, &message), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(message.text, "folders of PATH"));
+
+    char *before = getcwd(NULL, 0);
+    assert_int_equal(chdir(path_of("second")), 0);
+    assert_int_equal(setenv("PATH", "/nonexistent::/bin", 1), 0); /* an empty element is the current folder */
+    assert_int_equal(launch_check("tool", &check, &message), VARVE_OK);
+    assert_string_equal(check.path, "tool");
+    assert_int_equal(unsetenv("PATH"), 0);
+    assert_int_equal(launch_check("sh", &check, &message), VARVE_OK);
+    assert_string_equal(check.path, "/bin/sh");
+    assert_int_equal(chdir(before), 0);
+    free(before);
+}
+
+/* The result of launch_check in a child that became nobody, or that may gain no privileges. */
+static int check_in_child(const char *name, bool as_nobody)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (as_nobody ? setgid(NOBODY) != 0 || setuid(NOBODY) != 0
+                      : prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+            _exit(99);
+        }
+        _exit(-launch_check(path_of(name), &check, NULL));
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return -WEXITSTATUS(status);
+}
+
+static void test_secure_execution(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    struct statvfs mount;
+    make_file("mine", &image, sizeof image, 06755);
+    expect("mine", VARVE_OK, ""); /* setuid and setgid to what we are already */
+    if (getuid() != 0 || statvfs(folder, &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
+        skip("not root, or the temporary folder is mounted nosuid");
+    }
+    make_file("nobodys", &image, sizeof image, 0755);
+    assert_int_equal(chown(path_of("nobodys"), NOBODY, NOBODY), 0);
+    assert_int_equal(chmod(path_of("nobodys"), 04755), 0);
+    expect("nobodys", VARVE_ERROR_UNSUPPORTED, "is setuid");
+    assert_int_equal(check_in_child("nobodys", true), VARVE_OK);
+    assert_int_equal(check_in_child("nobodys", false), VARVE_OK); /* no_new_privs: the bit is not heeded */
+    assert_int_equal(check_in_child("mine", true), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(chmod(path_of("nobodys"), 02755), 0);
+    expect("nobodys", VARVE_ERROR_UNSUPPORTED, "is setgid");
+    assert_int_equal(chmod(path_of("nobodys"), 02745), 0); /* without the group's x: no setgid program */
+    expect("nobodys", VARVE_OK, "");
+    /* A script's own bits mean nothing. */
+    make_text("script", "#!/bin/sh\n");
+    assert_int_equal(chown(path_of("script"), NOBODY, NOBODY), 0);
+    assert_int_equal(chmod(path_of("script"), 04755), 0);
+    expect("script", VARVE_OK, "");
+    /* May be executed, but not read: exec decides. */
+    make_file("secret", &image, sizeof image, 0711);
+    assert_int_equal(check_in_child("secret", true), VARVE_OK);
+    /* Searching a folder needs its x bit. */
+    assert_int_equal(mkdir(path_of("closed"), 0700), 0);
+    make_elf("closed/inside", &image);
+    assert_int_equal(check_in_child("closed/inside", true), VARVE_ERROR_PERMISSION);
+}
+
+static void test_capabilities(void **state)
+{
+    (void)state;
+    struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
+    make_elf("capable", &image);
+    /* struct vfs_cap_data, revision 2, effective, permitted = CAP_NET_RAW */
+    uint32_t words[5] = {0x02000001, 1U << 13, 0, 0, 0};
+    if (getuid() != 0 || setxattr(path_of("capable"), "security.capability", words, sizeof words, 0) != 0) {
+        skip("not root, or the temporary folder takes no capabilities");
+    }
+    expect("capable", VARVE_OK, ""); /* root has them all */
+    assert_int_equal(check_in_child("capable", true), VARVE_ERROR_UNSUPPORTED);
+    words[0] = 0x02000000;
+    words[1] = 0;
+    assert_int_equal(setxattr(path_of("capable"), "security.capability", words, sizeof words, 0), 0);
+    assert_int_equal(check_in_child("capable", true), VARVE_OK); /* an empty set grants nothing */
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && chmod(folder, 0755) == 0 ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "/bin/rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_not_found),    cmocka_unit_test(test_permission),
+        cmocka_unit_test(test_elf),          cmocka_unit_test(test_elf_other_machine),
+        cmocka_unit_test(test_elf_damaged),  cmocka_unit_test(test_script),
+        cmocka_unit_test(test_script_chain), cmocka_unit_test(test_script_env),
+        cmocka_unit_test(test_path),         cmocka_unit_test(test_secure_execution),
+        cmocka_unit_test(test_capabilities),
+    };
+    return cmocka_run_group_tests_name("launch_check", tests, make_folder, remove_folder);
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The environment that brings the CUPTI recorder and the Python part into a program: which variables, in
+ * front of what was there, and what is said of a component that is missing.
+ */
+#include "trace/collector/collector.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char history[4096];
+static struct record_variables variables;
+static struct varve_message message;
+
+static struct varve_collect_options options_make(void)
+{
+    struct varve_collect_options options;
+
+    varve_collect_options_init(&options);
+    options.database_path = "/tmp/of a run.db";
+    options.cupti_path = "/proc/self/exe"; /* any file that can be read */
+    options.torch_path = "/proc/self/exe";
+    options.python_path = "/proc/self";
+    return options;
+}
+
+static int make(const struct varve_collect_options *options)
+{
+    message.text[0] = '\0';
+    return record_variables_make(&variables, options, history, &message);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    struct varve_collect_options options = options_make();
+
+    options.cupti_path = "/nowhere"; /* not asked for: nobody looks */
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_null(variables.items[0]);
+    assert_string_equal(history, "");
+    record_variables_free(&variables);
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    struct varve_collect_options options = options_make();
+
+    options.cupti = true;
+    options.torch = VARVE_TORCH_ALLOCATE;
+    unsetenv("PYTHONPATH");
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_string_equal(variables.items[0], "CUDA_INJECTION64_PATH=/proc/self/exe");
+    assert_string_equal(variables.items[1], "PYTHONPATH=/proc/self");
+    assert_string_equal(variables.items[2], "VARVE_TORCH=allocate");
+    assert_string_equal(variables.items[3], "VARVE_TORCH_LIBRARY=/proc/self/exe");
+    assert_null(variables.items[4]);
+    assert_string_equal(history, "");
+    record_variables_free(&variables);
+    assert_null(variables.items[0]);
+}
+
+static void test_observe(void **state)
+{
+    (void)state;
+    struct varve_collect_options options = options_make();
+    char folder[4096];
+    char expected[8192];
+
+    options.torch = VARVE_TORCH_OBSERVE;
+    options.torch_path = NULL; /* not needed for that */
+    setenv("PYTHONPATH", "/a:/b", 1);
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_string_equal(variables.items[0], "PYTHONPATH=/proc/self:/a:/b");
+    assert_string_equal(variables.items[1], "VARVE_TORCH=observe");
+    assert_string_equal(variables.items[2], "VARVE_TORCH_HISTORY=/tmp/of a run.torch");
+    assert_string_equal(history, "/tmp/of a run.torch");
+    record_variables_free(&variables);
+
+    options.database_path = "plain"; /* the program may go elsewhere: absolute, whatever was given */
+    assert_non_null(getcwd(folder, sizeof(folder)));
+    assert_int_equal(make(&options), VARVE_OK);
+    snprintf(expected, sizeof(expected), "%s/plain.torch", folder);
+    assert_string_equal(history, expected);
+    record_variables_free(&variables);
+}
+
+static void test_cupti(void **state)
+{
+    (void)state;
+    struct varve_collect_options options = options_make();
+
+    options.cupti = true;
+    setenv("PYTHONPATH", "/a", 1);
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_string_equal(variables.items[0], "CUDA_INJECTION64_PATH=/proc/self/exe");
+    assert_string_equal(variables.items[1], "PYTHONPATH=/proc/self:/a");
+    assert_string_equal(variables.items[2], "VARVE_TORCH=profiler");
+    record_variables_free(&variables);
+
+    options.python_path = "/nowhere"; /* CUPTI does without */
+    assert_int_equal(make(&options), VARVE_OK);
+    assert_null(variables.items[1]);
+    record_variables_free(&variables);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    struct varve_collect_options options = options_make();
+
+    options.cupti = true;
+    options.cupti_path = "/nowhere/libvarve-cupti.so";
+    assert_int_equal(make(&options), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(message.text, "/nowhere/libvarve-cupti.so"));
+    assert_null(variables.items[0]);
+
+    options = options_make();
+    options.cuda = true;
+    options.replace_path = "/nowhere/libvarve-replace.so";
+    assert_int_equal(make(&options), VARVE_ERROR_NOT_FOUND);
+    options.cuda = false; /* nothing is replaced that is not recorded */
+    assert_int_equal(make(&options), VARVE_OK);
+
+    options = options_make();
+    options.torch = VARVE_TORCH_OBSERVE;
+    options.database_path = "/nowhere/x.db";
+    assert_int_equal(make(&options), VARVE_ERROR_NOT_FOUND);
+    assert_non_null(strstr(message.text, "/nowhere"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_all),     cmocka_unit_test(test_observe),
+        cmocka_unit_test(test_cupti),   cmocka_unit_test(test_missing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

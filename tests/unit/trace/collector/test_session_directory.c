@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The recording directory: made, found again by another process, taken over from a dead owner but not from a
+ * living one, removed without a trace of it and without touching what is not its own; and in words that help
+ * when none of this can be done. The owner that lives is another process: a lock does not keep its holder
+ * out.
+ */
+#include "trace/collector/collector.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct fixture {
+    char folder[64];
+    char database[96];
+    char path[100]; /* the recording directory */
+    struct session_directory directory;
+    struct session_control settings;
+    struct varve_message message;
+};
+
+static int fixture_begin(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
+    const char *base = getenv("TMPDIR");
+
+    if (fixture == NULL) {
+        return -1;
+    }
+    snprintf(fixture->folder, sizeof(fixture->folder), "%.40s/varve-unit-XXXXXX", base ? base : "/tmp");
+    if (mkdtemp(fixture->folder) == NULL) {
+        free(fixture);
+        return -1;
+    }
+    snprintf(fixture->database, sizeof(fixture->database), "%s/trace.db", fixture->folder);
+    snprintf(fixture->path, sizeof(fixture->path), "%s.d", fixture->database);
+    fixture->settings.ring_capacity = 4096;
+    fixture->settings.stack_depth = 17;
+    fixture->settings.trace_id = collect_monotonic_ns() ^ ((uint64_t)getpid() << 40);
+    fixture->directory.fd = fixture->directory.rings_fd = fixture->directory.owner_fd = -1;
+    *state = fixture;
+    return 0;
+}
+
+static int fixture_end(void **state)
+{
+    struct fixture *fixture = *state;
+    char command[256];
+
+    session_directory_close(&fixture->directory);
+    snprintf(command, sizeof(command), "rm -rf '%s' /dev/shm/varve-%u-%016llx", fixture->folder,
+             (unsigned)geteuid(), (unsigned long long)fixture->settings.trace_id);
+    free(fixture);
+    return system(command);
+}
+
+static void create(struct fixture *fixture)
+{
+    if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings,
+                                 &fixture->message) != VARVE_OK) {
+        fail_msg("%s", fixture->message.text);
+    }
+}
+
+static bool exists(const char *folder, const char *name)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+    struct stat status;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return lstat(path, &status) == 0;
+}
+
+static void touch(const char *folder, const char *name)
+{
+    char path[DIRECTORY_PATH_BYTES + 64];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void expect_error(const struct fixture *fixture, int error, int expected, const char *word)
+{
+    if (error != expected || strstr(fixture->message.text, word) == NULL) {
+        fail_msg("error %d (%s) instead of %d, with the word '%s'", error, fixture->message.text, expected,
+                 word);
+    }
+}
+
+/* ---- making ---- */
+
+static void test_create_makes_what_the_workload_needs(void **state)
+{
+    struct fixture *fixture = *state;
+    char resolved[4096], link[4200], rings[4096];
+    struct stat status;
+
+    create(fixture);
+    assert_string_equal(fixture->directory.path, fixture->path);
+    assert_true(exists(fixture->path, "owner"));
+    assert_int_equal(stat(fixture->path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0700); /* what a program allocates is nobody else's business */
+    assert_int_equal(stat(fixture->directory.rings, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0700);
+    assert_true(exists(fixture->directory.rings, "session"));
+    snprintf(link, sizeof(link), "%s/ring", fixture->path);
+    assert_non_null(realpath(link, resolved));
+    assert_non_null(realpath(fixture->directory.rings, rings));
+    assert_string_equal(resolved, rings);
+    assert_int_equal(fixture->directory.control->magic, SESSION_MAGIC);
+    assert_int_equal(fixture->directory.control->version, VARVE_TRANSPORT_VERSION);
+    assert_int_equal(fixture->directory.control->state, SESSION_STATE_RECORDING);
+    assert_int_equal(fixture->directory.control->collector_pid, getpid());
+    assert_int_equal(fixture->directory.control->ring_capacity, 4096);
+    assert_int_equal(fixture->directory.control->stack_depth, 17);
+    assert_int_equal(fixture->directory.counts->process_count, 0);
+}
+
+static void test_relative_path_becomes_absolute(void **state)
+{
+    struct fixture *fixture = *state;
+    int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error;
+
+    assert_true(here >= 0);
+    assert_int_equal(chdir(fixture->folder), 0);
+    error = session_directory_create(&fixture->directory, "trace.db", &fixture->settings, &fixture->message);
+    assert_int_equal(fchdir(here), 0);
+    close(here);
+    assert_int_equal(error, VARVE_OK);
+    assert_string_equal(fixture->directory.path, fixture->path);
+}
+
+/* Without room on tmpfs, or when its name is taken, the folder is a real one in the directory. */
+static void test_real_folder_where_shared_memory_is_taken(void **state)
+{
+    struct fixture *fixture = *state;
+    char taken[128];
+    struct stat status;
+
+    snprintf(taken, sizeof(taken), "/dev/shm/varve-%u-%016llx", (unsigned)getuid(),
+             (unsigned long long)fixture->settings.trace_id);
+    if (mkdir(taken, 0700) != 0) {
+        skip("no folder can be made in /dev/shm"); /* all other tests run on real folders */
+    }
+    create(fixture);
+    assert_int_equal(lstat(fixture->directory.rings, &status), 0);
+    assert_true(S_ISDIR(status.st_mode));
+    assert_memory_equal(fixture->directory.rings, fixture->path, strlen(fixture->path));
+    assert_true(exists(fixture->directory.rings, "session"));
+    touch(fixture->directory.rings, "p1.r1");
+    session_directory_close(&fixture->directory);
+    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                     VARVE_OK);
+    assert_non_null(fixture->directory.control);
+    session_directory_remove(&fixture->directory);
+    assert_false(exists(fixture->folder, "trace.db.d"));
+    assert_int_equal(rmdir(taken), 0); /* it was somebody else's and empty: still so */
+}
+
+static void test_create_errors(void **state)
+{
+    struct fixture *fixture = *state;
+    bool is_root = geteuid() == 0;
+    char path[256];
+    int error;
+
+    snprintf(path, sizeof(path), "%s/missing/trace.db", fixture->folder);
+    expect_error(fixture,
+                 session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
+                 VARVE_ERROR_NOT_FOUND, path);
+    touch(fixture->folder, "file");
+    snprintf(path, sizeof(path), "%s/file/trace.db", fixture->folder);
+    expect_error(fixture,
+                 session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message),
+                 VARVE_ERROR_NOT_FOUND, path);
+    snprintf(path, sizeof(path), "%s/locked", fixture->folder);
+    assert_int_equal(mkdir(path, 0500), 0);
+    snprintf(path, sizeof(path), "%s/locked/trace.db", fixture->folder);
+    if (is_root) { /* root may write everywhere, and becomes nobody for a moment */
+        assert_int_equal(chmod(fixture->folder, 0711), 0);
+        assert_int_equal(seteuid(65534), 0);
+    }
+    error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+    if (is_root) {
+        assert_int_equal(seteuid(0), 0);
+    }
+    expect_error(fixture, error, VARVE_ERROR_PERMISSION, path);
+    assert_false(exists(fixture->folder, "trace.db.d"));
+}
+
+static void test_too_long_paths(void **state)
+{
+    struct fixture *fixture = *state;
+    char path[DIRECTORY_PATH_BYTES + 100];
+
+    memset(path, 'x', sizeof(path));
+    path[0] = '/';
+    for (size_t length = DIRECTORY_PATH_BYTES - 30; length < sizeof(path); length++) {
+        int error;
+
+        path[length] = '\0';
+        error = session_directory_create(&fixture->directory, path, &fixture->settings, &fixture->message);
+        assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_IO);
+        if (length >= DIRECTORY_PATH_BYTES) {
+            expect_error(fixture, error, VARVE_ERROR_INVALID, "too long");
+        }
+        error = session_directory_adopt(&fixture->directory, path, &fixture->message);
+        assert_true(error == VARVE_ERROR_INVALID || error == VARVE_ERROR_IO);
+        path[length] = 'x';
+    }
+    fixture->directory.rings[0] = '\0';
+}
+
+/* ---- owners ---- */
+
+static void test_second_recorder_is_refused(void **state)
+{
+    struct fixture *fixture = *state;
+    int wait_status = 0;
+    pid_t child;
+
+    create(fixture);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct session_directory other;
+        struct varve_message message = {""};
+        int error = session_directory_create(&other, fixture->database, &fixture->settings, &message);
+
+        if (error != VARVE_ERROR_BUSY || strstr(message.text, "in use") == NULL) {
+            _exit(1);
+        }
+        _exit(session_directory_adopt(&other, fixture->path, &message) == VARVE_ERROR_BUSY ? 0 : 2);
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_int_equal(wait_status, 0);
+    assert_true(exists(fixture->directory.rings, "session"));
+    assert_true(exists(fixture->path, "owner"));
+}
+
+static void test_directory_of_a_dead_owner(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t length;
+    int wait_status = 0;
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (session_directory_create(&fixture->directory, fixture->database, &fixture->settings,
+                                     &fixture->message) != VARVE_OK) {
+            _exit(1);
+        }
+        fixture->directory.counts->process_count = 5;
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_int_equal(wait_status, 0);
+    expect_error(fixture,
+                 session_directory_create(&fixture->directory, fixture->database, &fixture->settings,
+                                          &fixture->message),
+                 VARVE_ERROR_BUSY, "varve recover"); /* its data are worth something */
+    assert_true(exists(fixture->path, "owner"));
+    length = strlen(fixture->path);
+    memcpy(fixture->path + length, "//", sizeof("//")); /* as a shell completes it */
+    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                     VARVE_OK);
+    fixture->path[length] = '\0';
+    assert_string_equal(fixture->directory.path, fixture->path);
+    assert_int_equal(fixture->directory.counts->process_count, 5);
+    assert_int_equal(fixture->directory.control->trace_id, fixture->settings.trace_id);
+}
+
+static void test_adopt_errors(void **state)
+{
+    struct fixture *fixture = *state;
+    char path[4200];
+
+    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                 VARVE_ERROR_NOT_FOUND, fixture->path);
+    touch(fixture->folder, "trace.db.d");
+    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                 VARVE_ERROR_FORMAT, "not a recording directory");
+    assert_int_equal(unlink(fixture->path), 0);
+    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->folder, &fixture->message),
+                 VARVE_ERROR_FORMAT, "not a recording directory");
+    create(fixture);
+    fixture->directory.control->version++;
+    session_directory_close(&fixture->directory);
+    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                 VARVE_ERROR_VERSION, "version");
+    snprintf(path, sizeof(path), "%s/session", fixture->directory.rings);
+    assert_int_equal(truncate(path, 100), 0);
+    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                 VARVE_ERROR_FORMAT, "cut short");
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(truncate(path, SESSION_CONTROL_BYTES), 0); /* zeros, and something was recorded */
+    touch(fixture->path, "p1.r1.spill");
+    expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                 VARVE_ERROR_FORMAT, "not a recording directory");
+}
+
+/* The rings go first when a recording is closed: what is left can still be adopted. */
+static void test_adopt_without_rings(void **state)
+{
+    struct fixture *fixture = *state;
+
+    create(fixture);
+    session_directory_clear(&fixture->directory);
+    assert_false(exists(fixture->path, "ring"));
+    assert_false(exists(fixture->directory.rings, "session"));
+    assert_true(exists(fixture->path, "owner"));
+    session_directory_close(&fixture->directory);
+    assert_int_equal(session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
+                     VARVE_OK);
+    assert_null(fixture->directory.control);
+}
+
+/* Names as the recorder gives them; nothing else is opened, counted or removed. */
+static void test_names(void **state)
+{
+    static const struct {
+        const char *name;
+        struct session_file file;
+    } good[] = {
+        {"p1", {SESSION_FILE_PROCESS, 1, 0}},     {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
+        {"p12.r0", {SESSION_FILE_RING, 12, 0}},   {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
+        {"p7.sites", {SESSION_FILE_SITES, 7, 0}},
+    };
+    static const char *const bad[] = {
+        "",       "p",        "p0",          "p01",     "p-1",      "p1x",
+        "p1.",    "p1.r",     "p1.r01",      "p1.r1.",  "p1.r1.x",  "p1.sites2",
+        "q1",     "p4194305", "p4294967297", "p1photo", "p1.r-1",   "p1.r16777217",
+        "p1.r1 ", " p1",      "p+1",         "P1",      "p1.r1.r1", "p99999999999999999999"};
+    struct session_file file;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_true(session_file_parse(good[i].name, &file));
+        assert_int_equal(file.kind, good[i].file.kind);
+        assert_int_equal(file.process, good[i].file.process);
+        assert_int_equal(file.ring, good[i].file.ring);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_false(session_file_parse(bad[i], &file));
+    }
+}
+
+/* ---- removing ---- */
+
+static void test_remove_leaves_nothing(void **state)
+{
+    static const char *const in_rings[] = {"p1", "p1.r0", "p1.r1", "p12.r345"};
+    static const char *const in_directory[] = {"trace.db",         "trace.db-wal", "trace.db-shm",
+                                               "trace.db-journal", "allocations",  "p1.sites",
+                                               "p12.r345.spill"};
+    struct fixture *fixture = *state;
+    char rings[4096];
+
+    create(fixture);
+    for (size_t i = 0; i < sizeof(in_rings) / sizeof(in_rings[0]); i++) {
+        touch(fixture->directory.rings, in_rings[i]);
+    }
+    for (size_t i = 0; i < sizeof(in_directory) / sizeof(in_directory[0]); i++) {
+        touch(fixture->path, in_directory[i]);
+    }
+    snprintf(rings, sizeof(rings), "%s", fixture->directory.rings);
+    session_directory_remove(&fixture->directory);
+    assert_true(access(rings, F_OK) != 0);
+    assert_true(access(fixture->path, F_OK) != 0);
+    assert_null(fixture->directory.control);
+    assert_int_equal(fixture->directory.owner_fd, -1);
+    create(fixture); /* and the name is free again */
+}
+
+static void test_remove_spares_what_is_not_ours(void **state)
+{
+    struct fixture *fixture = *state;
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    create(fixture);
+    touch(fixture->path, "notes.txt");
+    touch(fixture->path, "photo.png"); /* begins like our files */
+    touch(fixture->directory.rings, "precious");
+    touch(fixture->path, "p1.sites");
+    session_directory_remove(&fixture->directory);
+    assert_true(exists(fixture->path, "notes.txt"));
+    assert_true(exists(fixture->path, "photo.png"));
+    snprintf(path, sizeof(path), "%s/precious", fixture->directory.rings);
+    assert_int_equal(unlink(path), 0);
+    rmdir(fixture->directory.rings);
+    assert_false(exists(fixture->path, "p1.sites"));
+    assert_false(exists(fixture->path, "owner"));
+}
+
+/* Gone already, with the folder around it: no harm. */
+static void test_remove_twice(void **state)
+{
+    struct fixture *fixture = *state;
+
+    create(fixture);
+    session_directory_remove(&fixture->directory);
+    session_directory_remove(&fixture->directory);
+    assert_true(exists(fixture->folder, "."));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_begin, fixture_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_create_makes_what_the_workload_needs),
+        TEST(test_relative_path_becomes_absolute),
+        TEST(test_real_folder_where_shared_memory_is_taken),
+        TEST(test_create_errors),
+        TEST(test_too_long_paths),
+        TEST(test_second_recorder_is_refused),
+        TEST(test_directory_of_a_dead_owner),
+        TEST(test_adopt_errors),
+        TEST(test_adopt_without_rings),
+        TEST(test_names),
+        TEST(test_remove_leaves_nothing),
+        TEST(test_remove_spares_what_is_not_ours),
+        TEST(test_remove_twice),
+    };
+    return cmocka_run_group_tests_name("session_directory", tests, NULL, NULL);
+}

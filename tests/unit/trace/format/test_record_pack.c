@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Packed records: what goes in comes out, whatever the words are; the packer stays within the bounds that its
+ * header promises; the unpacker, which reads files of crashed runs, takes nothing but exactly what the packer
+ * makes and stays within its two buffers. Buffers are allocated to the byte, for the address sanitizer.
+ */
+#include "trace/format/ring.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_RECORDS 300U
+
+static uint64_t random_state;
+
+static uint64_t random_word(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+/* Extremes, powers of two and their neighbours, and words of any length. */
+static uint64_t awkward_word(void)
+{
+    static const uint64_t extremes[] = {0,
+                                        1,
+                                        UINT64_MAX,
+                                        UINT64_MAX - 1,
+                                        INT64_MAX,
+                                        (uint64_t)INT64_MAX + 1,
+                                        UINT64_C(0x00ff00ff00ff00ff),
+                                        UINT64_C(0xff00000000000000)};
+    uint64_t one = 1;
+
+    switch (random_word() % 4) {
+    case 0:
+        return extremes[random_word() % (sizeof(extremes) / sizeof(extremes[0]))];
+    case 1:
+        return (one << (random_word() % 64)) + random_word() % 3 - 1;
+    case 2:
+        return random_word() >> (random_word() % 64);
+    default:
+        return (uint64_t) - (int64_t)(random_word() >> (random_word() % 64));
+    }
+}
+
+static void fill_awkward(struct varve_record *records, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t words[8];
+
+        for (size_t word = 0; word < 8; word++) {
+            words[word] = awkward_word();
+        }
+        if (i > 0 && random_word() % 8 == 0) {
+            memcpy(words, &records[i - 1], sizeof(words)); /* the same record again: all differences are 0 */
+        }
+        memcpy(&records[i], words, sizeof(words));
+    }
+}
+
+static size_t packed_room(size_t count)
+{
+    return count * RECORD_PACKED_MAX + 8;
+}
+
+/* Packs into a buffer of exactly the size promised; the result is cut to what was used. */
+static uint8_t *pack_exactly(const struct varve_record *records, size_t count, size_t *bytes_out)
+{
+    uint8_t *packed = malloc(packed_room(count));
+    size_t bytes;
+
+    assert_non_null(packed);
+    bytes = record_pack(records, count, packed);
+    if (bytes > count * RECORD_PACKED_MAX) {
+        fail_msg("%zu records took %zu bytes", count, bytes);
+    }
+    *bytes_out = bytes;
+    uint8_t *exact = realloc(packed, bytes > 0 ? bytes : 1);
+    assert_non_null(exact);
+    return exact;
+}
+
+static void check_round_trip(const struct varve_record *records, size_t count, const char *what, int round)
+{
+    size_t bytes;
+    uint8_t *packed = pack_exactly(records, count, &bytes);
+    struct varve_record *unpacked = malloc(count * sizeof(*unpacked) + 1);
+
+    assert_non_null(unpacked);
+    if (!record_unpack(packed, bytes, unpacked, count)) {
+        fail_msg("%s, round %d: %zu records were refused", what, round, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(&records[i], &unpacked[i], sizeof(*records)) != 0) {
+            fail_msg("%s, round %d: record %zu of %zu differs", what, round, i, count);
+        }
+    }
+    free(unpacked);
+    free(packed);
+}
+
+static void test_any_words_come_back(void **state)
+{
+    struct varve_record *records = malloc(MOST_RECORDS * sizeof(*records));
+
+    (void)state;
+    random_state = 1;
+    assert_non_null(records);
+    for (int round = 0; round < 2000; round++) {
+        size_t count = random_word() % 40;
+        fill_awkward(records, count);
+        check_round_trip(records, count, "awkward words", round);
+    }
+    fill_awkward(records, MOST_RECORDS);
+    check_round_trip(records, MOST_RECORDS, "many records", 0);
+    free(records);
+}
+
+/* Each byte of each field alone: none is forgotten, none is confused with another. */
+static void test_each_byte_comes_back(void **state)
+{
+    struct varve_record pair[2];
+
+    (void)state;
+    for (size_t at = 0; at < sizeof(pair); at++) {
+        for (unsigned value = 1; value < 256; value += 127) {
+            memset(pair, 0, sizeof(pair));
+            ((uint8_t *)pair)[at] = (uint8_t)value;
+            check_round_trip(pair, 2, "one byte", (int)at);
+            memset(pair, 0xff, sizeof(pair));
+            ((uint8_t *)pair)[at] = (uint8_t)value;
+            check_round_trip(pair, 2, "all bytes but one", (int)at);
+        }
+    }
+}
+
+/* A record of which no byte can be saved takes RECORD_PACKED_MAX at most, a whole block of them too. */
+static void test_worst_case_fits(void **state)
+{
+    size_t count = RING_STAGING_RECORDS;
+    struct varve_record *records = malloc(count * sizeof(*records));
+    size_t bytes;
+    uint8_t *packed;
+
+    (void)state;
+    assert_non_null(records);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t words[8];
+        for (size_t word = 0; word < 8; word++) {
+            words[word] = i % 2 == 0 ? UINT64_MAX >> 1 : UINT64_C(0x1000000000000000) + i;
+        }
+        memcpy(&records[i], words, sizeof(words));
+    }
+    packed = pack_exactly(records, count, &bytes);
+    assert_true(bytes > count * 60); /* the case is as bad as it is meant to be */
+    free(packed);
+    check_round_trip(records, count, "worst case", 0);
+    free(records);
+}
+
+/* malloc and free in turns: times a few hundred ticks apart, addresses near each other, one call site each.
+ */
+static void test_heap_events_are_small(void **state)
+{
+    size_t count = RING_STAGING_RECORDS;
+    struct varve_record *records = calloc(count, sizeof(*records));
+    uint64_t ticks = UINT64_C(0x0003a1b2c3d4e5f6);
+    size_t bytes;
+
+    (void)state;
+    random_state = 7;
+    assert_non_null(records);
+    for (size_t i = 0; i < count; i++) {
+        bool is_free = i % 2 == 1;
+        ticks += 150 + random_word() % 800;
+        records[i].ticks = ticks;
+        records[i].addr =
+            is_free ? records[i - 1].addr : UINT64_C(0x55d0c0a00000) + random_word() % 65536 * 16;
+        records[i].size = is_free ? 0 : 16 + random_word() % 4096;
+        records[i].dev_seq_kind_flags =
+            varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
+        records[i].callsite = (uint32_t)(1 + random_word() % 300);
+        records[i].cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
+    }
+    free(pack_exactly(records, count, &bytes));
+    if (bytes >= count * 20) {
+        fail_msg("%zu heap events took %zu bytes, %.1f each", count, bytes, (double)bytes / (double)count);
+    }
+    check_round_trip(records, count, "heap events", 0);
+    free(records);
+}
+
+/* Cut anywhere, or with one byte or one record too many or too few, it is refused. */
+static void test_wrong_lengths_are_refused(void **state)
+{
+    struct varve_record records[12];
+    struct varve_record *unpacked = malloc(13 * sizeof(*unpacked));
+    uint8_t *packed;
+    size_t bytes;
+
+    (void)state;
+    random_state = 11;
+    assert_non_null(unpacked);
+    fill_awkward(records, 12);
+    packed = pack_exactly(records, 12, &bytes);
+    for (size_t cut = 0; cut < bytes; cut++) {
+        uint8_t *part = malloc(cut > 0 ? cut : 1);
+        assert_non_null(part);
+        memcpy(part, packed, cut);
+        if (record_unpack(part, cut, unpacked, 12)) {
+            fail_msg("cut to %zu of %zu bytes it was taken", cut, bytes);
+        }
+        free(part);
+    }
+    assert_false(record_unpack(packed, bytes, unpacked, 11));
+    assert_false(record_unpack(packed, bytes, unpacked, 13));
+    assert_true(record_unpack(packed, bytes, unpacked, 12));
+    uint8_t *longer = realloc(packed, bytes + 1);
+    assert_non_null(longer);
+    longer[bytes] = 0;
+    assert_false(record_unpack(longer, bytes + 1, unpacked, 12));
+    assert_true(record_unpack(longer, 0, unpacked, 0));
+    assert_false(record_unpack(longer, 1, unpacked, 0));
+    free(longer);
+    free(unpacked);
+}
+
+/* Whatever is read from the disk: the answer may be yes or no, the buffers stay whole. What is taken must be
+ * the only thing that its packed form can mean. */
+static void test_garbage_stays_in_bounds(void **state)
+{
+    unsigned taken = 0;
+
+    (void)state;
+    random_state = 13;
+    for (int round = 0; round < 20000; round++) {
+        size_t count = 1 + random_word() % 4;
+        size_t bytes = random_word() % 64;
+        uint8_t *garbage = malloc(bytes > 0 ? bytes : 1);
+        struct varve_record *unpacked = malloc(count * sizeof(*unpacked));
+
+        assert_non_null(garbage);
+        assert_non_null(unpacked);
+        for (size_t i = 0; i < bytes; i++) {
+            garbage[i] = random_word() % 4 == 0 ? (uint8_t)random_word() : 0;
+        }
+        if (record_unpack(garbage, bytes, unpacked, count)) {
+            taken++;
+            check_round_trip(unpacked, count, "garbage", round);
+        }
+        free(unpacked);
+        free(garbage);
+    }
+    assert_true(taken > 0); /* else the rounds above have tried nothing but refusals */
+}
+
+/* One flipped bit of a packed block never leads out of the buffers, and a length above eight is refused. */
+static void test_flipped_bits(void **state)
+{
+    struct varve_record records[8];
+    struct varve_record *unpacked = malloc(sizeof(records));
+    uint8_t *packed;
+    uint32_t lengths = 0;
+    size_t bytes;
+
+    (void)state;
+    random_state = 17;
+    assert_non_null(unpacked);
+    fill_awkward(records, 8);
+    packed = pack_exactly(records, 8, &bytes);
+    for (size_t bit = 0; bit < bytes * 8; bit++) {
+        packed[bit / 8] ^= (uint8_t)(1U << (bit % 8));
+        if (record_unpack(packed, bytes, unpacked, 8) && memcmp(records, unpacked, sizeof(records)) == 0) {
+            fail_msg("bit %zu does not matter", bit);
+        }
+        packed[bit / 8] ^= (uint8_t)(1U << (bit % 8));
+    }
+    for (unsigned word = 0; word < 8; word++) {
+        uint8_t one[RECORD_PACKED_MAX] = {0};
+        lengths = 9U << (4 * word);
+        memcpy(one, &lengths, sizeof(lengths));
+        if (record_unpack(one, sizeof(lengths) + 9, unpacked, 1)) {
+            fail_msg("a word of nine bytes was taken (word %u)", word);
+        }
+    }
+    free(packed);
+    free(unpacked);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_words_come_back),
+        cmocka_unit_test(test_each_byte_comes_back),
+        cmocka_unit_test(test_worst_case_fits),
+        cmocka_unit_test(test_heap_events_are_small),
+        cmocka_unit_test(test_wrong_lengths_are_refused),
+        cmocka_unit_test(test_garbage_stays_in_bounds),
+        cmocka_unit_test(test_flipped_bits),
+    };
+    return cmocka_run_group_tests_name("record_pack", tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA API's events against a naive model (support/api_model.h): random streams of several processes, threads and
+ * devices, told by the recorder and by a witness, with failures, resets, imported memory, handles used again
+ * and missed events, go through derive and the store; in the middle the store is closed and resumed, so that
+ * half of the events come back from the database. All derived columns must be the model's.
+ */
+#include "support/api_model_compare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- random streams ---- */
+
+static uint64_t random_state; /* seeded by each test */
+
+static uint64_t random_below(uint64_t limit)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
+    return (random_state >> 33) % limit;
+}
+
+#define PICK(...) ((const uint8_t[]){__VA_ARGS__}[random_below(sizeof((const uint8_t[]){__VA_ARGS__}))])
+
+/* The thread's last free once more, as a failure. */
+static void stream_failure(struct event *event, const struct event *last)
+{
+    event->kind = last->kind;
+    event->cause = last->cause;
+    event->flags = (uint8_t)(last->flags | VARVE_FLAG_FAILED);
+    event->addr = random_below(3) == 0 ? 0 : last->addr;
+    event->size = last->size;
+    event->arg = 999;
+}
+
+static void stream_address(struct event *event)
+{
+    event->addr = 0x1000 * (1 + random_below(12));
+    event->arg = 0;
+    if (random_below(2)) {
+        event->kind = PICK(VARVE_KIND_DEV_ALLOC, VARVE_KIND_DEV_ALLOC, VARVE_KIND_DEV_ALLOC_ASYNC);
+        event->cause = PICK(VARVE_CAUSE_CUDA_MALLOC, VARVE_CAUSE_CU_MEM_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC,
+                            VARVE_CAUSE_CU_IPC_OPEN_MEM_HANDLE);
+        event->size = 1 + random_below(500);
+    } else {
+        event->kind = PICK(VARVE_KIND_DEV_FREE, VARVE_KIND_DEV_FREE, VARVE_KIND_DEV_FREE_ASYNC);
+        event->cause = PICK(VARVE_CAUSE_CUDA_FREE, VARVE_CAUSE_CU_MEM_FREE);
+        event->addr = random_below(20) == 0 ? 0 : event->addr;
+    }
+}
+
+static void stream_physical(struct event *event)
+{
+    event->addr = 0;
+    event->arg = 0x100 + random_below(7);
+    event->size = 0x1000 * (1 + random_below(4));
+    switch (random_below(5)) {
+    case 0:
+        event->kind = VARVE_KIND_VMM_CREATE;
+        event->cause = PICK(VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE,
+                            VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE,
+                            VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE);
+        break;
+    case 1:
+    case 2:
+        event->kind = VARVE_KIND_VMM_MAP;
+        event->cause = VARVE_CAUSE_CU_MEM_MAP;
+        event->addr = 0x100000 + 0x1000 * random_below(16);
+        break;
+    case 3:
+        event->kind = VARVE_KIND_VMM_UNMAP;
+        event->cause = VARVE_CAUSE_CU_MEM_UNMAP;
+        event->addr = 0x100000 + 0x1000 * random_below(16);
+        event->arg = 0;
+        break;
+    default:
+        event->kind = VARVE_KIND_VMM_RELEASE;
+        event->cause = VARVE_CAUSE_CU_MEM_RELEASE;
+        break;
+    }
+}
+
+static void stream_other(struct event *event)
+{
+    event->addr = 0;
+    event->size = 0;
+    event->arg = 0;
+    event->flags &= VARVE_FLAG_WITNESS;
+    switch (random_below(8)) {
+    case 0:
+        event->kind = VARVE_KIND_DEV_RESET;
+        event->cause = VARVE_CAUSE_CUDA_DEVICE_RESET;
+        event->flags |= random_below(4) == 0 ? VARVE_FLAG_FAILED : 0;
+        break;
+    case 1:
+    case 2:
+    case 3:
+        event->kind = VARVE_KIND_DEV_SYNC;
+        event->cause = PICK(VARVE_CAUSE_CUDA_FREE, VARVE_CAUSE_CUDA_FREE, VARVE_CAUSE_CU_STREAM_SYNCHRONIZE);
+        break;
+    case 4:
+        event->kind = VARVE_KIND_DEV_OOM;
+        event->cause = VARVE_CAUSE_CUDA_MALLOC;
+        event->flags |= VARVE_FLAG_FAILED;
+        event->size = 12345;
+        event->arg = 2;
+        break;
+    case 5: /* each process has its own order of the devices */
+        event->kind = VARVE_KIND_DEVICE;
+        event->cause = 0;
+        event->flags = 0;
+        event->callsite = 0;
+        event->addr = 0x500 + (event->device + event->process_id) % ORDINALS;
+        event->arg = 77;
+        event->size = 1000;
+        break;
+    default:
+        event->kind = PICK(VARVE_KIND_VMM_RESERVE, VARVE_KIND_VMM_ADDRESS_FREE, VARVE_KIND_VMM_SET_ACCESS,
+                           VARVE_KIND_STREAM);
+        event->flags = 0;
+        event->addr = 0x100000;
+        break;
+    }
+}
+
+/* Few addresses and handles, so that events meet. */
+static void stream_event(struct event *event, struct event last[THREAD_IDS], uint32_t process_count)
+{
+    uint32_t process = 1 + (uint32_t)random_below(process_count);
+    uint32_t thread = 10 * process + (uint32_t)random_below(THREADS);
+    *event = (struct event){
+        .process_id = process,
+        .thread_id = thread,
+        .pid = 1000 + (int32_t)process,
+        .tid = 2000 + (int32_t)thread,
+        .device = (uint8_t)random_below(ORDINALS),
+        .stream = (uint16_t)random_below(4),
+        .pool = (uint16_t)(random_below(3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
+        .flags = random_below(3) == 0 ? VARVE_FLAG_WITNESS : 0,
+        .requested = random_below(1000),
+        .callsite = (uint32_t)random_below(SITES + 1),
+    };
+    uint64_t choice = random_below(100);
+    if (last[thread].kind != 0 && choice < 12) {
+        stream_failure(event, &last[thread]);
+    } else if (choice < 50) {
+        stream_address(event);
+    } else if (choice < 90) {
+        stream_physical(event);
+    } else {
+        stream_other(event);
+    }
+    if (choice >= 12 && choice < 90 && random_below(25) == 0) {
+        event->flags |= VARVE_FLAG_FAILED;
+        event->addr = 0;
+    }
+    if (model_closes(event->kind) && !(event->flags & VARVE_FLAG_FAILED)) {
+        last[thread] = *event;
+    }
+}
+
+/* ---- the test ---- */
+
+struct run {
+    char directory[64];
+    char path[96];
+    char scratch[96];
+    struct derive *derive;
+    struct store *store;
+    struct model *model;
+    struct event *events;
+    bool has_ended[PROCESSES + 1];
+};
+
+static void run_begin(struct run *run)
+{
+    struct varve_message message;
+    snprintf(run->directory, sizeof run->directory, "/tmp/test_derive_api.XXXXXX");
+    assert_non_null(mkdtemp(run->directory));
+    snprintf(run->path, sizeof run->path, "%s/trace.db", run->directory);
+    snprintf(run->scratch, sizeof run->scratch, "%s/allocations", run->directory);
+    assert_int_equal(store_open(run->path, STORE_CREATE, &run->store, &message), VARVE_OK);
+    assert_int_equal(derive_open(run->scratch, &run->derive, &message), VARVE_OK);
+    run->model = calloc(1, sizeof *run->model);
+    run->events = calloc(EVENTS, sizeof *run->events);
+    assert_non_null(run->model);
+    assert_non_null(run->events);
+    for (unsigned i = 0; i < THREAD_IDS; i++) {
+        run->model->last[i][0].row = -1;
+        run->model->last[i][1].row = -1;
+    }
+}
+
+static int take_again(void *context, struct event *event)
+{
+    struct run *run = context;
+    struct varve_message message;
+    struct event stored = *event;
+    assert_int_equal(derive_event(run->derive, event, &message), VARVE_OK);
+    assert_int_equal(stored.device, event->device);
+    assert_int_equal(stored.id, event->id);
+    assert_int_equal(stored.stream, event->stream);
+    return VARVE_OK;
+}
+
+/* As if the collector had died after its last commit. */
+static void run_resume(struct run *run)
+{
+    struct varve_message message;
+    for (uint32_t i = 1; i <= PROCESSES; i++) {
+        for (uint32_t k = 0; k < THREADS; k++) {
+            const struct store_thread thread = {
+                .id = 10 * i + k, .process_id = i, .pid = 1000 + (int32_t)i, .end_ns = -1};
+            assert_int_equal(store_thread(run->store, &thread), VARVE_OK);
+        }
+    }
+    assert_int_equal(store_commit(run->store, NULL, 0, &message), VARVE_OK);
+    store_close(run->store);
+    derive_close(run->derive);
+    unlink(run->scratch);
+    assert_int_equal(store_open(run->path, STORE_RESUME, &run->store, &message), VARVE_OK);
+    assert_int_equal(derive_open(run->scratch, &run->derive, &message), VARVE_OK);
+    assert_int_equal(store_each_event(run->store, take_again, run, &message), VARVE_OK);
+    assert_int_equal(derive_check(run->derive, &message), VARVE_OK);
+}
+
+static void run_stream(struct run *run)
+{
+    struct varve_message message;
+    struct event last[THREAD_IDS] = {0};
+    uint64_t resume_at = random_below(EVENTS);
+    for (size_t i = 0; i < EVENTS; i++) {
+        struct event event;
+        do {
+            stream_event(&event, last, PROCESSES);
+        } while (run->has_ended[event.process_id]);
+        event.seq = i + 1;
+        event.ts_ns = 50 * (int64_t)i + (int64_t)random_below(50);
+        run->events[i] = event;
+        model_event(run->model, &run->events[i]);
+        assert_int_equal(derive_event(run->derive, &event, &message), VARVE_OK);
+        assert_int_equal(store_append(run->store, &event, &message), VARVE_OK);
+        if (derive_check(run->derive, &message) != VARVE_OK) {
+            fail_msg("event %zu, kind %u: %s", i + 1, event.kind, message.text);
+        }
+        if (i == resume_at) {
+            run_resume(run);
+        }
+        if (i > EVENTS * 3 / 4 && random_below(100) == 0) {
+            derive_process_end(run->derive, PROCESSES);
+            run->has_ended[PROCESSES] = true;
+        }
+    }
+}
+
+static void run_end(struct run *run)
+{
+    struct varve_message message;
+    sqlite3 *db;
+    assert_int_equal(derive_finish(run->derive, run->store, &message), VARVE_OK);
+    assert_int_equal(derive_finish(run->derive, run->store, &message), VARVE_OK); /* as after a full disk */
+    assert_int_equal(store_finish(run->store, NULL, NULL, &message), VARVE_OK);
+    assert_int_equal(derive_check(run->derive, &message), VARVE_OK);
+    derive_close(run->derive);
+    store_close(run->store);
+    assert_int_equal(sqlite3_open_v2(run->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    compare_events(db, run->events);
+    compare_allocations(db, run->model);
+    compare_sites(db, run->model);
+    compare_totals(db, run->model);
+    compare_streams(db, run->model);
+    compare_samples(db, run->model);
+    sqlite3_close(db);
+    unlink(run->path);
+    unlink(run->scratch);
+    rmdir(run->directory);
+}
+
+static void test_random_streams(void **state)
+{
+    size_t rows = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct run run = {0};
+        random_state = seed * 7919;
+        run_begin(&run);
+        run_stream(&run);
+        run_end(&run);
+        rows += run.model->row_count;
+        free(run.model);
+        free(run.events);
+    }
+    assert_true(rows > 40 * EVENTS / 8); /* the streams are about something */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_streams)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

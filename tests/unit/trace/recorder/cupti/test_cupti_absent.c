@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All the ways in which CUPTI is not there, or not for libvarve-cupti.so, or leaves: the program goes on, and
+ * its rings and one line on stderr say what became of it. Then threads, fork children and exit handlers.
+ */
+#include "support/cupti.h"
+
+/* ---- not there, not for us, no longer ---- */
+
+static void expect_refused(const struct run *run, uint64_t result, const char *said)
+{
+    play(run);
+    assert_int_equal(seen.count, 1);
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, result);
+    if (strstr(seen.said, said) == NULL || strncmp(seen.said, "varve: ", 7) != 0 ||
+        strchr(seen.said, '\n') != seen.said + strlen(seen.said) - 1) {
+        fail_msg("%s: said '%s'", said, seen.said);
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    expect_refused(&(struct run){.scene = "alone", .how = "taken"}, 39, "CUPTI for somebody");
+    expect_refused(&(struct run){.scene = "alone", .how = "closed"}, 15, "CUPTI_ERROR_NOT_INITIALIZED, 15");
+    expect_refused(&(struct run){.scene = "alone", .cupti_path = "/nowhere/libcupti.so"}, 0,
+                   "VARVE_CUPTI_LIBRARY");
+    expect_refused(&(struct run){.scene = "alone", .cupti_path = VARVE_BUILD_DIR "/libvarve_trace.so"}, 0,
+                   "CUDA 11.2 or newer");
+}
+
+/* It let us in, but tells nothing: the seat is given back. */
+static void test_deaf(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "alone", .how = "deaf"});
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, 1);
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_BEGIN), 0);
+    assert_non_null(strstr(seen.said, "CUPTI does not let us in"));
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 0);
+}
+
+static void test_not_wanted(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "alone", .records = VARVE_RECORDS_CUDA});
+    assert_int_equal(seen.count, 0);
+    assert_string_equal(seen.said, "");
+}
+
+/* Somebody has taken LD_PRELOAD away: the library has brought a recorder. */
+static void test_without_preload(void **state)
+{
+    (void)state;
+    play(&(struct run){
+        .scene = "late", .without_preload = true, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA});
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
+    for (unsigned i = 0; i < seen.count; i++) { /* nobody else tells: this is no mere witness */
+        assert_int_equal(varve_record_flags(&seen.records[i]) & VARVE_FLAG_WITNESS, 0);
+    }
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
+    assert_string_equal(seen.said, "");
+}
+
+static void test_release(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "release"});
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
+    assert_int_equal(seen.records[seen.count - 1].cause, VARVE_CAUSE_CUPTI_END);
+    assert_int_equal(seen.records[seen.count - 1].arg, 1); /* we hear of nothing more, unlike at an exit */
+}
+
+static void test_fatal(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "fatal"});
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_FATAL)->arg, 9);
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
+    assert_non_null(strstr(seen.said, "the GPU is gone"));
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "fork"});
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 2);
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "threads"});
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 4 * 2000);
+    assert_int_equal(count_records(VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE), 4 * 2000);
+    assert_int_equal(count_records(VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE), 4 * 2000);
+    assert_int_equal(count_records(VARVE_KIND_DEVICE, VARVE_CAUSE_NONE), 1);
+}
+
+/* What the program frees after our last words is still told. */
+static void test_late(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "late"});
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE), 1);
+    assert_int_equal(count_records(VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE), 1);
+    assert_int_equal(varve_record_kind(&seen.records[seen.count - 1]), VARVE_KIND_DEV_SYNC);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_deaf),
+        cmocka_unit_test(test_not_wanted), cmocka_unit_test(test_without_preload),
+        cmocka_unit_test(test_release),    cmocka_unit_test(test_fatal),
+        cmocka_unit_test(test_fork),       cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_late),
+    };
+
+    return cupti_support_main_skips() ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libvarve-cupti.so against a fake CUPTI: a program (programs/cupti_play.c) loads it as the driver does and
+ * plays the driver's calls; the records in its rings are compared with what the CUDA recorder makes of such
+ * calls.
+ */
+#include "support/cupti.h"
+
+#define ANY UINT64_MAX
+#define WITNESS VARVE_FLAG_WITNESS
+
+/* A record that must be there. */
+struct expected {
+    enum varve_kind kind;
+    enum varve_cause cause;
+    unsigned memory, device, number; /* number: of context or pool */
+    uint64_t addr, size, arg;
+    unsigned stream;
+    bool is_failed;
+};
+
+/* ---- comparing ---- */
+
+static void expect_field(unsigned at, const char *field, uint64_t is, uint64_t should_be)
+{
+    if (should_be != ANY && is != should_be) {
+        fail_msg("record %u (kind %u, cause %u): %s is %#llx, not %#llx", at,
+                 varve_record_kind(&seen.records[at]), seen.records[at].cause, field, (unsigned long long)is,
+                 (unsigned long long)should_be);
+    }
+}
+
+static void expect_record(unsigned at, const struct expected *expected, unsigned flags)
+{
+    const struct varve_record *record = &seen.records[at];
+
+    if (at >= seen.count) {
+        fail_msg("record %u is not there; it should be of kind %d", at, expected->kind);
+    }
+    expect_field(at, "kind", varve_record_kind(record), expected->kind);
+    expect_field(at, "cause", record->cause, expected->cause);
+    expect_field(at, "memory", record->pool >> VARVE_MEMORY_KIND_SHIFT, expected->memory);
+    expect_field(at, "number", record->pool & 0xfffU, expected->number);
+    expect_field(at, "device", record->device, expected->device);
+    expect_field(at, "addr", record->addr, expected->addr);
+    expect_field(at, "size", record->size, expected->size);
+    expect_field(at, "arg", record->arg, expected->arg);
+    expect_field(at, "stream", varve_record_stream(record), expected->stream);
+    expect_field(at, "flags", varve_record_flags(record), flags | (expected->is_failed ? 1U : 0U));
+}
+
+/* The first and the last records are CUPTI's own story. */
+static unsigned expect_beginning(void)
+{
+    const struct expected story[] = {
+        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_BEGIN, 0, 0, 0, 0, 0, 130001, 0, false},
+        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0, false},
+    };
+
+    for (unsigned i = 0; i < 2; i++) {
+        expect_record(i, &story[i], 0);
+    }
+    expect_field(1, "time", seen.records[1].requested, FAKE_TIME);
+    return 2;
+}
+
+static unsigned expect_end(unsigned at)
+{
+    const struct expected story[] = {
+        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_CLOCK, 0, 0, 0, 0, 0, 0, 0, false},
+        {VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END, 0, 0, 0, 0, 0, 0, 0, false},
+    };
+
+    for (unsigned i = 0; i < 2; i++) {
+        expect_record(at + i, &story[i], 0);
+    }
+    return at + 2;
+}
+
+/* All records of a run but the story around them. */
+static void expect_all(const struct run *run, const struct expected *expected, unsigned count)
+{
+    unsigned flags = (run->records & VARVE_RECORDS_CUDA) != 0 ? WITNESS : 0;
+    unsigned at;
+
+    play(run);
+    at = expect_beginning();
+    for (unsigned i = 0; i < count; i++) {
+        bool is_name = expected[i].kind == VARVE_KIND_DEVICE || expected[i].kind == VARVE_KIND_DEVICE_NAME ||
+                       expected[i].kind == VARVE_KIND_STREAM;
+
+        expect_record(at, &expected[i], is_name ? 0 : flags);
+        at++;
+    }
+    at = expect_end(at);
+    if (at != seen.count) {
+        fail_msg("%s: %u records, %u of them not expected; the first: kind %u cause %u", run->scene,
+                 seen.count, seen.count - at, varve_record_kind(&seen.records[at]), seen.records[at].cause);
+    }
+    if (seen.said[0] != '\0') {
+        fail_msg("%s: said '%s'", run->scene, seen.said);
+    }
+}
+
+#define EXPECT(name, expected, ...)                                        \
+    do {                                                                   \
+        const struct run run_ = {.scene = (name), __VA_ARGS__};            \
+        expect_all(&run_, expected, sizeof(expected) / sizeof(*expected)); \
+    } while (0)
+
+#define ALLOC(cause, memory, addr, size)                                                                \
+    {                                                                                                   \
+        VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_##cause, VARVE_MEMORY_##memory, 0, 3, addr, size, 0, 0, false \
+    }
+#define FREE(cause, memory, addr)                                                                  \
+    {VARVE_KIND_DEV_FREE, VARVE_CAUSE_##cause, VARVE_MEMORY_##memory, 0, 3, addr, 0, 0, 0, false}, \
+    {                                                                                              \
+        VARVE_KIND_DEV_SYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_##memory, 0, 3, 0, 0, 0, 0, false   \
+    }
+#define DEVICE(number)                                                                  \
+    {VARVE_KIND_DEVICE,                                                                 \
+     VARVE_CAUSE_NONE,                                                                  \
+     0,                                                                                 \
+     number,                                                                            \
+     0,                                                                                 \
+     UINT64_C(0x1010101010101010) + (number)*UINT64_C(0x0101010101010101),              \
+     (uint64_t)((number) + 1) << 30,                                                    \
+     UINT64_C(0x1010101010101010) + (number)*UINT64_C(0x0101010101010101),              \
+     0,                                                                                 \
+     false},                                                                            \
+    {                                                                                   \
+        VARVE_KIND_DEVICE_NAME, VARVE_CAUSE_NONE, 0, number, 0, ANY, ANY, ANY, 0, false \
+    }
+
+/* ---- every function ---- */
+
+static void test_linear(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(0),
+        ALLOC(CU_MEM_ALLOC, DEVICE, 0x7000000000, 4096),
+        ALLOC(CU_MEM_ALLOC_PITCH, DEVICE, 0x7000001000, 5120),
+        ALLOC(CU_MEM_ALLOC_MANAGED, MANAGED, 0x7000010000, 8192),
+        ALLOC(CU_MEM_ALLOC_HOST, PINNED, 0x7000020000, 100),
+        ALLOC(CU_MEM_HOST_ALLOC, PINNED, 0x7000030000, 200),
+        ALLOC(CU_MEM_HOST_REGISTER, PINNED, 0x7000040000, 300),
+        ALLOC(CU_IPC_OPEN_MEM_HANDLE, DEVICE, 0x7000050000, 0),
+        FREE(CU_MEM_FREE, DEVICE, 0x7000000000),
+        FREE(CU_MEM_FREE_HOST, PINNED, 0x7000020000),
+        FREE(CU_MEM_HOST_UNREGISTER, PINNED, 0x7000040000),
+        FREE(CU_IPC_CLOSE_MEM_HANDLE, DEVICE, 0x7000050000),
+    };
+
+    (void)state;
+    EXPECT("linear", expected, .how = NULL);
+    EXPECT("linear", expected, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA);
+    EXPECT("linear", expected, .without_activity = true);
+    for (unsigned i = 0; i < seen.count; i++) { /* durations: none yet where a free begins */
+        if (varve_record_kind(&seen.records[i]) == VARVE_KIND_DEV_FREE) {
+            assert_int_equal(seen.records[i].requested, 0);
+            assert_true(seen.records[i + 1].requested < UINT64_C(100000000000));
+        }
+    }
+}
+
+static void test_arrays(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(0),
+        {VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_ARRAY_CREATE, VARVE_MEMORY_ARRAY, 0, 3, 0, 0, 1, 0, true},
+        ALLOC(CU_ARRAY_CREATE, ARRAY, 0xa000, 64 * 32 * 4 * 4),
+        ALLOC(CU_ARRAY_3D_CREATE, ARRAY, 0xb000, 8 * 4 * 2 * 2),
+        ALLOC(CU_MIPMAPPED_ARRAY_CREATE, ARRAY, 0xc000, (64 + 8 + 2) * 2),
+        ALLOC(CU_ARRAY_3D_CREATE, ARRAY, 0xd000, 0),
+        FREE(CU_ARRAY_DESTROY, ARRAY, 0xa000),
+        FREE(CU_MIPMAPPED_ARRAY_DESTROY, ARRAY, 0xc000),
+    };
+
+    (void)state;
+    EXPECT("arrays", expected, .how = NULL);
+}
+
+#define POOL(cause, device, arg)                                                                           \
+    {                                                                                                      \
+        VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, 0, arg, 0, false \
+    }
+#define ASYNC(cause, number, addr, size, stream)                                                        \
+    {                                                                                                   \
+        VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, number, addr, size, 0, \
+            stream, false                                                                               \
+    }
+#define STREAM(number, handle)                                                    \
+    {                                                                             \
+        VARVE_KIND_STREAM, VARVE_CAUSE_NONE, 0, 0, 0, handle, 0, 0, number, false \
+    }
+
+static void test_ordered(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(1),
+        POOL(CU_MEM_POOL_CREATE, 1, 0),
+        DEVICE(0),
+        POOL(CU_MEM_POOL_SET_ATTRIBUTE, 0, 1 << 20),
+        STREAM(1, 0x55),
+        ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7100000000, 1000, 1),
+        STREAM(2, 2),
+        ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7100001000, 1000, 2),
+        ASYNC(CU_MEM_ALLOC_FROM_POOL_ASYNC, 1, 0x7100002000, 2000, 0),
+        {VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7100000000, 0, 0, 1, false},
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
+        POOL(CU_MEM_POOL_TRIM_TO, 0, 4096),
+        POOL(CU_MEM_POOL_DESTROY, 0, 0),
+        {VARVE_KIND_DEV_POOL, VARVE_CAUSE_CU_MEM_POOL_CREATE, VARVE_MEMORY_MANAGED, 1, 1, 0x9000, 0, 0, 0,
+         false},
+        {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_CU_MEM_ALLOC_FROM_POOL_ASYNC, VARVE_MEMORY_MANAGED, 0, 1,
+         0x7100002000, 2000, 0, 0, false},
+    };
+
+    (void)state;
+    EXPECT("ordered", expected, .how = NULL);
+}
+
+#define VMM(kind, cause, device, addr, size, arg)                                                       \
+    {                                                                                                   \
+        VARVE_KIND_VMM_##kind, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 3, addr, size, arg, 0, \
+            false                                                                                       \
+    }
+#define VMM_FREE(kind, cause, addr, size, arg)                                                 \
+    VMM(kind, cause, 0, addr, size, arg),                                                      \
+    {                                                                                          \
+        VARVE_KIND_DEV_SYNC, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, 0, 3, 0, 0, 0, 0, false \
+    }
+
+static void test_virtual(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(0),
+        VMM(RESERVE, CU_MEM_ADDRESS_RESERVE, 0, 0x7200000000, 20 << 20, 0),
+        DEVICE(1),
+        VMM(CREATE, CU_MEM_CREATE, 1, 0, 2 << 20, 0x77),
+        VMM(MAP, CU_MEM_MAP, 0, 0x7200000000, 2 << 20, 0x77),
+        VMM(SET_ACCESS, CU_MEM_SET_ACCESS, 0, 0x7200000000, 2 << 20, 2),
+        VMM(CREATE, CU_MEM_RETAIN_ALLOCATION_HANDLE, 0, 0, 0, 0x77),
+        VMM(CREATE, CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE, 0, 0, 0, 0x78),
+        {VARVE_KIND_VMM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_MEMORY_PINNED, 0, 3, 0, 2 << 20, 0x79, 0,
+         false},
+        VMM_FREE(UNMAP, CU_MEM_UNMAP, 0x7200000000, 2 << 20, 0),
+        VMM_FREE(RELEASE, CU_MEM_RELEASE, 0, 0, 0x77),
+        VMM_FREE(ADDRESS_FREE, CU_MEM_ADDRESS_FREE, 0x7200000000, 20 << 20, 0),
+    };
+
+    (void)state;
+    EXPECT("virtual", expected, .how = NULL);
+}
+
+static void test_waits(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(0),
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_CTX_SYNCHRONIZE, 0, 0, 3, 0, 0, 0, 0, false},
+        STREAM(1, 0x55),
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_STREAM_SYNCHRONIZE, 0, 0, 3, 0, 0, 0, 1, false},
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_EVENT_SYNCHRONIZE, 0, 0, 3, ANY, 0, 719, 0, true},
+        {VARVE_KIND_DEV_MEMORY, VARVE_CAUSE_CU_MEM_GET_INFO, 0, 0, 3, 0, 222, 0, 0, false},
+        DEVICE(1),
+        {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RELEASE, 0, 1, 0, 0, 0, 0, 0, false},
+        {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_DEVICE_PRIMARY_CTX_RESET, 0, 1, 0, 0, 0, 0, 0, false},
+        {VARVE_KIND_DEV_RESET, VARVE_CAUSE_CU_CTX_DESTROY, 0, 1, 101, 0, 0, 0, 0, false},
+    };
+
+    (void)state;
+    EXPECT("waits", expected, .how = NULL);
+    assert_int_equal(seen.records[8].requested, 111); /* bytes that are free */
+}
+
+static void test_failures(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(0),
+        {VARVE_KIND_DEV_OOM, VARVE_CAUSE_CU_MEM_ALLOC, 3, 0, 3, 0, 1 << 30, 2, 0, true},
+        {VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC, 3, 0, 3, 0, 0, 1, 0, true},
+        {VARVE_KIND_VMM_RESERVE, VARVE_CAUSE_CU_MEM_ADDRESS_RESERVE, 3, 0, 3, 0, 4096, 2, 0, true},
+        {VARVE_KIND_VMM_MAP, VARVE_CAUSE_CU_MEM_MAP, 3, 0, 3, ANY, 4096, 1, 0, true},
+        {VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE, 3, 0, 3, 0x123000, 0, 0, 0, false},
+        {VARVE_KIND_DEV_FREE, VARVE_CAUSE_CU_MEM_FREE, 3, 0, 3, ANY, 0, 1, 0, true},
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE, 3, 0, 3, 0, 0, 1, 0, true},
+        {VARVE_KIND_VMM_UNMAP, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, 0x7200000000, 4096, 0, 0, false},
+        {VARVE_KIND_VMM_UNMAP, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, ANY, 4096, 1, 0, true},
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_UNMAP, 3, 0, 3, 0, 0, 1, 0, true},
+    };
+
+    (void)state;
+    EXPECT("failures", expected, .how = NULL);
+}
+
+static void test_nested(void **state)
+{
+    const struct expected expected[] = {
+        DEVICE(0),
+        ALLOC(CU_MEM_ALLOC_PITCH, DEVICE, 0x7300001000, 128),
+    };
+
+    (void)state;
+    EXPECT("nested", expected, .how = NULL);
+}
+
+/* What the driver is not asked in a capture is told by the first record after it. */
+static void test_graph(void **state)
+{
+    const struct expected expected[] = {
+        STREAM(1, 0x66),
+        ASYNC(GRAPH, 0, 0x7300001000, 1000, 1),
+        {VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7300001000, 0, 0, 1, false},
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
+        {VARVE_KIND_DEV_ALLOC_ASYNC, VARVE_CAUSE_GRAPH, 3, 0, 0, 0, 1000, 901, 1, true},
+        DEVICE(0),
+        ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7300001000, 1000, 1),
+        {VARVE_KIND_DEV_FREE_ASYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0x7300001000, 0, 0, 1, false},
+        {VARVE_KIND_DEV_SYNC, VARVE_CAUSE_CU_MEM_FREE_ASYNC, 3, 0, 3, 0, 0, 0, 1, false},
+        ASYNC(CU_MEM_ALLOC_ASYNC, 0, 0x7300001000, 1000, 0),
+    };
+
+    (void)state;
+    EXPECT("graph", expected, .how = NULL);
+}
+
+/* ---- activity ---- */
+
+#define MEMORY(operation)                                                                   \
+    {                                                                                       \
+        VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE, VARVE_MEMORY_DEVICE, 1, 5, 0x7000, 4096, \
+            (uint64_t)(operation) << 32 | 17, 0, false                                      \
+    }
+#define POOL_STATE(cause, device, size, used)                                                            \
+    {                                                                                                    \
+        VARVE_KIND_DEV_POOL, VARVE_CAUSE_##cause, VARVE_MEMORY_DEVICE, device, 1, 0x9000, size, used, 0, \
+            false                                                                                        \
+    }
+
+static void test_activity(void **state)
+{
+    const struct expected expected[] = {
+        MEMORY(1), POOL_STATE(POOL_CREATED, 0, 100, 50),
+        MEMORY(2), POOL_STATE(NONE, 1, 300, 60),
+        MEMORY(2), POOL_STATE(POOL_DESTROYED_BY_DRIVER, 0, 100, 50),
+    };
+
+    (void)state;
+    EXPECT("activity", expected, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA);
+    assert_int_equal(seen.records[2].requested, FAKE_TIME + 1);
+    assert_int_equal(seen.records[3].requested, 200); /* its threshold */
+}
+
+static void test_activity_dropped(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "flood", .how = "slow"});
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE), 8 * 65536 / 128);
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_DROPPED)->arg, 10);
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_DROPPED), 1);
+}
+
+/* A record that names another process is none of the layout that we know. */
+static void test_activity_garbled(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "garbled"});
+    assert_int_equal(count_records(VARVE_KIND_CUPTI_MEMORY, VARVE_CAUSE_NONE), 1);
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->size, 49);
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, 130001);
+}
+
+/* A version to come: callbacks as ever, activity is not asked for. */
+static void test_activity_unknown(void **state)
+{
+    (void)state;
+    play(&(struct run){.scene = "linear", .how = "future"});
+    assert_int_equal(find_state(VARVE_CAUSE_CUPTI_REFUSED)->arg, 140000);
+    assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_ordered),
+        cmocka_unit_test(test_virtual),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_activity),
+        cmocka_unit_test(test_activity_dropped),
+        cmocka_unit_test(test_activity_garbled),
+        cmocka_unit_test(test_activity_unknown),
+    };
+
+    return cupti_support_main_skips() ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
+}

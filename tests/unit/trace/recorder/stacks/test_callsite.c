@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Call sites one at a time: what is in the file is what was captured, before its number is known; the table
+ * against a model; Python frames; and the program's ways with descriptors, limits and libraries. Threads,
+ * signals and fork are the matter of test_callsite_load.c.
+ */
+#include "support/callsite_reading.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "trace/error.h"
+
+#define HERE ((struct capture){.max = SITES_DEPTH_MAX})
+
+static void test_same_and_different(void **state)
+{
+    static struct capture captures[64];
+    struct reading reading;
+
+    (void)state;
+    assert_int_equal(callsite_attach(test_file("same"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    for (volatile unsigned round = 0; round < 3; round++) {
+        for (uint32_t path = 0; path < 64; path++) {
+            uint32_t before = captures[path].site;
+
+            captures[path] = HERE;
+            capture_by_path(&captures[path], path, 6);
+            assert_true(captures[path].site != 0 && (before == 0 || captures[path].site == before));
+        }
+    }
+    reading_open(&reading, test_file("same"));
+    assert_int_equal(reading.site_count, 64);
+    for (uint32_t path = 0; path < 64; path++) {
+        assert_int_equal(captures[path].site, path + 1);
+        site_expect(&reading, &captures[path]);
+    }
+    reading_close(&reading);
+}
+
+static int module_compare(struct dl_phdr_info *info, size_t size, void *argument)
+{
+    const struct read_module *module = argument;
+
+    (void)size;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type == PT_LOAD &&
+            (info->dlpi_addr + info->dlpi_phdr[i].p_vaddr) / 4096 == module->entry.base / 4096) {
+            return info->dlpi_addr == module->entry.bias ? 1 : -1;
+        }
+    }
+    return 0;
+}
+
+static void test_modules(void **state)
+{
+    char executable[1024] = "";
+    struct capture capture = HERE;
+    struct reading reading;
+    bool libc = false;
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", executable, sizeof(executable) - 1) > 0);
+    assert_int_equal(callsite_attach(test_file("modules"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    capture_by_path(&capture, 5, 3);
+    reading_open(&reading, test_file("modules"));
+    assert_true(reading.module_count >= 2); /* this program and the C library, which calls main */
+    assert_string_equal(reading.modules[0].path, executable);
+    for (unsigned i = 0; i < reading.module_count; i++) {
+        assert_int_equal(dl_iterate_phdr(module_compare, &reading.modules[i]), 1);
+        libc = libc || strstr(reading.modules[i].path, "libc.so.6") != NULL;
+        if (strstr(reading.modules[i].path, "libc.so.6") != NULL) {
+            assert_int_equal(reading.modules[i].entry.build_id_bytes, 20);
+        }
+    }
+    assert_true(libc);
+    reading_close(&reading);
+}
+
+static void test_depth(void **state)
+{
+    static const unsigned depths[] = {1, 2, 3, 64, 65, 200, 256, 100000};
+    struct reading reading;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
+        struct capture capture = {.max = depths[i] < SITES_DEPTH_MAX ? depths[i] : SITES_DEPTH_MAX};
+
+        unlink(test_file("depth"));
+        assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
+        capture_by_path(&capture, 0, 300);
+        assert_int_equal(capture.count, capture.max);
+        reading_open(&reading, test_file("depth"));
+        site_expect(&reading, &capture);
+        reading_close(&reading);
+    }
+}
+
+static void test_refused(void **state)
+{
+    struct capture capture = HERE;
+
+    (void)state;
+    assert_int_equal(callsite_attach(test_file("none"), SESSION_STACKS_NONE, 64), VARVE_ERROR_INVALID);
+    capture_here(&capture);
+    assert_int_equal(capture.site, 0);
+    assert_int_equal(callsite_attach(test_file("no/such/folder"), SESSION_STACKS_NATIVE, 64), VARVE_ERROR_IO);
+    capture_here(&capture);
+    assert_int_equal(capture.site, 0);
+}
+
+/* ---- Python ---- */
+
+static bool fake_python_remembers;
+
+unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+{
+    unsigned count = fake_python_count < max ? fake_python_count : max;
+
+    *hash = python_hash_frames(fake_python, count);
+    return fake_python_remembers ? count : PYTHON_STACK_UNKNOWN;
+}
+
+static void fake_python_set(unsigned index, const char *code, const char *file, uint32_t instruction,
+                            bool entry)
+{
+    fake_python[index] = (struct python_frame){.code = code,
+                                               .name = code,
+                                               .filename = file,
+                                               .instruction = instruction,
+                                               .first_line = 10 * (index + 1),
+                                               .is_entry = entry};
+}
+
+/* Two frames; the second time in another line, the last time without a readable name. */
+static NOINLINE void fake_python_round(unsigned round)
+{
+    static const char inner[] = "inner", outer[] = "outer", file[] = "module.py";
+
+    fake_python_count = 2;
+    fake_python_set(0, inner, file, round == 1 ? 7 : 3, false);
+    fake_python_set(1, outer, file, 4, true);
+    if (round == 3) {
+        fake_python[0].name = NULL;
+    }
+}
+
+static void test_python(void **state)
+{
+    struct capture first = HERE, second = HERE, third = HERE, fourth = HERE;
+    struct capture *captures[] = {&first, &second, &third, &fourth};
+    struct reading reading;
+
+    (void)state;
+    fake_python_described = 0;
+    assert_int_equal(callsite_attach(test_file("python"), SESSION_STACKS_ALL, 64), VARVE_OK);
+    for (volatile unsigned i = 0; i < 8; i++) {
+        uint32_t before = captures[i % 4]->site;
+
+        fake_python_remembers = i % 4 != 1 && i != 6; /* new and known, either way */
+        fake_python_round(i % 4);
+        capture_here(captures[i % 4]);
+        assert_true(i < 4 || captures[i % 4]->site == before);
+    }
+    fake_python_count = 0;
+    assert_int_equal(third.site, first.site);
+    assert_true(second.site != first.site && fourth.site != first.site && fourth.site != second.site);
+
+    reading_open(&reading, test_file("python"));
+    assert_int_equal(reading.site_count, 3);
+    assert_int_equal(reading.code_count, 2);
+    assert_string_equal(reading.codes[0].name, "inner");
+    assert_string_equal(reading.codes[0].file, "module.py");
+    assert_int_equal(reading.codes[0].entry.first_line, 10);
+    assert_string_equal(reading.codes[1].name, "outer");
+    assert_int_equal(reading.sites[first.site].python_count, 2);
+    assert_int_equal(reading.sites[first.site].python[0].code, 1);
+    assert_int_equal(reading.sites[first.site].python[0].line, 13);
+    assert_int_equal(reading.sites[second.site].python[0].line, 17);
+    assert_int_equal(reading.sites[first.site].python[1].code, 2);
+    assert_int_equal(reading.sites[first.site].python[1].line, 24U | SITES_PYTHON_ENTRY);
+    assert_int_equal(reading.sites[fourth.site].python[0].code, 0);
+    assert_int_equal(reading.sites[fourth.site].python[1].code, 2);
+    site_expect(&reading, &first);
+    reading_close(&reading);
+}
+
+static void test_python_alone(void **state)
+{
+    static char names[200][8];
+    struct capture capture = {.max = 0};
+    struct reading reading;
+
+    (void)state;
+    assert_int_equal(callsite_attach(test_file("alone"), SESSION_STACKS_PYTHON, 200), VARVE_OK);
+    capture_here(&capture);
+    assert_int_equal(capture.site, 0); /* no interpreter */
+    for (unsigned i = 0; i < 200; i++) {
+        snprintf(names[i], sizeof(names[i]), "f%u", i % 50);
+        fake_python_set(i, names[i % 50], "x.py", i, false);
+        fake_python[i].first_line = i % 50;
+    }
+    fake_python_count = 200;
+    capture_here(&capture);
+    fake_python_count = 0;
+    assert_int_equal(capture.site, 1);
+    reading_open(&reading, test_file("alone"));
+    assert_int_equal(reading.code_count, 50);
+    assert_int_equal(reading.sites[1].native_count, 0);
+    assert_int_equal(reading.sites[1].python_count, 200);
+    for (unsigned i = 0; i < 200; i++) {
+        assert_int_equal(reading.sites[1].python[i].code, i % 50 + 1);
+        assert_int_equal(reading.sites[1].python[i].line, i % 50 + i);
+    }
+    reading_close(&reading);
+}
+
+/* ---- the program's descriptors, limits and files ---- */
+
+static void test_descriptors(void **state)
+{
+    struct capture captures[3] = {HERE, HERE, HERE};
+    struct reading reading;
+    struct stat status;
+    int before = open("/dev/null", O_RDONLY);
+
+    (void)state;
+    close(before);
+    assert_int_equal(callsite_attach(test_file("descriptors"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    int after = open("/dev/null", O_RDONLY);
+
+    assert_int_equal(after, before); /* the program's numbers are as without us */
+    close(after);
+    capture_by_path(&captures[0], 0, 4);
+
+    /* The program closes everything and gives all numbers to a file of its own. */
+    char own[128];
+    int taken[1200];
+    int count = 0;
+
+    snprintf(own, sizeof(own), "%s", test_file("own"));
+    assert_int_equal(syscall(SYS_close_range, before, ~0U, 0), 0);
+    while (count < 1200 && (count == 0 || taken[count - 1] >= 0)) {
+        taken[count++] = open(own, O_CREAT | O_RDWR, 0600);
+    }
+    capture_by_path(&captures[1], 1, 4);
+    capture_by_path(&captures[2], 2, 4);
+    while (count > 0) {
+        close(taken[--count]);
+    }
+    assert_int_equal(stat(own, &status), 0);
+    assert_int_equal(status.st_size, 0);
+    reading_open(&reading, test_file("descriptors"));
+    site_expect(&reading, &captures[0]);
+    /* With no descriptor left the site has no number; nothing else happens. */
+    for (unsigned i = 1; i < 3; i++) {
+        if (captures[i].site != 0) {
+            site_expect(&reading, &captures[i]);
+        }
+    }
+    reading_close(&reading);
+}
+
+static void test_closed(void **state)
+{
+    struct capture captures[2] = {HERE, HERE};
+    struct reading reading;
+
+    (void)state;
+    assert_int_equal(callsite_attach(test_file("closed"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        capture_by_path(&captures[i], i, 4);
+        assert_int_equal(syscall(SYS_close_range, 3, ~0U, 0), 0);
+    }
+    reading_open(&reading, test_file("closed"));
+    assert_int_equal(reading.site_count, 2);
+    site_expect(&reading, &captures[0]);
+    site_expect(&reading, &captures[1]);
+    reading_close(&reading);
+    /* Deleted: no new file appears under the old name. */
+    unlink(test_file("closed"));
+    capture_by_path(&captures[1], 2, 4);
+    assert_int_equal(access(test_file("closed"), F_OK), -1);
+}
+
+/* Nothing is left pending, but for what the program had pending itself. */
+static void size_signal_expect(bool is_pending)
+{
+    sigset_t pending;
+
+    assert_int_equal(sigpending(&pending), 0);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), is_pending);
+}
+
+static void test_size_limit(void **state)
+{
+    enum { PATHS = 4000, LIMITED = 10, LIFTED = 2500 };
+    static struct capture captures[PATHS];
+    const struct timespec now = {0, 0};
+    struct rlimit old;
+    struct rlimit limit;
+    struct stat status;
+    struct reading reading;
+    unsigned refused = 0;
+    sigset_t set;
+
+    (void)state;
+    assert_int_equal(callsite_attach(test_file("limit"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    for (uint32_t path = 0; path < PATHS; path++) {
+        if (path == LIMITED) {
+            /* The file may not grow: SIGXFSZ would end the program. */
+            assert_int_equal(stat(test_file("limit"), &status), 0);
+            limit = (struct rlimit){(rlim_t)status.st_size + 250, old.rlim_max};
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        }
+        if (path == LIFTED) {
+            size_signal_expect(false);
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        }
+        captures[path].max = 0;
+        errno = ENOTTY;
+        capture_by_path(&captures[path], path, 12);
+        assert_int_equal(errno, ENOTTY);
+        refused += captures[path].site == 0;
+        assert_true(captures[path].site != 0 || path >= LIMITED);
+    }
+    assert_true(refused >= 1000 && captures[PATHS - 1].site != 0);
+    reading_open(&reading, test_file("limit"));
+    assert_int_equal(reading.site_count, PATHS - refused);
+    assert_int_equal(reading.lost.stacks, refused);
+    reading_close(&reading);
+
+    assert_int_equal(sigprocmask(SIG_BLOCK, &set, NULL), 0);
+    raise(SIGXFSZ);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, old.rlim_max}), 0);
+    assert_int_not_equal(callsite_attach(test_file("none"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    size_signal_expect(true);
+    assert_int_equal(sigtimedwait(&set, NULL, &now), SIGXFSZ);
+    assert_int_equal(sigprocmask(SIG_UNBLOCK, &set, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_and_different),
+        cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_python),
+        cmocka_unit_test(test_python_alone),
+        cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_closed),
+        cmocka_unit_test(test_size_limit),
+    };
+
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Python stacks of every CPython that is found: in PATH, among pyenv's versions and in VARVE_TEST_PYTHONS
+ * (paths, colon between them). Each runs programs/python_stack_{probe,workload}.py with
+ * programs/lib_python_stack_probe.c preloaded: frame for frame the same as sys._getframe, also where
+ * process_vm_readv is forbidden; and a stack with all its names at every single malloc, with the output of
+ * the same program without. Where there is a shared libpython, one is loaded late and locally into a process
+ * that had none.
+ */
+#include "trace/recorder/recorder.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PYTHONS_MAX 24U
+#define PATH_BYTES 1024U
+#define TEXT_BYTES 4096U
+
+static const char probe[] = VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so";
+static const char preload[] = "LD_PRELOAD=" VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so";
+static const char script[] = VARVE_SOURCE_DIR "/tests/programs/python_stack_probe.py";
+static const char workload[] = VARVE_SOURCE_DIR "/tests/programs/python_stack_workload.py";
+
+struct python {
+    char executable[PATH_BYTES];
+    char version[16];
+    char prefix[PATH_BYTES];
+    char shared_object[PATH_BYTES];
+};
+
+static struct python pythons[PYTHONS_MAX];
+static unsigned python_count;
+static char folder[] = "/tmp/test_python_stack.XXXXXX";
+
+/* Runs argv with `settings` (NAME=VALUE…, NULL) added; returns its wait status, its output in `out`. */
+static int run(const char *const *settings, const char *const *argv, char *out)
+{
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        for (; settings != NULL && *settings != NULL; settings++)
+            putenv((char *)(uintptr_t)*settings);
+        dup2(ends[1], STDOUT_FILENO);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    ssize_t got;
+    char rest[256] = {0};
+    while ((got = read(ends[0], used < TEXT_BYTES - 1 ? out + used : rest,
+                       used < TEXT_BYTES - 1 ? TEXT_BYTES - 1 - used : sizeof(rest))) > 0)
+        used += used < TEXT_BYTES - 1 ? (size_t)got : 0;
+    out[used] = '\0';
+    close(ends[0]);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+/* ---- which interpreters ---- */
+
+static void add_python(const char *path)
+{
+    static const char question[] =
+        "import os, sys, sysconfig as s\n"
+        "if not ((3, 9) <= sys.version_info < (3, 14)) or s.get_config_var('Py_GIL_DISABLED'): sys.exit(1)\n"
+        "print(os.path.realpath(sys.executable), '%d.%d.%d' % sys.version_info[:3], sys.base_prefix,\n"
+        "      os.path.join(s.get_config_var('LIBDIR') or '', s.get_config_var('LDLIBRARY') or ''), "
+        "sep='\\n')\n";
+    const char *argv[] = {path, "-c", question, NULL};
+    char out[TEXT_BYTES];
+    if (python_count == PYTHONS_MAX || access(path, X_OK) != 0 || run(NULL, argv, out) != 0)
+        return;
+    struct python *python = &pythons[python_count];
+    if (sscanf(out, "%1023[^\n]\n%15[^\n]\n%1023[^\n]\n%1023[^\n]", python->executable, python->version,
+               python->prefix, python->shared_object) != 4)
+        return;
+    for (unsigned i = 0; i < python_count; i++) {
+        if (strcmp(pythons[i].executable, python->executable) == 0)
+            return;
+    }
+    python_count++;
+}
+
+static void add_from_list(const char *list, bool folders)
+{
+    static const char *names[] = {"python3",    "python3.9",  "python3.10",
+                                  "python3.11", "python3.12", "python3.13"};
+    char copy[16384];
+    snprintf(copy, sizeof(copy), "%s", list != NULL ? list : "");
+    char *rest = NULL;
+    for (char *item = strtok_r(copy, ":", &rest); item != NULL; item = strtok_r(NULL, ":", &rest)) {
+        if (!folders)
+            add_python(item);
+        for (size_t i = 0; folders && i < sizeof(names) / sizeof(names[0]); i++) {
+            char path[PATH_BYTES];
+            if (snprintf(path, sizeof(path), "%s/%s", item, names[i]) < (int)sizeof(path))
+                add_python(path);
+        }
+    }
+}
+
+static int find_pythons(void **state)
+{
+    (void)state;
+    char pattern[PATH_BYTES];
+    glob_t found;
+    add_from_list(getenv("VARVE_TEST_PYTHONS"), false);
+    snprintf(pattern, sizeof(pattern), "%s/.pyenv/versions/*/bin/python3", getenv("HOME"));
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            add_python(found.gl_pathv[i]);
+        globfree(&found);
+    }
+    add_from_list(getenv("PATH"), true);
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+static void need_python(void)
+{
+    if (python_count == 0) {
+        skip("no CPython from 3.9 to 3.13 was found");
+    }
+}
+
+/* ---- tests ---- */
+
+static void test_no_interpreter(void **state)
+{
+    (void)state;
+    struct python_frame frames[4];
+    for (unsigned i = 0; i < 1000; i++)
+        assert_int_equal(python_stack_capture(frames, 4), 0);
+    assert_int_equal(python_stack_capture(frames, 0), 0);
+    const struct python_frame nothing = {0};
+    char text[8];
+    uint32_t line;
+    assert_false(python_stack_describe(&nothing, text, sizeof(text), text, sizeof(text), &line));
+}
+
+static void check_frames(const char *const *settings)
+{
+    need_python();
+    for (unsigned i = 0; i < python_count; i++) {
+        const char *argv[] = {pythons[i].executable, script, "check", probe, NULL};
+        char out[TEXT_BYTES];
+        int status = run(settings, argv, out);
+        print_message("%s: %s", pythons[i].version, out);
+        assert_int_equal(status, 0);
+        assert_true(strtol(out, NULL, 10) > 900);
+    }
+}
+
+static void test_same_as_getframe(void **state)
+{
+    (void)state;
+    const char *settings[] = {preload, NULL};
+    check_frames(settings);
+}
+
+static void test_same_in_a_sandbox(void **state)
+{
+    (void)state;
+    const char *settings[] = {preload, "PYTHON_STACK_PROBE_SANDBOX=1", NULL};
+    check_frames(settings);
+}
+
+/* What one run of the preloaded probe counted. */
+struct counts {
+    unsigned long calls, stacks, frames, bad, deepest;
+    unsigned long hashes, wrong, unknown; /* by what was remembered; those that could not be told so */
+};
+
+static struct counts run_counted(const struct python *python, const char *const *settings,
+                                 const char *const *argv, char *out)
+{
+    char report[PATH_BYTES];
+    char setting[PATH_BYTES + 64];
+    const char *all[8] = {preload, setting};
+    snprintf(report, sizeof(report), "%s/report", folder);
+    snprintf(setting, sizeof(setting), "PYTHON_STACK_PROBE_REPORT=%s", report);
+    for (unsigned i = 0; settings[i] != NULL; i++)
+        all[i + 2] = settings[i];
+    assert_int_equal(run(all, argv, out), 0);
+    FILE *stream = fopen(report, "r");
+    assert_non_null(stream);
+    struct counts counts;
+    assert_int_equal(fscanf(stream, "%lu %lu %lu %lu %lu %lu %lu %lu", &counts.calls, &counts.stacks,
+                            &counts.frames, &counts.bad, &counts.deepest, &counts.hashes, &counts.wrong,
+                            &counts.unknown),
+                     8);
+    fclose(stream);
+    unlink(report);
+    print_message(
+        "%s: %lu calls, %lu stacks, %lu frames, %lu bad, %lu deep; %lu hashes, %lu wrong, %lu unknown\n",
+        python->version, counts.calls, counts.stacks, counts.frames, counts.bad, counts.deepest,
+        counts.hashes, counts.wrong, counts.unknown);
+    assert_int_equal(counts.wrong, 0);
+    assert_true(counts.hashes > counts.stacks * 9 / 10);
+    return counts;
+}
+
+static void test_every_malloc(void **state)
+{
+    (void)state;
+    need_python();
+    const char *settings[] = {"PYTHON_STACK_PROBE=every", "PYTHONMALLOC=malloc", NULL};
+    for (unsigned i = 0; i < python_count; i++) {
+        const char *argv[] = {pythons[i].executable, workload, "workload", NULL};
+        char plain[TEXT_BYTES];
+        char hooked[TEXT_BYTES];
+        assert_int_equal(run(NULL, argv, plain), 0);
+        struct counts counts = run_counted(&pythons[i], settings, argv, hooked);
+        assert_true(strlen(plain) == 65);
+        assert_string_equal(hooked, plain);
+        assert_int_equal(counts.bad, 0);
+        assert_true(counts.stacks > counts.calls / 2 && counts.frames > counts.stacks && counts.deepest > 20);
+    }
+}
+
+/* Stacks may be wrong there (a frame half linked), but nothing must break. */
+static void test_signal_handler(void **state)
+{
+    (void)state;
+    need_python();
+    const char *settings[] = {"PYTHON_STACK_PROBE=signals", NULL};
+    for (unsigned i = 0; i < python_count; i++) {
+        const char *argv[] = {pythons[i].executable, workload, "busy", "1", NULL};
+        char out[TEXT_BYTES];
+        struct counts counts = run_counted(&pythons[i], settings, argv, out);
+        assert_string_equal(out, "done\n");
+        assert_true(counts.calls > 100 && counts.stacks > counts.calls / 2);
+    }
+}
+
+static void test_cost(void **state)
+{
+    (void)state;
+    need_python();
+    for (unsigned i = 0; i < python_count; i++) {
+        const char *argv[] = {pythons[i].executable, script, "cost", probe, NULL};
+        char out[TEXT_BYTES];
+        double cost_ns = 0;
+        double hash_ns = 0;
+        unsigned depth = 0;
+        assert_int_equal(run(NULL, argv, out), 0);
+        assert_int_equal(sscanf(out, "%lf %lf %u", &cost_ns, &hash_ns, &depth), 3);
+        print_message("%s: %.1f ns a capture of depth %u, %.1f ns its hash\n", pythons[i].version, cost_ns,
+                      depth, hash_ns);
+        assert_int_equal(depth, 10);
+        assert_true(cost_ns > 0 && hash_ns > 0); /* benchmarks judge them */
+    }
+}
+
+/* ---- an interpreter that comes late, into its own scope ---- */
+
+struct method {
+    const char *name;
+    void *(*function)(void *self, void *arguments);
+    int flags;
+    const char *help;
+};
+
+static struct python_frame taken[8];
+static unsigned taken_count;
+static bool taken_right;
+
+static void *take(void *self, void *arguments)
+{
+    (void)self;
+    char name[32];
+    char file[32];
+    uint32_t line = 0;
+    taken_count = python_stack_capture(taken, 8);
+    taken_right = taken_count == 2 &&
+                  python_stack_describe(&taken[0], name, sizeof(name), file, sizeof(file), &line) &&
+                  strcmp(name, "function") == 0 && strcmp(file, "<string>") == 0 && line == 3 &&
+                  python_stack_describe(&taken[1], name, sizeof(name), file, sizeof(file), &line) &&
+                  strcmp(name, "<module>") == 0 && line == 5;
+    return arguments; /* None, below */
+}
+
+/* In a child of its own. Calls of the C API by hand, since its headers may not be there. */
+static int embed(const struct python *python)
+{
+    setenv("PYTHONHOME", python->prefix, 1);
+    if (python_stack_capture(taken, 8) != 0)
+        return 2;
+    void *library = dlopen(python->shared_object, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return 3;
+    void (*initialize)(void), *(*module)(const char *), *(*dictionary)(void *);
+    void *(*method)(void *, void *, void *);
+    int (*set)(void *, const char *, void *), (*execute)(const char *);
+    *(void **)&initialize = dlsym(library, "Py_Initialize");
+    *(void **)&module = dlsym(library, "PyImport_AddModule");
+    *(void **)&dictionary = dlsym(library, "PyModule_GetDict");
+    *(void **)&method = dlsym(library, "PyCFunction_NewEx");
+    *(void **)&set = dlsym(library, "PyDict_SetItemString");
+    *(void **)&execute = dlsym(library, "PyRun_SimpleString");
+    static struct method take_method = {"take", take, 8 /* METH_O */, NULL};
+    initialize();
+    set(dictionary(module("__main__")), "take", method(&take_method, NULL, NULL));
+    static const char program[] = "\ndef function():\n    take(None)\n\nfunction()\n";
+    /* Without word of the new library there is none; the object that take returns is borrowed, once each
+     * time. */
+    execute(program);
+    if (taken_count != 0)
+        return 4;
+    python_stack_modules_changed();
+    execute(program);
+    return taken_right ? 0 : 5;
+}
+
+static void test_late_and_local(void **state)
+{
+    (void)state;
+    unsigned embedded = 0;
+    for (unsigned i = 0; i < python_count; i++) {
+        if (strstr(pythons[i].shared_object, ".so") == NULL || access(pythons[i].shared_object, R_OK) != 0)
+            continue;
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0)
+            _exit(embed(&pythons[i]));
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+            continue;
+        print_message("%s: %s\n", pythons[i].version, pythons[i].shared_object);
+        assert_int_equal(status, 0);
+        embedded++;
+    }
+    if (embedded == 0) {
+        skip("no shared libpython was found");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_interpreter),    cmocka_unit_test(test_same_as_getframe),
+        cmocka_unit_test(test_same_in_a_sandbox), cmocka_unit_test(test_every_malloc),
+        cmocka_unit_test(test_signal_handler),    cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_late_and_local),
+    };
+    return cmocka_run_group_tests(tests, find_pythons, remove_folder);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The locks of the recorder: who waits sleeps, whatever its priority, and nobody waits for ever for a thread
+ * that is stopped inside. The stopped thread is played by a lock that nobody will give back.
+ */
+#include "support/recorder.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+
+static uint32_t lock;
+static int waiter_tid; /* atomic */
+
+static void *wait_for_lock(void *context)
+{
+    struct recorder_signals saved;
+
+    (void)context;
+    recorder_signals_block(&saved);
+    __atomic_store_n(&waiter_tid, (int)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    recorder_lock(&lock);
+    recorder_unlock(&lock);
+    recorder_signals_restore(&saved);
+    return NULL;
+}
+
+static char state_of(int tid)
+{
+    char path[64];
+    char text[256] = "";
+    const char *at;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    at = strrchr(text, ')');
+    return at != NULL && at[1] != '\0' ? at[2] : '?';
+}
+
+/* A thread that yields instead is runnable all the time: of a higher real-time priority it would keep the
+ * holder from ever giving the lock back. */
+static void test_waiter_sleeps(void **state)
+{
+    pthread_t waiter;
+    unsigned asleep = 0;
+
+    (void)state;
+    recorder_lock(&lock);
+    assert_int_equal(pthread_create(&waiter, NULL, wait_for_lock, NULL), 0);
+    while (__atomic_load_n(&waiter_tid, __ATOMIC_ACQUIRE) == 0) {
+        usleep(1000);
+    }
+    for (unsigned i = 0; i < 1000 && asleep < 20; i++) {
+        asleep = state_of(waiter_tid) == 'S' ? asleep + 1 : 0;
+        usleep(1000);
+    }
+    assert_int_equal(asleep, 20);
+    recorder_unlock(&lock);
+    assert_int_equal(pthread_join(waiter, NULL), 0);
+    assert_int_equal(lock, 0);
+}
+
+static void test_soon_or_never(void **state)
+{
+    (void)state;
+    assert_true(recorder_lock_soon(&lock));
+    assert_false(recorder_lock_soon(&lock));
+    recorder_unlock(&lock);
+    assert_true(recorder_lock_soon(&lock));
+    recorder_unlock(&lock);
+    assert_int_equal(lock, 0);
+}
+
+static void emit_one(void)
+{
+    const struct varve_record record = {
+        .addr = 1, .size = 10, .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0)};
+
+    varve_emit(&record);
+}
+
+/* A thread was stopped while it took the number of the process. */
+static void scenario_stopped_in_attach(struct session *session, void *context)
+{
+    const struct session_counts *counts = session->directory.counts;
+    struct recorder_process *process;
+
+    (void)context;
+    CHECK(recorder_session() != NULL, "no session");
+    process = recorder_process_page();
+    recorder_lock(&process->lock);
+    emit_one();
+    emit_one();
+    CHECK(recorder_process_current() == NULL, "attached");
+    CHECK(counts->unattached == 2 && counts->unattached_bytes == 20 &&
+              counts->unattached_by_kind[VARVE_KIND_HEAP_ALLOC] == 2,
+          "%llu counted", (unsigned long long)counts->unattached);
+    recorder_unlock(&process->lock);
+    for (unsigned i = 0; i < 5000 && recorder_process_current() == NULL; i++) {
+        usleep(1000);
+        emit_one();
+    }
+    CHECK(recorder_process_current() != NULL, "never attached");
+    CHECK(counts->process_count == 1, "%u numbers", counts->process_count);
+}
+
+static pthread_key_t late_key;
+
+/* In the last round of key destructors, after the recorder's. */
+static void emit_late(void *rounds)
+{
+    uintptr_t left = (uintptr_t)rounds;
+
+    if (left > 1) {
+        pthread_setspecific(late_key, (void *)(left - 1));
+    }
+    emit_one();
+}
+
+static void *live_shortly(void *context)
+{
+    (void)context;
+    pthread_setspecific(late_key, (void *)(uintptr_t)PTHREAD_DESTRUCTOR_ITERATIONS);
+    emit_one();
+    return NULL;
+}
+
+/* A thread was stopped while it wrote into the ring that all late events share. */
+static void scenario_stopped_in_late_ring(struct session *session, void *context)
+{
+    struct recorder_process *process;
+    pthread_t thread;
+
+    (void)session, (void)context;
+    emit_one();
+    CHECK(pthread_key_create(&late_key, emit_late) == 0, "no key");
+    process = recorder_process_current();
+    recorder_lock(&process->late_lock);
+    CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
+    CHECK(pthread_join(thread, NULL) == 0, "no join");
+    CHECK(__atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE) > 0, "nothing was late");
+    recorder_unlock(&process->late_lock);
+    usleep(50000); /* it is tried again after a few ms */
+    verdict->figures[0] = __atomic_load_n(&process->control->unattached, __ATOMIC_ACQUIRE);
+    CHECK(pthread_create(&thread, NULL, live_shortly, NULL) == 0, "no thread");
+    CHECK(pthread_join(thread, NULL) == 0, "no join");
+    CHECK(process->control->unattached == verdict->figures[0], "lost with a free lock");
+}
+
+static void test_stopped_inside(void **state)
+{
+    (void)state;
+    run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_stopped_in_attach, NULL, "attach");
+    run_in_session(SESSION_OVERFLOW_SPILL, 64, scenario_stopped_in_late_ring, NULL, "late ring");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_waiter_sleeps),
+        cmocka_unit_test(test_soon_or_never),
+        cmocka_unit_test(test_stopped_inside),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

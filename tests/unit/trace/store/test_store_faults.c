@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The writer in trouble: full disks at every stage (a limit on file sizes stands for them, which fails the
+ * same writes), a collector killed in the middle of everything, and the end: one file that opens read-only.
+ */
+#include "trace/store/store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct fixture {
+    char directory[64];
+    char path[96];
+    char scratch[96];
+    struct store *store;
+    struct derive *derive;
+    struct rlimit unlimited;
+    struct varve_message message;
+};
+
+static int fixture_begin(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    strcpy(fixture->directory, "/tmp/test_store_faults.XXXXXX");
+    signal(SIGXFSZ, SIG_IGN);
+    if (mkdtemp(fixture->directory) == NULL || getrlimit(RLIMIT_FSIZE, &fixture->unlimited) != 0) {
+        return -1;
+    }
+    snprintf(fixture->path, sizeof fixture->path, "%s/trace.db", fixture->directory);
+    snprintf(fixture->scratch, sizeof fixture->scratch, "%s/allocations", fixture->directory);
+    *state = fixture;
+    return 0;
+}
+
+static int fixture_end(void **state)
+{
+    struct fixture *fixture = *state;
+    char command[96];
+    setrlimit(RLIMIT_FSIZE, &fixture->unlimited);
+    store_close(fixture->store);
+    derive_close(fixture->derive);
+    snprintf(command, sizeof command, "rm -rf %s", fixture->directory);
+    free(fixture);
+    return system(command);
+}
+
+#define OK(call)                                                                           \
+    do {                                                                                   \
+        int ok_code = (call);                                                              \
+        if (ok_code != VARVE_OK) {                                                         \
+            fail_msg("%s: %s: %s", #call, varve_strerror(ok_code), fixture->message.text); \
+        }                                                                                  \
+    } while (0)
+
+static void open_new(struct fixture *fixture)
+{
+    OK(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message));
+    OK(derive_open(fixture->scratch, &fixture->derive, &fixture->message));
+}
+
+static int64_t look(const struct fixture *fixture, const char *sql)
+{
+    sqlite3 *db;
+    sqlite3_stmt *query;
+    assert_int_equal(sqlite3_open_v2(fixture->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    }
+    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
+    int64_t value = sqlite3_column_int64(query, 0);
+    sqlite3_finalize(query);
+    sqlite3_close(db);
+    return value;
+}
+
+static const char integrity[] = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";
+
+/* Two allocations, then a free of the first: every third block stays. */
+static struct event heap_event(uint64_t seq)
+{
+    bool is_alloc = seq % 3 != 0;
+    uint64_t block = is_alloc ? seq : seq - 2;
+    return (struct event){.seq = seq,
+                          .ts_ns = (int64_t)seq * 137,
+                          .process_id = 1,
+                          .thread_id = 1,
+                          .pid = 4321,
+                          .tid = 4322,
+                          .kind = is_alloc ? VARVE_KIND_HEAP_ALLOC : VARVE_KIND_HEAP_FREE,
+                          .cause = is_alloc ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_FREE,
+                          .addr = 0x55d0c0de0000 + block * 32,
+                          .size = is_alloc ? 24 + seq % 900 : 0,
+                          .callsite = is_alloc ? 1 + (uint32_t)(seq % 300) : 0};
+}
+
+static void append(struct fixture *fixture, uint64_t first, uint64_t last)
+{
+    for (uint64_t seq = first; seq <= last; seq++) {
+        struct event event = heap_event(seq);
+        OK(derive_event(fixture->derive, &event, &fixture->message));
+        OK(store_append(fixture->store, &event, &fixture->message));
+    }
+}
+
+static void limit_files(const struct fixture *fixture, uint64_t bytes)
+{
+    struct rlimit limit = fixture->unlimited;
+    limit.rlim_cur = bytes != 0 ? bytes : fixture->unlimited.rlim_cur;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void test_commit_after_a_full_disk(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 1000};
+    const struct store_ring_position later = {.thread_id = 1, .process_id = 1, .tail = 61000};
+    open_new(fixture);
+    append(fixture, 1, 1000);
+    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    append(fixture, 1001, 60000);
+    OK(store_stat(fixture->store, "before", 1, "info", "test", 1));
+    limit_files(fixture, 1 << 20);
+    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
+    assert_non_null(strstr(fixture->message.text, fixture->path));
+    assert_int_equal(store_commit(fixture->store, &later, 1, &fixture->message), VARVE_ERROR_FULL);
+    assert_int_equal(store_pending(fixture->store), 59000);
+    append(fixture, 60001, 61000);
+    limit_files(fixture, 0);
+    /* All or nothing: others see the first commit only. */
+    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 1000);
+    assert_int_equal(look(fixture, "SELECT tail FROM ring_position"), 1000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM stats"), 0);
+    OK(store_meta_text(fixture->store, "after", "x"));
+    OK(store_commit(fixture->store, &later, 1, &fixture->message));
+    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 61000);
+    assert_int_equal(look(fixture, "SELECT tail FROM ring_position"), 61000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM stats"), 1);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM meta WHERE key = 'after'"), 1);
+    assert_int_equal(look(fixture, integrity), 0);
+}
+
+static void test_creation_on_a_full_disk(void **state)
+{
+    struct fixture *fixture = *state;
+    limit_files(fixture, 20000);
+    assert_int_equal(store_open(fixture->path, STORE_CREATE, &fixture->store, &fixture->message),
+                     VARVE_ERROR_FULL);
+    limit_files(fixture, 0);
+    assert_null(fixture->store);
+    assert_int_not_equal(access(fixture->path, F_OK), 0);
+}
+
+static int finish(struct fixture *fixture)
+{
+    const struct store_symbol symbol = {.function = "main", .file = "a.c", .line = 3};
+    uint32_t id = store_symbol(fixture->store, &symbol);
+    int code = id != 0 ? store_callsite(fixture->store, 1, 1, id) : VARVE_ERROR_FULL;
+    if (code == VARVE_OK) {
+        code = derive_finish(fixture->derive, fixture->store, &fixture->message);
+    }
+    return code == VARVE_OK ? store_finish(fixture->store, NULL, NULL, &fixture->message) : code;
+}
+
+/* The limit is moved up step by step, so that each stage of the end fails once. */
+static void test_finish_after_full_disks(void **state)
+{
+    struct fixture *fixture = *state;
+    struct stat status;
+    open_new(fixture);
+    append(fixture, 1, 30000);
+    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    append(fixture, 30001, 60000);
+    assert_int_equal(stat(fixture->path, &status), 0);
+    int failures = 0;
+    int code = VARVE_ERROR_FULL;
+    for (uint64_t limit = 1 << 20; code != VARVE_OK; limit += 700000) {
+        limit_files(fixture, limit);
+        code = finish(fixture);
+        limit_files(fixture, 0);
+        if (code != VARVE_OK) {
+            assert_int_equal(code, VARVE_ERROR_FULL);
+            failures++;
+            assert_int_equal(look(fixture, "SELECT value FROM meta WHERE key = 'complete'"), 0);
+            assert_int_equal(look(fixture, integrity), 0);
+        }
+    }
+    assert_true(failures >= 3);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 60000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM allocation"), 40000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM leak"), 20000);
+    assert_int_equal(look(fixture, "SELECT live_allocations FROM total_stat WHERE process_id = 0"), 20000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM callsite JOIN symbol ON symbol.id = symbol_id"), 1);
+    assert_int_equal(look(fixture, integrity), 0);
+}
+
+/* The child commits, goes on without a commit, and is killed. */
+static void child_record(struct fixture *fixture)
+{
+    const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 50000};
+    open_new(fixture);
+    append(fixture, 1, 50000);
+    OK(store_meta_integer(fixture->store, "committed", 1));
+    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    append(fixture, 50001, 90000);
+    OK(store_meta_integer(fixture->store, "uncommitted", 1));
+    raise(SIGKILL);
+}
+
+static int derive_again(void *context, struct event *event)
+{
+    struct fixture *fixture = context;
+    struct event before = *event;
+    int code = derive_event(fixture->derive, event, &fixture->message);
+    assert_int_equal(event->id, before.id);
+    assert_int_equal(event->size, before.size);
+    assert_int_equal(event->callsite, before.callsite);
+    assert_int_equal(event->cause, before.cause);
+    return code;
+}
+
+static int take_tail(void *context, const struct store_ring_position *position)
+{
+    *(uint64_t *)context = position->tail;
+    return 0;
+}
+
+static void test_killed_collector_is_continued(void **state)
+{
+    struct fixture *fixture = *state;
+    pid_t child = fork();
+    if (child == 0) {
+        child_record(fixture);
+        _exit(1);
+    }
+    int status;
+    uint64_t tail = 0;
+    int64_t value = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    OK(store_open(fixture->path, STORE_RESUME, &fixture->store, &fixture->message));
+    OK(derive_open(fixture->scratch, &fixture->derive, &fixture->message));
+    OK(store_each_event(fixture->store, derive_again, fixture, &fixture->message));
+    OK(store_each_ring_position(fixture->store, take_tail, &tail, &fixture->message));
+    assert_int_equal(tail, 50000);
+    OK(store_meta_get_integer(fixture->store, "committed", &value));
+    assert_int_equal(store_meta_get_integer(fixture->store, "uncommitted", &value), VARVE_ERROR_NOT_FOUND);
+    append(fixture, 50001, 60000);
+    OK(derive_check(fixture->derive, &fixture->message));
+    OK(finish(fixture));
+    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 60000);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM allocation"), 40000);
+    assert_int_equal(look(fixture, integrity), 0);
+}
+
+static void test_finished_database_is_one_file(void **state)
+{
+    struct fixture *fixture = *state;
+    char name[160];
+    sqlite3 *db;
+    open_new(fixture);
+    OK(store_callsite_origin(fixture->store, 1, 1, 1));
+    append(fixture, 1, 9000);
+    const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 50000};
+    OK(store_commit(fixture->store, &position, 1, &fixture->message));
+    assert_int_equal(store_finish(fixture->store, NULL, NULL, &fixture->message), VARVE_ERROR_INVALID);
+    OK(finish(fixture));
+    store_close(fixture->store);
+    fixture->store = NULL;
+    snprintf(name, sizeof name, "%s-wal", fixture->path);
+    assert_int_not_equal(access(name, F_OK), 0);
+    snprintf(name, sizeof name, "%s-shm", fixture->path);
+    assert_int_not_equal(access(name, F_OK), 0);
+    assert_int_equal(chmod(fixture->path, 0444), 0);
+    assert_int_equal(chmod(fixture->directory, 0555), 0);
+    snprintf(name, sizeof name, "file:%s?mode=ro&immutable=0", fixture->path);
+    assert_int_equal(sqlite3_open_v2(name, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "SELECT * FROM total", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(look(fixture, "SELECT value FROM meta WHERE key = 'complete'"), 1);
+    assert_int_equal(
+        look(fixture, "SELECT (SELECT count(*) FROM ring_position) + count(*) FROM callsite_origin"), 0);
+    assert_int_equal(look(fixture, "PRAGMA application_id"), 0x56525645);
+    assert_int_equal(look(fixture, "PRAGMA user_version"), 1);
+    assert_int_equal(look(fixture, "PRAGMA page_size"), 16384);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM sqlite_schema WHERE sql LIKE '%batch%'"), 0);
+    chmod(fixture->directory, 0755);
+}
+
+/* A collector that died between the last commit and the folding of the log. */
+static void test_complete_database_is_folded(void **state)
+{
+    struct fixture *fixture = *state;
+    open_new(fixture);
+    append(fixture, 1, 90);
+    OK(finish(fixture));
+    store_close(fixture->store);
+    fixture->store = NULL;
+    OK(store_open(fixture->path, STORE_RESUME, &fixture->store, &fixture->message));
+    assert_true(store_is_complete(fixture->store));
+    OK(store_finish(fixture->store, NULL, NULL, &fixture->message));
+    store_close(fixture->store);
+    fixture->store = NULL;
+    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), 90);
+    assert_int_equal(look(fixture, "SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'delete'"),
+                     1);
+}
+
+/* Nobody commits: at last an event is taken with a warning, and none after it. */
+static void test_events_wait_for_a_commit(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t seq = 0;
+    int code = VARVE_OK;
+    open_new(fixture);
+    while (code == VARVE_OK) {
+        struct event event = heap_event(++seq);
+        code = store_append(fixture->store, &event, &fixture->message);
+    }
+    assert_int_equal(code, VARVE_ERROR_FULL);
+    assert_true(seq > 1000000);
+    assert_int_equal(store_pending(fixture->store), seq);
+    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    struct event event = heap_event(seq + 1);
+    OK(store_append(fixture->store, &event, &fixture->message));
+    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    assert_int_equal(look(fixture, "SELECT count(*) FROM event"), seq + 1);
+    assert_int_equal(look(fixture, integrity), 0);
+}
+
+/* The budget of the design: 64 bytes per event, 140 with all that is derived. */
+static void test_bytes_per_event(void **state)
+{
+    struct fixture *fixture = *state;
+    struct stat status;
+    const uint64_t count = 150000;
+    open_new(fixture);
+    append(fixture, 1, count);
+    OK(store_commit(fixture->store, NULL, 0, &fixture->message));
+    assert_true(look(fixture, "SELECT sum(pgsize) FROM dbstat WHERE name = 'event'") <=
+                (int64_t)(64 * count));
+    OK(finish(fixture));
+    assert_int_equal(stat(fixture->path, &status), 0);
+    assert_true((uint64_t)status.st_size <= 140 * count);
+}
+
+#define WITH_FIXTURE(test) cmocka_unit_test_setup_teardown(test, fixture_begin, fixture_end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_FIXTURE(test_commit_after_a_full_disk),      WITH_FIXTURE(test_creation_on_a_full_disk),
+        WITH_FIXTURE(test_finish_after_full_disks),       WITH_FIXTURE(test_killed_collector_is_continued),
+        WITH_FIXTURE(test_finished_database_is_one_file), WITH_FIXTURE(test_bytes_per_event),
+        WITH_FIXTURE(test_complete_database_is_folded),   WITH_FIXTURE(test_events_wait_for_a_commit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Programs with an allocator linked into them. Their calls of malloc, or of what it is called there, never
+ * leave the executable, so no hook sees them. The recorder in the program notices a malloc in front of its
+ * own (process_control.malloc_is_foreign); an allocator under other names, or one that is not exported, shows
+ * only in the symbol tables of the file, which are read here, as far as they were not stripped. Files are the
+ * users': sizes are capped, everything is read by position. Called before the start and at the end of each
+ * process.
+ */
+#include "trace/collector/collector.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECTIONS_MAX 4096U
+#define NAMES_BYTES_MAX (UINT64_C(64) << 20) /* of a string table; larger ones are not looked at */
+#define SYMBOLS_AT_ONCE 2048U
+
+/* The first that is found names it; a sanitizer or an allocator defines malloc as well. */
+static const struct {
+    const char *symbol, *allocator;
+} known[] = {
+    {"__asan_init", "AddressSanitizer"},
+    {"__hwasan_init", "HWAddressSanitizer"},
+    {"__tsan_init", "ThreadSanitizer"},
+    {"__msan_init", "MemorySanitizer"},
+    {"__lsan_init", "LeakSanitizer"},
+    {"_rjem_malloc", "jemalloc"},
+    {"je_malloc", "jemalloc"},
+    {"mallocx", "jemalloc"},
+    {"tc_malloc", "tcmalloc"},
+    {"mi_malloc", "mimalloc"},
+    {"rpmalloc", "rpmalloc"},
+    {"malloc", "its own malloc"},
+};
+
+#define KNOWN (sizeof(known) / sizeof(known[0]))
+
+#define KNOWN_GO "the Go runtime" /* by a section that remains in stripped programs */
+
+struct file {
+    int fd;
+    unsigned section_names; /* index of their table */
+    Elf64_Shdr sections[SECTIONS_MAX];
+    unsigned section_count;
+};
+
+static bool read_at(int fd, void *buffer, size_t bytes, uint64_t offset)
+{
+    return offset <= INT64_MAX && pread(fd, buffer, bytes, (off_t)offset) == (ssize_t)bytes;
+}
+
+static bool read_sections(struct file *file)
+{
+    Elf64_Ehdr header;
+    struct stat status;
+
+    if (fstat(file->fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+        !read_at(file->fd, &header, sizeof(header), 0) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) ||
+        header.e_shnum == 0 || header.e_shnum > SECTIONS_MAX) {
+        return false;
+    }
+    file->section_count = header.e_shnum;
+    file->section_names = header.e_shstrndx;
+    return read_at(file->fd, file->sections, header.e_shnum * sizeof(Elf64_Shdr), header.e_shoff);
+}
+
+/* NULL: not to be had. With a NUL behind it, whatever the file says. */
+static char *read_names(const struct file *file, const Elf64_Shdr *table)
+{
+    const Elf64_Shdr *names = table->sh_link < file->section_count ? &file->sections[table->sh_link] : NULL;
+    char *text = NULL;
+
+    if (names != NULL && names->sh_type == SHT_STRTAB && names->sh_size <= NAMES_BYTES_MAX) {
+        text = calloc(1, names->sh_size + 1);
+    }
+    if (text != NULL && !read_at(file->fd, text, names->sh_size, names->sh_offset)) {
+        free(text);
+        text = NULL;
+    }
+    return text;
+}
+
+static size_t find_known(const char *name, size_t best)
+{
+    for (size_t i = 0; i < best; i++) {
+        if (strcmp(name, known[i].symbol) == 0) {
+            return i;
+        }
+    }
+    return best;
+}
+
+static size_t search_table(const struct file *file, const Elf64_Shdr *table, size_t best)
+{
+    char *names = read_names(file, table);
+    uint64_t names_bytes = names != NULL ? file->sections[table->sh_link].sh_size : 0;
+    uint64_t count = names != NULL ? table->sh_size / sizeof(Elf64_Sym) : 0;
+    Elf64_Sym symbols[SYMBOLS_AT_ONCE];
+
+    for (uint64_t at = 0; at < count; at += SYMBOLS_AT_ONCE) {
+        size_t some = count - at < SYMBOLS_AT_ONCE ? (size_t)(count - at) : SYMBOLS_AT_ONCE;
+
+        if (!read_at(file->fd, symbols, some * sizeof(symbols[0]),
+                     table->sh_offset + at * sizeof(symbols[0]))) {
+            break;
+        }
+        for (size_t i = 0; i < some; i++) {
+            if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF &&
+                symbols[i].st_name < names_bytes) {
+                best = find_known(names + symbols[i].st_name, best);
+            }
+        }
+    }
+    free(names);
+    return best;
+}
+
+static bool is_go(const struct file *file)
+{
+    const Elf64_Shdr link = {.sh_link = file->section_names};
+    char *names = read_names(file, &link);
+    bool found = false;
+
+    for (unsigned i = 0; names != NULL && i < file->section_count && !found; i++) {
+        uint32_t name = file->sections[i].sh_name;
+        found = name < file->sections[file->section_names].sh_size && strcmp(names + name, ".gopclntab") == 0;
+    }
+    free(names);
+    return found;
+}
+
+const char *collect_allocator_of(const char *path)
+{
+    struct file *file = malloc(sizeof(*file));
+    size_t best = KNOWN;
+    bool has_go = false;
+
+    if (file == NULL) {
+        return NULL;
+    }
+    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file->fd >= 0 && read_sections(file)) {
+        has_go = is_go(file);
+        for (unsigned i = 0; i < file->section_count; i++) {
+            if (file->sections[i].sh_type == SHT_SYMTAB || file->sections[i].sh_type == SHT_DYNSYM) {
+                best = search_table(file, &file->sections[i], best);
+            }
+        }
+    }
+    if (file->fd >= 0) {
+        close(file->fd);
+    }
+    free(file);
+    return best < KNOWN ? known[best].allocator : has_go ? KNOWN_GO : NULL;
+}
+
+/* A thousand processes of a build are a few programs. */
+static const char *remembered(struct collector *collector, const char *path)
+{
+    struct known_program *program = collector->programs;
+
+    for (unsigned i = 0; i < KNOWN_PROGRAMS; i++, program++) {
+        if (strcmp(program->path, path) == 0) {
+            return program->allocator;
+        }
+    }
+    program = &collector->programs[collector->program_count++ % KNOWN_PROGRAMS];
+    snprintf(program->path, sizeof(program->path), "%s", path);
+    program->allocator = collect_allocator_of(path);
+    return program->allocator;
+}
+
+static int tell(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
+{
+    char source[1200];
+
+    collector->sum.own_allocators++;
+    snprintf(source, sizeof(source), "%s, linked into %.1024s", allocator, path);
+    return collector->is_unstored
+               ? VARVE_OK
+               : store_stat(collector->store, "heap_not_recorded", process_id, "data_loss", source, 1);
+}
+
+int collect_allocator_launched(struct collector *collector, const char *path)
+{
+    const char *allocator = NULL;
+
+    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 &&
+        collector->sum.own_allocators == 0) {
+        allocator = remembered(collector, path);
+    }
+    return allocator != NULL ? tell(collector, 0, allocator, path) : VARVE_OK;
+}
+
+int collect_allocator_row(struct collector *collector, const struct traced_process *process)
+{
+    char executable[sizeof(process->control->executable)];
+    const char *allocator;
+
+    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) == 0) {
+        return VARVE_OK;
+    }
+    snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
+             process->control->executable);
+    allocator = remembered(collector, executable);
+    if (allocator == NULL && process->control->malloc_is_foreign != 0) {
+        allocator = "a malloc";
+    }
+    return allocator != NULL ? tell(collector, process->id, allocator, executable) : VARVE_OK;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The LTTng session of a recording: begun before the program starts, ended when the last record is told. The
+ * trace grows in the recording directory and is moved beside the database at the end. Its buffers lie where
+ * the rings do, so that what a killed process had written can still be taken out of them. LTTng is the second
+ * sink: when it cannot be had, that is said, and the recording goes on without it, unless it is the only one.
+ */
+#include "trace/collector/collector.h"
+#include "trace/collector/lttng/session.h"
+#include "trace/format/sink_provider.h"
+#include "trace/collector/lttng/salvage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_FILE "lttng" /* in the recording directory: the name of the session, for `varve recover` */
+
+static void paths_fill(const struct collector *collector, struct collect_lttng *lttng)
+{
+    snprintf(lttng->output, sizeof(lttng->output), "%.4000s/ctf", collector->directory.path);
+    snprintf(lttng->shm, sizeof(lttng->shm), "%.4000s/lttng", collector->directory.rings);
+}
+
+static struct lttng_session_options session_options(const struct collect_lttng *lttng)
+{
+    return (struct lttng_session_options){
+        .name = lttng->name, .output = lttng->output, .shm = lttng->shm, .may_block = lttng->may_block};
+}
+
+static int write_name(const struct collector *collector)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    FILE *file;
+    bool is_written;
+
+    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
+    file = fopen(path, "we");
+    if (file == NULL) {
+        return VARVE_ERROR_IO;
+    }
+    is_written = fprintf(file, "%s\n", collector->lttng.name) > 0;
+    return fclose(file) == 0 && is_written ? VARVE_OK : VARVE_ERROR_IO;
+}
+
+/* The session is ended under this name: only one that this recording has given it, not just any. */
+static bool is_own_name(const struct collector *collector)
+{
+    unsigned id = 0;
+    int pid = 0;
+    int used = 0;
+
+    return sscanf(collector->lttng.name, "varve-%d-%6x%n", &pid, &id, &used) == 2 &&
+           collector->lttng.name[used] == '\0' && id == (collector->directory.trace_id & 0xffffff);
+}
+
+static bool read_name(struct collector *collector)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+    FILE *file;
+    bool is_read;
+
+    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    is_read = fscanf(file, "%63[a-zA-Z0-9_-]", collector->lttng.name) == 1;
+    fclose(file);
+    return is_read && is_own_name(collector);
+}
+
+/* Without them a killed program costs what LTTng loses. */
+static void keep_copies(struct collector *collector, varve_collect_numbers *numbers)
+{
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    collector->lttng.numbers = numbers;
+    if (numbers != NULL) {
+        snprintf(path, sizeof(path), "%s/salvage", collector->directory.path);
+        salvage_open(path, &collector->lttng.salvage, NULL);
+    }
+}
+
+static int start(struct collector *collector, const char *provider_path, struct varve_message *message)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    struct session_control *control = collector->directory.control;
+    struct lttng_session_options options;
+    int error;
+
+    if (!lttng_session_is_possible(message)) {
+        return VARVE_ERROR_UNSUPPORTED;
+    }
+    if (provider_path == NULL || access(provider_path, R_OK) != 0 ||
+        strlen(provider_path) >= sizeof(control->mirror_path)) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "%s is missing: this varve was built without LTTng (liblttng-ust-dev)",
+                                 provider_path != NULL ? provider_path : "libvarve_lttng.so");
+    }
+    snprintf(lttng->name, sizeof(lttng->name), "varve-%d-%06llx", (int)getpid(),
+             (unsigned long long)(control->trace_id & 0xffffff));
+    paths_fill(collector, lttng);
+    options = session_options(lttng);
+    error = write_name(collector);
+    if (error == VARVE_OK) {
+        error = lttng_session_start(&options, &lttng->session, message);
+    }
+    if (error == VARVE_OK) {
+        error = collect_mirror_open(collector, provider_path, message);
+    }
+    if (error == VARVE_OK) {
+        snprintf(control->mirror_path, sizeof(control->mirror_path), "%s", provider_path);
+        control->mirror |= SESSION_MIRROR_LTTNG;
+        if (lttng->may_block) {
+            setenv("LTTNG_UST_ALLOW_BLOCKING", "1", 1); /* the program inherits it */
+        }
+    }
+    return error;
+}
+
+int collect_lttng_start(struct collector *collector, const struct varve_collect_options *options,
+                        struct varve_message *message)
+{
+    struct varve_message reason = {""};
+    int error;
+
+    collector->lttng.may_block = options->overflow == VARVE_OVERFLOW_BLOCK;
+    error = start(collector, options->provider_path, &reason);
+    if (error == VARVE_OK) {
+        keep_copies(collector, options->numbers);
+        return VARVE_OK;
+    }
+    collect_lttng_abandon(collector);
+    if (collector->is_unstored) {
+        return varve_message_set(message, error, "%s", reason.text);
+    }
+    if (!collector->quiet) {
+        fprintf(stderr, "varve: no LTTng trace: %s; recording to SQLite goes on\n", reason.text);
+    }
+    return VARVE_OK;
+}
+
+void collect_lttng_abandon(struct collector *collector)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    if (lttng->session != NULL) {
+        lttng_session_stop(lttng->session, NULL, NULL);
+        lttng->session = NULL;
+    }
+    salvage_close(lttng->salvage);
+    lttng->salvage = NULL;
+    if (lttng->output[0] != '\0') {
+        lttng_folder_remove(lttng->output);
+        lttng_folder_remove(lttng->shm);
+        lttng->output[0] = '\0';
+    }
+    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
+    unlink(path);
+}
+
+/* What went wrong costs the second sink, not the recording. */
+static void tell_failure(const struct collector *collector, const struct varve_message *reason)
+{
+    if (!collector->quiet) {
+        fprintf(stderr, "varve: the LTTng trace may be incomplete: %s\n", reason->text);
+    }
+}
+
+static void mark(void *context, uint32_t process, int32_t pid, uint32_t ring, uint64_t ring_seq)
+{
+    salvage_mark(context, process, pid, ring, ring_seq);
+}
+
+static int tell_again(void *context, const struct varve_mirror_origin *origin, uint64_t ring_seq,
+                      const struct varve_record *record)
+{
+    const struct collector *collector = context;
+
+    collector->mirror.provider->record(origin, ring_seq, record);
+    return VARVE_OK;
+}
+
+/* Into a session of its own: the one of the recording is over. */
+static int salvage_rest(struct collector *collector, struct varve_collect_result *result,
+                        struct varve_message *message)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    struct lttng_session_options options = session_options(lttng);
+    char name[sizeof(lttng->name) + 8];
+    char output[sizeof(lttng->output) + 16];
+    char shm[sizeof(lttng->shm) + 16];
+    struct lttng_session *session;
+    int ended;
+    int error;
+
+    snprintf(name, sizeof(name), "%s-again", lttng->name);
+    snprintf(output, sizeof(output), "%s/salvaged", lttng->output);
+    snprintf(shm, sizeof(shm), "%s-again", lttng->shm);
+    options.name = name;
+    options.output = output;
+    options.shm = shm;
+    options.may_block = true; /* nobody but this process waits */
+    error = lttng_session_start(&options, &session, message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = salvage_each(lttng->salvage, tell_again, collector, &result->salvaged, message);
+    ended = lttng_session_stop(session, NULL, message);
+    lttng_folder_remove(shm);
+    return error != VARVE_OK ? error : ended;
+}
+
+/* How many copies are not in the trace. Where the disk was full for some, the others count. */
+static int count_missing(struct salvage *salvage, uint64_t *missing, struct varve_message *message)
+{
+    int error = salvage_each(salvage, NULL, NULL, missing, message);
+
+    return error == VARVE_ERROR_FULL ? VARVE_OK : error;
+}
+
+/* What the trace of a killed program lacks: from its buffers, and what these hide from the copies. */
+static int complete(struct collector *collector, const char *extract, struct varve_collect_result *result,
+                    struct varve_message *message)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    uint64_t missing = 0;
+    char traced[sizeof(lttng->output) + 8];
+    int error;
+
+    snprintf(traced, sizeof(traced), "%s/ust", lttng->output);
+    error = lttng->numbers(traced, mark, lttng->salvage, message);
+    if (error == VARVE_OK) {
+        error = count_missing(lttng->salvage, &missing, message);
+    }
+    if (error == VARVE_OK && missing == 0 && result->has_extract) {
+        lttng_folder_remove(extract); /* all of it is in the trace already */
+        result->has_extract = false;
+    }
+    if (error == VARVE_OK && missing > 0 && result->has_extract) {
+        error = lttng->numbers(extract, mark, lttng->salvage, message);
+    }
+    if (error == VARVE_OK && missing > 0) {
+        error = count_missing(lttng->salvage, &missing, message);
+    }
+    return error == VARVE_OK && missing > 0 ? salvage_rest(collector, result, message) : error;
+}
+
+static void end_session(struct collector *collector, const char *extract, struct varve_collect_result *result)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    struct lttng_session_loss loss = {0};
+    struct varve_message reason = {""};
+    int error;
+
+    if (collector->was_killed) {
+        error = lttng_session_extract(lttng->session, extract, &reason);
+        result->has_extract = error == VARVE_OK;
+        if (error != VARVE_OK && error != VARVE_ERROR_NOT_FOUND) {
+            tell_failure(collector, &reason);
+        }
+    }
+    error = lttng_session_stop(lttng->session, &loss, &reason);
+    lttng->session = NULL;
+    if (error != VARVE_OK) {
+        tell_failure(collector, &reason);
+    }
+    result->discarded = loss.discarded_events;
+    if (loss.discarded_events + loss.discarded_packets > 0 && !collector->quiet) {
+        fprintf(stderr, "varve: LTTng discarded %llu events and %llu packets: its trace is incomplete\n",
+                (unsigned long long)loss.discarded_events, (unsigned long long)loss.discarded_packets);
+    }
+}
+
+void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    struct varve_message reason = {""};
+    char extract[sizeof(lttng->output) + 16];
+
+    if (lttng->session == NULL) {
+        return;
+    }
+    snprintf(extract, sizeof(extract), "%s/crash", lttng->output);
+    end_session(collector, extract, result);
+    if (collector->was_killed && lttng->salvage != NULL &&
+        complete(collector, extract, result, &reason) != VARVE_OK) {
+        tell_failure(collector, &reason);
+    }
+    salvage_close(lttng->salvage);
+    lttng->salvage = NULL;
+    lttng_folder_remove(lttng->shm);
+}
+
+bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    struct lttng_session_options options;
+
+    if (!read_name(collector)) {
+        return false;
+    }
+    paths_fill(collector, lttng);
+    options = session_options(lttng);
+    lttng_session_adopt(&options, &lttng->session, message); /* also of a session of which buffers are left */
+    return lttng->session != NULL;
+}
+
+void collect_lttng_path(const char *database_path, char *path, size_t bytes)
+{
+    size_t length = strlen(database_path);
+
+    length -= length > 3 && strcmp(database_path + length - 3, ".db") == 0 ? 3 : 0;
+    snprintf(path, bytes, "%.*s.ctf", (int)length, database_path);
+}
+
+int collect_lttng_publish(struct collector *collector, const char *database_path,
+                          struct varve_collect_result *result, struct varve_message *message)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    char path[DIRECTORY_PATH_BYTES + 16];
+
+    if (lttng->output[0] == '\0') {
+        return VARVE_OK;
+    }
+    collect_lttng_path(database_path, result->ctf_path, sizeof(result->ctf_path));
+    if (access(lttng->output, F_OK) != 0) {
+        result->ctf_path[0] = '\0';
+        return VARVE_OK;
+    }
+    lttng_folder_remove(result->ctf_path); /* only there if it may be replaced */
+    if (rename(lttng->output, result->ctf_path) != 0) {
+        return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s",
+                                 result->ctf_path, strerror(errno));
+    }
+    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
+    unlink(path);
+    return VARVE_OK;
+}

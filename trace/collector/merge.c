@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All rings into one order. Records of one ring keep their order; rings are merged by time, through a binary
+ * heap of their next records. Two things make the order exact rather than probable:
+ *
+ * Watermark. A record may be merged only if no older one can still appear. A producer stores `emitted` before
+ * it reads the clock, so a ring that shows no unfinished event cannot bring a record older than the moment
+ * at which that store would have been visible. The collector uses the clock of the round BEFORE the present
+ * one: at least 100 microseconds, in which any store that precedes the clock read has left its CPU.
+ *
+ * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
+ * ns the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
+ * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
+ * are therefore held back until another ring has brought the record in between, or has had HOLD_BACK_NS more
+ * without it. Physical memory of a device has a handle where other memory has an address.
+ *
+ * The order depends on the records alone, not on when they were read: a recording that is recovered, or
+ * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
+ */
+#include "trace/collector/collector.h"
+
+#define HOLD_BACK_NS 20000
+#define SKIPPED_MAX (UINT64_C(1) << 48) /* more is a damaged record */
+#define PENDING_MAX UINT64_C(262144)    /* events that wait for a commit, about 100 bytes each */
+
+static bool is_before(const struct ring_reader *a, const struct ring_reader *b)
+{
+    if (a->key != b->key) {
+        return a->key < b->key;
+    }
+    return a->process->id != b->process->id ? a->process->id < b->process->id : a->index < b->index;
+}
+
+static void sift_down(struct collector *collector, size_t at)
+{
+    struct ring_reader **heap = collector->heap;
+    struct ring_reader *reader = heap[at];
+
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= collector->heap_count) {
+            break;
+        }
+        if (child + 1 < collector->heap_count && is_before(heap[child + 1], heap[child])) {
+            child++;
+        }
+        if (!is_before(heap[child], reader)) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = reader;
+}
+
+/* The next key of a reader, or false if it has no record. */
+static bool load_key(struct collector *collector, struct ring_reader *reader, uint64_t hold_back)
+{
+    const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+
+    if (record == NULL) {
+        return false;
+    }
+    reader->key = record->ticks + (reader->is_held_back ? hold_back : 0);
+    return true;
+}
+
+static void build(struct collector *collector, uint64_t hold_back)
+{
+    collector->heap_count = 0;
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        if (load_key(collector, collector->readers[i], hold_back)) {
+            collector->heap[collector->heap_count++] = collector->readers[i];
+        }
+    }
+    for (size_t i = collector->heap_count / 2; i-- > 0;) {
+        sift_down(collector, i);
+    }
+}
+
+/* The number of the record that comes next. A LOST record tells of those that were dropped before it; one
+ * that stands for a gap has no number of its own. */
+static uint64_t sequence_of(const struct ring_reader *reader, const struct varve_record *record)
+{
+    bool is_gap = (varve_record_flags(record) & VARVE_FLAG_GAP) != 0;
+    uint64_t skipped = varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0;
+
+    return reader->sequence + (skipped < SKIPPED_MAX ? skipped : 0) + !is_gap;
+}
+
+static void decode(struct collector *collector, const struct ring_reader *reader,
+                   const struct varve_record *record, struct event *event)
+{
+    event->seq = collector->seq + 1;
+    event->ts_ns = collect_clock_ns(&collector->clock, record->ticks);
+    if (event->ts_ns < reader->last_ns) {
+        event->ts_ns = reader->last_ns; /* a signal handler that interrupted it came first */
+    }
+    event->process_id = reader->process->id;
+    event->thread_id = reader->thread_id;
+    event->pid = reader->process->control->pid;
+    event->tid = reader->tid;
+    event->kind = (uint8_t)varve_record_kind(record);
+    event->cause = record->cause;
+    event->device = record->device;
+    event->flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED);
+    event->is_stored = false;
+    event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? sequence_of(reader, record) : 0;
+    event->pool = record->pool;
+    event->stream = (uint16_t)varve_record_stream(record);
+    event->callsite = sites_global(collector->sites, reader->process->id, record->callsite);
+    event->dev_seq = varve_record_dev_seq(record);
+    event->id = varve_record_id(record);
+    event->addr = record->addr;
+    event->size = record->size;
+    event->requested = record->requested;
+    event->arg = record->arg;
+}
+
+/* What the record that a held-back one waits for has in common with it. */
+static uint64_t held_by(const struct event *event)
+{
+    return event->kind == VARVE_KIND_VMM_CREATE || event->kind == VARVE_KIND_VMM_MAP ||
+                   event->kind == VARVE_KIND_VMM_RELEASE
+               ? event->arg
+               : event->addr;
+}
+
+/* What a held-back record waited for may have come: it is the oldest record again, and looked at again. */
+static void release_held(struct collector *collector, const struct event *event)
+{
+    for (size_t i = 0; i < collector->heap_count; i++) {
+        struct ring_reader *reader = collector->heap[i];
+        if (reader->is_held_back && reader->held_addr == held_by(event) &&
+            reader->process->id == event->process_id) {
+            reader->is_held_back = false;
+            collector->held_count--;
+            collector->must_rebuild = true;
+        }
+    }
+}
+
+static void note_taken(struct ring_reader *reader, const struct varve_record *record)
+{
+    uint64_t sequence = sequence_of(reader, record);
+
+    if ((varve_record_flags(record) & VARVE_FLAG_GAP) != 0) {
+        reader->gaps += sequence - reader->sequence;
+        reader->gap_rows++;
+    }
+    reader->sequence = sequence;
+}
+
+/* Derive and store one event. VARVE_ERROR_FULL by the store: the event was taken, the disk is full. */
+static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
+                struct varve_message *message)
+{
+    const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+    int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = collector->is_unstored ? VARVE_OK : store_append(collector->store, event, message);
+    if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
+        return error;
+    }
+    if (collector->mirror.provider != NULL) {
+        collect_mirror_record(collector, reader, record, event->ring_seq);
+    }
+    collector->seq++;
+    if (event->ts_ns >= 0 && (uint64_t)event->ts_ns > collector->newest_ts_ns) {
+        collector->newest_ts_ns = (uint64_t)event->ts_ns;
+    }
+    note_taken(reader, record);
+    reader->last_ns = event->ts_ns;
+    collector->held_count -= reader->is_held_back;
+    reader->is_held_back = false;
+    if (collector->held_count > 0) {
+        release_held(collector, event);
+    }
+    ring_reader_pop(reader);
+    return error;
+}
+
+/* Take from the reader on top of the heap while its records are older than `until`. */
+static int take_run(struct collector *collector, uint64_t until, uint64_t hold_back, uint64_t *moved,
+                    struct varve_message *message)
+{
+    struct ring_reader *reader = collector->heap[0];
+    struct event event;
+
+    do {
+        const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+
+        decode(collector, reader, record, &event);
+        if (!reader->is_held_back && derive_is_premature(collector->derive, &event)) {
+            reader->is_held_back = true;
+            reader->held_addr = held_by(&event);
+            collector->held_count++;
+        } else {
+            int error = take(collector, reader, &event, message);
+            if (error != VARVE_OK) {
+                return error;
+            }
+            (*moved)++;
+        }
+        if (!load_key(collector, reader, hold_back)) {
+            if (reader->is_in_flight && !reader->saw_end && reader->last_ticks < collector->watermark) {
+                collector->watermark = reader->last_ticks; /* what it is writing may be as old as that */
+            }
+            collector->heap[0] = collector->heap[--collector->heap_count];
+            break;
+        }
+    } while (reader->key < until && !collector->must_rebuild && collector_pending(collector) < PENDING_MAX);
+    return VARVE_OK;
+}
+
+int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message)
+{
+    uint64_t hold_back = collect_clock_ticks_of(&collector->clock, HOLD_BACK_NS);
+    int error = VARVE_OK;
+
+    *moved_out = 0;
+    build(collector, hold_back);
+    while (error == VARVE_OK && collector->heap_count > 0 && collector_pending(collector) < PENDING_MAX &&
+           collector->heap[0]->key <= collector->watermark) {
+        uint64_t until = collector->watermark + (collector->watermark < UINT64_MAX);
+
+        for (size_t child = 1; child < 3 && child < collector->heap_count; child++) {
+            until = collector->heap[child]->key < until ? collector->heap[child]->key : until;
+        }
+        error = take_run(collector, until, hold_back, moved_out, message);
+        if (collector->must_rebuild) {
+            collector->must_rebuild = false;
+            build(collector, hold_back);
+        } else if (collector->heap_count > 0) {
+            sift_down(collector, 0);
+        }
+    }
+    return error;
+}

@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Processes come and go. They announce themselves by a counter in shared memory (format/session.h) and
+ * leave in many ways: exit, a signal, exec. Nothing is closed before all that it published is committed. A
+ * number that was taken but has no file yet is waited for a second at most (rings.c): its owner may
+ * have been killed in between. If it was only stopped, its file is still found later: its events are then
+ * late, but not lost. The collector calls this in every round.
+ */
+#include "trace/collector/collector.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MISSING_EVERY_NS UINT64_C(500000000)
+#define SEARCH_EVERY_NS UINT64_C(100000000)
+#define FOLLOWERS_EVERY_NS UINT64_C(20000000)
+
+/* `fd_out` gets the descriptor of the file, -1 without one. */
+static struct process_control *map_control(const struct session_directory *directory, uint32_t id,
+                                           int *fd_out)
+{
+    struct process_control *control = NULL;
+    struct stat status;
+    char name[32];
+    int fd;
+
+    snprintf(name, sizeof(name), "p%u", id);
+    fd = session_file_open(directory, name, O_RDWR);
+
+    *fd_out = -1;
+    if (fd < 0) {
+        return NULL;
+    }
+    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)PROCESS_CONTROL_BYTES) {
+        void *memory = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        control = memory == MAP_FAILED ? NULL : memory;
+    }
+    if (control != NULL && (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PROCESS_MAGIC ||
+                            control->version != VARVE_TRANSPORT_VERSION)) {
+        munmap(control, PROCESS_CONTROL_BYTES);
+        control = NULL;
+    }
+    if (control == NULL) {
+        close(fd);
+    } else {
+        *fd_out = fd;
+    }
+    return control;
+}
+
+static void mark_ended(struct collector *collector, struct traced_process *process)
+{
+    if (!process->has_ended) {
+        process->has_ended = true;
+        process->end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        collector->processes_alive--;
+    }
+}
+
+static bool is_same_pid(const struct traced_process *a, const struct traced_process *b)
+{
+    return a->identity.pid == b->identity.pid && a->identity.pid_namespace == b->identity.pid_namespace;
+}
+
+/* A new image under the same pid: exec has ended every thread of the old one, and how the pid ended later is
+ * the new one's story. */
+static void replace_older(struct collector *collector, struct traced_process *newer)
+{
+    for (uint32_t i = collector->first_open; i + 1 < newer->id; i++) {
+        struct traced_process *older = collector->processes[i];
+        if (older == NULL || older->is_closed || !is_same_pid(older, newer)) {
+            continue;
+        }
+        older->is_replaced = older->identity.start_ticks_proc == newer->identity.start_ticks_proc;
+        if (older->is_replaced && older->wait_status != -1) {
+            newer->wait_status = older->wait_status;
+            older->wait_status = -1;
+            mark_ended(collector, newer);
+        }
+        mark_ended(collector, older);
+    }
+}
+
+/* It was reaped before it was discovered. */
+static void claim_status(struct collector *collector, struct traced_process *process)
+{
+    for (uint32_t i = 0; i < REAPED_KEPT; i++) {
+        if (process->is_ours && collector->reaped[i].pid == process->pid) {
+            process->wait_status = collector->reaped[i].wait_status;
+            collector->reaped[i].pid = 0;
+            mark_ended(collector, process);
+        }
+    }
+}
+
+/* Field 22 of /proc/pid/stat, 0 if there is no such process. */
+static uint64_t start_ticks_of(int32_t pid, bool *is_zombie)
+{
+    char path[64];
+    char text[1024];
+    const char *at = NULL;
+    size_t length = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        length = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    text[length] = '\0';
+    at = strrchr(text, ')');
+    if (at == NULL || at[1] == '\0') {
+        return 0;
+    }
+    *is_zombie = at[2] == 'Z' || at[2] == 'X';
+    for (unsigned field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+/* 0 if it has ended, also if nobody has waited for it yet. */
+static uint64_t process_start_ticks(int32_t pid)
+{
+    bool is_zombie = false;
+    uint64_t started = start_ticks_of(pid, &is_zombie);
+
+    return is_zombie ? 0 : started;
+}
+
+uint64_t collect_process_started(int32_t pid)
+{
+    bool is_zombie = false;
+
+    return start_ticks_of(pid, &is_zombie);
+}
+
+/* The pid has been given out anew. Without /proc a process does not know when it began. */
+static bool is_another(const struct traced_process *process)
+{
+    uint64_t started = process->identity.pid_namespace != 0 ? process_start_ticks(process->pid) : 0;
+
+    return started != 0 && started != process->identity.start_ticks_proc;
+}
+
+/* A pid of another namespace says nothing here: all of /proc is searched for it, now and then. */
+static bool is_gone_elsewhere(struct traced_process *process)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+
+    if (process->identity.pid_namespace == 0 || now_ns < process->next_search_ns) {
+        return false;
+    }
+    process->next_search_ns = now_ns + SEARCH_EVERY_NS;
+    return collect_life_find(&process->identity) == 0;
+}
+
+static bool is_gone(struct traced_process *process)
+{
+    struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
+
+    if (process->life_fd >= 0) {
+        return !collect_life_is_locked(process->life_fd);
+    }
+    if (process->pidfd >= 0) {
+        return poll(&wait, 1, 0) > 0;
+    }
+    if (!process->is_ours) {
+        return is_gone_elsewhere(process);
+    }
+    if (kill(process->pid, 0) != 0 && errno == ESRCH) {
+        return true;
+    }
+    return is_another(process);
+}
+
+/* Where its lock can't be asked: the pid, if it is one of ours and means the same process still. */
+static void watch_pid(struct traced_process *process)
+{
+    process->pidfd = process->is_ours ? (int)syscall(SYS_pidfd_open, process->pid, 0U) : -1;
+    if (process->pidfd >= 0 && is_another(process)) {
+        close(process->pidfd);
+        process->pidfd = -1;
+    }
+}
+
+/* A page that was made up has none. */
+static void descriptor_close(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* `fd` of the control page becomes the process', or is closed. */
+static void watch_process(struct collector *collector, struct traced_process *process, int fd)
+{
+    const struct process_control *control = process->control;
+
+    process->identity = (struct process_identity){.pid_namespace = control->pid_namespace,
+                                                  .start_ticks_proc = control->start_ticks_proc,
+                                                  .pid = control->pid};
+    process->pid = control->pid;
+    process->is_ours = control->pid_namespace == 0 || control->pid_namespace == collector->pid_namespace;
+    process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
+    process->pidfd = -1;
+    process->life_fd = -1;
+    if (collector->is_recovering) {
+        descriptor_close(fd);
+    } else if (collector->locks_work && control->is_locked != 0) {
+        process->life_fd = fd;
+    } else {
+        descriptor_close(fd);
+        watch_pid(process);
+    }
+}
+
+/* As many as there are pages: numbers that have none take no memory. */
+static int grow_processes(struct collector *collector, uint32_t count)
+{
+    struct traced_process **grown;
+    uint32_t capacity = collector->process_capacity;
+
+    if (count <= capacity) {
+        collector->process_count = count > collector->process_count ? count : collector->process_count;
+        return VARVE_OK;
+    }
+    while (capacity < count) {
+        capacity = capacity == 0 ? 64 : capacity * 2;
+    }
+    grown = realloc(collector->processes, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    memset(grown + collector->process_capacity, 0, (capacity - collector->process_capacity) * sizeof(*grown));
+    collector->processes = grown;
+    collector->process_capacity = capacity;
+    collector->process_count = count;
+    return VARVE_OK;
+}
+
+static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
+{
+    struct traced_process *process = calloc(1, sizeof(*process));
+    char sites[DIRECTORY_PATH_BYTES + 32];
+
+    if (process == NULL || grow_processes(collector, id) != VARVE_OK) {
+        free(process);
+        munmap(control, PROCESS_CONTROL_BYTES);
+        descriptor_close(fd);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    process->id = id;
+    process->control = control;
+    watch_process(collector, process, fd);
+    process->wait_status = -1;
+    process->end_ns = -1;
+    process->rings_seen = 1;
+    process->start_ns = collect_clock_ns(&collector->clock, control->start_ticks);
+    collector->processes[id - 1] = process;
+    collector->processes_alive++;
+    if (collector->is_recovering || is_gone(process)) {
+        mark_ended(collector, process);
+    }
+    claim_status(collector, process);
+    replace_older(collector, process);
+    derive_process_start(collector->derive, id, control->parent_id);
+    collect_mirror_process(collector, process);
+    snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, id);
+    return sites_process(collector->sites, id, sites);
+}
+
+/* The page of a number that was given up, if it is complete now. Images that came after it under its pid know
+ * nothing of it yet. */
+static int start_missing(struct collector *collector, uint32_t id)
+{
+    int fd;
+    struct process_control *control = map_control(&collector->directory, id, &fd);
+    int error = control != NULL ? start_process(collector, id, control, fd) : VARVE_OK;
+
+    if (id > collector->process_count || collector->processes[id - 1] == NULL) {
+        return error;
+    }
+    collector->processes_missing--;
+    collector->first_open = id - 1 < collector->first_open ? id - 1 : collector->first_open;
+    for (uint32_t i = id; i < collector->process_count; i++) {
+        struct traced_process *newer = collector->processes[i];
+        if (newer != NULL && !newer->is_closed && is_same_pid(newer, collector->processes[id - 1])) {
+            replace_older(collector, newer);
+        }
+    }
+    return error;
+}
+
+uint32_t collect_processes_announced(const struct collector *collector)
+{
+    uint32_t count = __atomic_load_n(&collector->directory.counts->process_count, __ATOMIC_ACQUIRE);
+
+    return count < SESSION_PROCESS_MAX ? count : SESSION_PROCESS_MAX;
+}
+
+/* The numbers up to `limit` that have a file by now; the others may still get one, and are looked for now and
+ * then. */
+static int skip_processes(struct collector *collector, uint32_t limit)
+{
+    struct session_file *files;
+    uint32_t first = collector->numbers_seen + 1;
+    size_t count;
+    int error = session_directory_scan(&collector->directory, &files, &count);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    collector->numbers_seen = limit;
+    collector->processes_missing += limit - first + 1;
+    for (size_t i = 0; error == VARVE_OK && i < count; i++) {
+        if (files[i].kind == SESSION_FILE_PROCESS && files[i].process >= first && files[i].process <= limit) {
+            error = start_missing(collector, files[i].process);
+        }
+    }
+    free(files);
+    return error;
+}
+
+static int discover_processes(struct collector *collector, uint64_t *bound)
+{
+    uint32_t count = collect_processes_announced(collector);
+    int error = VARVE_OK;
+
+    while (error == VARVE_OK && collector->numbers_seen < count) {
+        uint32_t id = collector->numbers_seen + 1;
+        int fd;
+        struct process_control *control = map_control(&collector->directory, id, &fd);
+
+        if (control == NULL && collector->process_seen_ns == 0) {
+            collector->process_limit = count; /* waited for together */
+        }
+        if (control == NULL &&
+            collect_file_wait(collector, &collector->process_seen_ns, &collector->process_bound, bound)) {
+            break;
+        }
+        collector->process_seen_ns = 0;
+        if (control == NULL) {
+            error = skip_processes(collector, collector->process_limit);
+            continue;
+        }
+        collector->numbers_seen = id;
+        error = start_process(collector, id, control, fd);
+    }
+    return error;
+}
+
+/* Is it time to look for files that came late? Every second, when a process has ended whose rings are not all
+ * there, and once more before the recording ends. */
+static bool is_search_due(struct collector *collector)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+    bool is_missing = collector->processes_missing > 0;
+    bool is_due = collector->is_draining || now_ns >= collector->next_missing_ns;
+
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        const struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed && process->rings_missing > 0) {
+            is_missing = true;
+            is_due = is_due || (process->has_ended && !process->saw_end);
+        }
+    }
+    if (is_missing && is_due) {
+        collector->next_missing_ns = now_ns + MISSING_EVERY_NS;
+    }
+    return is_missing && is_due;
+}
+
+/* Files of numbers that were given up. */
+static int search_missing(struct collector *collector)
+{
+    struct session_file *files;
+    size_t count;
+    int error;
+
+    if (!is_search_due(collector)) {
+        return VARVE_OK;
+    }
+    error = session_directory_scan(&collector->directory, &files, &count);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    for (size_t i = 0; error == VARVE_OK && i < count && files[i].process <= collector->numbers_seen; i++) {
+        uint32_t id = files[i].process;
+        struct traced_process *process = id <= collector->process_count ? collector->processes[id - 1] : NULL;
+
+        if (files[i].kind == SESSION_FILE_PROCESS && process == NULL) {
+            error = start_missing(collector, id);
+        } else if (files[i].kind == SESSION_FILE_RING && process != NULL && !process->is_closed) {
+            error = collect_ring_missing(collector, process, files[i].ring);
+        }
+    }
+    free(files);
+    return error;
+}
+
+/* A page for rings whose own is gone or damaged: what is left to be said of their process. */
+static struct process_control *make_up_control(const struct collector *collector,
+                                               const struct session_file *file)
+{
+    struct traced_process probe = {.id = file->process};
+    struct process_control *control;
+    struct ring_reader *reader = NULL;
+
+    for (; reader == NULL && file < collector->files + collector->file_count && file->process == probe.id;
+         file++) {
+        if (file->kind != SESSION_FILE_RING ||
+            ring_reader_open(&reader, &collector->directory, &probe, file->ring) != VARVE_OK) {
+            reader = NULL;
+        }
+    }
+    if (reader == NULL) {
+        return NULL;
+    }
+    control = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (control != MAP_FAILED) {
+        control->magic = PROCESS_MAGIC;
+        control->version = VARVE_TRANSPORT_VERSION;
+        control->process_id = probe.id;
+        control->pid = reader->tid; /* the main thread's, most often */
+        control->rank = -1;
+        control->start_ticks = reader->ring->created_ticks;
+        control->state = PROCESS_STATE_RUNNING;
+    }
+    ring_reader_close(reader);
+    return control == MAP_FAILED ? NULL : control;
+}
+
+static bool is_ended(const struct collector *collector, uint32_t id)
+{
+    size_t low = 0;
+    size_t high = collector->ended_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (collector->ended[middle].id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < collector->ended_count && collector->ended[low].id == id;
+}
+
+/* A process of an interrupted recording: `file` is its first. */
+static int open_left_process(struct collector *collector, const struct session_file *file)
+{
+    uint32_t id = file->process;
+    int fd;
+    struct process_control *control = map_control(&collector->directory, id, &fd);
+    bool is_made_up = control == NULL;
+    int error = VARVE_OK;
+
+    if (is_made_up && !is_ended(collector, id)) {
+        control = make_up_control(collector, file);
+    }
+    if (control == NULL) {
+        return VARVE_OK; /* its rows are complete, or nothing of it can be read: collect_processes_missing */
+    }
+    error = start_process(collector, id, control, fd);
+    if (error == VARVE_OK) {
+        collector->processes[id - 1]->is_made_up = is_made_up;
+        error = collect_rings_open(collector, collector->processes[id - 1]);
+        collector->processes[id - 1]->saw_end = true;
+    }
+    return error;
+}
+
+/* All that is there is known from the beginning, and nothing follows. */
+static int open_left_processes(struct collector *collector)
+{
+    int error = VARVE_OK;
+
+    for (size_t i = 0; error == VARVE_OK && i < collector->file_count && !collector->has_opened_files; i++) {
+        if (i == 0 || collector->files[i].process != collector->files[i - 1].process) {
+            error = open_left_process(collector, &collector->files[i]);
+        }
+    }
+    collector->has_opened_files = true;
+    return error;
+}
+
+bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended)
+{
+    return ended->id > collector->process_count || collector->processes[ended->id - 1] == NULL;
+}
+
+/* Pages that were opened, now or by a collector that died. */
+static uint32_t pages_seen(const struct collector *collector)
+{
+    uint32_t seen = 0;
+
+    for (uint32_t i = 0; i < collector->process_count; i++) {
+        seen += collector->processes[i] != NULL && !collector->processes[i]->is_made_up;
+    }
+    for (size_t i = 0; i < collector->ended_count; i++) {
+        seen += collect_process_is_over(collector, &collector->ended[i]);
+    }
+    return seen;
+}
+
+uint32_t collect_processes_missing(const struct collector *collector)
+{
+    const struct session_counts *counts = collector->directory.counts;
+    /* NULL: all was stored, by a collector that died in its last steps */
+    uint32_t made = counts != NULL ? __atomic_load_n(&counts->process_pages, __ATOMIC_ACQUIRE) : 0;
+    uint32_t seen = pages_seen(collector);
+
+    made = made < SESSION_PROCESS_MAX ? made : SESSION_PROCESS_MAX;
+    return made > seen ? made - seen : 0;
+}
+
+uint32_t collect_processes_unattached(const struct collector *collector)
+{
+    uint32_t made = pages_seen(collector) + collect_processes_missing(collector);
+    uint32_t taken;
+
+    if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
+        return 0; /* a rebuild: numbers are those that somebody has told of */
+    }
+    taken = collect_processes_announced(collector);
+    return taken > made ? taken - made : 0;
+}
+
+int collect_processes_discover(struct collector *collector, uint64_t *bound)
+{
+    int error;
+
+    if (collector->files != NULL) {
+        return open_left_processes(collector);
+    }
+    error = search_missing(collector);
+    if (error == VARVE_OK) {
+        error = discover_processes(collector, bound);
+    }
+    for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed) {
+            error = collect_rings_discover(collector, process, bound);
+            process->saw_end = process->has_ended;
+        }
+    }
+    return error;
+}
+
+void collect_processes_check(struct collector *collector)
+{
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->has_ended && is_gone(process)) {
+            mark_ended(collector, process);
+        }
+    }
+}
+
+void collect_process_reaped(struct collector *collector, int32_t pid, int wait_status)
+{
+    for (uint32_t i = collector->process_count; i-- > collector->first_open;) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed && process->is_ours && process->pid == pid &&
+            !process->is_replaced && process->wait_status == -1) {
+            process->wait_status = wait_status;
+            mark_ended(collector, process);
+            return;
+        }
+    }
+    collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status};
+}
+
+void collect_processes_close(struct collector *collector)
+{
+    for (uint32_t i = 0; i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && process->control != NULL) {
+            munmap(process->control, PROCESS_CONTROL_BYTES);
+        }
+        if (process != NULL && process->pidfd >= 0) {
+            close(process->pidfd);
+        }
+        if (process != NULL && process->life_fd >= 0) {
+            close(process->life_fd);
+        }
+        if (process != NULL) {
+            free(process->opened);
+        }
+        free(process);
+    }
+    free(collector->processes);
+    collector->processes = NULL;
+    collector->process_count = 0;
+}
+
+bool collect_session_lives(struct collector *collector)
+{
+    uint64_t now_ns = collect_monotonic_ns();
+    bool may_follow = !collector->locks_work || collect_execs_any(collector);
+
+    if (collector->processes_alive > 0 || collector->numbers_seen != collect_processes_announced(collector) ||
+        (collector->locks_work && collect_life_is_locked(collector->counts_fd))) {
+        return true;
+    }
+    if (!may_follow) {
+        return false;
+    }
+    if (now_ns < collector->next_followers_ns) {
+        return true;
+    }
+    /* In the middle of an exec a process has neither lock nor environment: a second search sees it. */
+    if (collect_life_has_followers(collector->directory.path)) {
+        collector->found_no_follower = false;
+    } else if (collector->found_no_follower) {
+        return collector->locks_work && collect_life_is_locked(collector->counts_fd);
+    } else {
+        collector->found_no_follower = true;
+    }
+    collector->next_followers_ns = now_ns + FOLLOWERS_EVERY_NS;
+    return true;
+}
+
+int32_t collect_process_alive(const struct session_directory *directory, uint32_t id)
+{
+    int fd;
+    struct process_control *control = map_control(directory, id, &fd);
+    bool is_locked;
+    uint64_t started;
+    int32_t pid;
+
+    if (control == NULL) {
+        return 0;
+    }
+    pid = control->pid;
+    started = control->start_ticks_proc;
+    is_locked = control->is_locked != 0 && collect_life_is_locked(fd);
+    munmap(control, PROCESS_CONTROL_BYTES);
+    close(fd);
+    return is_locked || (started != 0 && process_start_ticks(pid) == started) ? pid : 0;
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The consumer's end of a ring and of its spill (order and invariants: format/ring.h). What it reads is not
+ * trusted: sizes are checked when the file is opened, positions at every refresh, so that a damaged file of a
+ * crashed run can end a ring but not the collector. Records stay in the ring until ring_reader_release, which
+ * the collector calls after they are committed.
+ */
+#include "trace/collector/collector.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_RECORDS RING_STAGING_RECORDS
+
+/* NULL: there is no such file (NOT_FOUND), or it is too short for a header (FORMAT). */
+static struct ring_header *map_ring(const struct session_directory *directory, const char *name,
+                                    uint64_t *bytes_out, int *error_out)
+{
+    int fd = session_file_open(directory, name, O_RDWR);
+    struct stat status;
+    void *ring = MAP_FAILED;
+
+    *error_out = fd < 0 && errno != EPERM ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_FORMAT;
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_HEADER_BYTES) {
+        *bytes_out = (uint64_t)status.st_size;
+        ring = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return ring == MAP_FAILED ? NULL : ring;
+}
+
+static bool header_is_sound(const struct ring_header *ring, uint64_t bytes, uint32_t process_id,
+                            uint32_t index)
+{
+    return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC &&
+           ring->version == VARVE_TRANSPORT_VERSION && ring->process_id == process_id &&
+           ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
+           ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0 &&
+           bytes >= RING_HEADER_BYTES;
+}
+
+/* The file may have been cut behind the header: what is left of it is read. */
+static bool is_inside(const struct ring_reader *reader, const struct varve_record *slot)
+{
+    return (uint64_t)((const char *)(slot + 1) - (const char *)reader->ring) <= reader->ring_bytes;
+}
+
+int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
+                     struct traced_process *process, uint32_t index)
+{
+    char name[64];
+    struct ring_reader *reader;
+    uint64_t bytes = 0;
+    struct ring_header *ring;
+    int error;
+
+    snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
+    ring = map_ring(directory, name, &bytes, &error);
+    if (ring == NULL) {
+        return error;
+    }
+    if (!header_is_sound(ring, bytes, process->id, index)) {
+        munmap(ring, bytes);
+        return VARVE_ERROR_FORMAT;
+    }
+    reader = calloc(1, sizeof(*reader));
+    if (reader == NULL) {
+        munmap(ring, bytes);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    reader->process = process;
+    reader->ring = ring;
+    reader->ring_bytes = bytes;
+    reader->capacity = ring->capacity;
+    reader->index = index;
+    reader->tid = (int32_t)ring->tid;
+    reader->spill_fd = -1;
+    reader->damage = bytes < ring_file_bytes(ring->capacity) ? "cut" : NULL;
+    reader->last_ticks = ring->created_ticks;
+    *reader_out = reader;
+    return VARVE_OK;
+}
+
+void ring_reader_close(struct ring_reader *reader)
+{
+    if (reader->has_staging_apart) {
+        munmap((void *)(uintptr_t)reader->staging, RING_STAGING_BYTES);
+    }
+    munmap(reader->ring, reader->ring_bytes);
+    if (reader->spill_fd >= 0) {
+        close(reader->spill_fd);
+    }
+    free(reader->buffer);
+    free(reader->packed);
+    free(reader);
+}
+
+void ring_reader_skip_overwritten(struct ring_reader *reader)
+{
+    uint64_t head = __atomic_load_n(&reader->ring->head, __ATOMIC_ACQUIRE);
+    uint64_t tail = __atomic_load_n(&reader->ring->tail, __ATOMIC_ACQUIRE);
+    /* the slot of the oldest one may be the one that was being written */
+    uint64_t oldest = head < reader->capacity ? 0 : head - reader->capacity + 1;
+
+    if (tail <= head && head - tail <= reader->capacity && reader->read < tail && reader->read < oldest) {
+        uint64_t skipped = (oldest < tail ? oldest : tail) - reader->read;
+
+        reader->unreadable += skipped;
+        reader->sequence += skipped;
+        reader->read += skipped;
+    }
+}
+
+void ring_reader_refresh(struct ring_reader *reader)
+{
+    struct ring_header *ring = reader->ring;
+    /* the order of these loads is the protocol: see format/ring.h and merge.c */
+    bool is_retired = __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED;
+    uint64_t emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE);
+    uint64_t spill = __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE);
+    uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+    uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
+
+    if (head < reader->read || head - reader->read > reader->capacity || spill < reader->spill_read) {
+        head = reader->read; /* nothing more can be believed */
+        spill = reader->spill_read;
+        reader->damage = "damaged";
+    }
+    reader->head_seen = head;
+    reader->spill_seen = spill;
+    reader->is_in_flight = emitted > head + spill + lost;
+    reader->is_retired = is_retired;
+    reader->saw_end = reader->process->has_ended;
+    if (reader->saw_end && !reader->has_counted_orphans) {
+        uint32_t count = __atomic_load_n(&ring->nested_count, __ATOMIC_ACQUIRE);
+        uint32_t filed = __atomic_load_n(&ring->nested_filed, __ATOMIC_ACQUIRE);
+        reader->orphans_first = filed;
+        reader->orphans_seen = count <= RING_NESTED_SLOTS && filed < count ? count - filed : 0;
+    }
+}
+
+/* The staging slots hold [spill_flushed, spill_head); the producer reuses a slot only after it has raised
+ * spill_flushed past it, so a copy is good if spill_flushed is still below it afterwards. By the letter that
+ * is a race, which is why the thread sanitizer does not look here. */
+__attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_reader *reader, uint64_t from,
+                                                                uint64_t to)
+{
+    struct ring_header *ring = reader->ring;
+    const struct varve_record *staging = reader->staging;
+
+    for (uint64_t at = from; at < to; at++) {
+        reader->buffer[at - from] = staging[at % RING_STAGING_RECORDS];
+    }
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(&ring->spill_flushed, __ATOMIC_ACQUIRE) <= from;
+}
+
+/* The staging slots, in the ring's file or in one of their own. False: they can't be read. */
+static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
+{
+    char name[64];
+    struct stat status;
+    void *memory = MAP_FAILED;
+    int fd;
+
+    if (reader->staging != NULL) {
+        return true;
+    }
+    if (__atomic_load_n(&reader->ring->staging_is_apart, __ATOMIC_ACQUIRE) == 0) {
+        bool has_all = is_inside(reader, ring_staging(reader->ring) + RING_STAGING_RECORDS - 1);
+
+        reader->staging = has_all ? ring_staging(reader->ring) : NULL;
+        return has_all;
+    }
+    snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
+    fd = session_file_open(directory, name, O_RDONLY);
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_STAGING_BYTES) {
+        memory = mmap(NULL, RING_STAGING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    reader->has_staging_apart = memory != MAP_FAILED;
+    reader->staging = reader->has_staging_apart ? memory : NULL;
+    return reader->has_staging_apart;
+}
+
+static bool fill_from_staging(struct ring_reader *reader, const struct session_directory *directory,
+                              uint64_t from)
+{
+    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
+    uint64_t to = reader->spill_seen;
+
+    if (from < flushed) {
+        return false;
+    }
+    to = to > flushed + RING_STAGING_RECORDS ? flushed + RING_STAGING_RECORDS : to;
+    if (to <= from || !find_staging(reader, directory) || !copy_staging(reader, from, to)) {
+        return false;
+    }
+    reader->buffer_from = from;
+    reader->buffer_to = to;
+    return true;
+}
+
+/* The block of the file that holds position `from`; blocks follow each other, so earlier ones are stepped
+ * over when a recovered recording begins in the middle. */
+static bool read_block(struct ring_reader *reader, uint64_t from)
+{
+    struct record_block block;
+
+    for (;;) {
+        if (pread(reader->spill_fd, &block, sizeof(block), (off_t)reader->spill_offset) !=
+                (ssize_t)sizeof(block) ||
+            block.records != RING_STAGING_RECORDS || block.bytes > RING_STAGING_RECORDS * RECORD_PACKED_MAX) {
+            return false;
+        }
+        if (from < reader->spill_position + block.records) {
+            break;
+        }
+        reader->spill_position += block.records;
+        reader->spill_offset += record_block_stride(&block);
+    }
+    if (pread(reader->spill_fd, reader->packed, block.bytes, (off_t)(reader->spill_offset + sizeof(block))) !=
+            (ssize_t)block.bytes ||
+        !record_unpack(reader->packed, block.bytes, reader->buffer, block.records)) {
+        return false;
+    }
+    reader->buffer_from = reader->spill_position;
+    reader->buffer_to = reader->spill_position + block.records;
+    return true;
+}
+
+static bool fill_from_file(struct ring_reader *reader, const struct session_directory *directory,
+                           uint64_t from)
+{
+    char name[64];
+
+    if (from >= __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE)) {
+        return false;
+    }
+    if (reader->packed == NULL) {
+        reader->packed = malloc((size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX);
+    }
+    if (reader->spill_fd < 0) {
+        snprintf(name, sizeof(name), "p%u.r%u.spill", reader->process->id, reader->index);
+        reader->spill_fd = session_file_open(directory, name, O_RDONLY);
+    }
+    return reader->spill_fd >= 0 && reader->packed != NULL && read_block(reader, from);
+}
+
+/* Nothing can be read at `at`: the file was deleted or cut, and what it held of the spill is gone; or the
+ * ring was, and with it the staging slots. */
+static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
+{
+    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
+
+    if (at >= flushed && reader->damage != NULL) {
+        return reader->spill_seen;
+    }
+    return flushed < reader->spill_seen ? flushed : reader->spill_seen;
+}
+
+static const struct varve_record *peek_spill(struct ring_reader *reader,
+                                             const struct session_directory *directory)
+{
+    while (reader->spill_read < reader->spill_seen) {
+        uint64_t at = reader->spill_read;
+
+        if (at >= reader->buffer_from && at < reader->buffer_to) {
+            return &reader->buffer[at - reader->buffer_from];
+        }
+        if (reader->buffer == NULL) {
+            reader->buffer = malloc(BUFFER_RECORDS * sizeof(struct varve_record));
+            if (reader->buffer == NULL) {
+                return NULL; /* tried again in the next round */
+            }
+        }
+        if (!fill_from_staging(reader, directory, at) && !fill_from_file(reader, directory, at) &&
+            !fill_from_staging(reader, directory, at)) {
+            uint64_t end = readable_again(reader, at);
+            if (end <= at) {
+                return NULL;
+            }
+            reader->unreadable += end - at;
+            reader->sequence += end - at;
+            reader->spill_read = end;
+        }
+    }
+    return NULL;
+}
+
+/* Records of a ring that was cut, behind its end. */
+static void skip_what_is_gone(struct ring_reader *reader)
+{
+    while (reader->read < reader->head_seen &&
+           !is_inside(reader, &ring_records(reader->ring)[reader->read & (reader->capacity - 1)])) {
+        reader->unreadable++;
+        reader->sequence++;
+        reader->read++;
+    }
+}
+
+/* The thread may have been killed between filing a record and noting that: then it was the last one read. */
+static const struct varve_record *peek_orphan(struct ring_reader *reader)
+{
+    const struct varve_record *orphans = reader->ring->nested;
+
+    if (!reader->has_counted_orphans && reader->orphans_seen > 0) {
+        reader->has_counted_orphans = true;
+        if (orphans[reader->orphans_first].ticks == reader->last_ticks) {
+            reader->orphans_first++;
+            reader->orphans_seen--;
+        }
+    }
+    return reader->orphans_read < reader->orphans_seen
+               ? &orphans[reader->orphans_first + reader->orphans_read]
+               : NULL;
+}
+
+const struct varve_record *ring_reader_peek(struct ring_reader *reader,
+                                            const struct session_directory *directory)
+{
+    if (reader->damage != NULL) {
+        skip_what_is_gone(reader);
+    }
+    if (reader->read < reader->head_seen) {
+        return &ring_records(reader->ring)[reader->read & (reader->capacity - 1)];
+    }
+    if (reader->spill_read < reader->spill_seen) {
+        return peek_spill(reader, directory);
+    }
+    return peek_orphan(reader);
+}
+
+void ring_reader_pop(struct ring_reader *reader)
+{
+    if (reader->read < reader->head_seen) {
+        reader->last_ticks = ring_records(reader->ring)[reader->read & (reader->capacity - 1)].ticks;
+        reader->read++;
+    } else if (reader->spill_read < reader->spill_seen) {
+        reader->last_ticks = reader->buffer[reader->spill_read - reader->buffer_from].ticks;
+        reader->spill_read++;
+    } else {
+        reader->orphans_read++;
+    }
+}
+
+void ring_reader_release(struct ring_reader *reader)
+{
+    /* the ring first: a producer that sees its spill drained goes back to a ring that is empty */
+    __atomic_store_n(&reader->ring->tail, reader->read, __ATOMIC_RELEASE);
+    __atomic_store_n(&reader->ring->spill_tail, reader->spill_read, __ATOMIC_RELEASE);
+    reader->stored = reader->read + reader->spill_read + reader->orphans_read;
+}
+
+int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message)
+{
+    uint64_t emitted = ring->emitted;
+    uint64_t completed = ring->head + ring->spill_head + ring->lost;
+    uint64_t lost = 0;
+
+    if (ring->tail > ring->head || ring->head - ring->tail > ring->capacity) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "ring %u: tail and head are more than its capacity apart", ring->ring_index);
+    }
+    if (ring->spill_tail > ring->spill_head ||
+        ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "ring %u: spill positions contradict each other", ring->ring_index);
+    }
+    for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
+        lost += ring->lost_by_kind[kind];
+    }
+    if (producer_is_dead &&
+        (emitted < completed || emitted - completed > RING_NESTED_SLOTS || lost < ring->lost)) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: emitted is not completed plus lost",
+                                 ring->ring_index);
+    }
+    return VARVE_OK;
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve record`, without its command line: make the recording directory, start the program, collect until
+ * the last recorded process has ended, finish the database and put it in its place. The database grows inside
+ * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
+ */
+#include "trace/collector/collector.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAP_MIN_NS 200000L
+#define NAP_MAX_NS 5000000L
+#define PROGRESS_EVERY_NS UINT64_C(250000000)
+#define STACK_DEPTH_DEFAULT 64U
+#define BLOCK_TIMEOUT_NS UINT64_C(10000000000)
+
+struct recording {
+    const struct varve_collect_options *options;
+    struct collector collector;
+    struct launch launch;
+    uint64_t ended_ns; /* when the program had ended, 0 before */
+    uint64_t next_progress_ns;
+    bool has_told_waiting;
+    char program[4096]; /* the file that was started, of a script its interpreter */
+};
+
+void varve_collect_options_init(struct varve_collect_options *options)
+{
+    memset(options, 0, sizeof(*options));
+    options->stacks = VARVE_STACKS_ALL;
+    options->stack_depth = STACK_DEPTH_DEFAULT;
+    options->ring_records = RING_CAPACITY_DEFAULT;
+    options->heap = true;
+    options->linger_ns = -1;
+}
+
+void varve_collect_exit_like(int wait_status)
+{
+    struct launch launch = {.wait_status = wait_status, .has_ended = true};
+
+    launch_exit_like(&launch);
+}
+
+static int check_options(const struct varve_collect_options *options, struct varve_message *message)
+{
+    char ctf[DIRECTORY_PATH_BYTES + 16];
+    struct stat status;
+
+    if (options->ring_records < RING_CAPACITY_MIN || options->ring_records > RING_CAPACITY_MAX ||
+        (options->ring_records & (options->ring_records - 1)) != 0) {
+        return varve_message_set(
+            message, VARVE_ERROR_INVALID,
+            "a ring holds a power of two of records from %u to %u (64 bytes each), not %u", RING_CAPACITY_MIN,
+            RING_CAPACITY_MAX, options->ring_records);
+    }
+    if (options->stack_depth == 0 || options->stack_depth > 256) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to 256, not %u",
+                                 options->stack_depth);
+    }
+    if (access(options->preload_path, R_OK) != 0) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
+                                 options->preload_path, strerror(errno));
+    }
+    if (!options->no_sqlite &&
+        varve_publish_check(options->database_path, options->replace, message) != VARVE_OK) {
+        return VARVE_ERROR_INVALID;
+    }
+    collect_lttng_path(options->database_path, ctf, sizeof(ctf));
+    if (options->lttng && lstat(ctf, &status) == 0 && (!options->replace || !S_ISDIR(status.st_mode))) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: choose another name%s", ctf,
+                                 S_ISDIR(status.st_mode) ? " or give --force" : "");
+    }
+    return VARVE_OK;
+}
+
+/* The program is started with the filters that this process has. */
+static void settings_fill_confinement(struct session_control *settings)
+{
+    char text[8192] = "";
+    FILE *file = fopen("/proc/self/status", "re");
+
+    if (file != NULL) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    settings->seccomp_mode = session_status_number(text, "Seccomp:");
+    settings->seccomp_filters = session_status_number(text, "Seccomp_filters:");
+}
+
+static void settings_fill(const struct varve_collect_options *options, struct session_control *settings)
+{
+    memset(settings, 0, sizeof(*settings));
+    settings->overflow = options->overflow;
+    settings->stacks = options->stacks;
+    settings->stack_depth = options->stack_depth;
+    settings->ring_capacity = options->ring_records;
+    settings->clock_kind = collect_clock_choose();
+    settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
+                        (options->cuda ? VARVE_RECORDS_CUDA : 0U) |
+                        (options->cupti ? VARVE_RECORDS_CUPTI : 0U) |
+                        (options->torch == VARVE_TORCH_ALLOCATE ? VARVE_RECORDS_TORCH : 0U);
+    if (options->cuda && options->replace_path != NULL) {
+        snprintf(settings->replace_path, sizeof(settings->replace_path), "%s", options->replace_path);
+    }
+    settings_fill_confinement(settings);
+    settings->block_timeout_ns = BLOCK_TIMEOUT_NS;
+    settings->heartbeat_ns = collect_monotonic_ns();
+    if (getrandom(&settings->trace_id, sizeof(settings->trace_id), 0) !=
+        (ssize_t)sizeof(settings->trace_id)) {
+        settings->trace_id = settings->heartbeat_ns ^ ((uint64_t)getpid() << 40);
+    }
+    settings->trace_id &= INT64_MAX; /* a column of the database takes it */
+}
+
+/* The program, and the database, need some of it too. */
+static uint64_t half_of_free(const char *folder)
+{
+    struct statvfs status;
+
+    return statvfs(folder, &status) == 0 ? (uint64_t)status.f_bavail * status.f_frsize / 2 + 1 : 0;
+}
+
+static void join_command(char *const *argv, char *text, size_t bytes)
+{
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; argv[i] != NULL && length + 1 < bytes; i++) {
+        length += (size_t)snprintf(text + length, bytes - length, "%s%s", i > 0 ? " " : "", argv[i]);
+    }
+}
+
+/* Stops at the first error. */
+static void tell_text(struct recording *recording, int *error, const char *key, const char *value)
+{
+    *error = *error == VARVE_OK ? collect_meta_text(&recording->collector, key, value) : *error;
+}
+
+static void tell_integer(struct recording *recording, int *error, const char *key, int64_t value)
+{
+    *error = *error == VARVE_OK ? collect_meta_integer(&recording->collector, key, value) : *error;
+}
+
+static int tell_beginning(struct recording *recording)
+{
+    static const char *const overflows[] = {"spill", "block", "drop"};
+    static const char *const stacks[] = {"none", "native", "python", "all"};
+    const struct varve_collect_options *options = recording->options;
+    const struct collector *collector = &recording->collector;
+    char command[4096];
+    struct utsname host;
+    int error = VARVE_OK;
+
+    join_command(options->argv, command, sizeof(command));
+    tell_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
+    tell_text(recording, &error, "command", command);
+    tell_text(recording, &error, "overflow", overflows[options->overflow % 3]);
+    tell_text(recording, &error, "stacks", stacks[options->stacks & 3]);
+    tell_integer(recording, &error, "stack_depth", options->stack_depth);
+    tell_integer(recording, &error, "ring_records", options->ring_records);
+    tell_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    tell_integer(recording, &error, "program_start_ns", collector->program_start_ns);
+    tell_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
+    tell_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
+    if (uname(&host) == 0) {
+        tell_text(recording, &error, "host", host.nodename);
+        tell_text(recording, &error, "kernel", host.release);
+        tell_text(recording, &error, "machine", host.machine);
+    }
+    return error;
+}
+
+/* Before the program has run: nothing of the recording stays. */
+static void give_up(struct recording *recording)
+{
+    collect_lttng_abandon(&recording->collector);
+    collector_close(&recording->collector);
+    session_directory_remove(&recording->collector.directory);
+}
+
+static int prepare(struct recording *recording, struct varve_message *message)
+{
+    struct session_control settings;
+    struct collector *collector = &recording->collector;
+    int error;
+
+    settings_fill(recording->options, &settings);
+    error = session_directory_create(&collector->directory, recording->options->database_path, &settings,
+                                     message);
+    if (error != VARVE_OK) {
+        return error;
+    }
+    collector->directory.control->spill_bytes_max = recording->options->spill_bytes_max != 0
+                                                        ? recording->options->spill_bytes_max
+                                                        : half_of_free(collector->directory.path);
+    collector->directory.control->memory_bytes_max = half_of_free(collector->directory.rings);
+    collector->is_unstored = recording->options->no_sqlite;
+    error = collector_open(collector, STORE_CREATE, message);
+    if (error == VARVE_OK && recording->options->lttng) {
+        error = collect_lttng_start(collector, recording->options, message);
+    }
+    if (error == VARVE_OK) {
+        collect_clock_anchor(&collector->clock);
+        usleep(2000); /* a first stretch to take the clock's rate from */
+        collect_clock_anchor(&collector->clock);
+        collector->program_start_ns =
+            collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+        error = tell_beginning(recording);
+    }
+    if (error == VARVE_OK) {
+        error = collector_commit(collector, message);
+    }
+    if (error != VARVE_OK) {
+        give_up(recording);
+    }
+    return error;
+}
+
+static void process_ended(void *context, int32_t pid, int wait_status)
+{
+    struct recording *recording = context;
+
+    collect_process_reaped(&recording->collector, pid, wait_status);
+}
+
+static void sleep_until_something(const struct recording *recording, long nap_ns)
+{
+    struct pollfd wait = {.fd = recording->launch.signal_fd, .events = POLLIN};
+    struct timespec time = {0, nap_ns};
+
+    ppoll(&wait, 1, &time, NULL);
+}
+
+static void tell_progress(struct recording *recording, uint64_t now_ns)
+{
+    const struct varve_collect_options *options = recording->options;
+
+    if (options->progress != NULL && now_ns >= recording->next_progress_ns) {
+        recording->next_progress_ns = now_ns + PROGRESS_EVERY_NS;
+        options->progress(options->progress_context, recording->launch.has_ended ? "draining" : "recording",
+                          recording->collector.seq, 0);
+    }
+}
+
+/* The program has ended; do other recorded processes still matter? */
+static bool is_over(struct recording *recording, uint64_t now_ns)
+{
+    struct collector *collector = &recording->collector;
+    int64_t linger_ns = recording->options->linger_ns;
+
+    if (!recording->launch.has_ended) {
+        return false;
+    }
+    if (recording->ended_ns == 0) {
+        recording->ended_ns = now_ns;
+        collector->program_end_ns = collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
+    }
+    if (!collect_session_lives(collector)) {
+        return true;
+    }
+    if (recording->launch.interrupts > 0 ||
+        (linger_ns >= 0 && now_ns - recording->ended_ns > (uint64_t)linger_ns)) {
+        collector->is_cut_short = true;
+        return true;
+    }
+    if (!recording->has_told_waiting && !recording->options->quiet &&
+        now_ns - recording->ended_ns > 1000000000U) {
+        recording->has_told_waiting = true;
+        fprintf(stderr,
+                "varve: the program has ended; waiting for processes it left behind (%u recorded; Ctrl-C or "
+                "--linger stops)\n",
+                collector->processes_alive);
+    }
+    return false;
+}
+
+static int collect(struct recording *recording, struct varve_message *message)
+{
+    long nap_ns = NAP_MIN_NS;
+    uint64_t moved;
+    int error;
+
+    for (;;) {
+        uint64_t now_ns = collect_monotonic_ns();
+        bool was_over;
+
+        launch_poll(&recording->launch, process_ended, recording);
+        was_over = is_over(recording, now_ns);
+        error = collector_round(&recording->collector, false, &moved, message);
+        if (error != VARVE_OK || was_over) {
+            return error;
+        }
+        tell_progress(recording, now_ns);
+        if (moved > 0) {
+            nap_ns = NAP_MIN_NS;
+        } else {
+            sleep_until_something(recording, nap_ns);
+            nap_ns = nap_ns * 2 < NAP_MAX_NS ? nap_ns * 2 : NAP_MAX_NS;
+        }
+    }
+}
+
+static int finish(struct recording *recording, struct varve_collect_result *result,
+                  struct varve_message *message)
+{
+    const struct varve_collect_options *options = recording->options;
+    struct collector *collector = &recording->collector;
+    int status = recording->launch.wait_status;
+    int error;
+
+    __atomic_store_n(&collector->directory.control->state, SESSION_STATE_CLOSED, __ATOMIC_RELEASE);
+    error = collector_drain(collector, options->progress, options->progress_context, message);
+    if (error == VARVE_OK && collector->process_count == 0) {
+        error = collect_allocator_launched(collector, recording->program);
+    }
+    if (error == VARVE_OK) {
+        error = collect_meta_text(collector, "end_cause", WIFSIGNALED(status) ? "signal" : "exit");
+    }
+    if (error == VARVE_OK) {
+        error = collect_meta_integer(collector, "exit_status",
+                                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    if (error == VARVE_OK) {
+        error = collect_meta_integer(collector, "program_end_ns", collector->program_end_ns);
+    }
+    if (error == VARVE_OK) {
+        error = collector_finish(collector, options->progress, options->progress_context, message);
+    }
+    collect_lttng_finish(collector, result);
+    return error;
+}
+
+/* The program will run, and little of it will be recorded. */
+static void warn_of_allocator(const struct recording *recording)
+{
+    const struct varve_collect_options *options = recording->options;
+    const char *allocator =
+        options->heap && !options->quiet ? collect_allocator_of(recording->program) : NULL;
+
+    if (allocator != NULL) {
+        fprintf(stderr,
+                "varve: %s has %s linked in, which no recorder sees: only memory from elsewhere (mmap, other "
+                "libraries) will be recorded; link the allocator as a shared library to record its heap\n",
+                recording->program, allocator);
+    }
+}
+
+/* The program that was just started should say that it has the recorder. */
+static void await_program(struct recording *recording, const struct launch_check *check)
+{
+    struct process_identity identity = {.pid_namespace = recording->collector.pid_namespace,
+                                        .start_ticks_proc = collect_process_started(recording->launch.pid),
+                                        .pid = recording->launch.pid};
+
+    if (identity.start_ticks_proc != 0) {
+        collect_execs_await(&recording->collector, &identity, check->path);
+    }
+}
+
+static int start(struct recording *recording, struct varve_collect_result *result,
+                 struct varve_message *message)
+{
+    struct record_variables variables;
+    struct launch_check check;
+    char preload[4096];
+    int error = check_options(recording->options, message);
+
+    if (error == VARVE_OK) {
+        error = launch_check(recording->options->argv[0], &check, message);
+    }
+    if (error == VARVE_OK) {
+        snprintf(recording->program, sizeof(recording->program), "%s",
+                 check.interpreter[0] != '\0' ? check.interpreter : check.path);
+        warn_of_allocator(recording);
+    }
+    if (error == VARVE_OK) {
+        error = record_variables_make(&variables, recording->options, result->torch_history, message);
+    }
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = prepare(recording, message);
+    if (error != VARVE_OK) {
+        record_variables_free(&variables);
+        return error;
+    }
+    snprintf(preload, sizeof(preload), "%s", recording->options->preload_path);
+    error = launch_start(&recording->launch, recording->options->argv, preload,
+                         recording->collector.directory.path, variables.items, message);
+    record_variables_free(&variables);
+    if (error != VARVE_OK) {
+        give_up(recording);
+    } else {
+        await_program(recording, &check);
+    }
+    return error;
+}
+
+/* What is left when a recording could not be finished, and what to do about it. */
+static void keep_for_recovery(struct recording *recording, int error, struct varve_message *message)
+{
+    struct session_directory *directory = &recording->collector.directory;
+    struct varve_message reason = {""};
+
+    if (message != NULL) {
+        reason = *message;
+    }
+    if (access(directory->path, F_OK) != 0) {
+        session_directory_remove(directory); /* its part in shared memory could never be found again */
+        varve_message_set(message, error, "%s was deleted during the recording, nothing of it is left",
+                          directory->path);
+        return;
+    }
+    varve_message_set(message, error, "%.200s; what was recorded is kept: %s run `varve recover %.180s`",
+                      reason.text[0] != '\0' ? reason.text : varve_strerror(error),
+                      error == VARVE_ERROR_FULL ? "make room, then" : "to finish it", directory->path);
+    session_directory_close(directory);
+}
+
+int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
+                         struct varve_message *message)
+{
+    struct recording *recording = calloc(1, sizeof(*recording));
+    int error;
+
+    memset(result, 0, sizeof(*result));
+    if (recording == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    recording->options = options;
+    recording->collector.quiet = options->quiet;
+    recording->collector.may_replace = options->replace;
+    if (!options->no_sqlite) {
+        snprintf(result->database_path, sizeof(result->database_path), "%s", options->database_path);
+    }
+    error = start(recording, result, message);
+    if (error != VARVE_OK) {
+        free(recording);
+        return error;
+    }
+    result->started = true;
+    error = collect(recording, message);
+    if (error == VARVE_OK) {
+        error = finish(recording, result, message);
+    } else {
+        error = launch_wait(&recording->launch,
+                            error); /* its events go on into rings and spills, for `varve recover` */
+    }
+    result->wait_status = recording->launch.wait_status;
+    collector_result(&recording->collector, result);
+    collector_close(&recording->collector);
+    if (error == VARVE_OK) {
+        error = collect_lttng_publish(&recording->collector, options->database_path, result, message);
+    }
+    if (error == VARVE_OK) {
+        error = collector_publish(&recording->collector, options->database_path, message);
+    }
+    if (error == VARVE_OK) {
+        session_directory_remove(&recording->collector.directory);
+    } else {
+        keep_for_recovery(recording, error, message);
+    }
+    free(recording);
+    return error;
+}

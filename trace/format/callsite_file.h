@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: file layout, used by the recorder and the collector alone */
+/*
+ * The call-site file p<N>.sites of one process: a plain sequence of entries, each there before any record
+ * refers to it. The writer has the file mapped and longer than what it holds: an entry is there when its head
+ * is, which is written last, in one store of 8 bytes, at a multiple of 8. A reader stops at a head of zeros
+ * (the writer has not come further, or was killed) or at the end.
+ *
+ *   struct sites_entry | payload of `bytes` bytes, a multiple of 8
+ *
+ *   LOST         struct sites_lost: the first entry; its number grows where it is
+ *   PADDING      anything
+ *   MODULE       struct sites_module, build id (build_id_bytes), path (path_bytes, no NUL), padding
+ *   MODULE_GONE  struct sites_gone
+ *   CODE         struct sites_code, function name (name_bytes), file name (file_bytes), padding
+ *   SITE         struct sites_site, uint64_t pc[native_count], struct sites_python python[python_count]
+ *
+ * Frames are innermost first. A native pc is a return address: look up pc - 1.
+ */
+#ifndef VARVE_TRACE_FORMAT_CALLSITE_FILE_H
+#define VARVE_TRACE_FORMAT_CALLSITE_FILE_H
+
+#include <stdint.h>
+
+#define SITES_DEPTH_MAX 256U /* frames of one kind in one site */
+#define SITES_PYTHON_ENTRY \
+    0x80000000U /* in sites_python.line: the frame that entered the interpreter loop \
+                 */
+
+enum sites_tag {
+    SITES_TAG_MODULE = 1,
+    SITES_TAG_MODULE_GONE = 2,
+    SITES_TAG_CODE = 3,
+    SITES_TAG_SITE = 4,
+    SITES_TAG_PADDING = 5,
+    SITES_TAG_LOST = 6,
+};
+
+#define SITES_FIRST_PAGE_BYTES 4096U /* holds the LOST entry */
+#define SITES_NUMBER_MAX (1U << 24)  /* of call sites and code objects of one process */
+
+struct sites_entry {
+    uint32_t tag;
+    uint32_t bytes;
+};
+
+struct sites_lost {
+    uint64_t stacks; /* captured and not stored: no disk space, no memory, or SITES_NUMBER_MAX reached */
+};
+
+struct sites_module {
+    uint64_t base; /* first mapped address */
+    uint64_t end;
+    uint64_t bias;   /* address in memory minus address in the ELF file */
+    uint32_t number; /* from 0, in order of appearance; numbers are not reused */
+    uint16_t build_id_bytes;
+    uint16_t path_bytes;
+};
+
+struct sites_gone {
+    uint32_t number;
+    uint32_t reserved;
+};
+
+/* A Python code object; `code` numbers them from 1. */
+struct sites_code {
+    uint32_t code;
+    uint32_t first_line;
+    uint16_t name_bytes;
+    uint16_t file_bytes;
+    uint32_t reserved;
+};
+
+struct sites_python {
+    uint32_t code;
+    uint32_t line; /* 0 if unknown; top bit SITES_PYTHON_ENTRY */
+};
+
+struct sites_site {
+    uint32_t site; /* numbers from 1, as in varve_record.callsite */
+    uint16_t native_count;
+    uint16_t python_count;
+};
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Call-site files of a rebuild: modules, code objects and call sites are written down in the order in which
+ * they are told, as the workload did. The hard part is that a trace may tell all of it again from the
+ * beginning (a second one was started): numbers are never used twice, so what has come once is passed over.
+ */
+#include "trace/import/rebuild/rebuild.h"
+#include "trace/format/callsite_file.h"
+#include "trace/symbols/callsites/callsites.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUFFER_BYTES (256U << 10)
+#define TEXT_BYTES_MAX UINT16_MAX
+#define BUILD_ID_BYTES_MAX 64U
+
+void rebuild_sites_path(const struct rebuild_folder *folder, uint64_t file, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/sites%llu", folder->path, (unsigned long long)file);
+}
+
+void rebuild_sites_drop(struct rebuild_sites *sites)
+{
+    free(sites->modules.words);
+    free(sites->gone.words);
+    free(sites->codes.words);
+    free(sites->sites.words);
+}
+
+/* Set a bit; `*was_set` says whether it was there. */
+static int bit_set(struct rebuild_bits *bits, uint32_t number, bool *was_set, struct varve_message *message)
+{
+    size_t word = number / 64;
+    uint64_t bit = UINT64_C(1) << number % 64;
+
+    if (word >= bits->word_count) {
+        size_t count = bits->word_count == 0 ? 2 : bits->word_count;
+        uint64_t *grown;
+
+        while (count <= word) {
+            count *= 2;
+        }
+        grown = realloc(bits->words, count * sizeof(*grown));
+        if (grown == NULL) {
+            return rebuild_no_memory(message);
+        }
+        memset(grown + bits->word_count, 0, (count - bits->word_count) * sizeof(*grown));
+        bits->words = grown;
+        bits->word_count = count;
+    }
+    *was_set = (bits->words[word] & bit) != 0;
+    bits->words[word] |= bit;
+    return VARVE_OK;
+}
+
+/* ---- entries ---- */
+
+int rebuild_sites_flush(struct varve_rebuild *rebuild)
+{
+    struct rebuild_sites_buffer *buffer = &rebuild->sites;
+    struct varve_message message;
+    char path[REBUILD_PATH_BYTES];
+    int code = VARVE_OK;
+
+    if (rebuild->error == VARVE_OK && buffer->count > 0) {
+        rebuild_sites_path(&rebuild->folder, buffer->file, path, sizeof(path));
+        code = rebuild_file_append(path, buffer->bytes, buffer->count, &message);
+        buffer->count = 0;
+    }
+    return code == VARVE_OK ? rebuild->error : rebuild_keep(rebuild, code, &message);
+}
+
+/* Room for an entry of `bytes` after its head, padded with zeros; NULL: an error is kept. */
+static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_process *process, uint32_t tag,
+                            size_t bytes)
+{
+    struct rebuild_sites_buffer *buffer = &rebuild->sites;
+    const struct sites_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
+    size_t all = sizeof(entry) + entry.bytes;
+    struct varve_message message;
+    uint8_t *at;
+
+    if (buffer->bytes == NULL) {
+        buffer->bytes = malloc(BUFFER_BYTES);
+        if (buffer->bytes == NULL) {
+            rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
+            return NULL;
+        }
+    }
+    assert(all <= BUFFER_BYTES);
+    if ((buffer->file != process->file || buffer->count + all > BUFFER_BYTES) &&
+        rebuild_sites_flush(rebuild) != VARVE_OK) {
+        return NULL;
+    }
+    at = buffer->bytes + buffer->count;
+    memcpy(at, &entry, sizeof(entry));
+    memset(at + sizeof(entry), 0, entry.bytes);
+    buffer->file = process->file;
+    buffer->count += all;
+    process->sites.has_file = true;
+    return at + sizeof(entry);
+}
+
+static uint8_t *put(uint8_t *at, const void *bytes, size_t count)
+{
+    if (count > 0) {
+        memcpy(at, bytes, count);
+    }
+    return at + count;
+}
+
+static size_t text_bytes(const char *text)
+{
+    return text != NULL ? strnlen(text, TEXT_BYTES_MAX) : 0;
+}
+
+/* The process of an entry that is new; NULL: it is not, or makes no sense, or an error is kept. */
+static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uint32_t number, int32_t pid,
+                                              size_t bits_offset, uint32_t entry_number)
+{
+    struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
+    struct varve_message message;
+    bool was_set = false;
+    int code;
+
+    if (process == NULL) {
+        return NULL;
+    }
+    if (entry_number > SITES_NUMBER_MAX) {
+        rebuild->damaged++;
+        return NULL;
+    }
+    code = bit_set((struct rebuild_bits *)((char *)&process->sites + bits_offset), entry_number, &was_set,
+                   &message);
+    if (code != VARVE_OK) {
+        rebuild_keep(rebuild, code, &message);
+        return NULL;
+    }
+    return was_set ? NULL : process;
+}
+
+#define PROCESS_OF_NEW(rebuild, told, bits, entry_number) \
+    process_of_new(rebuild, (told)->process, (told)->pid, offsetof(struct rebuild_sites, bits), entry_number)
+
+/* ---- what is told ---- */
+
+int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *told)
+{
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, told, modules, told->number);
+    size_t path_bytes = text_bytes(told->path);
+    struct sites_module module = {.base = told->base,
+                                  .end = told->end,
+                                  .bias = told->bias,
+                                  .number = told->number,
+                                  .path_bytes = (uint16_t)path_bytes};
+    uint8_t *at = NULL;
+
+    if (told->build_id != NULL && told->build_id_bytes <= BUILD_ID_BYTES_MAX) {
+        module.build_id_bytes = (uint16_t)told->build_id_bytes;
+    }
+    if (process != NULL) {
+        at = entry_begin(rebuild, process, SITES_TAG_MODULE,
+                         sizeof(module) + module.build_id_bytes + path_bytes);
+    }
+    if (at != NULL) {
+        at = put(at, &module, sizeof(module));
+        at = put(at, told->build_id, module.build_id_bytes);
+        put(at, told->path, path_bytes);
+    }
+    return rebuild->error;
+}
+
+int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_number, int32_t pid,
+                              uint32_t number)
+{
+    struct rebuild_process *process =
+        process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_sites, gone), number);
+    const struct sites_gone gone = {.number = number};
+    uint8_t *at = process != NULL ? entry_begin(rebuild, process, SITES_TAG_MODULE_GONE, sizeof(gone)) : NULL;
+
+    if (at != NULL) {
+        put(at, &gone, sizeof(gone));
+    }
+    return rebuild->error;
+}
+
+int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_code *told)
+{
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, told, codes, told->code);
+    const struct sites_code code = {.code = told->code,
+                                    .first_line = told->first_line,
+                                    .name_bytes = (uint16_t)text_bytes(told->function),
+                                    .file_bytes = (uint16_t)text_bytes(told->file)};
+    uint8_t *at = NULL;
+
+    if (process != NULL) {
+        at = entry_begin(rebuild, process, SITES_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
+    }
+    if (at != NULL) {
+        at = put(at, &code, sizeof(code));
+        at = put(at, told->function, code.name_bytes);
+        put(at, told->file, code.file_bytes);
+    }
+    return rebuild->error;
+}
+
+int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_mirror_callsite *told)
+{
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, told, sites, told->callsite);
+    uint32_t native_count = told->native_count < SITES_DEPTH_MAX ? told->native_count : SITES_DEPTH_MAX;
+    uint32_t python_count = told->python_count < SITES_DEPTH_MAX ? told->python_count : SITES_DEPTH_MAX;
+    const struct sites_site site = {.site = told->callsite,
+                                    .native_count = (uint16_t)native_count,
+                                    .python_count = (uint16_t)python_count};
+    uint8_t *at = NULL;
+
+    if (process != NULL) {
+        at = entry_begin(rebuild, process, SITES_TAG_SITE,
+                         sizeof(site) + native_count * sizeof(*told->native) +
+                             python_count * sizeof(struct sites_python));
+    }
+    if (at != NULL) {
+        at = put(at, &site, sizeof(site));
+        at = put(at, told->native, native_count * sizeof(*told->native));
+        for (uint32_t i = 0; i < python_count; i++) {
+            const struct sites_python python = {.code = told->codes[i], .line = told->lines[i]};
+            at = put(at, &python, sizeof(python));
+        }
+    }
+    return rebuild->error;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of the CUDA API's memory: opening, closing, opening again, and the totals that they are counted in.
+ * The hard part is that one event may end rows of several devices and kinds (a reset, an unmapping), and each
+ * of their totals has to be settled once: the slots that an event touches are gathered and settled at its
+ * end. device.c and vmm.c call it.
+ */
+#include "trace/model/device/device.h"
+
+#include <stdlib.h>
+
+/* ---- slots ---- */
+
+unsigned api_domain_of(const struct event *event)
+{
+    unsigned memory = event->pool >> VARVE_MEMORY_KIND_SHIFT;
+    bool is_witness = event->flags & VARVE_FLAG_WITNESS;
+    switch (memory) {
+    case VARVE_MEMORY_PAGEABLE:
+    case VARVE_MEMORY_PINNED:
+        return is_witness ? 0 : DOMAIN_PINNED;
+    case VARVE_MEMORY_MANAGED:
+    case VARVE_MEMORY_MANAGED_STATIC:
+        return is_witness ? 0 : DOMAIN_MANAGED;
+    default:
+        return is_witness ? DOMAIN_CUPTI : DOMAIN_DEVICE;
+    }
+}
+
+unsigned api_slot_of(const struct derive *derive, const struct scratch_block *block)
+{
+    return slot_of(scratch_peek(&derive->scratch, block->id)->domain, block->device);
+}
+
+void api_slot_enter_untouched(const struct api_step *api, unsigned slot)
+{
+    struct derive_step *step = api->step;
+    step->domain = slot_domain(slot);
+    step->totals.domain = &step->derive->domains[slot];
+    step->totals.process = *process_total(step->process, slot);
+    step->totals.seq = step->event->seq;
+    step->totals.ts_ns = step->event->ts_ns;
+}
+
+void api_slot_enter(const struct api_step *step, unsigned slot)
+{
+    api_slot_enter_untouched(step, slot);
+    step->api->touched[slot / 64] |= UINT64_C(1) << slot % 64;
+}
+
+void api_settle(const struct api_step *step)
+{
+    for (size_t i = 0; i < step->api->slot_count; i++) {
+        unsigned slot = step->api->slots[i];
+        uint64_t bit = UINT64_C(1) << slot % 64;
+        if (step->api->touched[slot / 64] & bit) {
+            step->api->touched[slot / 64] &= ~bit;
+            api_slot_enter_untouched(step, slot);
+            totals_settle(&step->step->totals);
+        }
+    }
+}
+
+int api_slot_use(const struct api_step *step, unsigned domain, struct varve_message *message)
+{
+    struct derive_api *api = step->api;
+    unsigned slot = slot_of(domain, step->step->event->device);
+    int code =
+        derive_array_reserve((void **)&api->slots, &api->slot_capacity, api->slot_count, sizeof *api->slots);
+    if (code != VARVE_OK) {
+        return varve_message_set(message, code, "no memory for totals");
+    }
+    code = derive_step_enter(step->step, (enum domain)domain, message);
+    if (code != VARVE_OK) {
+        return code;
+    }
+    for (size_t i = 0; i < api->slot_count; i++) {
+        if (api->slots[i] == slot) {
+            return VARVE_OK;
+        }
+    }
+    api->slots[api->slot_count++] = (uint16_t)slot;
+    return VARVE_OK;
+}
+
+/* ---- rows ---- */
+
+uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
+{
+    struct derive *derive = step->step->derive;
+    struct event *event = step->step->event;
+    struct scratch_row *line;
+    event->id = 0;
+    if (domain != 0) {
+        api_slot_enter(step, slot_of(domain, event->device));
+        event->id = derive_row_open(step->step, addr, event->size, event->cause, NULL);
+        *step->step->last_id = event->id;
+    }
+    uint64_t number = scratch_add(&derive->blocks, &line);
+    *scratch_block(line) = (struct scratch_block){
+        .id = event->id,
+        .pool = event->pool,
+        .stream = event->stream,
+        .device = event->device,
+        .is_async = event->kind == VARVE_KIND_DEV_ALLOC_ASYNC,
+    };
+    if (event->id != 0) {
+        streams_take(derive, scratch_block(line), STREAM_OPENS);
+    }
+    return number;
+}
+
+void api_close(const struct api_step *step, uint64_t number, bool is_free)
+{
+    struct derive *derive = step->step->derive;
+    const struct scratch_block *block = derive_block_row(derive, number);
+    if (block->id == 0 || scratch_touch(&derive->scratch, block->id)->free_seq != 0) {
+        return;
+    }
+    uint64_t last_id = *step->step->last_id;
+    if (!is_free) {
+        *step->step->last_id = 0; /* only a free makes an allocation temporary */
+    }
+    api_slot_enter(step, api_slot_of(derive, block));
+    derive_row_close(step->step, block->id);
+    streams_take(derive, block, STREAM_CLOSES);
+    *step->step->last_id = last_id != block->id ? last_id : 0;
+}
+
+bool api_reopen(const struct api_step *step, uint64_t number, uint64_t seq)
+{
+    struct derive *derive = step->step->derive;
+    const struct scratch_block *block = derive_block_row(derive, number);
+    struct scratch_row *row = block->id != 0 ? scratch_touch(&derive->scratch, block->id) : NULL;
+    if (row == NULL || row->free_seq == 0) {
+        return true;
+    }
+    if (row->free_seq != seq) {
+        return false;
+    }
+    api_slot_enter(step, api_slot_of(derive, block));
+    totals_reopen(&step->step->totals, row);
+    streams_take(derive, block, STREAM_REOPENS);
+    row->free_seq = 0;
+    row->free_ns = 0;
+    row->temporary = 0;
+    return true;
+}
+
+void api_tell(const struct api_step *step, uint64_t number)
+{
+    const struct derive *derive = step->step->derive;
+    struct event *event = step->step->event;
+    const struct scratch_block *block = derive_block_row(derive, number);
+    event->id = block->id;
+    event->device = block->device;
+    event->pool = block->pool;
+    event->stream = event->kind == VARVE_KIND_DEV_FREE_ASYNC ? event->stream : block->stream;
+    if (block->id != 0) {
+        const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
+        event->size = row->size;
+        event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
+    }
+}
+
+void api_tell_row(const struct api_step *step, uint64_t number)
+{
+    if (derive_block_row(step->step->derive, number)->id != 0) {
+        api_tell(step, number);
+    }
+}
+
+/* ---- ends ---- */
+
+void derive_api_end(struct derive_process *process)
+{
+    for (unsigned side = 0; side < 2 && process->api != NULL; side++) {
+        struct api_index *index = &process->api->sides[side];
+        live_clear(&index->live);
+        live_clear(&index->handles);
+        ranges_clear(&index->mappings);
+    }
+}
+
+void derive_api_free(struct derive_process *process)
+{
+    derive_api_end(process);
+    if (process->api != NULL) {
+        free(process->api->slots);
+        free(process->api);
+    }
+}
+
+void derive_api_thread_free(struct derive_thread *thread)
+{
+    if (thread->api != NULL) {
+        free(thread->api->undo[0].mappings);
+        free(thread->api->undo[1].mappings);
+        free(thread->api);
+    }
+}

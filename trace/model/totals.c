@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sums per process, over all processes and per call site, and their peaks, in constant time per event.
+ *
+ * The hard part is what each call site had live at the peak, which is known to be the peak only afterwards
+ * and may move with every event: copying all call sites then is out of the question. So a call site copies
+ * its own live value, when it is about to change for the first time after the peak that holds so far:
+ *
+ *   touched_seq <= peak_seq: not changed since the peak, the live value is the value at the peak
+ *   touched_seq >  peak_seq: changed since, peak_* has the value of the peak
+ *
+ * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
+ * mapping.c call it.
+ */
+#include "trace/model/derive.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SITES_MIN 1024U
+
+static int array_reserve(struct domain_totals *domain, uint32_t callsite)
+{
+    if (callsite < domain->site_limit) {
+        return VARVE_OK;
+    }
+    if (callsite >= domain->site_capacity) {
+        size_t capacity = domain->site_capacity > 0 ? domain->site_capacity : SITES_MIN;
+        while (capacity <= callsite) {
+            capacity *= 2;
+        }
+        void *memory;
+        if (domain->sites == NULL) {
+            memory = mmap(NULL, capacity * sizeof *domain->sites, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        } else {
+            memory = mremap(domain->sites, domain->site_capacity * sizeof *domain->sites,
+                            capacity * sizeof *domain->sites, MREMAP_MAYMOVE);
+        }
+        if (memory == MAP_FAILED) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        domain->sites = memory;
+        domain->site_capacity = capacity;
+    }
+    domain->site_limit = (size_t)callsite + 1;
+    return VARVE_OK;
+}
+
+static int total_reserve(struct total *total, uint32_t series_limit, bool has_extras)
+{
+    if (total->series.limit == 0) {
+        total->series = (struct series){.limit = series_limit, .stride = 1, .has_extras = has_extras};
+    }
+    return series_reserve(&total->series);
+}
+
+/* Where the total of a slot is, made if it is not there yet; NULL without memory. */
+static struct total *process_total_make(struct derive_process *process, unsigned slot)
+{
+    unsigned domain = slot_domain(slot);
+    if (process->totals[domain] == NULL) {
+        process->totals[domain] = calloc(domain_devices(domain), sizeof(struct total *));
+    }
+    struct total **place = process_total(process, slot);
+    if (place != NULL && *place == NULL) {
+        *place = calloc(1, sizeof **place);
+    }
+    return place != NULL ? *place : NULL;
+}
+
+int totals_reserve(struct domain_totals *domain, struct derive_process *process, unsigned slot,
+                   uint32_t callsite)
+{
+    bool has_extras = slot_domain(slot) == DOMAIN_BLOCK;
+    struct total *total = process_total_make(process, slot);
+    if (total == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    int code = array_reserve(domain, callsite);
+    if (code == VARVE_OK) {
+        code = total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras);
+    }
+    if (code == VARVE_OK) {
+        code = total_reserve(total, SERIES_POINTS_PROCESS, has_extras);
+    }
+    return code;
+}
+
+/* The call site of a row that is about to change, its value at the peak saved. */
+static struct site_total *site_touch(const struct totals_step *step, const struct scratch_row *row)
+{
+    assert(row->callsite < step->domain->site_limit);
+    struct site_total *site = &step->domain->sites[row->callsite];
+    if (site->touched_seq <= step->domain->all.peak_seq) {
+        site->peak_allocations = site->live_allocations;
+        site->peak_bytes = site->live_bytes;
+    }
+    site->touched_seq = step->seq;
+    return site;
+}
+
+void totals_open(const struct totals_step *step, const struct scratch_row *row)
+{
+    struct site_total *site = site_touch(step, row);
+    site->allocations++;
+    site->bytes += row->size;
+    site->live_allocations++;
+    site->live_bytes += row->size;
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        both[i]->allocations++;
+        both[i]->bytes += row->size;
+        both[i]->live_allocations++;
+        both[i]->live_bytes += row->size;
+    }
+}
+
+void totals_close(const struct totals_step *step, const struct scratch_row *row)
+{
+    struct site_total *site = site_touch(step, row);
+    assert(site->live_allocations > 0 && site->live_bytes >= row->size);
+    site->frees++;
+    site->live_allocations--;
+    site->live_bytes -= row->size;
+    site->temporary += row->temporary;
+    site->lifetime_ns += row->free_ns - row->alloc_ns;
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        assert(both[i]->live_allocations > 0 && both[i]->live_bytes >= row->size);
+        both[i]->frees++;
+        both[i]->live_allocations--;
+        both[i]->live_bytes -= row->size;
+        both[i]->temporary += row->temporary;
+    }
+}
+
+void totals_reopen(const struct totals_step *step, const struct scratch_row *row)
+{
+    struct site_total *site = site_touch(step, row);
+    site->frees--;
+    site->live_allocations++;
+    site->live_bytes += row->size;
+    site->temporary -= row->temporary;
+    site->lifetime_ns -= row->free_ns - row->alloc_ns;
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        both[i]->frees--;
+        both[i]->live_allocations++;
+        both[i]->live_bytes += row->size;
+        both[i]->temporary -= row->temporary;
+    }
+}
+
+void totals_fail(const struct totals_step *step)
+{
+    step->domain->all.failed++;
+    step->process->failed++;
+}
+
+void totals_settle(const struct totals_step *step)
+{
+    struct total *both[] = {&step->domain->all, step->process};
+    for (int i = 0; i < 2; i++) {
+        struct total *total = both[i];
+        if (total->live_bytes > total->peak_bytes) {
+            total->peak_bytes = total->live_bytes;
+            total->peak_allocations = total->live_allocations;
+            total->peak_seq = step->seq;
+            total->peak_ns = step->ts_ns;
+        }
+        total->series.pending_extra = total->extra;
+        series_add(&total->series, step->seq, step->ts_ns, total->live_bytes, total->live_allocations);
+    }
+}
+
+void totals_site_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
+                      uint64_t *bytes_out)
+{
+    const struct site_total *site = &domain->sites[callsite];
+    if (site->touched_seq <= domain->all.peak_seq) {
+        *allocations_out = site->live_allocations;
+        *bytes_out = site->live_bytes;
+    } else {
+        *allocations_out = site->peak_allocations;
+        *bytes_out = site->peak_bytes;
+    }
+}
+
+void totals_close_domain(struct domain_totals *domain)
+{
+    if (domain->sites != NULL) {
+        munmap(domain->sites, domain->site_capacity * sizeof *domain->sites);
+    }
+    series_free(&domain->all.series);
+    *domain = (struct domain_totals){0};
+}
+
+static void total_accumulate(struct total *sum, const struct total *total)
+{
+    sum->allocations += total->allocations;
+    sum->frees += total->frees;
+    sum->bytes += total->bytes;
+    sum->live_allocations += total->live_allocations;
+    sum->live_bytes += total->live_bytes;
+    sum->temporary += total->temporary;
+    sum->failed += total->failed;
+    sum->extra.active += total->extra.active;
+    sum->extra.reserved += total->extra.reserved;
+    sum->extra.requested += total->extra.requested;
+}
+
+/* Equal in all sums; the peaks are compared where they have the same meaning. */
+static bool totals_equal(const struct total *a, const struct total *b)
+{
+    return a->allocations == b->allocations && a->frees == b->frees && a->bytes == b->bytes &&
+           a->live_allocations == b->live_allocations && a->live_bytes == b->live_bytes &&
+           a->temporary == b->temporary && a->failed == b->failed;
+}
+
+static bool total_is_sound(const struct total *total)
+{
+    return total->allocations - total->frees == total->live_allocations &&
+           total->live_bytes <= total->peak_bytes && total->peak_bytes <= total->bytes &&
+           series_check(&total->series) == VARVE_OK;
+}
+
+int totals_check(const struct domain_totals *domain, struct derive_process *const *processes,
+                 size_t process_limit, unsigned slot, struct varve_message *message)
+{
+    struct total by_process = {0};
+    if (domain->all.series.limit == 0) {
+        return VARVE_OK; /* never used: no process has one */
+    }
+    for (size_t i = 0; i < process_limit; i++) {
+        struct total *const *place = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+        if (place == NULL || *place == NULL) {
+            continue;
+        }
+        const struct total *total = *place;
+        if (!total_is_sound(total)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of process %zu, slot %u", i, slot);
+        }
+        total_accumulate(&by_process, total);
+    }
+    struct total by_site = {.failed = domain->all.failed};
+    for (size_t i = 0; i < domain->site_limit; i++) {
+        const struct site_total *site = &domain->sites[i];
+        uint64_t allocations;
+        uint64_t bytes;
+        totals_site_peak(domain, (uint32_t)i, &allocations, &bytes);
+        const struct total one = {.allocations = site->allocations,
+                                  .frees = site->frees,
+                                  .bytes = site->bytes,
+                                  .live_allocations = site->live_allocations,
+                                  .live_bytes = site->live_bytes,
+                                  .temporary = site->temporary};
+        total_accumulate(&by_site, &one);
+        by_site.peak_allocations += allocations;
+        by_site.peak_bytes += bytes;
+    }
+    const struct total *all = &domain->all;
+    if (!total_is_sound(all)) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of all processes, slot %u", slot);
+    }
+    if (!totals_equal(all, &by_process) || !totals_equal(all, &by_site) ||
+        by_process.extra.active != all->extra.active || by_process.extra.reserved != all->extra.reserved ||
+        by_process.extra.requested != all->extra.requested || by_site.peak_bytes != all->peak_bytes ||
+        by_site.peak_allocations != all->peak_allocations) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "slot %u: the sums over processes, call sites and everything differ", slot);
+    }
+    return VARVE_OK;
+}

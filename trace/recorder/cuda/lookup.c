@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two questions by which programs find functions of the driver: dlsym and cuGetProcAddress. Where the
+ * answer is a function of the driver that is recorded, ours is handed out in its place; every other answer is
+ * left as it is. The hard part is dlsym with RTLD_DEFAULT and RTLD_NEXT: what these find depends on who asks,
+ * so the question cannot be asked again from here. objects.c says what the answer will be, if that is
+ * certain; else the C library answers, and the caller gets the driver's own function.
+ */
+#include "trace/recorder/cuda/dlsym.h"
+#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/objects.h"
+#include "trace/base/syscall.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+struct row {
+    const char *exported;
+    const char *symbol;
+    int version;
+    unsigned flags;
+    cuda_function given;
+};
+
+/* In the order of enum cuda_hook. */
+static const struct row rows[] = {
+#define CUDA_ROW(exported, symbol, version, flags, parameters) \
+    {#exported, #symbol, version, flags, (cuda_function)cuda_given_##exported},
+    CUDA_HOOK_LIST(CUDA_ROW)
+#undef CUDA_ROW
+};
+
+uint8_t cuda_wanted;
+void *(*cuda_dlsym_real)(void *handle, const char *name);
+
+static void die(void)
+{
+    static const char text[] = "varve: the C library has no dlsym that can be found\n";
+
+    recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
+    __builtin_trap();
+}
+
+/* The next one in the order of look-up: the C library's, or another recorder's behind us. */
+static void *find_dlsym(void)
+{
+    void *found = NULL;
+
+    for (size_t i = 0; cuda_dlsym_versions[i] != NULL && found == NULL; i++) {
+        found = dlvsym(RTLD_NEXT, "dlsym", cuda_dlsym_versions[i]);
+    }
+    if (cuda_dlsym_versions[0] == NULL) {
+        cuda_function plain = (cuda_function)dlsym;
+        memcpy(&found, &plain, sizeof(found));
+    }
+    return found;
+}
+
+void cuda_prepare(void)
+{
+    struct recorder_signals saved;
+    void *(*real)(void *, const char *) = NULL;
+    void *found;
+
+    recorder_foreign_begin(&saved);
+    if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
+        found = find_dlsym();
+        if (found == NULL) {
+            die();
+        }
+        memcpy(&real, &found, sizeof(real));
+        __atomic_store_n(&cuda_dlsym_real, real, __ATOMIC_RELEASE);
+    }
+    recorder_foreign_end(&saved);
+    if (__atomic_load_n(&cuda_wanted, __ATOMIC_ACQUIRE) == CUDA_WANTED_UNKNOWN) {
+        bool is_wanted = varve_records_wanted(VARVE_RECORDS_CUDA) && cuda_place_prepare();
+        __atomic_store_n(&cuda_wanted, is_wanted ? CUDA_WANTED_YES : CUDA_WANTED_NO, __ATOMIC_RELEASE);
+    }
+}
+
+static bool is_of_interest(const struct row *row)
+{
+    return (row->flags & CUDA_HOOK_REPLACE) == 0 || recorder_session()->replace_path[0] != '\0';
+}
+
+static const struct row *row_exported(const char *name)
+{
+    for (size_t i = 0; i < CUDA_HOOK_COUNT; i++) {
+        if (strcmp(name, rows[i].exported) == 0) {
+            return is_of_interest(&rows[i]) ? &rows[i] : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The function that the driver means by `symbol`: the newest one that the program's version knows, and of two
+ * the one that the flags ask for. */
+static const struct row *row_asked(const char *symbol, int version, uint64_t flags)
+{
+    const struct row *best = NULL;
+
+    for (size_t i = 0; i < CUDA_HOOK_COUNT; i++) {
+        const struct row *row = &rows[i];
+        bool is_own = (row->flags & CUDA_HOOK_PER_THREAD) != 0;
+
+        if (strcmp(symbol, row->symbol) != 0 || row->version > version || !is_of_interest(row) ||
+            (is_own && (flags & CUDA_ADDRESS_PER_THREAD) == 0)) {
+            continue;
+        }
+        if (best == NULL || is_own ||
+            ((best->flags & CUDA_HOOK_PER_THREAD) == 0 && row->version > best->version)) {
+            best = row;
+        }
+    }
+    return best != NULL ? best : row_exported(symbol);
+}
+
+static enum cuda_hook hook_of(const struct row *row)
+{
+    return (enum cuda_hook)(row - rows);
+}
+
+static void *give(const struct row *row, void *real)
+{
+    cuda_function function;
+    void *given;
+
+    memcpy(&function, &real, sizeof(function));
+    cuda_real_give(hook_of(row), function);
+    memcpy(&given, &row->given, sizeof(given));
+    return given;
+}
+
+void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
+{
+    const struct row *row = row_exported(name);
+    struct recorder_signals saved;
+    int saved_errno = errno;
+    void *real;
+    void *given = NULL;
+
+    if (row == NULL) {
+        return NULL;
+    }
+    recorder_foreign_begin(&saved);
+    if (handle == RTLD_DEFAULT) {
+        real = cuda_objects_default(name, caller);
+    } else if (handle == RTLD_NEXT) {
+        real = cuda_objects_next(name, caller);
+    } else {
+        real = cuda_dlsym_real(handle, name);
+    }
+    if (real != NULL && cuda_is_driver_code(real)) {
+        given = give(row, real);
+        dlerror(); /* what went wrong meanwhile went wrong for us; the program's call has worked */
+    }
+    recorder_foreign_end(&saved);
+    errno = saved_errno;
+    return given;
+}
+
+/* ---- cuGetProcAddress ---- */
+
+/* Who asks for a newer version than we know of may get another prototype, unless it is the very function that
+ * the library exports. */
+static bool is_known(const struct row *row, int version, const void *real)
+{
+    return version <= CUDA_HOOK_VERSION_KNOWN || cuda_objects_driver_symbol(row->exported) == real;
+}
+
+static void answer(const char *symbol, void **function_out, int version, uint64_t flags)
+{
+    const struct row *row;
+    struct recorder_signals saved;
+    int saved_errno = errno;
+
+    if (!cuda_is_wanted() || symbol == NULL || function_out == NULL || *function_out == NULL) {
+        return;
+    }
+    row = row_asked(symbol, version, flags);
+    if (row == NULL) {
+        return;
+    }
+    recorder_foreign_begin(&saved);
+    if (cuda_is_driver_code(*function_out) && is_known(row, version, *function_out)) {
+        *function_out = give(row, *function_out);
+    }
+    recorder_foreign_end(&saved);
+    errno = saved_errno;
+}
+
+static int address_get(const struct cuda_road *road, const char *symbol, void **function_out, int version,
+                       uint64_t flags)
+{
+    int result = CUDA_REAL(road, cuGetProcAddress)(symbol, function_out, version, flags);
+
+    if (result == 0) {
+        answer(symbol, function_out, version, flags);
+    }
+    return result;
+}
+
+static int address_get_v2(const struct cuda_road *road, const char *symbol, void **function_out, int version,
+                          uint64_t flags, int *status_out)
+{
+    int result = CUDA_REAL(road, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
+
+    if (result == 0) {
+        answer(symbol, function_out, version, flags);
+    }
+    return result;
+}
+
+CUDA_ENTRIES(cuGetProcAddress, (const char *symbol, void **function_out, int version, uint64_t flags),
+             (symbol, function_out, version, flags), address_get(road, symbol, function_out, version, flags));
+CUDA_ENTRIES(cuGetProcAddress_v2,
+             (const char *symbol, void **function_out, int version, uint64_t flags, int *status_out),
+             (symbol, function_out, version, flags, status_out),
+             address_get_v2(road, symbol, function_out, version, flags, status_out));

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions behind ours. A function that we handed out in the driver's place has one place for the real
+ * one, filled when it is handed out. A program that links the driver calls our symbols: behind these is
+ * whatever would have been found without us, which may be another library that stands in front of the driver
+ * and comes back to us for it: that call is nested then and not told again.
+ */
+#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/objects.h"
+
+#include <errno.h>
+#include <string.h>
+
+static cuda_function given[CUDA_HOOK_COUNT];
+cuda_function cuda_linked[CUDA_HOOK_COUNT];
+
+static const char *const names[] = {
+#define CUDA_NAME(exported, symbol, version, flags, parameters) #exported,
+    CUDA_HOOK_LIST(CUDA_NAME)
+#undef CUDA_NAME
+};
+
+static struct cuda_queries queries;
+static const struct cuda_queries *queries_found;
+static uint32_t queries_lock;
+
+static cuda_function function_at(void *address)
+{
+    cuda_function function;
+
+    memcpy(&function, &address, sizeof(function));
+    return function;
+}
+
+static void *address_of(cuda_function function)
+{
+    void *address;
+
+    memcpy(&address, &function, sizeof(address));
+    return address;
+}
+
+static void *find_query(const char *symbol, const char *older)
+{
+    void *found = cuda_objects_driver_symbol(symbol);
+
+    return found != NULL ? found : cuda_objects_driver_symbol(older);
+}
+
+/* The lock keeps two threads from filling it in; nobody waits who is in a signal handler, which cannot look
+ * anything up. */
+static void queries_find(void)
+{
+    if (__atomic_load_n(&queries_found, __ATOMIC_ACQUIRE) != NULL ||
+        __atomic_exchange_n(&queries_lock, 1, __ATOMIC_ACQ_REL) != 0) {
+        return;
+    }
+#define CUDA_QUERY_FIND(field, symbol, older, parameters)               \
+    {                                                                   \
+        cuda_function found = function_at(find_query(#symbol, #older)); \
+        memcpy(&queries.field, &found, sizeof(found));                  \
+    }
+    CUDA_QUERY_LIST(CUDA_QUERY_FIND)
+#undef CUDA_QUERY_FIND
+    if (queries.context_current != NULL) {
+        __atomic_store_n(&queries_found, &queries, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&queries_lock, 0, __ATOMIC_RELEASE);
+}
+
+const struct cuda_queries *cuda_queries(void)
+{
+    return __atomic_load_n(&queries_found, __ATOMIC_ACQUIRE);
+}
+
+cuda_function cuda_real_given(enum cuda_hook hook)
+{
+    return __atomic_load_n(&given[hook], __ATOMIC_ACQUIRE);
+}
+
+void cuda_real_give(enum cuda_hook hook, cuda_function function)
+{
+    if (__atomic_load_n(&given[hook], __ATOMIC_ACQUIRE) != function) {
+        cuda_objects_hold(address_of(function));
+        __atomic_store_n(&given[hook], function, __ATOMIC_RELEASE);
+    }
+    queries_find();
+}
+
+static cuda_function find_linked(enum cuda_hook hook)
+{
+    struct recorder_signals saved;
+    int saved_errno = errno;
+    void *found;
+
+    recorder_foreign_begin(&saved);
+    found = cuda_objects_behind_us(names[hook]);
+    if (found == NULL) {
+        found = cuda_objects_driver_symbol(names[hook]); /* of a library that was opened for itself alone */
+    }
+    if (found != NULL) {
+        cuda_objects_hold(found);
+        queries_find();
+    }
+    recorder_foreign_end(&saved);
+    errno = saved_errno;
+    return function_at(found);
+}
+
+cuda_function cuda_real_linked(enum cuda_hook hook)
+{
+    cuda_function function = __atomic_load_n(&cuda_linked[hook], __ATOMIC_ACQUIRE);
+
+    if (function == NULL) {
+        cuda_is_wanted(); /* finds the real dlsym */
+        function = find_linked(hook);
+        __atomic_store_n(&cuda_linked[hook], function, __ATOMIC_RELEASE);
+    }
+    return function;
+}
+
+/* ---- the runtime library ---- */
+
+static void *find_runtime(const char *name, const char *soname, const void *caller)
+{
+    static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
+    void *behind = cuda_objects_behind_us(name);
+    void *found = NULL;
+
+    if (behind != NULL && !cuda_is_runtime_code(behind)) {
+        return behind; /* of another library that stands in front of it */
+    }
+    if (soname != NULL) {
+        found = cuda_objects_symbol_of(soname, name);
+    }
+    if (found == NULL) {
+        found = cuda_objects_symbol_for(caller, name);
+    }
+    if (found == NULL) {
+        found = behind;
+    }
+    for (size_t i = 0; i < sizeof(sonames) / sizeof(sonames[0]) && found == NULL; i++) {
+        found = cuda_objects_symbol_of(sonames[i], name);
+    }
+    return found;
+}
+
+cuda_function cuda_real_runtime(const char *name, const char *soname, const void *caller)
+{
+    struct recorder_signals saved;
+    int saved_errno = errno;
+    void *found;
+
+    cuda_is_wanted();
+    recorder_foreign_begin(&saved);
+    found = find_runtime(name, soname, caller);
+    if (found != NULL) {
+        cuda_objects_hold(found);
+    }
+    recorder_foreign_end(&saved);
+    errno = saved_errno;
+    return function_at(found);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUPTI recorder as a whole: the driver opens this library in cuInit (CUDA_INJECTION64_PATH) and calls
+ * InitializeInjection, which takes CUPTI's one seat and says what it wants to hear. That runs under the
+ * driver's own locks, so nothing there calls CUDA or waits. Whoever holds the seat already keeps it; the
+ * program goes on without us, and the trace says so.
+ *
+ * The end has no good place. Exit handlers run in the reverse order of their registration: one that is
+ * registered early runs when the driver may be gone, so ours is registered in cuInit and again after the
+ * first allocation, and the first of them to run has CUPTI hand over what it still holds. The seat is kept:
+ * frees in later handlers are still calls of the driver, and until it is gone they are told. This library is
+ * never unloaded, so a late callback finds its code.
+ */
+#include "trace/recorder/cupti/cupti.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define RECORDER_BYTES 4096U
+
+_Static_assert(sizeof(struct cupti_recorder) <= RECORDER_BYTES, "one page");
+
+static struct cupti_recorder *the_recorder; /* written once, before anybody calls */
+
+struct cupti_recorder *cupti_recorder_get(void)
+{
+    return the_recorder;
+}
+
+void cupti_state_emit(enum varve_cause cause, uint64_t what, uint64_t number, uint64_t ns)
+{
+    struct varve_record record = {
+        .size = what,
+        .requested = ns,
+        .arg = number,
+        .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_CUPTI_STATE, 0),
+        .cause = (uint8_t)cause,
+    };
+
+    varve_emit(&record);
+}
+
+static void clock_emit(const struct cupti_recorder *recorder)
+{
+    uint64_t ns = 0;
+
+    if (recorder->functions.timestamp(&ns) == CUPTI_RESULT_SUCCESS) {
+        cupti_state_emit(VARVE_CAUSE_CUPTI_CLOCK, 0, 0, ns);
+    }
+}
+
+/* ---- callbacks ---- */
+
+static void take_resource(struct cupti_recorder *recorder, uint32_t id)
+{
+    if (id == CUPTI_RESOURCE_CONTEXT_DESTROYED) {
+        cupti_calls_mark_end();
+        cupti_activity_flush(recorder, true);
+    }
+}
+
+/* CUPTI has shut itself down: from here on silence means nothing. */
+static void take_fatal(struct cupti_recorder *recorder, const struct cupti_state_data *data)
+{
+    __atomic_store_n(&recorder->has_activity, false, __ATOMIC_RELEASE);
+    __atomic_store_n(&recorder->is_on, false, __ATOMIC_RELEASE);
+    cupti_state_emit(VARVE_CAUSE_CUPTI_FATAL, 0, data->result, 0);
+    fprintf(stderr,
+            "varve: CUPTI reports a fatal error (%u: %s) and has ended: what this process does with device "
+            "memory "
+            "from now on is not told by it\n",
+            data->result, data->message != NULL ? data->message : "no reason given");
+}
+
+static void take(void *context, uint32_t domain, uint32_t id, const void *data)
+{
+    struct cupti_recorder *recorder = context;
+    int saved_errno = errno;
+
+    if (!__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE) || data == NULL) {
+        return;
+    }
+    switch (domain) {
+    case CUPTI_DOMAIN_DRIVER:
+        cupti_calls_take(recorder, id, data);
+        break;
+    case CUPTI_DOMAIN_RESOURCE:
+        take_resource(recorder, id);
+        break;
+    case CUPTI_DOMAIN_STATE:
+        if (id == CUPTI_STATE_FATAL) {
+            take_fatal(recorder, data);
+        }
+        break;
+    default:
+        break;
+    }
+    errno = saved_errno;
+}
+
+/* ---- the seat ---- */
+
+static const char *result_text(const struct cupti_recorder *recorder, cupti_result result)
+{
+    const char *text = NULL;
+
+    if (recorder->functions.result_text != NULL) {
+        recorder->functions.result_text(result, &text);
+    }
+    return text != NULL ? text : "no name";
+}
+
+static cupti_result subscribe(struct cupti_recorder *recorder, char holder[CUPTI_NAME_BYTES * 2])
+{
+    struct cupti_subscriber_params params = {
+        .bytes = sizeof(params), .name = "varve", .old_name = holder, .old_name_bytes = CUPTI_NAME_BYTES * 2};
+
+    holder[0] = '\0';
+    if (recorder->functions.subscribe_v2 != NULL) {
+        return recorder->functions.subscribe_v2(&recorder->subscriber, take, recorder, &params);
+    }
+    return recorder->functions.subscribe(&recorder->subscriber, take, recorder);
+}
+
+static void refuse(const struct cupti_recorder *recorder, cupti_result result, const char *holder)
+{
+    cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, result, 0);
+    if (result == CUPTI_RESULT_SEAT_TAKEN) {
+        fprintf(
+            stderr,
+            "varve: CUPTI serves one profiler per process, and %s is there already: this process is recorded "
+            "without CUPTI; end the other one, or record with --cuda\n",
+            holder[0] != '\0' ? holder : "another one");
+    } else {
+        fprintf(stderr,
+                "varve: CUPTI does not let us in (%s, %u): this process is recorded without it; look at the "
+                "versions of driver and libcupti, or record with --cuda\n",
+                result_text(recorder, result), result);
+    }
+}
+
+static void take_seat(struct cupti_recorder *recorder)
+{
+    char holder[CUPTI_NAME_BYTES * 2];
+    cupti_result result;
+
+    recorder->functions.version(&recorder->version);
+    result = subscribe(recorder, holder);
+    if (result != CUPTI_RESULT_SUCCESS) {
+        refuse(recorder, result, holder);
+        return;
+    }
+    cupti_driver_find();
+    __atomic_store_n(&recorder->is_on, true, __ATOMIC_RELEASE);
+    result = cupti_calls_enable(recorder);
+    if (result != CUPTI_RESULT_SUCCESS) {
+        __atomic_store_n(&recorder->is_on, false, __ATOMIC_RELEASE);
+        recorder->functions.unsubscribe(recorder->subscriber);
+        refuse(recorder, result, "");
+        return;
+    }
+    cupti_state_emit(VARVE_CAUSE_CUPTI_BEGIN, 0, recorder->version, 0); /* a refusal after it is no seat's */
+    clock_emit(recorder);
+    result = cupti_activity_begin(recorder);
+    if (result != CUPTI_RESULT_SUCCESS) {
+        cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, CUPTI_ACTIVITY_MEMORY, result, 0);
+    }
+}
+
+/* ---- the end ---- */
+
+/* What is still with CUPTI, and the last words. The first caller does it. `is_release`: we hear of no call
+ * any more, while at the exit of the process the last frees may still come. */
+static void speak_last(struct cupti_recorder *recorder, bool is_release)
+{
+    if (!__atomic_exchange_n(&recorder->has_ended, true, __ATOMIC_ACQ_REL)) {
+        cupti_activity_end(recorder);
+        clock_emit(recorder);
+        cupti_state_emit(VARVE_CAUSE_CUPTI_END, 0, is_release, 0);
+    }
+}
+
+static void leave(void)
+{
+    if (__atomic_load_n(&the_recorder->is_on, __ATOMIC_ACQUIRE)) { /* not so in a fork child */
+        speak_last(the_recorder, false);
+    }
+}
+
+void cupti_exit_watch_again(void)
+{
+    static bool is_done;
+
+    if (!__atomic_exchange_n(&is_done, true, __ATOMIC_RELAXED)) {
+        atexit(leave);
+    }
+}
+
+int varve_cupti_release(void)
+{
+    struct cupti_recorder *recorder = the_recorder;
+
+    if (recorder == NULL || !__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE)) {
+        return 1;
+    }
+    speak_last(recorder, true);
+    if (!__atomic_exchange_n(&recorder->is_on, false, __ATOMIC_ACQ_REL)) {
+        return 1;
+    }
+    return recorder->functions.unsubscribe(recorder->subscriber) == CUPTI_RESULT_SUCCESS ? VARVE_OK
+                                                                                         : VARVE_ERROR_BUSY;
+}
+
+/* ---- the beginning ---- */
+
+static struct cupti_recorder *recorder_create(void)
+{
+    long memory = syscall(SYS_mmap, NULL, RECORDER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                          -1, 0L); /* mmap may be a hook that records it */
+
+    if (memory == -1) {
+        return NULL;
+    }
+    if (syscall(SYS_madvise, memory, RECORDER_BYTES, MADV_WIPEONFORK) != 0) {
+        syscall(SYS_munmap, memory, RECORDER_BYTES);
+        return NULL;
+    }
+    return (struct cupti_recorder *)memory;
+}
+
+/* Does the CUDA recorder tell the same calls? It is in the preload library, whose functions then are the ones
+ * that serve us; without it those of libvarve_trace.so do. */
+static bool has_cuda_recorder(void)
+{
+    bool (*wanted)(unsigned) = varve_records_wanted;
+    void *address;
+    Dl_info owner;
+
+    memcpy(&address, &wanted, sizeof(address)); /* no cast in ISO C */
+    return varve_records_wanted(VARVE_RECORDS_CUDA) &&
+           (dladdr(address, &owner) == 0 || strstr(owner.dli_fname, "libvarve_trace.so") == NULL);
+}
+
+/* 1 is what the driver wants to hear; it is the answer in any case, since the program can do without us. */
+int varve_cupti_initialize(void)
+{
+    struct varve_message message;
+
+    if (!varve_records_wanted(VARVE_RECORDS_CUPTI) || the_recorder != NULL) {
+        return 1;
+    }
+    the_recorder = recorder_create();
+    if (the_recorder == NULL) {
+        fprintf(stderr, "varve: no memory for the CUPTI recorder: this process is recorded without it\n");
+        return 1;
+    }
+    the_recorder->flags = has_cuda_recorder() ? VARVE_FLAG_WITNESS : 0;
+    if (cupti_library_open(&the_recorder->functions, &message) != VARVE_OK) {
+        cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, 0, 0);
+        fprintf(stderr, "varve: CUPTI is not used in this process: %s\n", message.text);
+        return 1;
+    }
+    take_seat(the_recorder);
+    atexit(leave);
+    return 1;
+}

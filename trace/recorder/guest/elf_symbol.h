@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * Symbols of loaded objects without dlsym (elf_symbol.c says why). Threads: any. Nothing here allocates, and
+ * nothing takes a lock but where it says so.
+ */
+#ifndef VARVE_TRACE_RECORDER_GUEST_ELF_SYMBOL_H
+#define VARVE_TRACE_RECORDER_GUEST_ELF_SYMBOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dl_phdr_info;
+struct link_map;
+
+/* A loaded object; valid until it is unloaded. Owner of all pointers: the loader. */
+struct elf_object {
+    const char *path; /* "" for the program itself */
+    uintptr_t bias;
+    const void *dynamic; /* its dynamic section, ElfW(Dyn) up to DT_NULL */
+    const void *symbols;
+    const char *strings;
+    bool may_go; /* it may be unloaded at any moment: read with care */
+    const uint32_t
+        *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
+};
+
+typedef int elf_visit(struct dl_phdr_info *info, size_t bytes, void *context);
+
+/// dl_iterate_phdr of the C library: a sanitizer's, which stands in front of it, can't be called before that
+/// one's constructor has run. Takes the loader's lock: not in hooks.
+int elf_each_object(elf_visit *visit, void *context);
+/// The tables of an object that dl_iterate_phdr shows. False: it has none that can be read.
+bool elf_symbol_tables(const struct dl_phdr_info *info, struct elf_object *object_out);
+/// The same of one in the loader's list.
+bool elf_symbol_tables_of_map(const struct link_map *map, struct elf_object *object_out);
+/* A walk through the loader's list, in load order, while it may change. */
+struct elf_walk {
+    const struct link_map *next;
+    unsigned seen;
+};
+
+void elf_walk_begin(struct elf_walk *walk);
+/// The next object whose tables can be read; false: there is none.
+bool elf_walk_next(struct elf_walk *walk, struct elf_object *object_out);
+/// Is `library` named, by its soname, among those that `by` needs? `by` must stay loaded.
+bool elf_symbol_is_needed(const struct elf_object *library, const struct elf_object *by);
+/// The first object, in load order, that defines `name`, of at most 63 characters. False if there is none.
+bool elf_symbol_object(const char *name, struct elf_object *object_out);
+/// The object whose ELF header is mapped at `header`, which may be the kernel's own (its `path` is "").
+/// False for NULL and for an object without a GNU hash table. Takes no lock.
+bool elf_symbol_object_at(const void *header, struct elf_object *object_out);
+/// Address of a symbol that `object` defines, else NULL.
+void *elf_symbol_in(const struct elf_object *object, const char *name);
+
+#endif

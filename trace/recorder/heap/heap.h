@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the preload library */
+/*
+ * What the files of the heap recorder share: the real functions behind our hooks, and the pool that serves
+ * allocations while these are being looked up.
+ */
+#ifndef VARVE_TRACE_RECORDER_HEAP_HEAP_H
+#define VARVE_TRACE_RECORDER_HEAP_HEAP_H
+
+#include <spawn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* X(name, result, parameters): required ones are in every C library; the others may be missing (NULL). */
+#define HEAP_REQUIRED_LIST(X)                               \
+    X(malloc, void *, (size_t))                             \
+    X(free, void, (void *))                                 \
+    X(calloc, void *, (size_t, size_t))                     \
+    X(realloc, void *, (void *, size_t))                    \
+    X(posix_memalign, int, (void **, size_t, size_t))       \
+    X(aligned_alloc, void *, (size_t, size_t))              \
+    X(mmap, void *, (void *, size_t, int, int, int, off_t)) \
+    X(munmap, int, (void *, size_t))
+
+#define HEAP_SPAWN_PARAMETERS                                                                             \
+    (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, \
+     char *const *)
+
+#define HEAP_OPTIONAL_LIST(X)                                     \
+    X(memalign, void *, (size_t, size_t))                         \
+    X(valloc, void *, (size_t))                                   \
+    X(pvalloc, void *, (size_t))                                  \
+    X(cfree, void, (void *))                                      \
+    X(free_sized, void, (void *, size_t))                         \
+    X(free_aligned_sized, void, (void *, size_t, size_t))         \
+    X(mremap, void *, (void *, size_t, size_t, int, ...))         \
+    X(dlclose, int, (void *))                                     \
+    X(prctl, int, (int, ...))                                     \
+    X(syscall, long, (long, ...))                                 \
+    X(_exit, void, (int))                                         \
+    X(execve, int, (const char *, char *const *, char *const *))  \
+    X(execv, int, (const char *, char *const *))                  \
+    X(execvp, int, (const char *, char *const *))                 \
+    X(execvpe, int, (const char *, char *const *, char *const *)) \
+    X(fexecve, int, (int, char *const *, char *const *))          \
+    X(posix_spawn, int, HEAP_SPAWN_PARAMETERS)                    \
+    X(posix_spawnp, int, HEAP_SPAWN_PARAMETERS)                   \
+    X(system, int, (const char *))                                \
+    X(popen, FILE *, (const char *, const char *))
+
+struct heap_real {
+#define HEAP_REAL_FIELD(name, result, parameters) result(*name) parameters;
+    HEAP_REQUIRED_LIST(HEAP_REAL_FIELD)
+    HEAP_OPTIONAL_LIST(HEAP_REAL_FIELD)
+#undef HEAP_REAL_FIELD
+};
+
+/* ---- real.c ---- */
+
+extern struct heap_real heap_real;
+
+enum heap_state {
+    HEAP_STATE_NEW = 0,
+    HEAP_STATE_FINDING = 1, /* this or another thread looks the real functions up */
+    HEAP_STATE_OFF = 2,     /* found; nothing is recorded */
+    HEAP_STATE_ON = 3,
+};
+
+/* Read by every hook without a lock; grows only. */
+extern uint32_t heap_state;
+
+/* There is a session: whatever it records, ends of processes are told. Set before heap_state leaves NEW. */
+extern bool preload_is_on;
+
+/* Nonzero if call sites are wanted; set before heap_state becomes ON. */
+extern uint32_t heap_with_stacks;
+
+/* Of the kernel; set with heap_real. */
+extern size_t heap_page_bytes;
+
+/// True once heap_real can be called. False only during the lookup itself: serve the call from the bootstrap
+/// pool.
+bool heap_ready(void);
+
+/* ---- operator_new.c: operator new and delete ---- */
+
+/// Find what C++ code will see behind our own, once, before other threads exist and after heap_real was
+/// filled; `is_recorded`: the heap is. False: an object in front of us defines malloc, so that the hooks see
+/// nothing of what it serves.
+bool heap_cxx_prepare(bool is_recorded);
+
+/// Around the unloading of an object: what was found in it is forgotten.
+void heap_cxx_closing(void);
+void heap_cxx_closed(void);
+
+/* An allocator's operator new or delete may itself call a function that has a hook: the address that a hook
+ * of this thread has recorded last, and the one whose operator delete was recorded and is now at work. */
+extern __thread void *heap_told __attribute__((tls_model("initial-exec")));
+extern __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
+
+/* ---- bootstrap.c ---- */
+
+void *heap_bootstrap_alloc(size_t alignment, size_t bytes); /* zeroed; NULL when the pool is used up */
+#define HEAP_BOOTSTRAP_BYTES 16384U
+extern char heap_bootstrap_pool[HEAP_BOOTSTRAP_BYTES];
+
+static inline bool heap_bootstrap_owns(const void *memory)
+{
+    return (uintptr_t)memory - (uintptr_t)heap_bootstrap_pool < HEAP_BOOTSTRAP_BYTES;
+}
+
+size_t heap_bootstrap_size(const void *memory);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hooks for mmap, munmap and mremap of the program itself; what the C library maps for its heap and for
+ * thread stacks does not pass here and is not counted twice. munmap is written before the call, like free;
+ * when the kernel refuses, the range is told again, so that the sums stay right. mremap is an munmap and an
+ * mmap.
+ */
+#include "trace/recorder/heap/hooks.h"
+#include "trace/base/syscall.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+
+/* Where the real function is not known yet: the answer of a system call as the C library gives it. */
+static long answer(long result)
+{
+    if (result < 0 && result >= -4095) {
+        errno = (int)-result;
+        return -1;
+    }
+    return result;
+}
+
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = heap_page_bytes;
+
+    return (bytes + page - 1) & ~(page - 1);
+}
+
+/* Apart from `note`: its record is not on the stack while the call site is looked for. */
+static __attribute__((noinline)) void emit(enum varve_kind kind, const void *address, size_t bytes,
+                                           uint64_t arg, enum varve_cause cause, uint32_t callsite)
+{
+    struct varve_record record = {0};
+    bool has_failed = address == MAP_FAILED;
+
+    record.addr = has_failed ? 0 : (uintptr_t)address;
+    record.size = whole_pages(bytes);
+    record.requested = kind == VARVE_KIND_MMAP ? bytes : 0;
+    record.arg = arg;
+    record.dev_seq_kind_flags = varve_record_tag(0, kind, has_failed ? VARVE_FLAG_FAILED : 0);
+    record.callsite = callsite;
+    record.cause = (uint8_t)cause;
+    varve_emit(&record);
+}
+
+static void note(enum varve_kind kind, const void *address, size_t bytes, uint64_t arg,
+                 enum varve_cause cause, const struct callsite_start *start)
+{
+    emit(kind, address, bytes, arg, cause, hook_callsite(start));
+}
+
+static inline void *recorded_mmap(void *address, size_t bytes, int protection, int flags, int fd,
+                                  off_t offset, const struct callsite_start *start)
+{
+    uint64_t arg = (uint32_t)protection | ((uint64_t)(uint32_t)flags << 32);
+    void *memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
+
+    note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, start);
+    return memory;
+}
+
+HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    struct callsite_start start;
+
+    if (!hook_can_call()) {
+        return (void *)answer(
+            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
+    }
+    if (!hook_records()) {
+        return heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    }
+    start = hook_start(HOOK_FRAME());
+    return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
+}
+
+HOOK void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    struct callsite_start start;
+
+    if (!hook_can_call()) {
+        return (void *)answer(
+            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
+    }
+    if (!hook_records()) {
+        return heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    }
+    start = hook_start(HOOK_FRAME());
+    return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
+}
+
+/* What the kernel will refuse is not told: an address off a page, a length of 0. */
+static bool is_range(const void *address, size_t bytes)
+{
+    return bytes > 0 && (uintptr_t)address % heap_page_bytes == 0;
+}
+
+HOOK int munmap(void *address, size_t bytes)
+{
+    struct callsite_start start;
+    int failed;
+
+    if (!hook_can_call()) {
+        return (int)answer(recorder_sys_munmap(address, bytes));
+    }
+    if (!hook_records() || !is_range(address, bytes) || hook_is_tidying(HOOK_FRAME())) {
+        return heap_real.munmap(address, bytes);
+    }
+    start = hook_start(HOOK_FRAME());
+    note(VARVE_KIND_MUNMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
+    failed = heap_real.munmap(address, bytes);
+    if (failed != 0) {
+        note(VARVE_KIND_MMAP, address, bytes, 0, VARVE_CAUSE_MUNMAP, &start);
+    }
+    return failed;
+}
+
+HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
+{
+    struct callsite_start start;
+    void *wanted = NULL;
+    void *memory;
+    bool gives_up;
+
+    if ((flags & MREMAP_FIXED) != 0) {
+        va_list arguments;
+        va_start(arguments, flags);
+        wanted = va_arg(arguments, void *);
+        va_end(arguments);
+    }
+    if (!hook_can_call() || heap_real.mremap == NULL) {
+        return (void *)answer(
+            recorder_syscall(SYS_mremap, (long)old, (long)old_bytes, (long)bytes, flags, (long)wanted, 0));
+    }
+    if (!hook_records()) {
+        return heap_real.mremap(old, old_bytes, bytes, flags, wanted);
+    }
+    start = hook_start(HOOK_FRAME());
+    gives_up = is_range(old, old_bytes);
+#ifdef MREMAP_DONTUNMAP
+    gives_up = gives_up && (flags & MREMAP_DONTUNMAP) == 0;
+#endif
+    if (gives_up) {
+        note(VARVE_KIND_MUNMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
+    }
+    memory = heap_real.mremap(old, old_bytes, bytes, flags, wanted);
+    if (memory == MAP_FAILED && gives_up) {
+        note(VARVE_KIND_MMAP, old, old_bytes, 0, VARVE_CAUSE_MREMAP, &start);
+    } else {
+        note(VARVE_KIND_MMAP, memory, bytes, 0, VARVE_CAUSE_MREMAP, &start);
+    }
+    return memory;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions behind our hooks, found by dlsym when the first of them is called, which may be long before
+ * any constructor: the loader itself allocates. Whether anything is recorded is decided here too, once.
+ */
+#include "trace/recorder/heap/heap.h"
+#include "trace/recorder/recorder.h"
+#include "trace/base/syscall.h"
+
+#include <dlfcn.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+struct heap_real heap_real;
+uint32_t heap_state;
+uint32_t heap_with_stacks;
+size_t heap_page_bytes;
+bool preload_is_on;
+
+static uint32_t find_lock;
+
+/* The next definition in the order of symbol lookup: the C library's, or another allocator's behind us. */
+static void *find(const char *name)
+{
+    return dlsym(RTLD_NEXT, name);
+}
+
+static void die(const char *name)
+{
+    static const char text[] = "varve: the C library has no ";
+
+    recorder_sys_write(STDERR_FILENO, text, sizeof(text) - 1);
+    recorder_sys_write(STDERR_FILENO, name, __builtin_strlen(name));
+    recorder_sys_write(STDERR_FILENO, "\n", 1);
+    __builtin_trap();
+}
+
+static void find_all(void)
+{
+    void *found;
+
+    /* a conversion of void * to a function pointer, which C leaves undefined and POSIX requires to work */
+#define HEAP_FIND_REQUIRED(name, result, parameters) \
+    found = find(#name);                             \
+    if (found == NULL) {                             \
+        die(#name);                                  \
+    }                                                \
+    __builtin_memcpy(&heap_real.name, &found, sizeof(found));
+#define HEAP_FIND_OPTIONAL(name, result, parameters) \
+    found = find(#name);                             \
+    __builtin_memcpy(&heap_real.name, &found, sizeof(found));
+    HEAP_REQUIRED_LIST(HEAP_FIND_REQUIRED)
+    HEAP_OPTIONAL_LIST(HEAP_FIND_OPTIONAL)
+#undef HEAP_FIND_REQUIRED
+#undef HEAP_FIND_OPTIONAL
+}
+
+bool heap_ready(void)
+{
+    struct recorder_signals saved;
+    bool is_on;
+
+    if (recorder_foreign_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
+        return false; /* an allocation by dlsym, inside the lookup of this very thread */
+    }
+    recorder_session_look();
+    recorder_foreign_begin(&saved);
+    if (!recorder_lock_soon(
+            &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
+        recorder_foreign_end(&saved);
+        return false;
+    }
+    if (heap_state == HEAP_STATE_NEW) {
+        __atomic_store_n(&heap_state, HEAP_STATE_FINDING, __ATOMIC_RELEASE);
+        heap_page_bytes = getauxval(AT_PAGESZ);
+        find_all();
+        preload_is_on = recorder_prepare();
+        is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
+        heap_with_stacks = is_on ? recorder_session()->stacks : SESSION_STACKS_NONE;
+        recorder_malloc_is_foreign = !heap_cxx_prepare(is_on) && is_on;
+        __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
+    }
+    recorder_unlock(&find_lock);
+    recorder_foreign_end(&saved);
+    return true;
+}
+
+/* Programs that never allocate before they start threads get the lookup over with while there is one. Those
+ * whose malloc is not ours may never come to an event: they attach now, to be told of. */
+__attribute__((constructor)) static void prepare(void)
+{
+    struct recorder_signals saved;
+
+    if (__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
+        heap_ready();
+    }
+    if (recorder_malloc_is_foreign) {
+        recorder_foreign_begin(&saved);
+        (void)recorder_process_attach();
+        recorder_foreign_end(&saved);
+    }
+}

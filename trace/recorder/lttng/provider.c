@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The provider library's one door, varve_mirror_provider: a table of functions that hand over to tracepoints.
+ * Nothing is kept here between two calls. The hard part is not to harm the program's threads, which are in
+ * the middle of a malloc when they tell a record: no lock is taken, nothing is allocated, and no thread may
+ * be cancelled there.
+ */
+#include "trace/format/sink_provider.h"
+
+#include "trace/recorder/lttng/provider_events.h"
+#include "trace/recorder/lttng/provider.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KIND_COUNT 256U /* as many as a record can name */
+
+static const int *tracepoint_states[KIND_COUNT];
+
+/* LTTng may wait for space in a full buffer, by poll(), where a thread can be cancelled. Decided once, by
+ * what LTTng decides it by. */
+static bool may_wait;
+
+static inline int cancellation_off(void)
+{
+    int before = PTHREAD_CANCEL_ENABLE;
+
+    if (may_wait) {
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    }
+    return before;
+}
+
+static inline void cancellation_restore(int before)
+{
+    if (may_wait) {
+        (void)pthread_setcancelstate(before, &before);
+    }
+}
+
+#define TELL(...)                                 \
+    do {                                          \
+        int before = cancellation_off();          \
+        lttng_ust_tracepoint(varve, __VA_ARGS__); \
+        cancellation_restore(before);             \
+    } while (0)
+
+/* ---- records ---- */
+
+static void tell_record(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+                        const struct varve_record *record)
+{
+    const struct lttng_provider_record told = {
+        .process = origin->process,
+        .ring = origin->ring,
+        .ring_seq = ring_seq,
+        .ticks = record->ticks,
+        .pid = origin->pid,
+        .tid = origin->tid,
+        .device = record->device,
+        .dev_seq = varve_record_dev_seq(record),
+        .stream = (uint16_t)varve_record_stream(record),
+        .pool = record->pool,
+        .id = varve_record_id(record),
+        .addr = record->addr,
+        .size = record->size,
+        .requested = record->requested,
+        .arg = record->arg,
+        .cause = record->cause,
+        .callsite = record->callsite,
+        .flags = (uint8_t)(varve_record_flags(record) & VARVE_FLAGS_STORED),
+    };
+
+    switch (varve_record_kind(record)) {
+#define TELL_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) \
+    case VARVE_KIND_##NAME:                                                     \
+        lttng_ust_tracepoint(varve, name, &told);                               \
+        break;
+        VARVE_EVENT_LIST(TELL_KIND)
+#undef TELL_KIND
+    default:
+        break;
+    }
+}
+
+static void tell_record_waiting(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+                                const struct varve_record *record)
+{
+    int before;
+
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    tell_record(origin, ring_seq, record);
+    (void)pthread_setcancelstate(before, &before);
+}
+
+/* ---- everything else ---- */
+
+static void tell_process(const struct varve_mirror_process *process)
+{
+    TELL(meta_process, process);
+}
+
+static void tell_process_end(const struct varve_mirror_process_end *end)
+{
+    TELL(meta_process_end, end);
+}
+
+static void tell_thread(const struct varve_mirror_thread *thread)
+{
+    TELL(meta_thread, thread);
+}
+
+static void tell_thread_end(const struct varve_mirror_thread_end *end)
+{
+    TELL(meta_thread_end, end);
+}
+
+static void tell_clock(const struct varve_mirror_clock *clock)
+{
+    TELL(meta_clock, clock);
+}
+
+static void tell_module(const struct varve_mirror_module *module)
+{
+    TELL(meta_module, module);
+}
+
+static void tell_module_gone(uint32_t process, int32_t pid, uint32_t number)
+{
+    TELL(meta_module_gone, process, pid, number);
+}
+
+static void tell_code(const struct varve_mirror_code *code)
+{
+    TELL(meta_code, code);
+}
+
+static void tell_callsite(const struct varve_mirror_callsite *callsite)
+{
+    TELL(meta_callsite, callsite);
+}
+
+static void tell_meta_text(uint64_t trace_id, const char *key, const char *value)
+{
+    TELL(meta_text, trace_id, key, value);
+}
+
+static void tell_meta_integer(uint64_t trace_id, const char *key, int64_t value)
+{
+    TELL(meta_integer, trace_id, key, value);
+}
+
+static void tell_state_begin(void)
+{
+    TELL(statedump_begin, (int32_t)getpid());
+}
+
+static void tell_state_end(void)
+{
+    TELL(statedump_end, (int32_t)getpid());
+}
+
+static void tell_segment(const struct varve_mirror_segment *segment)
+{
+    TELL(statedump_segment, (int32_t)getpid(), segment);
+}
+
+static void tell_block(const struct varve_mirror_block *block)
+{
+    TELL(statedump_block, (int32_t)getpid(), block);
+}
+
+static void tell_storage(const struct varve_mirror_storage *storage)
+{
+    TELL(statedump_storage, (int32_t)getpid(), storage);
+}
+
+/* ---- opening ---- */
+
+bool lttng_provider_is_wanted(void)
+{
+    for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
+        if (__atomic_load_n(tracepoint_states[kind], __ATOMIC_RELAXED) > 0) {
+            return true;
+        }
+    }
+    return lttng_ust_tracepoint_enabled(varve, statedump_begin) ||
+           lttng_ust_tracepoint_enabled(varve, statedump_segment) ||
+           lttng_ust_tracepoint_enabled(varve, statedump_block) ||
+           lttng_ust_tracepoint_enabled(varve, statedump_storage) ||
+           lttng_ust_tracepoint_enabled(varve, statedump_end);
+}
+
+static struct mirror_provider provider = {
+    .version = MIRROR_INTERFACE_VERSION,
+    .enabled = tracepoint_states,
+    .record = tell_record,
+    .process = tell_process,
+    .process_end = tell_process_end,
+    .thread = tell_thread,
+    .thread_end = tell_thread_end,
+    .clock = tell_clock,
+    .module = tell_module,
+    .module_gone = tell_module_gone,
+    .code = tell_code,
+    .callsite = tell_callsite,
+    .meta_text = tell_meta_text,
+    .meta_integer = tell_meta_integer,
+    .state_begin = tell_state_begin,
+    .state_end = tell_state_end,
+    .state = {.segment = tell_segment, .block = tell_block, .storage = tell_storage},
+};
+
+static void find_states(void)
+{
+    static const int never = 0;
+
+    for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
+        tracepoint_states[kind] = &never;
+    }
+#define FIND_STATE(code, NAME, name, group, addr, size, requested, arg, meaning) \
+    tracepoint_states[VARVE_KIND_##NAME] = &lttng_ust_tracepoint_varve___##name.state;
+    VARVE_EVENT_LIST(FIND_STATE)
+#undef FIND_STATE
+}
+
+__attribute__((visibility("default"))) mirror_provider_open varve_mirror_provider;
+
+const struct mirror_provider *varve_mirror_provider(uint32_t version, const struct mirror_host *host)
+{
+    if (version != MIRROR_INTERFACE_VERSION || host == NULL) {
+        return NULL;
+    }
+    find_states();
+    may_wait = getenv("LTTNG_UST_ALLOW_BLOCKING") != NULL;
+    if (may_wait) {
+        provider.record = tell_record_waiting;
+    }
+    provider.can_tell_start = lttng_provider_watch_starts(host);
+    return &provider;
+}

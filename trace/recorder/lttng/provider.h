@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the provider library */
+/*
+ * What the parts of the provider library need of each other.
+ */
+#ifndef VARVE_TRACE_RECORDER_LTTNG_PROVIDER_H
+#define VARVE_TRACE_RECORDER_LTTNG_PROVIDER_H
+
+#include "trace/format/sink_provider.h"
+
+#include <stdbool.h>
+
+/* provider.c */
+
+/// True if some trace wants records or state dumps at this moment. Any thread.
+bool lttng_provider_is_wanted(void);
+
+/* provider_start.c */
+
+/// From now on, for good, host->started is called when a trace that wants our events begins. False: this
+/// LTTng has no way to tell us. Once per process.
+bool lttng_provider_watch_starts(const struct mirror_host *host);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Learning that a trace begins. LTTng-UST has no callback for that, but it describes the process (libraries,
+ * build ids) to each session that is started, between two tracepoints of its own, lttng_ust_statedump:start
+ * and :end, and any function can be made a probe of a tracepoint. Ours is one of :end, which is reached
+ * whether or not the session wants it. When it is called (LTTng-UST 2.13.5, tests/conformance/
+ * test_lttng_provider.py):
+ *
+ *   lttng start                          yes, also in mid-run and again after lttng stop (which switches the
+ *                                        tracepoints off); they are on by then
+ *   library opened, a session runs:
+ *     LTTng's constructor did not wait   yes, soon after (LTTNG_UST_REGISTER_TIMEOUT=0)
+ *     it waited for the session daemon   no: LTTng described the process within that wait, when there was no
+ *                                        provider yet. The tracepoints are on when varve_mirror_provider
+ *                                        returns: its caller looks
+ *   lttng enable-event, session runs     no; lttng regenerate statedump makes up for it
+ *
+ * Nothing falls in between: the probe is there before varve_mirror_provider returns, so a trace whose
+ * description ended earlier has its tracepoints on by then. It may also be called before that return, and
+ * once for nothing.
+ *
+ * It runs in the thread that LTTng-UST keeps for a session daemon, under LTTng's lock ust_mutex and within a
+ * read-side section of its RCU: events may be written, but whoever called fork, dlopen of another provider,
+ * or exit meanwhile waits for us, so what we call must not wait for such a thread.
+ */
+#include "trace/recorder/lttng/provider.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <lttng/tracepoint.h>
+
+struct lttng_ust_session;
+
+static void trace_began(void *data, struct lttng_ust_session *session)
+{
+    const struct mirror_host *host = data;
+
+    (void)session; /* opaque */
+    if (lttng_provider_is_wanted()) {
+        host->started(host->context);
+    }
+}
+
+bool lttng_provider_watch_starts(const struct mirror_host *host)
+{
+    __typeof__(&lttng_ust_tracepoint_provider_register) add_probe = NULL;
+    void (*probe)(void *, struct lttng_ust_session *) = trace_began;
+    void *library = dlopen(LTTNG_UST_TRACEPOINT_LIB_SONAME, RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = NULL;
+    void *data;
+
+    if (library != NULL) { /* kept open: the probe stays */
+        symbol = dlsym(library, "lttng_ust_tracepoint_provider_register");
+    }
+    if (symbol == NULL) {
+        return false;
+    }
+    memcpy(&add_probe, &symbol, sizeof(symbol)); /* ISO C knows no cast from one to the other */
+    memcpy(&data, &host, sizeof(host));          /* nor one that takes away const */
+    return add_probe("lttng_ust_statedump", "end", (void (*)(void))probe, data,
+                     "struct lttng_ust_session *, session") == 0;
+}

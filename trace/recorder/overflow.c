@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens when a ring is full. Signals are blocked (recorder.c), but for naps. The thread may hold any
+ * lock of the program, so nothing here waits without bound. Ladder of `spill` (the default): spill into the
+ * thread's own file; if that fails, wait for room up to a second; then drop and count, and write one `lost`
+ * event when there is room again. `block` waits for the collector first, and spills when it is gone or too
+ * slow; `drop` drops at once.
+ *
+ * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on), and
+ * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
+ * that is kept could be closed by the program and its number reused for a file of its own.
+ */
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/own_stack.h"
+#include "trace/base/syscall.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define PATIENCE_NS UINT64_C(1000000000)       /* of all threads of a recording whose spills fail */
+#define COLLECTOR_GONE_NS UINT64_C(3000000000) /* without a heartbeat */
+#define NAP_NS 50000L
+
+static void nap(void)
+{
+    struct timespec time = {0, NAP_NS};
+
+    recorder_sys_nanosleep(&time);
+}
+
+static bool collector_is_gone(const struct session_control *session, uint64_t now_ns)
+{
+    return __atomic_load_n(&session->state, __ATOMIC_ACQUIRE) == SESSION_STATE_CLOSED ||
+           now_ns > __atomic_load_n(&session->heartbeat_ns, __ATOMIC_ACQUIRE) + COLLECTOR_GONE_NS;
+}
+
+static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
+{
+    while (count > 0) {
+        bool was_pending = recorder_size_signal_begin();
+        long written = recorder_sys_pwrite(fd, bytes, count, offset);
+
+        recorder_size_signal_end(was_pending, written);
+        if (written == -EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return false;
+        }
+        bytes += written;
+        count -= (size_t)written;
+        offset += (uint64_t)written;
+    }
+    return true;
+}
+
+/* The spills of a recording together have a limit: a program that runs for ever must not fill the disk. */
+static bool reserve(uint64_t bytes)
+{
+    struct session_counts *counts = recorder_session_counts();
+    uint64_t limit = recorder_session()->spill_bytes_max;
+
+    if (__atomic_add_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
+        return true;
+    }
+    __atomic_sub_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL);
+    return false;
+}
+
+/* `bytes` of what is packed, to the end of the file. */
+static bool write_bytes(struct recorder_thread *thread, uint64_t bytes)
+{
+    const struct ring_header *ring = thread->ring;
+    bool done = false;
+    int fd;
+
+    if (!reserve(bytes)) {
+        return false;
+    }
+    recorder_format(thread->path, sizeof(thread->path), "%s/p%u.r%u.spill", recorder_directory(),
+                    ring->process_id, ring->ring_index);
+    fd = recorder_sys_open(thread->path, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        done = write_all(fd, (const char *)thread->packed, bytes, ring->spill_bytes);
+        recorder_sys_close(fd);
+    }
+    if (!done) {
+        __atomic_sub_fetch(&recorder_session_counts()->spill_bytes, bytes, __ATOMIC_ACQ_REL);
+    }
+    return done;
+}
+
+/* All staging slots to the end of the file, as one block. A write that was cut short is simply repeated. */
+static bool write_block(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
+    struct record_block block = {.records = RING_STAGING_RECORDS};
+    bool done;
+
+    if (thread->packed_position !=
+        ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
+        block.bytes =
+            (uint32_t)record_pack(thread->staging, RING_STAGING_RECORDS, thread->packed + sizeof(block));
+        memcpy(thread->packed, &block, sizeof(block));
+        thread->packed_position = ring->spill_flushed + 1;
+    }
+    memcpy(&block, thread->packed, sizeof(block));
+    done = write_bytes(thread, record_block_stride(&block));
+    if (done) {
+        ring->spill_bytes += record_block_stride(&block);
+    }
+    return done;
+}
+
+static bool spill_flush(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
+    uint64_t from = ring->spill_flushed;
+    bool done;
+
+    assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
+    if (thread->packed == NULL) {
+        thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
+    }
+    done = thread->packed != NULL && write_block(thread);
+    if (done) {
+        __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
+    }
+    return done;
+}
+
+/* True if the consumer has taken the whole spill: only then may the ring be used again (format/ring.h). */
+static bool spill_is_drained(const struct ring_header *ring)
+{
+    return __atomic_load_n(&ring->spill_tail, __ATOMIC_ACQUIRE) == ring->spill_head;
+}
+
+/* A staging slot for the next spilled record. */
+static bool spill_has_room(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
+
+    return ring->spill_head - ring->spill_flushed < RING_STAGING_RECORDS || spill_flush(thread);
+}
+
+/* Where the thread may commit its next record; false: nowhere. */
+static bool find_room(struct recorder_thread *thread, bool may_spill)
+{
+    if (thread->is_spilling && spill_is_drained(thread->ring)) {
+        recorder_produce_to_ring(thread);
+    }
+    if (!thread->is_spilling && recorder_ring_space(thread) > 0) {
+        return true;
+    }
+    return may_spill && spill_has_room(thread) && recorder_produce_to_spill(thread);
+}
+
+static bool put_once(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
+{
+    if (!find_room(thread, may_spill)) {
+        return false;
+    }
+    recorder_commit(thread, record);
+    return true;
+}
+
+static void drop(struct recorder_thread *thread, const struct varve_record *record)
+{
+    struct ring_header *ring = thread->ring;
+
+    ring->lost_by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
+    ring->lost_bytes += record->size;
+    __atomic_store_n(&ring->lost, ring->lost + 1, __ATOMIC_RELEASE);
+    thread->lost_open++;
+    thread->lost_open_bytes += record->size;
+}
+
+/* The gap is told in the stream itself, in front of the first event after it. */
+static void tell_loss(struct recorder_thread *thread, uint64_t ticks, bool may_spill)
+{
+    struct varve_record told = {0};
+
+    told.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, 0);
+    told.ticks = ticks;
+    told.arg = thread->lost_open;
+    told.size = thread->lost_open_bytes;
+    varve_emit_count(thread->producer.emitted);
+    if (put_once(thread, &told, may_spill)) {
+        thread->lost_open = 0;
+        thread->lost_open_bytes = 0;
+    } else {
+        __atomic_store_n(&thread->ring->emitted, thread->ring->emitted - 1, __ATOMIC_RELAXED);
+    }
+}
+
+static bool put_after_loss(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
+{
+    if (thread->lost_open > 0) {
+        tell_loss(thread, record->ticks, may_spill);
+        if (thread->lost_open > 0) {
+            return false;
+        }
+    }
+    return put_once(thread, record, may_spill);
+}
+
+static void nap_with_signals(void *outer)
+{
+    struct recorder_signals saved;
+
+    recorder_signals_restore(outer);
+    nap();
+    recorder_signals_block(&saved);
+}
+
+/* A nap with the program's signals open, where the caller said how these are: a handler may be what the
+ * program waits for. Its own events are put aside meanwhile, as in the middle of any other event. False: the
+ * ring is not ours any more, since a handler forked and this is the child. */
+static bool nap_open(struct recorder_thread *thread)
+{
+    const struct recorder_signals *outer = thread->outer_signals;
+
+    if (outer == NULL || thread->ring->nested_count >= RING_NESTED_SLOTS / 2) {
+        nap(); /* the rest of the slots is for handlers that interrupt the fast path */
+        return true;
+    }
+    thread->producer.busy = 1;
+    recorder_off_stack(nap_with_signals, (void *)(uintptr_t)outer);
+    thread->producer.busy = 0;
+    return thread->ring != NULL && recorder_process_current() != NULL;
+}
+
+/* Wait for the collector, while less than `limit_ns` of `*used_ns` are used up; the wait is added to it.
+ * False: gave up. True also if there is nothing left to be done, in the child of a fork. */
+static bool put_waiting(struct recorder_thread *thread, const struct varve_record *record, bool may_spill,
+                        uint64_t *used_ns, uint64_t limit_ns)
+{
+    const struct session_control *session = recorder_session();
+    uint64_t now_ns = varve_clock_monotonic_ns();
+
+    while (__atomic_load_n(used_ns, __ATOMIC_RELAXED) < limit_ns && !collector_is_gone(session, now_ns)) {
+        uint64_t before_ns = now_ns;
+
+        if (!nap_open(thread) || put_after_loss(thread, record, may_spill)) {
+            return true;
+        }
+        now_ns = varve_clock_monotonic_ns();
+        __atomic_fetch_add(used_ns, now_ns - before_ns, __ATOMIC_RELAXED);
+    }
+    return false;
+}
+
+/* Patience is the recording's: where nothing fits, waiting for every event would stop the program. What is
+ * used up does not come back when something fits. `block` uses it only for waits that were in vain. */
+static void put_blocking(struct recorder_thread *thread, const struct varve_record *record)
+{
+    uint64_t *patience_ns = &recorder_session_counts()->patience_used_ns;
+    uint64_t timeout_ns = recorder_session()->block_timeout_ns;
+    uint64_t used_ns = 0;
+
+    /* once in the spill, later records must follow there until it is drained */
+    if (put_after_loss(thread, record, thread->is_spilling)) {
+        return;
+    }
+    if (!recorder_ring_is_short(thread) && __atomic_load_n(patience_ns, __ATOMIC_RELAXED) < timeout_ns) {
+        if (put_waiting(thread, record, false, &used_ns, timeout_ns)) {
+            return;
+        }
+        __atomic_fetch_add(patience_ns, used_ns, __ATOMIC_RELAXED);
+    }
+    if (!put_after_loss(thread, record, true)) { /* the collector was waited for in vain */
+        drop(thread, record);
+    }
+}
+
+static void put_spilling(struct recorder_thread *thread, const struct varve_record *record)
+{
+    if (!put_after_loss(thread, record, true) &&
+        !put_waiting(thread, record, true, &recorder_session_counts()->patience_used_ns, PATIENCE_NS)) {
+        drop(thread, record);
+    }
+}
+
+void overflow_put(struct recorder_thread *thread, const struct varve_record *record)
+{
+    switch (recorder_is_confined() ? SESSION_OVERFLOW_DROP : recorder_session()->overflow) {
+    case SESSION_OVERFLOW_BLOCK:
+        put_blocking(thread, record);
+        break;
+    case SESSION_OVERFLOW_DROP:
+        if (!put_after_loss(thread, record, false)) {
+            drop(thread, record);
+        }
+        break;
+    default:
+        put_spilling(thread, record);
+        break;
+    }
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The producer's side of a ring off the fast path: making its file, giving it memory step by step, retiring
+ * it. The hard part is memory: a store into a tmpfs page that cannot be had kills the program with SIGBUS, so
+ * slots are opened to the producer only after fallocate has put pages behind them, and a ring whose file
+ * cannot grow any more simply counts as full.
+ */
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/recorder.h"
+#include "trace/base/syscall.h"
+
+#include <sys/mman.h>
+
+#define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */
+#define LARGEST_STEP_RECORDS 16384U /* 1 MiB */
+
+/* A file of this ring. Memory has no room for some: those are in the recording directory itself. */
+static const char *file_path(struct recorder_thread *thread, uint32_t process_id, uint32_t index,
+                             bool is_on_disk, const char *suffix)
+{
+    recorder_format(thread->path, sizeof(thread->path), "%s%s/p%u.r%u%s", recorder_directory(),
+                    is_on_disk ? "" : "/ring", process_id, index, suffix);
+    return thread->path;
+}
+
+static uint64_t offset_of(const struct ring_header *ring, const struct varve_record *record)
+{
+    return (uint64_t)((const char *)record - (const char *)ring);
+}
+
+/* One call instead of a fault per page; older kernels fault. */
+static void populate(struct recorder_thread *thread, uint64_t offset, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    uintptr_t first = ((uintptr_t)thread->ring + offset) & ~(uintptr_t)4095;
+
+    recorder_sys_madvise((void *)first, (uintptr_t)thread->ring + offset + bytes - first,
+                         MADV_POPULATE_WRITE);
+#else
+    (void)thread, (void)offset, (void)bytes;
+#endif
+}
+
+static void header_fill(const struct recorder_thread *thread, const struct recorder_process *process,
+                        uint32_t index)
+{
+    struct ring_header *ring = thread->ring;
+
+    ring->version = VARVE_TRANSPORT_VERSION;
+    ring->process_id = process->id;
+    ring->ring_index = index;
+    ring->tid = (uint32_t)recorder_sys_gettid();
+    ring->capacity = thread->capacity;
+    ring->staging_capacity = RING_STAGING_RECORDS;
+    ring->created_ticks = varve_clock_ticks();
+    recorder_sys_thread_name(ring->thread_name);
+    ring->state = RING_STATE_OPEN;
+    __atomic_store_n(&ring->magic, RING_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* The program wants some of the memory file system too, and would be killed by SIGBUS where it has none left.
+ */
+static bool memory_reserve(uint64_t bytes)
+{
+    struct session_counts *counts = recorder_session_counts();
+    uint64_t limit = recorder_session()->memory_bytes_max;
+
+    if (__atomic_add_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
+        return true;
+    }
+    __atomic_sub_fetch(&counts->memory_bytes, bytes, __ATOMIC_ACQ_REL);
+    return false;
+}
+
+static void memory_give_back(uint64_t bytes)
+{
+    __atomic_sub_fetch(&recorder_session_counts()->memory_bytes, bytes, __ATOMIC_ACQ_REL);
+}
+
+/* Length, mapping and first pages for a ring of `capacity` in an empty file. 0 or -errno. */
+static long ring_fit(struct recorder_thread *thread, int fd, uint32_t capacity)
+{
+    uint64_t bytes = ring_file_bytes(capacity);
+    uint64_t records = bytes - capacity * sizeof(struct varve_record);
+    uint64_t first = capacity < FIRST_STEP_RECORDS ? capacity : FIRST_STEP_RECORDS;
+    long result = recorder_file_resize(fd, bytes);
+
+    if (result == 0) {
+        result = recorder_file_allocate(fd, 0, RING_HEADER_BYTES);
+    }
+    if (result == 0) {
+        result = recorder_file_allocate(fd, records, first * sizeof(struct varve_record));
+    }
+    if (result == 0) {
+        thread->ring = recorder_map_file(fd, bytes, true);
+        result = thread->ring != NULL ? 0 : -ENOMEM;
+    }
+    if (result == 0) {
+        thread->ring_bytes = bytes;
+        thread->capacity = capacity;
+        thread->populated = first;
+        populate(thread, records, first * sizeof(struct varve_record));
+    }
+    return result;
+}
+
+/* A program may allow itself only short files, or little address space: the ring is a smaller one then. */
+static long ring_make(struct recorder_thread *thread, const struct recorder_process *process, uint32_t index,
+                      bool is_on_disk)
+{
+    const char *path = file_path(thread, process->id, index, is_on_disk, "");
+    uint32_t capacity = recorder_session()->ring_capacity;
+    const uint64_t memory =
+        is_on_disk ? 0 : RING_HEADER_BYTES + FIRST_STEP_RECORDS * sizeof(struct varve_record);
+    long result;
+    int fd;
+
+    if (!memory_reserve(memory)) {
+        return -ENOSPC;
+    }
+    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        memory_give_back(memory);
+        return fd;
+    }
+    do {
+        result = ring_fit(thread, fd, capacity);
+        capacity /= 2;
+    } while ((result == -EFBIG || result == -ENOMEM) && capacity >= RING_CAPACITY_MIN);
+    recorder_sys_close(fd);
+    if (result != 0) {
+        recorder_sys_unlink(path);
+        memory_give_back(memory);
+        return result;
+    }
+    thread->ring->memory_bytes = memory;
+    thread->is_on_disk = is_on_disk;
+    return 0;
+}
+
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
+                         uint32_t index)
+{
+    long result = ring_make(thread, process, index, false);
+
+    if (result == -ENOSPC || result == -EDQUOT) {
+        result = ring_make(thread, process, index, true);
+    }
+    if (result != 0) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    recorder_produce_to_ring(thread);
+    header_fill(thread, process, index);
+    __atomic_add_fetch(&process->control->rings_made, 1, __ATOMIC_ACQ_REL);
+    return VARVE_OK;
+}
+
+void recorder_produce_to_ring(struct recorder_thread *thread)
+{
+    struct varve_producer *producer = &thread->producer;
+    struct ring_header *ring = thread->ring;
+
+    producer->records = ring_records(ring);
+    producer->mask = thread->capacity - 1;
+    producer->emitted = &ring->emitted;
+    producer->published = &ring->head;
+    producer->head = ring->head;
+    producer->limit = 0;
+    thread->is_spilling = false;
+}
+
+bool recorder_ring_staging_is_apart(const struct recorder_thread *thread)
+{
+    return thread->staging != NULL && thread->staging != ring_staging(thread->ring);
+}
+
+void recorder_ring_retire(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
+    uint64_t bytes = thread->ring_bytes;
+
+    thread->producer.limit = 0;
+    thread->producer.emitted = NULL;
+    if (recorder_ring_staging_is_apart(thread)) {
+        recorder_unmap(thread->staging, RING_STAGING_BYTES);
+    }
+    thread->ring = NULL;
+    __atomic_store_n(&ring->state, RING_STATE_RETIRED, __ATOMIC_RELEASE);
+    recorder_unmap(ring, bytes);
+    if (thread->packed != NULL) {
+        recorder_unmap(thread->packed, OVERFLOW_PACKED_BYTES);
+    }
+}
+
+/* Memory for `bytes` of the ring file from `offset` on. The file is opened anew: a descriptor that is kept
+ * could be closed by the program and its number reused for a file of its own. */
+static bool ring_extend(struct recorder_thread *thread, uint64_t offset, uint64_t bytes)
+{
+    struct ring_header *ring = thread->ring;
+    const char *path = file_path(thread, ring->process_id, ring->ring_index, thread->is_on_disk, "");
+    uint64_t memory = thread->is_on_disk ? 0 : bytes;
+    bool done = false;
+    int fd;
+
+    if (!memory_reserve(memory)) {
+        return false;
+    }
+    fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    if (fd >= 0) {
+        done = recorder_file_allocate(fd, offset, bytes) == 0;
+        recorder_sys_close(fd);
+    }
+    if (done) {
+        ring->memory_bytes += memory;
+        populate(thread, offset, bytes);
+    } else {
+        memory_give_back(memory);
+    }
+    return done;
+}
+
+/* Memory has no room for the staging slots of a ring in it: they get a file in the recording directory. */
+static struct varve_record *staging_apart(struct recorder_thread *thread)
+{
+    const struct ring_header *ring = thread->ring;
+    const char *path = file_path(thread, ring->process_id, ring->ring_index, true, ".staging");
+    int fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    void *staging = NULL;
+
+    if (fd < 0) {
+        return NULL;
+    }
+    if (recorder_file_allocate(fd, 0, RING_STAGING_BYTES) == 0) {
+        staging = recorder_map_file(fd, RING_STAGING_BYTES, true);
+    }
+    recorder_sys_close(fd);
+    if (staging == NULL) {
+        recorder_sys_unlink(path);
+    }
+    return staging;
+}
+
+static bool may_try(const struct recorder_retry *retry)
+{
+    return !recorder_is_confined() && recorder_process_current() != NULL && recorder_retry_is_due(retry);
+}
+
+static bool make_staging(struct recorder_thread *thread)
+{
+    struct ring_header *ring = thread->ring;
+
+    if (!may_try(&thread->staging_retry)) {
+        return false;
+    }
+    if (ring_extend(thread, RING_HEADER_BYTES, RING_STAGING_BYTES)) {
+        thread->staging = ring_staging(ring);
+    } else if (!thread->is_on_disk) {
+        thread->staging = staging_apart(thread);
+        __atomic_store_n(&ring->staging_is_apart, thread->staging != NULL, __ATOMIC_RELEASE);
+    }
+    if (thread->staging == NULL) {
+        recorder_retry_later(&thread->staging_retry);
+    }
+    return thread->staging != NULL;
+}
+
+bool recorder_produce_to_spill(struct recorder_thread *thread)
+{
+    struct varve_producer *producer = &thread->producer;
+    struct ring_header *ring = thread->ring;
+
+    if (thread->staging == NULL && !make_staging(thread)) {
+        return false;
+    }
+    producer->records = thread->staging;
+    producer->mask = RING_STAGING_RECORDS - 1;
+    producer->published = &ring->spill_head;
+    producer->head = ring->spill_head;
+    producer->limit = ring->spill_flushed + RING_STAGING_RECORDS;
+    thread->is_spilling = true;
+    return true;
+}
+
+bool recorder_ring_grow(struct recorder_thread *thread)
+{
+    uint64_t capacity = thread->capacity;
+    uint64_t step = thread->populated;
+    const struct varve_record *first = ring_records(thread->ring) + thread->populated;
+
+    if (thread->populated == capacity || !may_try(&thread->ring_retry)) {
+        return false;
+    }
+    step = step > LARGEST_STEP_RECORDS ? LARGEST_STEP_RECORDS : step;
+    step = step > capacity - thread->populated ? capacity - thread->populated : step;
+    if (ring_extend(thread, offset_of(thread->ring, first), step * sizeof(struct varve_record))) {
+        thread->populated += step;
+        return true;
+    }
+    recorder_retry_later(&thread->ring_retry);
+    return false;
+}
+
+bool recorder_ring_is_short(const struct recorder_thread *thread)
+{
+    return thread->populated < thread->capacity && thread->ring->head >= thread->populated;
+}
+
+uint64_t recorder_ring_space(struct recorder_thread *thread)
+{
+    struct varve_producer *producer = &thread->producer;
+    uint64_t capacity = thread->capacity;
+    uint64_t limit = __atomic_load_n(&thread->ring->tail, __ATOMIC_ACQUIRE) + capacity;
+
+    if (thread->populated < capacity) {
+        if (producer->head >= thread->populated) {
+            recorder_ring_grow(thread);
+        }
+        limit = limit < thread->populated || thread->populated == capacity ? limit : thread->populated;
+    }
+    producer->limit = limit;
+    return limit - producer->head;
+}
+
+void recorder_commit(struct recorder_thread *thread, const struct varve_record *record)
+{
+    struct varve_producer *producer = &thread->producer;
+    struct varve_record *slot = &producer->records[producer->head & producer->mask];
+
+    assert(producer->head < producer->limit);
+    *slot = *record;
+    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
+        recorder_mirror_tell(thread, slot);
+    }
+    __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);
+    producer->head++;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The second sink inside the workload: the provider library is opened before the program's main, and from
+ * then on told each record before that is committed to the ring. The hard part is to leave the program alone.
+ * Threads of the library are not the program's, nor is what it allocates; a fork child cannot use it (its
+ * threads are gone there), and neither can a thread that is past its end: their records go unmarked, and the
+ * collector tells them. When no trace wants events the detour through here is switched off, and a thread of
+ * the library switches it on again.
+ */
+#include "trace/recorder/guest/elf_symbol.h"
+#include "trace/format/sink_provider.h"
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/recorder.h"
+#include "trace/base/syscall.h"
+
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OWN_THREADS_MAX 8U
+#define OWN_OBJECTS_MAX 8U
+#define THREADS_MAX 256U
+#define MISSES_TO_LOOK 4096U /* records that nobody wanted, until we look whether anybody wants any */
+
+static bool is_opening;
+static int32_t opener;
+static int32_t own_threads[OWN_THREADS_MAX];
+static uint32_t starts; /* traces that have begun */
+
+bool recorder_mirror_is_closed;
+static struct {
+    uintptr_t begin, end;
+} own_objects[OWN_OBJECTS_MAX];
+static unsigned own_object_count;
+static __thread uint32_t misses;
+
+bool recorder_mirror_owns_thread(void)
+{
+    const struct recorder_process *process = recorder_process_page();
+    int32_t tid;
+
+    if (process == NULL) {
+        return false;
+    }
+    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) { /* asked first: `mirror` is set before it ends */
+        return (int32_t)recorder_sys_gettid() != opener;  /* made meanwhile, before main */
+    }
+    if (__atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE) == NULL) {
+        return false;
+    }
+    tid = (int32_t)recorder_sys_gettid();
+    for (unsigned i = 0; i < OWN_THREADS_MAX; i++) {
+        if (own_threads[i] == tid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of getdents64(2). */
+struct folder_entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
+static unsigned list_threads(int32_t *tids, unsigned max)
+{
+    _Alignas(struct folder_entry) char entries[1024];
+    int folder = recorder_sys_open("/proc/self/task", O_RDONLY | O_DIRECTORY, 0);
+    unsigned count = 0;
+    long got;
+
+    if (folder < 0) {
+        return 0;
+    }
+    while ((got = recorder_syscall(SYS_getdents64, folder, (long)entries, sizeof(entries), 0, 0, 0)) > 0) {
+        for (long at = 0; at < got && count < max; at += ((struct folder_entry *)(entries + at))->bytes) {
+            const char *name = ((struct folder_entry *)(entries + at))->name;
+
+            if (name[0] >= '0' && name[0] <= '9') {
+                tids[count++] = (int32_t)recorder_number(name);
+            }
+        }
+    }
+    recorder_sys_close(folder);
+    return count;
+}
+
+/* Threads that were not there before. */
+static void note_own_threads(const int32_t *before, unsigned before_count)
+{
+    int32_t after[THREADS_MAX];
+    unsigned after_count = list_threads(after, THREADS_MAX);
+    unsigned own = 0;
+
+    for (unsigned i = 0; i < after_count && own < OWN_THREADS_MAX; i++) {
+        bool is_new = true;
+        for (unsigned j = 0; j < before_count; j++) {
+            is_new = is_new && after[i] != before[j];
+        }
+        if (is_new) {
+            own_threads[own++] = after[i];
+        }
+    }
+}
+
+/* Text of the objects that came with the library: ours and LTTng's. */
+static int note_own_object(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    (void)bytes;
+    (void)context;
+    if (strstr(info->dlpi_name, "lttng") == NULL || own_object_count == OWN_OBJECTS_MAX) {
+        return 0;
+    }
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD && (header->p_flags & PF_X) != 0) {
+            own_objects[own_object_count].begin = info->dlpi_addr + header->p_vaddr;
+            own_objects[own_object_count].end = own_objects[own_object_count].begin + header->p_memsz;
+            own_object_count++;
+            break;
+        }
+    }
+    return 0;
+}
+
+bool recorder_mirror_owns_code(uintptr_t pc)
+{
+    for (unsigned i = 0; i < own_object_count; i++) {
+        if (pc >= own_objects[i].begin && pc < own_objects[i].end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_any_enabled(const struct mirror_provider *provider)
+{
+    for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
+        if (__atomic_load_n(provider->enabled[kind], __ATOMIC_RELAXED) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* In a thread of the provider's. */
+static void started(void *context)
+{
+    const struct mirror_provider *provider =
+        __atomic_load_n(&recorder_process_page()->mirror, __ATOMIC_ACQUIRE); /* the program may exit now */
+
+    (void)context;
+    __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
+    if (provider != NULL) {
+        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        provider->state_begin();
+        state_sources_dump(&provider->state);
+        provider->state_end();
+    }
+}
+
+/* Before the library's destructor, which pulls its tracepoints out one by one: from here on the collector
+ * tells what comes. What that destructor frees was never recorded when it was allocated. */
+static void close_at_exit(void)
+{
+    struct recorder_process *process = recorder_process_page();
+
+    elf_each_object(note_own_object, NULL);
+    recorder_mirror_is_closed = true;
+    __atomic_store_n(&process->mirror, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE);
+}
+
+static const struct mirror_provider *load_provider(const char *path)
+{
+    static const struct mirror_host host = {.started = started};
+    /* a relative one would be looked for wherever the program stands */
+    mirror_provider_open *open_provider = path[0] == '/' ? mirror_provider_find(path) : NULL;
+
+    return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
+}
+
+void recorder_mirror_open(void)
+{
+    const struct session_control *session = recorder_session();
+    struct recorder_process *process = recorder_process_page();
+    const struct mirror_provider *provider;
+    struct recorder_signals saved;
+    int32_t before[THREADS_MAX];
+    unsigned before_count;
+
+    if (session == NULL || process == NULL || (session->mirror & SESSION_MIRROR_LTTNG) == 0 ||
+        recorder_is_confined()) {
+        return;
+    }
+    recorder_foreign_begin(&saved);
+    opener = (int32_t)recorder_sys_gettid();
+    before_count = list_threads(before, THREADS_MAX);
+    __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
+    provider = load_provider(session->mirror_path);
+    if (provider != NULL && atexit(close_at_exit) == 0) {
+        note_own_threads(before, before_count);
+        __atomic_store_n(&process->mirror, provider, __ATOMIC_RELEASE);
+        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&is_opening, false, __ATOMIC_RELEASE);
+    recorder_foreign_end(&saved);
+}
+
+void recorder_mirror_look(void)
+{
+    const struct mirror_provider *provider =
+        __atomic_load_n(&recorder_process_page()->mirror, __ATOMIC_ACQUIRE);
+
+    if (provider != NULL && __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) == 0 &&
+        is_any_enabled(provider)) {
+        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+    }
+}
+
+/* Nobody wanted a record; when nobody wants any, the detour ends. */
+static void count_miss(const struct mirror_provider *provider)
+{
+    uint32_t starts_before = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
+
+    if (++misses < MISSES_TO_LOOK || !provider->can_tell_start) {
+        return;
+    }
+    misses = 0;
+    if (!is_any_enabled(provider)) {
+        __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&starts, __ATOMIC_SEQ_CST) != starts_before) {
+            __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        }
+    }
+}
+
+/* What is dropped counts in the order in which it is told (recorder.h). */
+static uint64_t sequence_of(const struct recorder_thread *thread, const struct varve_record *record)
+{
+    const struct ring_header *ring = thread->ring;
+    uint64_t told = ring->lost - thread->lost_open;
+
+    return ring->head + ring->spill_head + told +
+           (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) + 1;
+}
+
+void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record)
+{
+    const struct recorder_process *process = recorder_process_page();
+    const struct mirror_provider *provider = __atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE);
+    const struct ring_header *ring = thread->ring;
+    struct varve_mirror_origin origin;
+    struct recorder_signals saved;
+
+    if (provider == NULL) {
+        __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE); /* a fork child */
+        return;
+    }
+    if (ring->ring_index == 0) {
+        return; /* of a thread that is past its end: the provider has forgotten it */
+    }
+    if (*provider->enabled[varve_record_kind(record) % VARVE_KIND_LIMIT] <= 0) {
+        count_miss(provider);
+        return;
+    }
+    origin = (struct varve_mirror_origin){.process = ring->process_id,
+                                          .ring = ring->ring_index,
+                                          .pid = process->control->pid,
+                                          .tid = (int32_t)ring->tid};
+    record->dev_seq_kind_flags |= VARVE_FLAG_MIRRORED;
+    if (thread->has_mirrored) {
+        provider->record(&origin, sequence_of(thread, record), record);
+        return;
+    }
+    thread->has_mirrored = true;
+    recorder_foreign_begin(&saved);
+    provider->record(&origin, sequence_of(thread, record), record);
+    recorder_foreign_end(&saved);
+}

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The session that the environment names, and this process image in it. Attaching happens at the first event
+ * and not before: a process that never allocates leaves no file behind. The state of the process lies in a
+ * page that the kernel wipes in fork children, so a child, also one of a bare clone(2), finds itself
+ * unattached whatever its parent was doing at that moment, locks included.
+ */
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/recorder.h"
+#include "trace/base/syscall.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096U
+#define ENVIRONMENT_BYTES 65536U
+#define WIPED_BYTES 4096U
+#define WAIT_TURNS 10U
+#define WAIT_NS 10000000L /* a turn */
+
+/* What the environment names: found once, then only read, inherited by fork children. */
+struct found_session {
+    const struct session_control *control;
+    struct session_counts *counts;
+    struct recorder_process *process;
+    unsigned confined; /* enum recorder_confine: from the start */
+    int32_t rank;
+    char directory[PATH_BYTES];
+    char scratch[PATH_BYTES]; /* for whoever looks */
+};
+
+static_assert(sizeof(struct recorder_process) <= WIPED_BYTES, "fits its page");
+
+/* `found` is set once, by compare-and-swap: threads that look at the same time all look, and one is first. */
+static struct found_session none;
+static struct found_session *found; /* NULL: nobody has looked; &none: there is no session */
+
+bool recorder_malloc_is_foreign;
+
+/* Set by the parent's attach, kept over fork: in a child it still names the parent. */
+static uint32_t last_process_id;
+
+static struct found_session *session_found(void)
+{
+    return __atomic_load_n(&found, __ATOMIC_ACQUIRE);
+}
+
+/* ---- the environment ---- */
+
+static bool is_entry(const char *entry, const char *name, size_t name_bytes)
+{
+    return strncmp(entry, name, name_bytes) == 0 && entry[name_bytes] == '=';
+}
+
+/* The C library sets `environ` up only after the loader has made its first allocations. */
+static bool environment_from_proc(const char *name, char *value, size_t bytes)
+{
+    char *block = recorder_map(ENVIRONMENT_BYTES);
+    long length = block != NULL ? recorder_read_file("/proc/self/environ", block, ENVIRONMENT_BYTES - 1) : 0;
+    size_t name_bytes = strlen(name);
+    bool has_found = false;
+
+    for (long at = 0; at < length && !has_found; at += (long)strlen(block + at) + 1) {
+        has_found = is_entry(block + at, name, name_bytes);
+        if (has_found) {
+            recorder_format(value, bytes, "%s", block + at + name_bytes + 1);
+        }
+    }
+    if (block != NULL) {
+        recorder_unmap(block, ENVIRONMENT_BYTES);
+    }
+    return has_found;
+}
+
+static bool environment(const char *name, char *value, size_t bytes)
+{
+    size_t name_bytes = strlen(name);
+
+    if (environ == NULL) {
+        return environment_from_proc(name, value, bytes);
+    }
+    for (char *const *entry = environ; *entry != NULL; entry++) { /* getenv may be the program's own */
+        if (is_entry(*entry, name, name_bytes)) {
+            recorder_format(value, bytes, "%s", *entry + name_bytes + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int32_t rank_from_environment(void)
+{
+    static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    char value[16];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (environment(names[i], value, sizeof(value)) && value[0] >= '0' && value[0] <= '9') {
+            return (int32_t)recorder_number(value);
+        }
+    }
+    return -1;
+}
+
+/* ---- the session ---- */
+
+/* A page of the session by its file's name, writable or not; NULL if it can't be had. A file that is long
+ * enough is known by reading its end, which the loader does too: a program that was executed by a confined
+ * one may do nothing else. A lock, which the mapping keeps, says to the collector that somebody of the
+ * session lives: this process and its fork children. */
+static void *page_open(struct found_session *looking, const char *name, size_t bytes, bool is_writable,
+                       bool is_locked)
+{
+    void *page = NULL;
+    int fd;
+
+    recorder_format(looking->scratch, sizeof(looking->scratch), "%s/ring/%s", looking->directory, name);
+    fd = recorder_sys_open(looking->scratch, is_writable ? O_RDWR : O_RDONLY, 0);
+    if (fd < 0) {
+        return NULL;
+    }
+    if (recorder_sys_pread(fd, looking->scratch, 1, bytes - 1) == 1) {
+        page = is_writable ? recorder_map_file(fd, bytes, false) : recorder_map_file_read(fd, bytes);
+    }
+    if (page != NULL && is_locked) {
+        recorder_sys_lock_shared(fd);
+    }
+    recorder_sys_close(fd);
+    return page;
+}
+
+static bool session_open(struct found_session *looking)
+{
+    const struct session_control *control =
+        page_open(looking, "session", SESSION_CONTROL_BYTES, false, false);
+
+    looking->control = control;
+    if (control != NULL && control->magic == SESSION_MAGIC && control->version == VARVE_TRANSPORT_VERSION &&
+        control->state == SESSION_STATE_RECORDING) {
+        looking->confined = recorder_confine_at_start(control, looking->scratch, sizeof(looking->scratch));
+        looking->counts = page_open(looking, "counts", SESSION_COUNTS_BYTES, true,
+                                    (looking->confined & RECORDER_CONFINE_CALLS) == 0);
+    }
+    return looking->counts != NULL;
+}
+
+/* Of an image that is confined from its start. */
+static struct recorder_process never_attached;
+
+static void discard(struct found_session *looked)
+{
+    if (looked->control != NULL) {
+        recorder_unmap((void *)(uintptr_t)looked->control, SESSION_CONTROL_BYTES);
+    }
+    if (looked->counts != NULL) {
+        recorder_unmap(looked->counts, SESSION_COUNTS_BYTES);
+    }
+    if (looked->process != NULL && looked->process != &never_attached) {
+        recorder_unmap(looked->process, WIPED_BYTES);
+    }
+    recorder_unmap(looked, sizeof(*looked));
+}
+
+/* NULL: the environment names no session, or one that can't be reached. */
+static struct found_session *look(void)
+{
+    struct found_session *looking = recorder_map(sizeof(*looking));
+
+    if (looking == NULL) {
+        return NULL;
+    }
+    if (environment(SESSION_ENVIRONMENT, looking->directory, sizeof(looking->directory)) &&
+        looking->directory[0] == '/' && session_open(looking)) {
+        recorder_confine_process(looking->confined);
+        looking->process = recorder_is_confined() ? &never_attached : recorder_map_wiped(WIPED_BYTES);
+    }
+    if (looking->process == NULL) {
+        discard(looking);
+        return NULL;
+    }
+    if (looking->control->clock_kind == VARVE_CLOCK_TSC && !recorder_is_confined_in(RECORDER_CONFINE_CLOCK)) {
+        varve_clock_is_tsc = 1; /* before anybody can see that there is a session */
+    }
+    looking->rank = rank_from_environment();
+    return looking;
+}
+
+void recorder_session_look(void)
+{
+    struct found_session *expected = NULL;
+    struct found_session *looked;
+
+    if (session_found() != NULL) {
+        return;
+    }
+    looked = look();
+    if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+        looked != NULL) {
+        discard(looked);
+    }
+}
+
+const struct session_control *recorder_session(void)
+{
+    if (session_found() == NULL) {
+        struct recorder_signals saved;
+
+        recorder_signals_block(&saved);
+        recorder_session_look();
+        recorder_signals_restore(&saved);
+    }
+    return session_found()->control;
+}
+
+struct session_counts *recorder_session_counts(void)
+{
+    return recorder_session() != NULL ? session_found()->counts : NULL;
+}
+
+const char *recorder_directory(void)
+{
+    return session_found()->directory;
+}
+
+/* ---- this process image ---- */
+
+/* For the time of an attach: more than may lie on the stack of a program. */
+struct attaching {
+    char path[PATH_BYTES];
+};
+
+/* The number in the text of the link, "pid:[4026531836]". */
+static uint64_t namespace_of_process(void)
+{
+    char text[64];
+    long length = recorder_sys_readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
+    const char *number;
+
+    if (length <= 0) {
+        return 0;
+    }
+    text[length] = '\0';
+    number = strchr(text, '[');
+    return number != NULL ? recorder_number(number + 1) : 0;
+}
+
+/* Field 22 of /proc/self/stat; the command name before it may hold spaces and parentheses. */
+static uint64_t start_ticks_of_process(void)
+{
+    char text[512]; /* 22 fields of at most 20 digits, and a name */
+    long length = recorder_read_file("/proc/self/stat", text, sizeof(text) - 1);
+    char *at;
+
+    if (length <= 0) {
+        return 0;
+    }
+    text[length] = '\0';
+    at = strrchr(text, ')');
+    for (unsigned field = 2; at != NULL && field < 22; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    return at != NULL ? recorder_number(at + 1) : 0;
+}
+
+void process_identity_read(struct process_identity *identity)
+{
+    identity->pid = recorder_sys_getpid();
+    identity->pid_namespace = namespace_of_process();
+    identity->start_ticks_proc = start_ticks_of_process();
+}
+
+static void control_fill(struct process_control *control, uint32_t id)
+{
+    long length =
+        recorder_sys_readlink("/proc/self/exe", control->executable, sizeof(control->executable) - 1);
+    struct process_identity identity;
+
+    control->executable[length > 0 ? length : 0] = '\0';
+    recorder_read_file("/proc/self/cmdline", control->command_line, sizeof(control->command_line) - 2);
+    process_identity_read(&identity);
+    control->version = VARVE_TRANSPORT_VERSION;
+    control->process_id = id;
+    control->parent_id = last_process_id;
+    control->pid = identity.pid;
+    control->pid_namespace = identity.pid_namespace;
+    control->parent_pid = recorder_sys_getppid();
+    control->rank = session_found()->rank;
+    control->start_ticks_proc = identity.start_ticks_proc;
+    control->start_ticks = varve_clock_ticks();
+    control->state = PROCESS_STATE_RUNNING;
+    control->malloc_is_foreign = recorder_malloc_is_foreign;
+    control->ring_count = 1;
+    __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* Does the mapping of a file keep the lock that was set through a descriptor, now closed? */
+static bool is_locked(const char *path)
+{
+    int fd = recorder_sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    bool is_kept = fd >= 0 && recorder_sys_is_locked(fd);
+
+    if (fd >= 0) {
+        recorder_sys_close(fd);
+    }
+    return is_kept;
+}
+
+/* The page of this image in `folder`, below the recording directory. 0 or -errno; -EEXIST: another thread is
+ * making it. */
+static long control_create_in(const char *folder, uint32_t id, struct attaching *attaching,
+                              struct process_control **control_out)
+{
+    struct process_control *control = NULL;
+    long result;
+    int fd;
+
+    recorder_format(attaching->path, sizeof(attaching->path), "%s%s/p%u", recorder_directory(), folder, id);
+    fd = recorder_sys_open(attaching->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return fd;
+    }
+    result = recorder_file_allocate(fd, 0, PROCESS_CONTROL_BYTES);
+    if (result == 0) {
+        control = recorder_map_file(fd, PROCESS_CONTROL_BYTES, true);
+    }
+    if (control != NULL) {
+        recorder_sys_lock_shared(fd);
+    }
+    recorder_sys_close(fd);
+    if (control == NULL) {
+        recorder_sys_unlink(attaching->path); /* for the next try */
+        return result != 0 ? result : -ENOMEM;
+    }
+    control->is_locked = is_locked(attaching->path); /* known before the collector can see the page */
+    control_fill(control, id);
+    __atomic_add_fetch(&session_found()->counts->process_pages, 1, __ATOMIC_ACQ_REL);
+    *control_out = control;
+    return 0;
+}
+
+/* Beside the rings, or where these have no room in the recording directory itself. */
+static long control_create(uint32_t id, struct process_control **control_out)
+{
+    struct attaching *attaching = recorder_map(sizeof(*attaching));
+    long result = -ENOMEM;
+
+    if (attaching != NULL) {
+        result = control_create_in("/ring", id, attaching, control_out);
+        if (result == -ENOSPC || result == -EDQUOT) {
+            result = control_create_in("", id, attaching, control_out);
+        }
+        recorder_unmap(attaching, sizeof(*attaching));
+    }
+    return result;
+}
+
+/* The number of this image, the same for all its threads and tries; 0: not now. */
+static uint32_t number_take(struct recorder_process *process)
+{
+    uint32_t id = __atomic_load_n(&process->id, __ATOMIC_ACQUIRE);
+
+    if (id == 0 && recorder_lock_soon(&process->lock)) {
+        id = process->id;
+        if (id == 0) {
+            id = __atomic_add_fetch(&session_found()->counts->process_count, 1, __ATOMIC_ACQ_REL);
+            __atomic_store_n(&process->id, id, __ATOMIC_RELEASE);
+        }
+        recorder_unlock(&process->lock);
+    }
+    return id;
+}
+
+static uint32_t stage_of(const struct recorder_process *process)
+{
+    return __atomic_load_n(&process->stage, __ATOMIC_ACQUIRE);
+}
+
+static void stage_set(struct recorder_process *process, enum recorder_stage stage)
+{
+    __atomic_store_n(&process->stage, (uint32_t)stage, __ATOMIC_RELEASE);
+    recorder_sys_futex(&process->stage, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+}
+
+/* Another thread is at it right now; but that one may be stopped in the midst of it. */
+static void stage_wait(const struct recorder_process *process, enum recorder_stage wanted)
+{
+    const struct timespec time = {0, WAIT_NS};
+    uint32_t stage = stage_of(process);
+
+    for (unsigned turn = 0; turn < WAIT_TURNS && stage < (uint32_t)wanted; turn++) {
+        recorder_sys_futex(&process->stage, FUTEX_WAIT_PRIVATE, stage, &time);
+        stage = stage_of(process);
+    }
+}
+
+static void sites_open(const struct recorder_process *process)
+{
+    const struct session_control *session = session_found()->control;
+    struct recorder_signals saved;
+    char *path = session->stacks != SESSION_STACKS_NONE ? recorder_map(PATH_BYTES) : NULL;
+
+    if (path != NULL) {
+        recorder_format(path, PATH_BYTES, "%s/p%u.sites", recorder_directory(), process->id);
+        recorder_foreign_begin(&saved);
+        callsite_attach(path, session->stacks, session->stack_depth); /* without it: events without stacks */
+        recorder_foreign_end(&saved);
+        recorder_unmap(path, PATH_BYTES);
+    }
+}
+
+/* No lock is held while the files are made: the page of an image is made by the thread that created its file,
+ * and others wait for that for a moment only. */
+static void attach(struct recorder_process *process)
+{
+    struct process_control *control = NULL;
+    long result = -EAGAIN;
+    uint32_t id;
+
+    if (!recorder_retry_is_due(&process->retry)) {
+        return;
+    }
+    id = number_take(process);
+    if (id != 0) {
+        result = control_create(id, &control);
+    }
+    if (result == 0) {
+        last_process_id = id;
+        __atomic_store_n(&process->control, control, __ATOMIC_RELEASE);
+        stage_set(process, RECORDER_STAGE_ATTACHED);
+        sites_open(process);
+        stage_set(process, RECORDER_STAGE_SITES);
+    } else if (result == -EEXIST) {
+        stage_wait(process, RECORDER_STAGE_ATTACHED);
+    } else {
+        recorder_retry_later(&process->retry);
+    }
+}
+
+struct recorder_process *recorder_process_page(void)
+{
+    struct found_session *session = session_found();
+
+    return session != NULL ? session->process : NULL;
+}
+
+struct recorder_process *recorder_process_attach(void)
+{
+    struct recorder_process *process = session_found()->process;
+
+    if (stage_of(process) == RECORDER_STAGE_NONE) {
+        attach(process);
+    }
+    if (stage_of(process) == RECORDER_STAGE_ATTACHED) {
+        stage_wait(process, RECORDER_STAGE_SITES); /* or the first stacks of this thread were missing */
+    }
+    return recorder_process_current();
+}
+
+struct recorder_process *recorder_process_current(void)
+{
+    struct recorder_process *process = recorder_process_page();
+
+    return process != NULL && stage_of(process) != RECORDER_STAGE_NONE ? process : NULL;
+}
+
+/* A vfork child shares this memory but is another process: what it does with itself is not ours to note. */
+static struct process_control *own_control(void)
+{
+    struct recorder_process *process = recorder_process_current();
+
+    if (process == NULL || process->control->pid != recorder_sys_getpid()) {
+        return NULL;
+    }
+    return process->control;
+}
+
+void recorder_process_exited(void)
+{
+    struct process_control *control = own_control();
+
+    if (control != NULL) {
+        __atomic_store_n(&control->state, PROCESS_STATE_EXITED, __ATOMIC_RELEASE);
+    }
+}
+
+void recorder_process_executing(const char *path)
+{
+    struct process_control *control = own_control();
+
+    if (control == NULL) {
+        return;
+    }
+    recorder_format(control->exec_path, sizeof(control->exec_path), "%s", path != NULL ? path : "");
+    __atomic_store_n(&control->state, path != NULL ? PROCESS_STATE_EXECUTING : PROCESS_STATE_RUNNING,
+                     __ATOMIC_RELEASE);
+}

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the stack at a hook to a 32-bit call-site number. A stack seen before costs the walk, a hash and one
+ * lookup without a lock; a new one is described, written to the call-site file and only then made visible.
+ * The hard part is where this runs: inside malloc, with any lock of the program or of the dynamic loader
+ * held, in signal handlers and in fork children. So the only lock here is taken with signals blocked, and
+ * nothing that is not ours (the loader, the Python interpreter) is called while it is held.
+ * Called by the hooks; threads: any.
+ */
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/error.h"
+#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/guest/own_stack.h"
+#include "trace/format/callsite_file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define COLD __attribute__((noinline, cold))
+#define NAME_BYTES 256U
+#define FILE_NAME_BYTES 1024U
+
+#define CAPTURE_BORROWS 0x100U /* beside enum session_stacks: take what another thread has lent */
+
+enum attached_state { NOT_ATTACHED = 0, ATTACHED, DETACHED };
+
+/* One stack, as it was captured. */
+struct stack {
+    const struct callsite_start *start;
+    uint64_t *pcs;
+    struct python_frame *frames;
+    unsigned native_count;
+    unsigned python_count;
+    unsigned generation; /* of the loaded objects, before the walk */
+};
+
+/*
+ * In a page of its own that reads as zeros in a fork child: a child that has not attached must not use the
+ * tables and the file of its parent. Written by callsite_attach only.
+ */
+struct attachment {
+    _Atomic uint32_t state; /* enum attached_state */
+    uint32_t stacks;
+    uint32_t depth;
+};
+
+static struct attachment *attachment;
+
+/* The call sites of this process image. What is not atomic is guarded by `lock`, see lock_enter. */
+static struct {
+    uint32_t lock;
+    struct callsite_table sites;
+    struct callsite_table codes; /* Python code objects; writers only */
+    uint32_t site_count;
+    uint32_t code_count;
+    _Atomic unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
+    _Atomic bool modules_changed;
+} callsites;
+
+static inline bool is_attached(void)
+{
+    return __builtin_expect(attachment != NULL, 1) &&
+           atomic_load_explicit(&attachment->state, memory_order_acquire) == ATTACHED;
+}
+
+/* Signals are blocked: no handler of this thread can wait for the lock, and nothing cancels its owner. */
+static void lock_enter(void)
+{
+    assert(recorder_foreign_depth > 0);
+    recorder_lock(&callsites.lock);
+}
+
+static void lock_leave(void)
+{
+    recorder_unlock(&callsites.lock);
+}
+
+/* With room in the file for what is appended under one lock, if there is any to be had. */
+static void lock_enter_to_append(void)
+{
+    struct callsite_window window;
+
+    lock_enter();
+    while (callsite_window_is_wanted(&window)) {
+        lock_leave();
+        callsite_window_open(&window);
+        lock_enter();
+        callsite_window_install(&window);
+        lock_leave();
+        callsite_window_unmap(&window);
+        lock_enter();
+    }
+}
+
+/* ---- hashing ---- */
+
+/* `python` is the hash of the Python frames, whichever way it was found. */
+static inline struct callsite_hash hash_stack(const struct stack *stack, struct callsite_hash python)
+{
+    const uint64_t sizes =
+        (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
+    struct callsite_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
+
+    callsite_hash_words(&hash, stack->pcs, stack->native_count);
+    if (stack->python_count > 0) {
+        hash.low = callsite_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
+        hash.high = callsite_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
+    }
+    hash.low += hash.low == 0; /* 0 marks empty entries */
+    return hash;
+}
+
+static struct callsite_hash hash_code(const struct python_frame *frame)
+{
+    const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
+                              frame->first_line};
+    struct callsite_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
+
+    callsite_hash_words(&hash, words, 4);
+    hash.low += hash.low == 0;
+    return hash;
+}
+
+/* ---- loaded objects ---- */
+
+static COLD void modules_replaced(void)
+{
+    native_stack_forget();
+    atomic_fetch_add_explicit(&callsites.generation, 1, memory_order_acq_rel);
+}
+
+static void modules_check_now(void *unused)
+{
+    bool replaced;
+
+    (void)unused;
+    if (is_attached() && atomic_exchange_explicit(&callsites.modules_changed, false, memory_order_acq_rel)) {
+        loaded_object_forget();
+        lock_enter_to_append();
+        replaced = modules_scan() > 0;
+        lock_leave();
+        if (replaced) {
+            modules_replaced();
+        }
+    }
+}
+
+/* `function` where there is room for it; false: nowhere. */
+static COLD bool run_aside(void (*function)(void *argument), void *argument)
+{
+    const int saved_errno = errno;
+    struct recorder_signals signals;
+    bool is_done;
+
+    recorder_foreign_begin(&signals);
+    is_done = recorder_on_stack(function, argument);
+    recorder_foreign_end(&signals);
+    errno = saved_errno;
+    return is_done;
+}
+
+/* After dlclose: were objects unloaded that call sites name? */
+static COLD void modules_check(void)
+{
+    (void)run_aside(modules_check_now, NULL);
+}
+
+/* Writes the object to the file if need be. False if it took the place of another one. */
+static bool module_note(const struct loaded_object *object)
+{
+    struct module_description module;
+    enum module_state state;
+
+    lock_enter();
+    state = module_lookup(object);
+    lock_leave();
+    if (state == MODULE_KNOWN) {
+        return true;
+    }
+    module_describe(object, &module);
+    lock_enter_to_append();
+    state = module_lookup(object);
+    if (state != MODULE_KNOWN) {
+        (void)module_write(
+            &module); /* without it the frames keep their addresses; the next site tries again */
+    }
+    lock_leave();
+    if (memmem(module.path, module.path_bytes, "libpython", strlen("libpython")) != NULL) {
+        python_stack_modules_changed(); /* an interpreter that was loaded late */
+    }
+    return state != MODULE_CHANGED;
+}
+
+static bool stack_note_modules(const struct stack *stack)
+{
+    struct loaded_object object = {0};
+    bool same = true;
+
+    for (unsigned i = 0; i < stack->native_count; i++) {
+        const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
+
+        if ((call < object.start || call >= object.end) && loaded_object_find(call, &object)) {
+            same = module_note(&object) && same;
+        }
+    }
+    return same;
+}
+
+/* ---- Python code ---- */
+
+/* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
+static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
+{
+    struct callsite_hash hash = hash_code(frame);
+    struct sites_code entry = {.first_line = frame->first_line};
+    char name[NAME_BYTES];
+    char file[FILE_NAME_BYTES];
+    uint32_t code;
+
+    if (!python_stack_describe(frame, name, sizeof(name), file, sizeof(file), line)) {
+        *line = 0;
+        return 0;
+    }
+    lock_enter_to_append();
+    code = callsite_table_find(&callsites.codes, hash);
+    if (code == 0 && callsites.code_count < SITES_NUMBER_MAX &&
+        callsite_table_reserve(&callsites.codes) == VARVE_OK) {
+        entry.code = callsites.code_count + 1;
+        entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
+        entry.file_bytes = (uint16_t)strnlen(file, sizeof(file));
+        struct callsite_part parts[] = {
+            {&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
+
+        if (callsite_file_append(SITES_TAG_CODE, parts, 3) == VARVE_OK) {
+            code = ++callsites.code_count;
+            callsite_table_insert(&callsites.codes, hash, code);
+        }
+    }
+    lock_leave();
+    return code;
+}
+
+/*
+ * Turns the Python frames into what the file holds, in their own memory: a described frame is smaller than a
+ * captured one, so the i-th result only covers frames that were used already.
+ */
+static void stack_note_code(struct stack *stack)
+{
+    _Static_assert(sizeof(struct sites_python) <= sizeof(struct python_frame), "results fit their frames");
+
+    for (unsigned i = 0; i < stack->python_count; i++) {
+        struct python_frame frame = stack->frames[i];
+        struct sites_python described = {0};
+
+        described.code = code_note(&frame, &described.line);
+        described.line &= ~SITES_PYTHON_ENTRY;
+        described.line |= frame.is_entry ? SITES_PYTHON_ENTRY : 0;
+        memcpy((char *)stack->frames + i * sizeof(described), &described, sizeof(described));
+    }
+}
+
+/* ---- capture ---- */
+
+/* Under the lock, all that the site refers to is written. */
+static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
+{
+    struct sites_site entry = {.native_count = (uint16_t)stack->native_count,
+                               .python_count = (uint16_t)stack->python_count};
+    struct callsite_part parts[] = {{&entry, sizeof(entry)},
+                                    {stack->pcs, stack->native_count * sizeof(stack->pcs[0])},
+                                    {stack->frames, stack->python_count * sizeof(struct sites_python)}};
+
+    entry.site = callsites.site_count + 1;
+    if (entry.site > SITES_NUMBER_MAX || callsite_table_reserve(&callsites.sites) != VARVE_OK ||
+        callsite_file_append(SITES_TAG_SITE, parts, 3) != VARVE_OK) {
+        callsite_file_lost();
+        return 0;
+    }
+    callsites.site_count = entry.site;
+    callsite_table_insert(&callsites.sites, hash, entry.site);
+    return entry.site;
+}
+
+/* A stack that is not in the table. */
+struct note {
+    struct stack *stack;
+    struct callsite_hash hash;
+    bool again; /* it must be walked anew, with what is loaded now */
+    uint32_t site;
+};
+
+static void site_note_now(void *argument)
+{
+    struct note *note = argument;
+
+    if (!is_attached()) {
+        return; /* a signal handler forked since the capture began: these tables are the parent's */
+    }
+    if (!stack_note_modules(note->stack)) {
+        modules_replaced();
+        note->again = true;
+        return;
+    }
+    stack_note_code(note->stack);
+    lock_enter_to_append();
+    note->site = callsite_table_find(&callsites.sites, note->hash);
+    if (note->site == 0) {
+        note->site = site_add(note->stack, note->hash);
+    }
+    lock_leave();
+}
+
+static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, bool *again)
+{
+    struct note note = {.stack = stack, .hash = hash};
+
+    (void)run_aside(site_note_now, &note);
+    *again = note.again;
+    return note.site;
+}
+
+static inline uint32_t site_find(struct stack *stack, bool *again)
+{
+    struct callsite_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
+    uint32_t site = callsite_table_find(&callsites.sites, hash);
+
+    *again = false;
+    return __builtin_expect(site != 0, 1) ? site : site_note(stack, hash, again);
+}
+
+static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
+{
+    stack->generation = atomic_load_explicit(&callsites.generation, memory_order_acquire);
+    stack->native_count = 0;
+    stack->python_count = 0;
+    if ((stacks & SESSION_STACKS_NATIVE) != 0) {
+        stack->native_count = native_stack_capture(stack->start, stack->pcs, depth);
+    }
+}
+
+/*
+ * With the hash of the Python frames alone, which costs far less than the frames. False if that is not
+ * enough: it cannot be told, the site is new, or frames are lent.
+ */
+static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
+                                                               unsigned depth, uint32_t *site)
+{
+    struct callsite_hash python = {0};
+
+    stack_begin(stack, stacks, depth);
+    stack->python_count = python_stack_hash(&python, depth);
+    if (stack->python_count == PYTHON_STACK_UNKNOWN ||
+        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 &&
+         python_stack_borrow(stack->frames, 1) > 0)) {
+        return false;
+    }
+    *site = 0;
+    if (stack->native_count + stack->python_count == 0) {
+        return true;
+    }
+    *site = callsite_table_find(&callsites.sites, hash_stack(stack, python));
+    return *site != 0;
+}
+
+/* With room for `depth` frames of each kind. */
+static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack *stack, uint32_t stacks,
+                                                                    unsigned depth)
+{
+    uint32_t site = 0;
+    bool again = true;
+
+    for (unsigned attempt = 0; again && attempt < 2; attempt++) {
+        stack_begin(stack, stacks, depth);
+        if ((stacks & SESSION_STACKS_PYTHON) != 0) {
+            stack->python_count = python_stack_capture(stack->frames, depth);
+            if (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0) {
+                stack->python_count = python_stack_borrow(stack->frames, depth);
+            }
+        }
+        if (stack->native_count + stack->python_count == 0) {
+            return 0;
+        }
+        site = site_find(stack, &again);
+    }
+    return site;
+}
+
+static void attach_process(void *unused)
+{
+    (void)unused;
+    (void)recorder_process_attach();
+}
+
+/* The first event of a fork child comes here before anything has attached it. */
+static COLD bool attach_now(void)
+{
+    if (attachment == NULL ||
+        atomic_load_explicit(&attachment->state, memory_order_acquire) == NOT_ATTACHED) {
+        (void)run_aside(attach_process, NULL);
+    }
+    return is_attached();
+}
+
+static inline __attribute__((always_inline)) uint32_t
+capture_into(struct recorder_scratch *scratch, const struct callsite_start *start, uint32_t how)
+{
+    const struct attachment *now = attachment;
+    const uint32_t stacks = now->stacks | how;
+    struct stack stack = {.start = start, .pcs = scratch->pcs, .frames = scratch->frames};
+    uint32_t site;
+
+    if ((stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX &&
+        stack_lookup(&stack, stacks, now->depth, &site)) {
+        return site;
+    }
+    return stack_capture(&stack, stacks, now->depth);
+}
+
+struct capture {
+    const struct callsite_start *start;
+    uint32_t how;
+    uint32_t site;
+};
+
+static void capture_now(void *argument)
+{
+    struct capture *capture = argument;
+    struct recorder_scratch scratch;
+
+    capture->site = capture_into(&scratch, capture->start, capture->how);
+}
+
+/* In the midst of another capture of this thread, or after the thread's end. */
+static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t how)
+{
+    struct capture capture = {start, how, 0};
+
+    (void)run_aside(capture_now, &capture);
+    return capture.site;
+}
+
+static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start,
+                                                              uint32_t how)
+{
+    if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
+        return 0;
+    }
+    if (__builtin_expect(atomic_load_explicit(&callsites.modules_changed, memory_order_relaxed), 0)) {
+        modules_check();
+    }
+    struct recorder_scratch *scratch = recorder_scratch_take();
+    uint32_t site;
+
+    if (__builtin_expect(scratch == NULL, 0)) {
+        return capture_aside(start, how);
+    }
+    site = capture_into(scratch, start, how);
+    recorder_scratch_give(scratch);
+    return site;
+}
+
+uint32_t callsite_capture(const struct callsite_start *start)
+{
+    return capture(start, 0);
+}
+
+uint32_t callsite_capture_borrowing(const struct callsite_start *start)
+{
+    return capture(start, CAPTURE_BORROWS);
+}
+
+void callsite_modules_changed(void)
+{
+    atomic_store_explicit(&callsites.modules_changed, true, memory_order_release);
+}
+
+int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
+{
+    int error;
+
+    if (attachment == NULL) {
+        attachment = recorder_map_wiped(sizeof(*attachment));
+        if (attachment == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+    }
+    const bool is_again =
+        atomic_load_explicit(&attachment->state, memory_order_relaxed) != NOT_ATTACHED; /* only in tests */
+
+    /* In a fork child no other thread exists, whatever its parent was doing. */
+    callsites.lock = 0;
+    callsite_table_reset(&callsites.sites);
+    callsite_table_reset(&callsites.codes);
+    callsites.site_count = 0;
+    callsites.code_count = 0;
+    modules_forget();
+    attachment->stacks = stacks & SESSION_STACKS_ALL;
+    attachment->depth = depth < SITES_DEPTH_MAX ? depth : SITES_DEPTH_MAX;
+    error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
+                                                  : callsite_file_open(sites_path, is_again);
+    atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
+    return error;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Appends entries to the call-site file, which is mapped in windows: an entry is copied into shared memory
+ * and is in the file from the moment that its head is written, whatever ends the process. So nothing waits
+ * for a disk while the lock of callsite.c is held, and no descriptor stays open in the program. The hard part
+ * is growth: a store into a page that the disk has no room for is a SIGBUS, so each window is allocated
+ * before it is mapped, by whichever thread needs it, without the lock; of several that try, the first one's
+ * is taken. Called by callsite.c and modules.c.
+ */
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/error.h"
+#include "trace/base/syscall.h"
+#include "trace/format/callsite_file.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4096U
+#define STEP_FIRST (64U << 10)
+#define STEP_LARGEST (1U << 20)
+#define STEP_LEAST (2U * CALLSITE_ROOM_BYTES) /* where the disk or a limit allows no more */
+#define RETRY_EVERY 1024U                     /* appends, after a window could not be had */
+
+/* Of this process image; a fork child forgets it, and what was mapped is not there in it. Guarded by the
+ * lock. */
+static struct {
+    unsigned char *bytes; /* the window */
+    size_t size;
+    size_t used;
+    uint64_t end;              /* of the file: where the next window begins */
+    struct sites_lost *counts; /* in the first page, which stays mapped */
+    unsigned retry_in;
+    char path[PATH_BYTES];
+} file;
+
+/* Disk space, so that a store into it cannot fail. One thread at a time, without the lock of callsite.c: what
+ * another one has mapped and begun to use must not be written with zeros. */
+static bool space_allocate(int fd, uint64_t offset, size_t bytes)
+{
+    const uint64_t end = offset + bytes;
+    uint64_t size;
+    bool done;
+
+    recorder_sys_flock(fd, LOCK_EX);
+    size = (uint64_t)recorder_sys_lseek(fd, 0, SEEK_END);
+    size = size > offset ? size : offset;
+    done = size >= end || recorder_file_allocate(fd, size, end - size) == 0;
+    recorder_sys_flock(fd, LOCK_UN); /* not by close: a fork may have a copy of the descriptor */
+    return done;
+}
+
+static bool window_map_at(int fd, struct callsite_window *window, size_t bytes)
+{
+    window->size = bytes;
+    window->bytes =
+        space_allocate(fd, window->offset, bytes) ? recorder_map_window(fd, window->offset, bytes) : NULL;
+    return window->bytes != NULL;
+}
+
+static bool window_map(int fd, struct callsite_window *window)
+{
+    size_t step = window->offset < STEP_FIRST ? STEP_FIRST : (size_t)window->offset;
+
+    step = step < STEP_LARGEST ? step : STEP_LARGEST;
+    return window_map_at(fd, window, step) || window_map_at(fd, window, STEP_LEAST);
+}
+
+void callsite_window_unmap(const struct callsite_window *window)
+{
+    if (window->bytes != NULL) {
+        recorder_unmap(window->bytes, window->size);
+    }
+}
+
+void callsite_window_open(struct callsite_window *window)
+{
+    int fd = recorder_sys_open(file.path, O_RDWR | O_NOFOLLOW, 0);
+
+    if (fd >= 0) {
+        (void)window_map(fd, window);
+        recorder_sys_close(fd);
+    }
+}
+
+/* Tag and length at once: before that there is no such entry. */
+static void head_write(struct sites_entry entry)
+{
+    uint64_t head;
+
+    memcpy(&head, &entry, sizeof(head));
+    __atomic_store_n((uint64_t *)(void *)(file.bytes + file.used), head, __ATOMIC_RELEASE);
+}
+
+void callsite_window_install(struct callsite_window *window)
+{
+    struct callsite_window old = {file.bytes, file.size, 0};
+
+    if (window->offset != file.end) {
+        return; /* another thread was first: its own goes */
+    }
+    if (window->bytes == NULL) {
+        file.retry_in = RETRY_EVERY;
+        return;
+    }
+    if (file.used < file.size) {
+        head_write((struct sites_entry){SITES_TAG_PADDING,
+                                        (uint32_t)(file.size - file.used - sizeof(struct sites_entry))});
+    }
+    file.bytes = window->bytes;
+    file.size = window->size;
+    file.used = 0;
+    file.end += window->size;
+    *window = old;
+}
+
+bool callsite_window_is_wanted(struct callsite_window *window)
+{
+    *window = (struct callsite_window){.offset = file.end};
+    if (file.bytes == NULL || file.size - file.used >= CALLSITE_ROOM_BYTES) {
+        return false;
+    }
+    if (file.retry_in > 0) {
+        file.retry_in--;
+        return false;
+    }
+    return true;
+}
+
+static void forget(bool is_mapped)
+{
+    if (is_mapped) {
+        callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
+        if (file.counts != NULL) {
+            recorder_unmap((char *)file.counts - sizeof(struct sites_entry), SITES_FIRST_PAGE_BYTES);
+        }
+    }
+    file.bytes = NULL;
+    file.counts = NULL;
+    file.size = file.used = 0;
+    file.end = 0;
+    file.retry_in = 0;
+}
+
+int callsite_file_open(const char *path, bool is_again)
+{
+    static const struct sites_lost none;
+    const struct callsite_part part = {&none, sizeof(none)};
+    struct callsite_window window = {.offset = 0};
+    unsigned char *first = NULL;
+    int fd;
+
+    forget(is_again);
+    if (strlen(path) >= sizeof(file.path)) {
+        return VARVE_ERROR_INVALID;
+    }
+    memcpy(file.path, path, strlen(path) + 1);
+    fd = recorder_sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
+    }
+    if (window_map(fd, &window)) {
+        first = recorder_map_window(fd, 0, SITES_FIRST_PAGE_BYTES);
+    }
+    recorder_sys_close(fd);
+    if (first == NULL) {
+        callsite_window_unmap(&window);
+        return VARVE_ERROR_FULL;
+    }
+    file.bytes = window.bytes;
+    file.size = window.size;
+    file.end = window.size;
+    file.counts = (struct sites_lost *)(void *)(first + sizeof(struct sites_entry));
+    return callsite_file_append(SITES_TAG_LOST, &part, 1);
+}
+
+void callsite_file_lost(void)
+{
+    if (file.counts != NULL) {
+        __atomic_fetch_add(&file.counts->stacks, 1, __ATOMIC_RELAXED);
+    }
+}
+
+int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count)
+{
+    struct sites_entry entry = {.tag = tag};
+    unsigned char *to = file.bytes + file.used + sizeof(entry);
+    size_t bytes = 0;
+
+    assert(count <= CALLSITE_PARTS_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        bytes += parts[i].bytes;
+    }
+    bytes = (bytes + 7) & ~(size_t)7; /* padded with the zeros that are there */
+    if (file.size - file.used < sizeof(entry) + bytes) {
+        return VARVE_ERROR_FULL;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        memcpy(to, parts[i].data, parts[i].bytes);
+        to += parts[i].bytes;
+    }
+    entry.bytes = (uint32_t)bytes;
+    head_write(entry);
+    file.used += sizeof(entry) + bytes;
+    return VARVE_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The native stack walk where no rules are known for the machine: frame pointers only, so code without them
+ * is left out or ends the stack. Chosen by the build in place of stack.c; called by recorder/stacks/callsite.c.
+ */
+#include "trace/recorder/stacks/native/unwind.h"
+
+#define FRAME_BYTES_MAX ((uintptr_t)1 << 20) /* a larger distance to the next frame is taken for nonsense */
+
+/* Where a frame pointer finds the caller's own and the return address, in words. */
+#if defined(__riscv)
+enum { FRAME_CALLER = -2, FRAME_RETURN = -1 };
+#else
+enum { FRAME_CALLER = 0, FRAME_RETURN = 1 };
+#endif
+
+UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *start, uint64_t *pcs,
+                                                 unsigned max)
+{
+    uintptr_t copy[STACK_COPY_BYTES / sizeof(uintptr_t)];
+    struct stack_window window = {.copy = copy};
+    uintptr_t least = start->sp;
+    uintptr_t fp = start->fp;
+    unsigned count = 1;
+
+    if (max == 0) {
+        return 0;
+    }
+    pcs[0] = start->pc;
+    if (start->sp % sizeof(uintptr_t) != 0 || !stack_window_open(&window, start->sp, 0)) {
+        return 1;
+    }
+    while (count < max && fp >= least && fp - least <= FRAME_BYTES_MAX) {
+        uintptr_t caller;
+        uintptr_t pc;
+
+        if (!stack_window_read(&window, fp + (uintptr_t)(FRAME_CALLER * (intptr_t)sizeof(uintptr_t)),
+                               &caller) ||
+            !stack_window_read(&window, fp + (uintptr_t)(FRAME_RETURN * (intptr_t)sizeof(uintptr_t)), &pc) ||
+            pc == 0) {
+            break;
+        }
+        pcs[count++] = pc;
+        least = fp + 2 * sizeof(uintptr_t);
+        fp = caller;
+    }
+    return count;
+}
+
+void native_stack_thread_end(void)
+{
+}
+
+void native_stack_forget(void)
+{
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which part of a stack a walk may read without a fault. The hard part is that a program runs on stacks of
+ * any kind: the first thread's, those of threads, signal stacks, coroutines. On the thread's own stack
+ * everything from sp to its top is there for as long as the thread lives, which is found out once; it is read
+ * in place. Of other stacks nothing lasting is known (another thread may unmap or protect them at any
+ * moment), so what lies there is copied by the kernel, which answers with an error where a load would be a
+ * SIGSEGV. Called by stack.c.
+ *
+ * No /proc and no pthread_getattr_np: both are slow or allocate, and this runs in malloc hooks.
+ */
+#include "trace/base/syscall.h"
+#include "trace/recorder/stacks/native/unwind.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PAGE_BYTES ((uintptr_t)4096)
+#define MAIN_STACK_BYTES ((uintptr_t)64 << 20)   /* Linux maps nothing else so close below the first stack */
+#define THREAD_STACK_BYTES ((uintptr_t)16 << 20) /* what lies deeper is read as other stacks are */
+
+enum thread_kind { THREAD_UNKNOWN = 0, THREAD_MAIN, THREAD_OTHER };
+
+/*
+ * The thread's own stack. Thread-local, initial-exec since it is asked for in malloc hooks. A signal handler
+ * may find it half written, so `high` is set last and `low` only ever falls afterwards.
+ */
+struct own_stack {
+    uintptr_t low; /* [low, high) is mapped */
+    uintptr_t high;
+    enum thread_kind kind;
+};
+
+static _Thread_local struct own_stack own_stack __attribute__((tls_model("initial-exec")));
+
+#ifdef __GLIBC__
+/* Where the loader found sp when the program began. */
+extern void *loader_stack_end __asm__("__libc_stack_end");
+
+static uintptr_t main_stack_top(void)
+{
+    return (uintptr_t)loader_stack_end;
+}
+#else
+static uintptr_t main_stack_top(void)
+{
+    return 0; /* read like any other stack */
+}
+#endif
+
+static bool pages_readable(uintptr_t from, uintptr_t to)
+{
+    char byte;
+
+    for (uintptr_t page = from; page < to; page += PAGE_BYTES) {
+        if (!recorder_read_memory(&byte, page, sizeof(byte))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void own_stack_set(struct own_stack *own, uintptr_t low, uintptr_t high)
+{
+    own->low = low;
+    atomic_signal_fence(memory_order_seq_cst);
+    own->high = high;
+}
+
+/* True if `sp` lies on this thread's own stack; then [low, high) covers it. */
+static __attribute__((noinline, cold)) bool own_stack_find(struct own_stack *own, uintptr_t sp)
+{
+    const uintptr_t page = sp & ~(PAGE_BYTES - 1);
+    uintptr_t top;
+
+    if (own->kind == THREAD_UNKNOWN) {
+        own->kind = recorder_sys_gettid() == recorder_sys_getpid() ? THREAD_MAIN : THREAD_OTHER;
+    }
+    if (own->kind == THREAD_MAIN) {
+        top = main_stack_top() & ~(uintptr_t)7;
+        if (sp >= top || top - sp > MAIN_STACK_BYTES) {
+            return false;
+        }
+        own_stack_set(own, top - MAIN_STACK_BYTES, top); /* below sp nothing is read */
+        return true;
+    }
+    /* The C library keeps the thread's descriptor at the top of its stack, whoever allocated that. */
+    top = (uintptr_t)pthread_self() & ~(uintptr_t)7;
+    if (sp >= top || top - sp > THREAD_STACK_BYTES) {
+        return false;
+    }
+    if (!pages_readable(page, own->high == top && sp < own->low ? own->low : top)) {
+        return false;
+    }
+    own_stack_set(own, page, top);
+    return true;
+}
+
+/* What lies from `from` on, as far as the page and the copy reach. */
+static bool window_copy(struct stack_window *window, uintptr_t from)
+{
+    uintptr_t bytes = PAGE_BYTES - from % PAGE_BYTES;
+
+    bytes = bytes < STACK_COPY_BYTES ? bytes : STACK_COPY_BYTES;
+    window->own = false;
+    window->floor = from;
+    window->limit = from + bytes;
+    window->moved = (uintptr_t)window->copy - from;
+    return recorder_read_memory(window->copy, from, bytes);
+}
+
+bool stack_window_open(struct stack_window *window, uintptr_t sp, uintptr_t below)
+{
+    struct own_stack *own = &own_stack;
+
+    if ((sp >= own->low && sp < own->high) || own_stack_find(own, sp)) {
+        window->own = true;
+        window->floor = sp - own->low > below ? sp - below : own->low;
+        window->limit = own->high;
+        window->moved = 0;
+        return window->limit - sp >= sizeof(uintptr_t);
+    }
+    return window_copy(window, sp % PAGE_BYTES > below ? sp - below : sp & ~(PAGE_BYTES - 1));
+}
+
+UNWIND_UNSANITIZED bool stack_window_read(struct stack_window *window, uintptr_t address, uintptr_t *word)
+{
+    if (address % sizeof(uintptr_t) != 0) {
+        return false;
+    }
+    if ((address < window->floor || address > window->limit - sizeof(uintptr_t)) &&
+        (window->own || address < window->floor || !window_copy(window, address))) {
+        return false;
+    }
+    *word = *(const uintptr_t *)(address + window->moved);
+    return true;
+}

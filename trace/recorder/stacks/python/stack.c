@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Python frames of the calling thread, from inside malloc. A hook runs in the middle of anything the
+ * interpreter does: while it makes a frame, inside the garbage collector, without the GIL, before and after
+ * its life. So nothing here allocates, changes a reference count or calls more of the C API than the two
+ * functions which return a pointer; frames are read as layout.c describes, and only those of the
+ * calling thread, which nobody else changes, with the GIL or without it (PyTorch lets go of it in every
+ * operator). The hard part is to be sure: that the state is this thread's and still there (thread_state),
+ * and that the layout is right (verified on the first frames, verify.c). A
+ * signal handler that allocates may come while the interpreter links a frame, and see stale pointers; that
+ * stack may then be wrong or short, but python_readable comes before every step. The other road,
+ * python_stack_hash, asks what memory.c remembers first. recorder/stacks/callsite.c calls this.
+ */
+#include "trace/recorder/guest/elf_symbol.h"
+#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/guest/own_stack.h"
+#include "trace/base/syscall.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
+#define SEARCH_EVERY 1024U      /* captures in a process without an interpreter */
+#define REFUSE_AFTER 64U        /* stacks that did not verify */
+#define STEPS_MAX 4096U         /* frames shown and not shown: a ring of stale ones ends */
+
+enum interpreter_phase {
+    INTERPRETER_ABSENT,
+    INTERPRETER_SEARCHING,
+    INTERPRETER_UNVERIFIED,
+    INTERPRETER_TRUSTED,
+    INTERPRETER_REFUSED,
+};
+
+/*
+ * What was found. Static because a process has one interpreter runtime; written by the thread that moves
+ * the phase from ABSENT to SEARCHING, read by all once the phase is later than that.
+ */
+static struct {
+    const struct python_layout *layout;
+    struct python_types types;
+    void *(*current_state)(
+        void);                   /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    void *(*own_state)(void);    /* of this thread, whether it holds the GIL or not */
+    int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
+} interpreter;
+
+static _Atomic int phase;
+static _Atomic int searcher; /* process id: a fork child does not wait for a thread that it has not */
+static _Atomic unsigned modules_generation = 1;
+static _Atomic unsigned searched_generation;
+static _Atomic unsigned captures_without;
+static _Atomic unsigned frames_verified;
+static _Atomic unsigned stacks_refused;
+
+/* Reading the thread state may allocate (lazy binding, thread-local storage): that call's stack is not taken.
+ */
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool capturing;
+
+/* The last thread state found to be another thread's, so that it costs a system call only once. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) const void *foreign_state;
+
+void python_stack_modules_changed(void)
+{
+    atomic_fetch_add_explicit(&modules_generation, 1, memory_order_release);
+}
+
+/* Its library, the loader's own text: looked at where one is about to be unloaded. NULL: it stays. */
+static const char *interpreter_path;
+
+/* Its functions are called from the day that it was found, so it must stay. Opening it there and then would
+ * allocate, in a hook that an allocator may have called with its locks held: time enough before a dlclose. */
+void python_stack_keep(void)
+{
+    const char *path = __atomic_exchange_n(&interpreter_path, NULL, __ATOMIC_ACQ_REL);
+    struct recorder_signals saved;
+
+    if (path != NULL) {
+        recorder_foreign_begin(&saved);
+        (void)dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+        recorder_foreign_end(&saved);
+    }
+}
+
+/* ---- finding the interpreter ---- */
+
+static bool interpreter_find(void)
+{
+    struct elf_object object = {0};
+    const char *(*version)(void) = NULL;
+    if (!elf_symbol_object("Py_GetVersion", &object))
+        return false;
+    interpreter_path = object.path[0] != '\0' ? object.path : NULL;
+    *(void **)&version = elf_symbol_in(&object, "Py_GetVersion");
+    interpreter.layout = python_layout_find(version());
+    interpreter.types.code = elf_symbol_in(&object, "PyCode_Type");
+    interpreter.types.frame = elf_symbol_in(&object, "PyFrame_Type");
+    interpreter.types.unicode = elf_symbol_in(&object, "PyUnicode_Type");
+    interpreter.types.bytes = elf_symbol_in(&object, "PyBytes_Type");
+    *(void **)&interpreter.own_state = elf_symbol_in(&object, "PyGILState_GetThisThreadState");
+    *(void **)&interpreter.is_initialized = elf_symbol_in(&object, "Py_IsInitialized");
+    void *current = elf_symbol_in(&object, "PyThreadState_GetUnchecked");
+    if (current == NULL)
+        current = elf_symbol_in(&object, "_PyThreadState_UncheckedGet");
+    *(void **)&interpreter.current_state = current;
+    return true;
+}
+
+static bool interpreter_is_complete(void)
+{
+    return interpreter.layout != NULL && interpreter.types.code != NULL && interpreter.types.frame != NULL &&
+           interpreter.types.unicode != NULL && interpreter.types.bytes != NULL &&
+           interpreter.current_state != NULL && interpreter.own_state != NULL &&
+           interpreter.is_initialized != NULL;
+}
+
+static void interpreter_find_now(void *argument)
+{
+    int *found = argument;
+    if (interpreter_find())
+        *found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
+}
+
+/* What needs far more of the stack than a walk, or binds symbols, which does. */
+static __attribute__((noinline, cold)) void run_aside(void (*function)(void *argument), void *argument)
+{
+    struct recorder_signals saved;
+    recorder_foreign_begin(&saved);
+    (void)recorder_on_stack(function, argument);
+    recorder_foreign_end(&saved);
+}
+
+/* Looks once for each set of loaded objects that recorder/stacks/callsite.c tells of, and now and then all the same: what is
+ * loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
+static int interpreter_search(void)
+{
+    unsigned generation = atomic_load_explicit(&modules_generation, memory_order_acquire);
+    if (atomic_load_explicit(&searched_generation, memory_order_relaxed) == generation &&
+        atomic_fetch_add_explicit(&captures_without, 1, memory_order_relaxed) % SEARCH_EVERY !=
+            SEARCH_EVERY - 1)
+        return INTERPRETER_ABSENT;
+    int expected = INTERPRETER_ABSENT;
+    if (!atomic_compare_exchange_strong(&phase, &expected, INTERPRETER_SEARCHING))
+        return expected;
+    atomic_store(&searcher, recorder_sys_getpid());
+    int found = INTERPRETER_ABSENT;
+    run_aside(interpreter_find_now, &found);
+    atomic_store_explicit(&searched_generation, generation, memory_order_relaxed);
+    atomic_store_explicit(&phase, found, memory_order_release);
+    return found;
+}
+
+static int interpreter_phase_now(void)
+{
+    int now = atomic_load_explicit(&phase, memory_order_acquire);
+    if (now == INTERPRETER_SEARCHING && atomic_load(&searcher) != recorder_sys_getpid()) {
+        atomic_compare_exchange_strong(&phase, &now, INTERPRETER_ABSENT);
+        now = INTERPRETER_ABSENT;
+    }
+    return now == INTERPRETER_ABSENT ? interpreter_search() : now;
+}
+
+/* ---- whose frames ---- */
+
+/* Up to 3.11 the current state is one variable of the process. Another one than this thread's first may still
+ * be ours, that of a subinterpreter; if it is not, or if that interpreter is being deleted, it may be gone,
+ * hence the careful read. */
+static bool is_of_this_thread(const char *state)
+{
+    pthread_t thread;
+    if (state == foreign_state)
+        return false;
+    if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
+        thread != pthread_self()) {
+        foreign_state = state;
+        return false;
+    }
+    return true;
+}
+
+/*
+ * The thread state of this thread, NULL if it has none: the current one if that is ours, else the one that
+ * waits for the GIL, which stays until this thread ends or the interpreter does. `*top` is what it knows of
+ * its frames.
+ */
+static const char *thread_state(const char **top)
+{
+    const struct python_layout *layout = interpreter.layout;
+    const char *state = interpreter.current_state();
+    if (state == NULL || !layout->state_per_thread) {
+        const char *own = interpreter.own_state();
+        if (state == NULL || (state != own && (own == NULL || !is_of_this_thread(state))))
+            state = own != NULL && interpreter.is_initialized() ? own : NULL;
+    }
+    if (state != NULL)
+        *top = python_pointer(state, layout->state_frame);
+    return state;
+}
+
+/* ---- walking ---- */
+
+static void frame_set(struct python_frame *frame, const struct python_layout *layout, const char *code,
+                      int64_t instruction)
+{
+    frame->code = code;
+    frame->name = python_pointer(code, layout->code_name);
+    frame->filename = python_pointer(code, layout->code_filename);
+    frame->instruction = (uint32_t)instruction;
+    frame->first_line = (uint32_t)python_int(code, layout->code_first_line);
+    frame->is_entry = layout->frames_are_objects;
+}
+
+/*
+ * Up to 3.10 each frame is an object and has an interpreter loop of its own. Later, a frame is left out until
+ * its function has begun (cells, generator objects are made before, and the interpreter itself does not show
+ * it); so are the frames on the C stack of 3.12, which mark where a loop was entered.
+ */
+static inline enum python_frame_kind look(const struct python_layout *layout, const void *code_type,
+                                          const char *at, struct python_frame *frame)
+{
+    if (!python_readable(at, layout->frame_bytes))
+        return PYTHON_FRAME_END;
+    uint8_t owner = layout->frames_are_objects ? 0 : (uint8_t)at[layout->frame_owner];
+    if (owner == PYTHON_OWNER_CSTACK)
+        return PYTHON_FRAME_MARK;
+    const char *code = python_pointer(at, layout->frame_code);
+    if (!python_readable(code, layout->code_bytes) || python_pointer(code, PYTHON_OB_TYPE) != code_type)
+        return PYTHON_FRAME_END;
+    if (layout->frames_are_objects) {
+        int64_t last = python_int(at, layout->frame_instruction);
+        frame_set(frame, layout, code, last < 0 ? -1 : last * layout->lasti_unit);
+        return PYTHON_FRAME_SHOWN;
+    }
+    int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
+    if (owner != PYTHON_OWNER_GENERATOR &&
+        offset < 2 * (int64_t)python_int(code, layout->code_first_traceable))
+        return PYTHON_FRAME_HIDDEN;
+    frame_set(frame, layout, code, offset);
+    if (layout->has_entry_flag)
+        frame->is_entry = at[layout->frame_entry] != 0;
+    return PYTHON_FRAME_SHOWN;
+}
+
+enum python_frame_kind python_frame_look(const struct python_layout *layout, const void *code_type,
+                                         const char *at, struct python_frame *frame)
+{
+    return look(layout, code_type, at, frame);
+}
+
+static unsigned walk_frames(const char *at, struct python_frame *frames, unsigned max)
+{
+    const struct python_layout *layout = interpreter.layout;
+    struct python_frame *last = NULL;
+    struct python_frame frame;
+    enum python_frame_kind kind;
+    unsigned count = 0;
+    unsigned steps = STEPS_MAX;
+    for (; (kind = look(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END && steps > 0;
+         steps--, at = python_pointer(at, layout->frame_previous)) {
+        if (kind == PYTHON_FRAME_SHOWN && count == max)
+            break;
+        if (kind == PYTHON_FRAME_SHOWN) {
+            last = &frames[count++];
+            *last = frame;
+        } else if (kind == PYTHON_FRAME_MARK) {
+            if (last != NULL)
+                last->is_entry = true;
+            last = NULL;
+        }
+    }
+    return count;
+}
+
+/* True if the stack below `state` may be walked: the layout is trusted, or this very stack is verified. */
+static bool stack_is_safe(const char *state, int now)
+{
+    if (now == INTERPRETER_TRUSTED)
+        return true;
+    unsigned looked_at = 0;
+    switch (python_verify_stack(interpreter.layout, &interpreter.types, state, &looked_at)) {
+    case PYTHON_VERDICT_NO_FRAMES:
+        return false;
+    case PYTHON_VERDICT_BAD:
+        if (atomic_fetch_add_explicit(&stacks_refused, 1, memory_order_relaxed) + 1 == REFUSE_AFTER)
+            atomic_compare_exchange_strong(&phase, &now, INTERPRETER_REFUSED);
+        return false;
+    case PYTHON_VERDICT_GOOD:
+        break;
+    }
+    unsigned before = atomic_fetch_add_explicit(&frames_verified, looked_at, memory_order_relaxed);
+    if (before + looked_at >= TRUST_AFTER_FRAMES)
+        atomic_compare_exchange_strong(&phase, &now, INTERPRETER_TRUSTED);
+    return true;
+}
+
+/* The innermost frame of this thread, NULL if it has none. */
+static const char *stack_top(int now)
+{
+    const struct python_layout *layout = interpreter.layout;
+    const char *at = NULL;
+    const char *state = thread_state(&at);
+    if (state == NULL || !stack_is_safe(state, now))
+        return NULL;
+    if (layout->has_cframe)
+        at = python_readable(at, 16) ? python_pointer(at, layout->cframe_frame) : NULL;
+    return at;
+}
+
+struct capture {
+    struct python_frame *frames;
+    unsigned max;
+    unsigned count;
+};
+
+static void capture_unverified(void *argument)
+{
+    struct capture *capture = argument;
+    capture->count = walk_frames(stack_top(INTERPRETER_UNVERIFIED), capture->frames, capture->max);
+}
+
+unsigned python_stack_capture(struct python_frame *frames, unsigned max)
+{
+    if (capturing || max == 0)
+        return 0;
+    struct capture capture = {frames, max, 0};
+    capturing = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    int now = interpreter_phase_now();
+    if (now == INTERPRETER_TRUSTED)
+        capture.count = walk_frames(stack_top(now), frames, max);
+    else if (now == INTERPRETER_UNVERIFIED)
+        run_aside(capture_unverified, &capture);
+    atomic_signal_fence(memory_order_seq_cst);
+    capturing = false;
+    return capture.count;
+}
+
+unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+{
+    if (capturing || max == 0)
+        return 0;
+    unsigned count = 0;
+    capturing = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    int now = interpreter_phase_now();
+    if (now == INTERPRETER_UNVERIFIED) {
+        count = PYTHON_STACK_UNKNOWN;
+    } else if (now == INTERPRETER_TRUSTED) {
+        const char *at = stack_top(now);
+        if (at != NULL)
+            count = python_memo_hash(interpreter.layout, interpreter.types.code, at, max, hash);
+    }
+    atomic_signal_fence(memory_order_seq_cst);
+    capturing = false;
+    return count;
+}
+
+/* ---- names and lines ---- */
+
+bool python_stack_describe(const struct python_frame *frame, char *name, size_t name_bytes, char *file,
+                           size_t file_bytes, uint32_t *line)
+{
+    const struct python_layout *layout = interpreter.layout;
+    const char *code = frame->code;
+    *line = 0;
+    if (layout == NULL || !python_readable(code, layout->code_bytes) ||
+        python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code ||
+        !python_text_copy(layout, &interpreter.types, frame->name, name, name_bytes) ||
+        !python_text_copy(layout, &interpreter.types, frame->filename, file, file_bytes))
+        return false;
+    const char *table = python_pointer(code, layout->code_lines);
+    if (!python_readable(table, PYTHON_BYTES_DATA) ||
+        python_pointer(table, PYTHON_OB_TYPE) != interpreter.types.bytes)
+        return false;
+    int64_t table_bytes = python_size(table, PYTHON_OB_SIZE);
+    if (table_bytes < 0 || table_bytes > PYTHON_LENGTH_MAX ||
+        !python_memory_probe(table, PYTHON_BYTES_DATA + (size_t)table_bytes))
+        return false;
+    *line = python_line_find(layout->lines, (const uint8_t *)table + PYTHON_BYTES_DATA, (size_t)table_bytes,
+                             (int32_t)frame->first_line, (int32_t)frame->instruction);
+    return true;
+}

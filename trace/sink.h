@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a recording consists of besides its records, as plain structures: the second sink (LTTng) is told all
+ * of it, and whoever reads a trace of that sink gives it to varve_rebuild_*, which makes the same database of
+ * it. Part of trace.h. Texts and arrays are borrowed for the call. Numbers of processes, rings, modules, code
+ * objects and call sites are those of the recording; `pid` tells two recordings in one trace apart.
+ */
+#ifndef VARVE_TRACE_SINK_H
+#define VARVE_TRACE_SINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who emitted a record: a ring belongs to one thread; ring 0 of a process is shared by threads that ended. */
+struct varve_mirror_origin {
+    uint32_t process, ring;
+    int32_t pid, tid;
+};
+
+enum varve_mirror_end {
+    VARVE_MIRROR_END_RUNNING = 1,   /* also: ended without a word */
+    VARVE_MIRROR_END_EXITED = 2,    /* reached its exit handlers or _exit */
+    VARVE_MIRROR_END_EXECUTING = 3, /* became exec_path */
+};
+
+struct varve_mirror_process {
+    uint64_t trace_id;        /* of the recording: tells two in one trace apart */
+    uint32_t process, parent; /* parent: that forked it, 0 if unknown */
+    int32_t pid, parent_pid;
+    int32_t rank;        /* < 0: none */
+    uint32_t clock_kind; /* enum varve_clock_kind */
+    uint64_t start_ticks;
+    uint64_t start_ticks_proc;             /* field 22 of /proc/pid/stat */
+    const char *executable, *command_line; /* arguments separated by blanks */
+};
+
+struct varve_mirror_process_end {
+    uint32_t process;
+    int32_t pid;
+    uint32_t end; /* enum varve_mirror_end */
+    const char *exec_path;
+};
+
+struct varve_mirror_thread {
+    struct varve_mirror_origin origin;
+    uint64_t created_ticks;
+    const char *name;
+};
+
+/* emitted = the last ring sequence number; of these `lost` were dropped by the workload itself. */
+struct varve_mirror_thread_end {
+    struct varve_mirror_origin origin;
+    uint64_t emitted, lost, lost_bytes;
+};
+
+struct varve_mirror_clock {
+    uint64_t trace_id;
+    uint64_t ticks;
+    int64_t mono_ns, real_ns;
+};
+
+struct varve_mirror_module {
+    uint32_t process;
+    int32_t pid;
+    uint64_t base, end, bias;
+    uint32_t number;
+    uint32_t build_id_bytes;
+    const uint8_t *build_id;
+    const char *path;
+};
+
+/* A Python code object. */
+struct varve_mirror_code {
+    uint32_t process;
+    int32_t pid;
+    uint32_t code, first_line;
+    const char *function, *file;
+};
+
+/* Frames innermost first; a native pc is a return address, a line's top bit marks the frame that entered the
+ * interpreter loop. */
+struct varve_mirror_callsite {
+    uint32_t process;
+    int32_t pid;
+    uint32_t callsite;
+    uint32_t native_count, python_count;
+    const uint64_t *native;
+    const uint32_t *codes, *lines;
+};
+
+/* ---- what is there already when a trace begins in mid-run ---- */
+
+struct varve_mirror_segment {
+    uint64_t addr, size;
+    uint32_t segment; /* the allocator's own number */
+    uint16_t stream, pool;
+    uint8_t device;
+    bool is_expandable;
+};
+
+struct varve_mirror_block {
+    uint64_t id; /* as in alloc events; 0 of a free block */
+    uint64_t addr, size, requested;
+    uint32_t segment;
+    uint16_t stream, pool;
+    uint8_t device;
+    uint8_t state; /* enum varve_layout_state */
+};
+
+struct varve_mirror_storage {
+    uint64_t id, addr, size;
+    uint64_t base_id; /* of a view; 0: none */
+    uint8_t device;
+};
+
+/* Where a source of state puts it; any of the three may be ignored. */
+struct varve_state_sink {
+    void (*segment)(const struct varve_mirror_segment *segment);
+    void (*block)(const struct varve_mirror_block *block);
+    void (*storage)(const struct varve_mirror_storage *storage);
+};
+
+/* Something that can tell what it holds: an allocator, the storage tracker. `dump` runs in a thread of the
+ * tracer, which holds no lock that the source could want; it must not emit events. */
+struct varve_state_source {
+    void (*dump)(struct varve_state_source *source, const struct varve_state_sink *sink);
+    struct varve_state_source *next; /* the recorder's own */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A result that is there whole or not at all: it grows beside its place and moves there at the end. What is
+ * in the way is judged twice, at the beginning, to say so before the work, and at the end, by the kernel, in
+ * the same step that moves the file: what came there meanwhile is not overwritten. Links are never followed:
+ * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c, import/database_writer.c,
+ * import/rebuild/rebuild.c) and by analysis/ for files of other formats.
+ */
+#include "trace/collect_internal.h"
+#include "trace/trace.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENTRIES_BYTES 4096
+
+static char unfinished[4096 + 16]; /* the folder that is being filled; one at a time */
+static pid_t unfinished_by;        /* a child has a copy of its name, not the folder */
+
+static const char *type_name(mode_t mode)
+{
+    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+int varve_publish_check(const char *path, bool may_replace, struct varve_message *message)
+{
+    struct stat status;
+
+    if (lstat(path, &status) != 0) {
+        return VARVE_OK; /* or cannot be written, which comes out soon */
+    }
+    if (S_ISLNK(status.st_mode) && stat(path, &status) != 0) {
+        status.st_mode = S_IFREG; /* a link to nothing */
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s: exists already, and is %s: only a file can be replaced", path,
+                                 type_name(status.st_mode));
+    }
+    if (!may_replace) {
+        return varve_message_set(message, VARVE_ERROR_INVALID,
+                                 "%.300s: exists already; name another file, or replace it with --force",
+                                 path);
+    }
+    return VARVE_OK;
+}
+
+int varve_publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
+                              struct varve_message *message)
+{
+    int code = varve_publish_check(path, may_replace, message);
+
+    if (code != VARVE_OK) {
+        return code;
+    }
+    if ((size_t)snprintf(folder, folder_bytes, "%s.XXXXXX", path) >= folder_bytes) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
+    }
+    if (mkdtemp(folder) != NULL) {
+        snprintf(unfinished, sizeof(unfinished), "%s", folder);
+        unfinished_by = getpid();
+        return VARVE_OK;
+    }
+    code = errno == ENOENT || errno == ENOTDIR                   ? VARVE_ERROR_NOT_FOUND
+           : errno == EACCES || errno == EPERM || errno == EROFS ? VARVE_ERROR_PERMISSION
+           : errno == ENOSPC || errno == EDQUOT                  ? VARVE_ERROR_FULL
+                                                                 : VARVE_ERROR_IO;
+    return varve_message_set(message, code, "%.300s: cannot be written: %s", path, strerror(errno));
+}
+
+/* Without opendir, which needs memory: it is called when there is none, too. Files only, as it has no others.
+ */
+void varve_publish_folder_remove(const char *folder)
+{
+    _Alignas(struct dirent64) char entries[ENTRIES_BYTES];
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t bytes = 0;
+
+    while (descriptor >= 0 && (bytes = getdents64(descriptor, entries, sizeof(entries))) > 0) {
+        for (ssize_t at = 0; at < bytes;) {
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(entries + at);
+
+            unlinkat(descriptor, entry->d_name, 0); /* "." and ".." are refused */
+            at += entry->d_reclen;
+        }
+    }
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    rmdir(folder);
+    if (strcmp(folder, unfinished) == 0) {
+        unfinished[0] = '\0';
+    }
+}
+
+int varve_publish_move(const char *from, const char *path, bool may_replace, struct varve_message *message)
+{
+    int result = may_replace ? varve_publish_check(path, true, message) : VARVE_OK;
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    result = renameat2(AT_FDCWD, from, AT_FDCWD, path, may_replace ? 0 : RENAME_NOREPLACE);
+    if (result != 0 && (errno == EINVAL || errno == ENOSYS) && !may_replace) {
+        /* This file system cannot do it in one step. */
+        result = link(from, path);
+        if (result == 0) {
+            unlink(from);
+        }
+    }
+    if (result != 0) {
+        return errno == EEXIST
+                   ? varve_message_set(message, VARVE_ERROR_INVALID,
+                                       "%.300s: came there meanwhile, and is not overwritten without --force",
+                                       path)
+                   : varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be moved there: %s", path,
+                                       strerror(errno));
+    }
+    return VARVE_OK;
+}
+
+void varve_publish_abandon(void)
+{
+    if (unfinished[0] != '\0' && unfinished_by == getpid()) {
+        varve_publish_folder_remove(unfinished);
+    }
+}
+
+int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message)
+{
+    char from[4096 + 64];
+
+    snprintf(from, sizeof(from), "%.4096s/trace.db", folder);
+    return varve_publish_move(from, path, may_replace, message);
+}

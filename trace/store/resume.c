@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a collector reads back when it continues the recording of another one that was killed: every event, in
+ * the form that derive_event takes, and the small tables that hold its state. `varve recover` calls it.
+ */
+#include "trace/store/store.h"
+#include "trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Run a query and hand each row to `take`; its first value other than 0 ends that and is returned. */
+static int query_each(struct store *store, const char *sql, int (*take)(sqlite3_stmt *row, void *context),
+                      void *context, struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    int code = VARVE_OK;
+    int result = SQLITE_ROW;
+    while (code == VARVE_OK && (result = sqlite3_step(statement)) == SQLITE_ROW) {
+        code = take(statement, context);
+    }
+    if (code == VARVE_OK && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+/* ---- events ---- */
+
+struct event_reader {
+    uint32_t *process_ids; /* by thread_id */
+    size_t thread_limit;
+    int (*take)(void *context, struct event *event);
+    void *context;
+};
+
+static int thread_take(sqlite3_stmt *row, void *context)
+{
+    struct event_reader *reader = context;
+    size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
+    if (thread_id >= reader->thread_limit) {
+        size_t limit = 2 * thread_id + 64;
+        uint32_t *grown = realloc(reader->process_ids, limit * sizeof *grown);
+        if (grown == NULL) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        memset(grown + reader->thread_limit, 0, (limit - reader->thread_limit) * sizeof *grown);
+        reader->process_ids = grown;
+        reader->thread_limit = limit;
+    }
+    reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
+    return VARVE_OK;
+}
+
+static int event_take(sqlite3_stmt *row, void *context)
+{
+    const struct event_reader *reader = context;
+    /* NULL reads as 0, which is what the fields that a kind does not use hold. */
+    struct event event = {
+        .seq = (uint64_t)sqlite3_column_int64(row, 0),
+        .ts_ns = sqlite3_column_int64(row, 1),
+        .pid = sqlite3_column_int(row, 2),
+        .tid = sqlite3_column_int(row, 3),
+        .device = (uint8_t)sqlite3_column_int(row, 4),
+        .dev_seq = (uint64_t)sqlite3_column_int64(row, 5),
+        .kind = (uint8_t)sqlite3_column_int(row, 6),
+        .stream = (uint16_t)sqlite3_column_int(row, 7),
+        .pool = (uint16_t)sqlite3_column_int(row, 8),
+        .id = (uint64_t)sqlite3_column_int64(row, 9),
+        .addr = (uint64_t)sqlite3_column_int64(row, 10),
+        .size = (uint64_t)sqlite3_column_int64(row, 11),
+        .requested = (uint64_t)sqlite3_column_int64(row, 12),
+        .arg = (uint64_t)sqlite3_column_int64(row, 13),
+        .cause = (uint8_t)sqlite3_column_int(row, 14),
+        .callsite = (uint32_t)sqlite3_column_int64(row, 15),
+        .thread_id = (uint32_t)sqlite3_column_int64(row, 16),
+        .flags = (uint8_t)sqlite3_column_int(row, 17),
+        .ring_seq = (uint64_t)sqlite3_column_int64(row, 18),
+        .is_stored = true,
+    };
+    if (event.thread_id < reader->thread_limit) {
+        event.process_id = reader->process_ids[event.thread_id];
+    }
+    return reader->take(reader->context, &event);
+}
+
+int store_each_event(struct store *store, int (*take)(void *context, struct event *event), void *context,
+                     struct varve_message *message)
+{
+    struct event_reader reader = {.take = take, .context = context};
+    /* The position of a ring is committed with its events, the row of its thread perhaps not. */
+    int code =
+        query_each(store,
+                   "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
+                   " ORDER BY 1",
+                   thread_take, &reader, message);
+    if (code == VARVE_OK) {
+        code = query_each(
+            store,
+            "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
+            " requested, arg, cause, callsite_id, thread_id, flags, ring_seq FROM event ORDER BY seq",
+            event_take, &reader, message);
+    }
+    free(reader.process_ids);
+    return code;
+}
+
+/* ---- the small tables ---- */
+
+struct position_reader {
+    int (*take)(void *context, const struct store_ring_position *position);
+    void *context;
+};
+
+static int position_take(sqlite3_stmt *row, void *context)
+{
+    const struct position_reader *reader = context;
+    const struct store_ring_position position = {
+        .thread_id = (uint32_t)sqlite3_column_int64(row, 0),
+        .process_id = (uint32_t)sqlite3_column_int64(row, 1),
+        .ring = (uint32_t)sqlite3_column_int64(row, 2),
+        .tail = (uint64_t)sqlite3_column_int64(row, 3),
+        .spill_tail = (uint64_t)sqlite3_column_int64(row, 4),
+        .sequence = (uint64_t)sqlite3_column_int64(row, 5),
+        .orphans = (uint64_t)sqlite3_column_int64(row, 6),
+        .unreadable = (uint64_t)sqlite3_column_int64(row, 7),
+        .last_ticks = (uint64_t)sqlite3_column_int64(row, 8),
+        .last_ns = sqlite3_column_int64(row, 9),
+        .is_final = sqlite3_column_int(row, 10) != 0,
+    };
+    return reader->take(reader->context, &position);
+}
+
+/* A ring of which nothing is stored has a row in `thread` and no position: NULL reads as 0. */
+int store_each_ring_position(struct store *store,
+                             int (*take)(void *context, const struct store_ring_position *), void *context,
+                             struct varve_message *message)
+{
+    struct position_reader reader = {.take = take, .context = context};
+    return query_each(store,
+                      "SELECT t.id, t.process_id, t.ring, p.tail, p.spill_tail, p.sequence, p.orphans,"
+                      " p.unreadable, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
+                      " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
+                      " UNION ALL SELECT *, 0 FROM ring_position"
+                      " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY 1",
+                      position_take, &reader, message);
+}
+
+struct anchor_reader {
+    int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
+    void *context;
+};
+
+static int anchor_take(sqlite3_stmt *row, void *context)
+{
+    const struct anchor_reader *reader = context;
+    return reader->take(reader->context, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                        sqlite3_column_int64(row, 2));
+}
+
+int store_each_clock_anchor(struct store *store,
+                            int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
+                            void *context, struct varve_message *message)
+{
+    struct anchor_reader reader = {.take = take, .context = context};
+    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", anchor_take,
+                      &reader, message);
+}
+
+struct origin_reader {
+    int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t site);
+    void *context;
+};
+
+static int origin_take(sqlite3_stmt *row, void *context)
+{
+    const struct origin_reader *reader = context;
+    return reader->take(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                        (uint32_t)sqlite3_column_int64(row, 1), (uint32_t)sqlite3_column_int64(row, 2));
+}
+
+int store_each_callsite_origin(struct store *store,
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
+                                           uint32_t site),
+                               void *context, struct varve_message *message)
+{
+    struct origin_reader reader = {.take = take, .context = context};
+    return query_each(store, "SELECT callsite_id, process_id, site FROM callsite_origin ORDER BY callsite_id",
+                      origin_take, &reader, message);
+}
+
+int store_meta_get_integer(struct store *store, const char *key, int64_t *value_out)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(store->db, "SELECT value FROM meta WHERE key = ?", -1, &statement, NULL) !=
+        SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", NULL);
+    }
+    sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
+    int result = sqlite3_step(statement);
+    int code = VARVE_ERROR_NOT_FOUND;
+    if (result == SQLITE_ROW && sqlite3_column_type(statement, 0) == SQLITE_INTEGER) {
+        *value_out = sqlite3_column_int64(statement, 0);
+        code = VARVE_OK;
+    } else if (result != SQLITE_ROW && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", NULL);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+struct process_reader {
+    int (*take)(void *context, uint32_t process_id, uint32_t parent_id);
+    void *context;
+};
+
+static int process_take(sqlite3_stmt *row, void *context)
+{
+    const struct process_reader *reader = context;
+    return reader->take(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                        (uint32_t)sqlite3_column_int64(row, 1));
+}
+
+int store_each_ended_process(struct store *store,
+                             int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
+                             void *context, struct varve_message *message)
+{
+    struct process_reader reader = {.take = take, .context = context};
+    return query_each(store, "SELECT id, parent_id FROM process WHERE end_ns IS NOT NULL ORDER BY id",
+                      process_take, &reader, message);
+}
+
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    int result;
+    int code = VARVE_OK;
+
+    if (sqlite3_prepare_v2(store->db, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", -1,
+                           &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW && code == VARVE_OK) {
+        code = take(context, sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
+    }
+    if (code == VARVE_OK && result != SQLITE_DONE) {
+        code = schema_error(store->db, store->path, "cannot read", message);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+/* ---- the books ---- */
+
+static int sum_take(sqlite3_stmt *row, void *context)
+{
+    struct store_sums *sums = context;
+    uint64_t *const figures[] = {
+        &sums->emitted,    &sums->stored,           &sums->spilled,    &sums->lost,
+        &sums->lost_bytes, &sums->uncommitted,      &sums->unreadable, &sums->damaged,
+        &sums->unattached, &sums->unattached_bytes, &sums->threads,    &sums->processes,
+    };
+    for (int i = 0; i < (int)(sizeof figures / sizeof figures[0]); i++) {
+        /* of damaged headers: a sum beyond 63 bits comes as a real number, which is cut to the largest */
+        *figures[i] = (uint64_t)sqlite3_column_int64(row, i);
+    }
+    return VARVE_OK;
+}
+
+int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message)
+{
+    *sums_out = (struct store_sums){0};
+    return query_each(
+        store,
+        "SELECT total(emitted), total(stored), total(spilled), total(lost), total(lost_bytes),"
+        " total(uncommitted), total(unreadable), count(damage),"
+        " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
+        " count(*), (SELECT count(*) FROM process)"
+        " FROM thread",
+        sum_take, sums_out, message);
+}
+
+int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
+{
+    int64_t count = 0;
+    int code = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
+
+    *count_out = (uint64_t)count;
+    return code;
+}
+
+int store_peek_trace(const char *path, int64_t *trace_id_out)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int code = VARVE_ERROR_NOT_FOUND;
+    bool is_empty = true;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        schema_verify(db, path, &is_empty, NULL) == VARVE_OK && !is_empty &&
+        sqlite3_prepare_v2(db,
+                           "SELECT t.value FROM meta t JOIN meta c WHERE t.key = 'trace_id' AND"
+                           " c.key = 'complete' AND c.value = 1",
+                           -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        *trace_id_out = sqlite3_column_int64(statement, 0);
+        code = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return code;
+}
+
+int store_peek_result(const char *path, struct varve_collect_result *result)
+{
+    static const char sql[] =
+        "SELECT (SELECT count(*) FROM event), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
+        " ('events_lost', 'events_unattached')), (SELECT coalesce(sum(uncommitted), 0) FROM thread),"
+        " (SELECT count(*) FROM process), (SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
+    uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,
+                                 &result->processes, &result->threads, &result->allocations};
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    int code = VARVE_ERROR_NOT_FOUND;
+
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
+            *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
+        }
+        code = VARVE_OK;
+    }
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return code;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of the small tables, one prepared statement each, and the log that repeats them after a rollback (see
+ * store.h). Symbols get their numbers here, so that equal ones share a row without an index: they
+ * are recognized by 128 bits of hash. The collector and sites_finish call it.
+ */
+#include "trace/store/store.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const statement_sql[STATEMENT_LIMIT] = {
+    [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+    [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
+                          " command_line, start_ns, end_ns, end_cause, exit_status, exec_path, unattached,"
+                          " unattached_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns,"
+                         " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable,"
+                         " damage) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD_GONE] =
+        "UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
+        " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
+    [STATEMENT_STAT] =
+        "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
+                             " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
+    [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
+    [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
+    [STATEMENT_ORIGIN] =
+        "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device(id, name, total_bytes, uuid) VALUES (?, ?, ?, ?)",
+    [STATEMENT_STREAM] =
+        "INSERT OR REPLACE INTO stream(process_id, device, number, handle) VALUES (?, ?, ?, ?)",
+    [STATEMENT_POOL] =
+        "INSERT OR REPLACE INTO pool(process_id, device, number, capture_id, user_id, is_small)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+    [STATEMENT_POSITION] =
+        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence,"
+        " orphans, unreadable, last_ticks, last_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module(id, path, build_id) VALUES (?, ?, ?)",
+    [STATEMENT_SYMBOL] = "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined)"
+                         " VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_CALLSITE] = "INSERT OR REPLACE INTO callsite(id, depth, symbol_id) VALUES (?, ?, ?)",
+    [STATEMENT_FRAME] = "INSERT OR REPLACE INTO callsite_frame(callsite_id, depth, symbol_id, pc)"
+                        " VALUES (?, ?, ?, ?)",
+    [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes,"
+                             " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq, peak_ns,"
+                             " temporary, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes,"
+                                " live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,"
+                                " lifetime_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_SAMPLE] =
+        "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
+        " active, reserved, requested, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_SEGMENT] = "INSERT INTO segment(id, device, pool, stream, addr, size, alloc_seq, free_seq,"
+                          " alloc_ns, free_ns, cause, process_id, number, is_expandable)"
+                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_OOM] = "INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free,"
+                      " stage, process_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_KEYFRAME] = "INSERT INTO keyframe(seq, process_id, device, data) VALUES (?, ?, ?, ?)",
+    [STATEMENT_PROCESS_DEVICE] =
+        "INSERT OR REPLACE INTO process_device(process_id, ordinal, device) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE_CALL] = "INSERT INTO device_call_stat(process_id, device, stream, cause, class, calls,"
+                              " failed, ns, max_ns, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory(seq, ts_ns, process_id, device, total_bytes,"
+                                " free_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_STREAM_STAT] =
+        "INSERT INTO stream_stat(process_id, domain, device, stream, allocations, frees,"
+        " bytes, live_bytes, peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event(seq, kind) VALUES (?, ?)",
+    [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
+    [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
+};
+
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement)
+{
+    if (store->statements[statement] == NULL) {
+        sqlite3_prepare_v3(store->db, statement_sql[statement], -1, SQLITE_PREPARE_PERSISTENT,
+                           &store->statements[statement], NULL);
+    }
+    return store->statements[statement];
+}
+
+static int row_execute(struct store *store, enum store_statement statement, const struct store_value *values,
+                       unsigned count, struct varve_message *message)
+{
+    sqlite3_stmt *prepared = rows_statement(store, statement);
+    if (prepared == NULL) {
+        return writer_fail(store, "cannot write", message);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (values[i].is_null) {
+            sqlite3_bind_null(prepared, (int)i + 1);
+        } else if (values[i].blob != NULL) {
+            sqlite3_bind_blob64(prepared, (int)i + 1, values[i].blob, (sqlite3_uint64)values[i].integer,
+                                SQLITE_STATIC);
+        } else if (values[i].text != NULL) {
+            sqlite3_bind_text(prepared, (int)i + 1, values[i].text, -1, SQLITE_STATIC);
+        } else {
+            sqlite3_bind_int64(prepared, (int)i + 1, values[i].integer);
+        }
+    }
+    int result = sqlite3_step(prepared);
+    if (result != SQLITE_DONE) {
+        return writer_fail(store, "cannot write", message);
+    }
+    sqlite3_reset(prepared);
+    return VARVE_OK;
+}
+
+/* ---- the log ---- */
+
+struct log_row {
+    uint32_t statement;
+    uint32_t count;
+};
+
+static int log_reserve(struct store_log *log, size_t bytes)
+{
+    if (log->capacity - log->used >= bytes) {
+        return VARVE_OK;
+    }
+    size_t capacity = 2 * (log->capacity + bytes);
+    void *grown = realloc(log->bytes, capacity);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    log->bytes = grown;
+    log->capacity = capacity;
+    return VARVE_OK;
+}
+
+static void log_put(struct store_log *log, const void *data, size_t bytes)
+{
+    memcpy(log->bytes + log->used, data, bytes);
+    log->used += bytes;
+}
+
+static int log_append(struct store_log *log, enum store_statement statement, const struct store_value *values,
+                      unsigned count)
+{
+    size_t bytes = sizeof(struct log_row) + count * sizeof *values;
+    for (unsigned i = 0; i < count; i++) {
+        bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
+    }
+    if (log_reserve(log, bytes) != VARVE_OK) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    const struct log_row row = {.statement = statement, .count = count};
+    log_put(log, &row, sizeof row);
+    for (unsigned i = 0; i < count; i++) {
+        log_put(log, &values[i], sizeof values[i]);
+        if (values[i].text != NULL) {
+            log_put(log, values[i].text, strlen(values[i].text) + 1);
+        }
+    }
+    return VARVE_OK;
+}
+
+int rows_replay(struct store *store, struct varve_message *message)
+{
+    struct store_value values[16];
+    int code = VARVE_OK;
+    for (size_t at = 0; at < store->log.used && code == VARVE_OK;) {
+        struct log_row row;
+        memcpy(&row, store->log.bytes + at, sizeof row);
+        at += sizeof row;
+        assert(row.count <= sizeof values / sizeof values[0]);
+        for (unsigned i = 0; i < row.count; i++) {
+            memcpy(&values[i], store->log.bytes + at, sizeof values[i]);
+            at += sizeof values[i];
+            if (values[i].text != NULL) {
+                values[i].text = store->log.bytes + at;
+                at += strlen(values[i].text) + 1;
+            }
+        }
+        code = row_execute(store, (enum store_statement)row.statement, values, row.count, message);
+    }
+    return code;
+}
+
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
+               unsigned count)
+{
+    int code = writer_begin(store, &store->failure);
+    if (code == VARVE_OK && statement <= STATEMENT_POSITION) {
+        code = log_append(&store->log, statement, values, count);
+    }
+    return code == VARVE_OK ? row_execute(store, statement, values, count, &store->failure) : code;
+}
+
+#define ROWS_WRITE(store, statement, values) \
+    rows_write(store, statement, values, sizeof(values) / sizeof((values)[0]))
+
+/* ---- one function per table ---- */
+
+int store_meta_text(struct store *store, const char *key, const char *value)
+{
+    const struct store_value values[] = {value_text(key), value_text(value)};
+    return ROWS_WRITE(store, STATEMENT_META, values);
+}
+
+int store_meta_integer(struct store *store, const char *key, int64_t value)
+{
+    const struct store_value values[] = {value_text(key), VALUE_INTEGER(value)};
+    return ROWS_WRITE(store, STATEMENT_META, values);
+}
+
+int store_process(struct store *store, const struct store_process *row)
+{
+    const struct store_value values[] = {
+        VALUE_INTEGER(row->id),
+        VALUE_INTEGER(row->pid),
+        value_not_negative(row->parent_pid > 0 ? row->parent_pid : -1),
+        value_not_negative(row->parent_id > 0 ? (int64_t)row->parent_id : -1),
+        value_not_negative(row->rank),
+        value_text(row->executable),
+        value_text(row->command_line),
+        VALUE_INTEGER(row->start_ns),
+        value_not_negative(row->end_ns),
+        value_text(row->end_cause),
+        value_not_negative(row->exit_status),
+        value_text(row->exec_path),
+        VALUE_INTEGER(row->unattached),
+        VALUE_INTEGER(row->unattached_bytes),
+    };
+    return ROWS_WRITE(store, STATEMENT_PROCESS, values);
+}
+
+int store_thread(struct store *store, const struct store_thread *row)
+{
+    const struct store_value values[] = {
+        VALUE_INTEGER(row->id),         VALUE_INTEGER(row->process_id),  VALUE_INTEGER(row->ring),
+        VALUE_INTEGER(row->pid),        VALUE_INTEGER(row->tid),         value_text(row->name),
+        VALUE_INTEGER(row->start_ns),   value_not_negative(row->end_ns), VALUE_INTEGER(row->emitted),
+        VALUE_INTEGER(row->stored),     VALUE_INTEGER(row->spilled),     VALUE_INTEGER(row->lost),
+        VALUE_INTEGER(row->lost_bytes), VALUE_INTEGER(row->uncommitted), VALUE_INTEGER(row->unreadable),
+        value_text(row->damage),
+    };
+    return ROWS_WRITE(store, STATEMENT_THREAD, values);
+}
+
+int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
+                      int64_t end_ns)
+{
+    const struct store_value values[] = {
+        VALUE_INTEGER(position->thread_id),
+        VALUE_INTEGER(position->tail + position->spill_tail + position->orphans - position->unreadable),
+        VALUE_INTEGER(position->spill_tail),
+        VALUE_INTEGER(position->unreadable),
+        VALUE_INTEGER(end_ns),
+        value_text(damage),
+    };
+    return ROWS_WRITE(store, STATEMENT_THREAD_GONE, values);
+}
+
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value)
+{
+    const struct store_value values[] = {value_text(name), VALUE_INTEGER(idx), value_text(severity),
+                                         value_text(source), VALUE_INTEGER(value)};
+    return ROWS_WRITE(store, STATEMENT_STAT, values);
+}
+
+int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count)
+{
+    const struct store_value values[] = {value_text(path), value_text(reason), VALUE_INTEGER(count)};
+
+    return ROWS_WRITE(store, STATEMENT_UNRECORDED, values);
+}
+
+int store_unrecorded_finish(struct store *store, int64_t *total_out)
+{
+    const struct store_value values[] = {VALUE_INTEGER(0)};
+    int code = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, values);
+
+    if (code != VARVE_OK) {
+        return code;
+    }
+    return schema_query(store->db, store->path, "SELECT coalesce(sum(count), 0) FROM unrecorded_program",
+                        total_out, NULL);
+}
+
+int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
+{
+    const struct store_value values[] = {VALUE_INTEGER(ticks), VALUE_INTEGER(mono_ns),
+                                         VALUE_INTEGER(real_ns)};
+    return ROWS_WRITE(store, STATEMENT_ANCHOR, values);
+}
+
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+{
+    const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(process_id),
+                                         VALUE_INTEGER(site)};
+    return ROWS_WRITE(store, STATEMENT_ORIGIN, values);
+}
+
+int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)
+{
+    const struct store_value values[] = {VALUE_INTEGER(device), value_text(name),
+                                         value_not_negative(total_bytes > 0 ? (int64_t)total_bytes : -1),
+                                         VALUE_NULL};
+    return ROWS_WRITE(store, STATEMENT_DEVICE, values);
+}
+
+int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle)
+{
+    const struct store_value values[] = {VALUE_INTEGER(process_id), VALUE_INTEGER(device),
+                                         VALUE_INTEGER(number), VALUE_INTEGER(handle)};
+    return ROWS_WRITE(store, STATEMENT_STREAM, values);
+}
+
+int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
+               uint64_t capture_id, uint64_t user_id, bool is_small)
+{
+    const struct store_value values[] = {VALUE_INTEGER(process_id), VALUE_INTEGER(device),
+                                         VALUE_INTEGER(number),     VALUE_INTEGER(capture_id),
+                                         VALUE_INTEGER(user_id),    VALUE_INTEGER(is_small)};
+    return ROWS_WRITE(store, STATEMENT_POOL, values);
+}
+
+int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex)
+{
+    const struct store_value values[] = {VALUE_INTEGER(id), value_text(path), value_text(build_id_hex)};
+    return ROWS_WRITE(store, STATEMENT_MODULE, values);
+}
+
+int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id)
+{
+    const struct store_value values[] = {VALUE_INTEGER(id), VALUE_INTEGER(depth),
+                                         value_not_negative(symbol_id > 0 ? (int64_t)symbol_id : -1)};
+    return ROWS_WRITE(store, STATEMENT_CALLSITE, values);
+}
+
+int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
+                         int64_t pc)
+{
+    const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(depth),
+                                         VALUE_INTEGER(symbol_id), value_not_negative(pc)};
+    return ROWS_WRITE(store, STATEMENT_FRAME, values);
+}
+
+/* ---- symbols ---- */
+
+static void hash_add(uint64_t hash[2], const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+    for (size_t i = 0; i < bytes; i++) {
+        hash[0] = (hash[0] ^ byte[i]) * UINT64_C(0x100000001b3);
+        hash[1] = (hash[1] + byte[i] + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        hash[1] ^= hash[1] >> 29;
+    }
+}
+
+/* A text with its NUL, and a mark that tells none from an empty one. */
+static void hash_add_text(uint64_t hash[2], const char *text)
+{
+    hash_add(hash, text != NULL ? "t" : "n", 1);
+    hash_add(hash, text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
+}
+
+static void symbol_hash(const struct store_symbol *symbol, uint64_t hash[2])
+{
+    const uint32_t line = symbol->line;
+    const uint8_t numbers[] = {(uint8_t)line,         (uint8_t)(line >> 8), (uint8_t)(line >> 16),
+                               (uint8_t)(line >> 24), symbol->is_python,    symbol->is_inlined};
+    hash[0] = UINT64_C(0xcbf29ce484222325);
+    hash[1] = UINT64_C(0x243f6a8885a308d3);
+    hash_add_text(hash, symbol->function);
+    hash_add_text(hash, symbol->file);
+    hash_add_text(hash, symbol->module);
+    hash_add(hash, numbers, sizeof numbers);
+}
+
+static struct symbol_slot *symbol_find(struct symbol_slot *slots, size_t capacity, const uint64_t hash[2])
+{
+    size_t at = hash[1] & (capacity - 1);
+    while (slots[at].id != 0 && (slots[at].hash[0] != hash[0] || slots[at].hash[1] != hash[1])) {
+        at = (at + 1) & (capacity - 1);
+    }
+    return &slots[at];
+}
+
+static int symbols_reserve(struct store *store)
+{
+    if (2 * (store->symbol_count + 1) <= store->symbol_capacity) {
+        return VARVE_OK;
+    }
+    size_t capacity = store->symbol_capacity > 0 ? 2 * store->symbol_capacity : 1024;
+    struct symbol_slot *slots = calloc(capacity, sizeof *slots);
+    if (slots == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < store->symbol_capacity; i++) {
+        if (store->symbols[i].id != 0) {
+            *symbol_find(slots, capacity, store->symbols[i].hash) = store->symbols[i];
+        }
+    }
+    free(store->symbols);
+    store->symbols = slots;
+    store->symbol_capacity = capacity;
+    return VARVE_OK;
+}
+
+void rows_forget_symbols(struct store *store)
+{
+    /* Numbers already given may be in the database or not: go on after them. */
+    free(store->symbols);
+    store->symbols = NULL;
+    store->symbol_capacity = 0;
+    store->symbol_count = 0;
+}
+
+uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
+{
+    uint64_t hash[2];
+    symbol_hash(symbol, hash);
+    if (symbols_reserve(store) != VARVE_OK) {
+        return 0;
+    }
+    struct symbol_slot *slot = symbol_find(store->symbols, store->symbol_capacity, hash);
+    if (slot->id != 0) {
+        return slot->id;
+    }
+    uint32_t id = store->symbol_last + 1;
+    const struct store_value values[] = {
+        VALUE_INTEGER(id),
+        value_text(symbol->function),
+        value_text(symbol->file),
+        value_not_negative(symbol->line > 0 ? (int64_t)symbol->line : -1),
+        value_text(symbol->module),
+        VALUE_INTEGER(symbol->is_python),
+        VALUE_INTEGER(symbol->is_inlined),
+    };
+    if (ROWS_WRITE(store, STATEMENT_SYMBOL, values) != VARVE_OK) {
+        return 0;
+    }
+    store->symbol_last = id;
+    store->symbol_count++;
+    *slot = (struct symbol_slot){.hash = {hash[0], hash[1]}, .id = id};
+    return id;
+}

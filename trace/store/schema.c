@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a trace database is: settings of the connection, tables and views, the vocabulary that explains its
+ * codes, the indexes made at the end, and what SQLite's errors mean to our callers. writer.c calls it.
+ */
+#include "trace/store/store.h"
+
+#include "trace/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+/* Events are appended and never read again: a larger cache only makes more page faults. The sort of an index
+ * takes as much memory as the cache may, so that gets more at the end. */
+#define CACHE_KIB 8192
+#define CACHE_SORT_KIB 49152
+
+/* A quota, a limit on file sizes and a full tmpfs behind a memory map are full disks too, but to SQLite they
+ * are errors like others; the reason is with the file that was written. */
+static bool is_full(sqlite3 *db, int extended)
+{
+    sqlite3_file *log = NULL;
+    int reasons[3] = {sqlite3_system_errno(db), 0, 0};
+    if (extended == SQLITE_IOERR_SHMSIZE) {
+        return true;
+    }
+    sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &reasons[1]);
+    sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
+    if (log != NULL && log->pMethods != NULL) {
+        log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &reasons[2]);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (reasons[i] == ENOSPC || reasons[i] == EDQUOT || reasons[i] == EFBIG) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message)
+{
+    int extended = sqlite3_extended_errcode(db);
+    int code = VARVE_ERROR_DATABASE;
+    switch (extended & 0xff) {
+    case SQLITE_FULL:
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path,
+                                 what);
+    case SQLITE_IOERR:
+        code = is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+        break;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        code = VARVE_ERROR_BUSY;
+        break;
+    case SQLITE_NOMEM:
+        code = VARVE_ERROR_NO_MEMORY;
+        break;
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        code = VARVE_ERROR_FORMAT;
+        break;
+    case SQLITE_PERM:
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+        code = VARVE_ERROR_PERMISSION;
+        break;
+    default:
+        break;
+    }
+    return varve_message_set(message, code, "%s: %s: %s", path, what,
+                             code == VARVE_ERROR_FULL ? varve_strerror(code) : sqlite3_errmsg(db));
+}
+
+void schema_configure(void)
+{
+    /* One thread uses a connection at a time. Each saves a few percent; once SQLite is initialized they are
+     * refused. */
+    sqlite3_config(SQLITE_CONFIG_MULTITHREAD);
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    sqlite3_initialize();
+}
+
+static int execute(sqlite3 *db, const char *path, const char *sql, const char *what,
+                   struct varve_message *message)
+{
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        return schema_error(db, path, what, message);
+    }
+    return VARVE_OK;
+}
+
+int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
+{
+    sqlite3_busy_timeout(db, 10000); /* readers may watch; only the end of the recording must wait for them */
+    int code = execute(db, path,
+                       "PRAGMA page_size = 16384;"
+                       "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                       "PRAGMA secure_delete = OFF;"
+                       "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                               "PRAGMA temp_store = FILE;",
+                       "cannot open the database", message);
+    /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
+     * batch must be looked at again in each transaction. */
+    return code != VARVE_OK
+               ? code
+               : execute(db, path,
+                         is_private ? "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF;"
+                                    : "PRAGMA journal_mode = WAL;",
+                         "cannot open the database", message);
+}
+
+static int vocabulary_insert(sqlite3 *db, const char *sql, unsigned code, const char *const *texts, int count)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return VARVE_ERROR_DATABASE;
+    }
+    sqlite3_bind_int(statement, 1, (int)code);
+    for (int i = 0; i < count; i++) {
+        sqlite3_bind_text(statement, i + 2, texts[i], -1, SQLITE_STATIC);
+    }
+    int result = sqlite3_step(statement);
+    sqlite3_finalize(statement);
+    return result == SQLITE_DONE ? VARVE_OK : VARVE_ERROR_DATABASE;
+}
+
+static int vocabulary_fill(sqlite3 *db)
+{
+    static const char *const domains[DOMAIN_LIMIT][2] = {
+        [DOMAIN_HEAP] = {"heap", "malloc and its kin"},
+        [DOMAIN_MMAP] = {"mmap", "mmap by the program itself, not by the C library"},
+        [DOMAIN_DEVICE] = {"device", "the CUDA API: memory of a device"},
+        [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator"},
+        [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
+        [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
+        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI tells it beside the CUDA recorder"},
+    };
+    int code = VARVE_OK;
+    for (unsigned i = 0; i < VARVE_KIND_LIMIT && code == VARVE_OK; i++) {
+        const struct event_kind_info *info = event_kind_info(i);
+        if (info != NULL) {
+            const char *texts[] = {info->name,      info->group, info->addr,   info->size,
+                                   info->requested, info->arg,   info->meaning};
+            code =
+                vocabulary_insert(db,
+                                  "INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''),"
+                                  " nullif(?6, ''), nullif(?7, ''), ?8)",
+                                  i, texts, 7);
+        }
+    }
+    for (unsigned i = 0; i < 256 && code == VARVE_OK; i++) {
+        const char *text = event_cause_text(i);
+        if (text != NULL) {
+            code = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
+        }
+    }
+    for (unsigned i = 1; i < DOMAIN_LIMIT && code == VARVE_OK; i++) {
+        code = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
+    }
+    return code;
+}
+
+int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    static const char what[] = "cannot create the tables";
+    char identity[128];
+    snprintf(identity, sizeof identity,
+             "PRAGMA application_id = %d; PRAGMA user_version = %d;"
+             "INSERT INTO meta VALUES ('complete', 0);",
+             VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
+    int code = execute(db, path, "BEGIN", what, message);
+    if (code == VARVE_OK) {
+        code = execute(db, path, store_schema_sql, what, message);
+    }
+    if (code == VARVE_OK) {
+        code = execute(db, path, store_views_sql, what, message);
+    }
+    if (code == VARVE_OK) {
+        code = execute(db, path, identity, what, message);
+    }
+    if (code == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
+        code = schema_error(db, path, what, message);
+    }
+    return code == VARVE_OK ? execute(db, path, "COMMIT", what, message) : code;
+}
+
+int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
+                 struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(db, path, "cannot read", message);
+    }
+    int result = sqlite3_step(statement);
+    if (result == SQLITE_ROW) {
+        *value_out = sqlite3_column_int64(statement, 0);
+    }
+    int code = result == SQLITE_ROW || result == SQLITE_DONE ? VARVE_OK
+                                                             : schema_error(db, path, "cannot read", message);
+    sqlite3_finalize(statement);
+    return code;
+}
+
+int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message)
+{
+    int64_t application = 0;
+    int64_t version = 0;
+    int64_t tables = 0;
+    int code = schema_query(db, path, "PRAGMA application_id", &application, message);
+    if (code == VARVE_OK) {
+        code = schema_query(db, path, "PRAGMA user_version", &version, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message);
+    }
+    if (code != VARVE_OK) {
+        return code;
+    }
+    *is_empty_out = application == 0 && version == 0 && tables == 0;
+    if (*is_empty_out) {
+        return VARVE_OK;
+    }
+    if (application != VARVE_DATABASE_APPLICATION_ID) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%s: not a trace database", path);
+    }
+    if (version != VARVE_DATABASE_SCHEMA_VERSION) {
+        return varve_message_set(message, VARVE_ERROR_VERSION,
+                                 "%s: schema version %lld, this program writes %d", path, (long long)version,
+                                 VARVE_DATABASE_SCHEMA_VERSION);
+    }
+    return VARVE_OK;
+}
+
+int schema_index(sqlite3 *db, const char *path, struct varve_message *message)
+{
+    return execute(db, path,
+                   "PRAGMA cache_size = -" TEXT(
+                       CACHE_SORT_KIB) ";"
+                                       "CREATE INDEX IF NOT EXISTS allocation_leak ON allocation(callsite_id)"
+                                       " WHERE free_completed_seq IS NULL;",
+                   "cannot build indexes", message);
+}

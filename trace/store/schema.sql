@@ -1,0 +1,138 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Tables of a trace database. Times: ns since the trace began. Sizes: bytes. Addresses: integers.
+-- Codes (kind, cause, domain) are small integers here and text in the views. Columns may be added, never
+-- renamed or dropped; a change that a reader must know about raises user_version.
+
+CREATE TABLE meta(key TEXT PRIMARY KEY NOT NULL, value ANY) STRICT;
+
+-- The vocabulary, copied from the one list in the source, so that a database explains itself.
+CREATE TABLE event_kind(code INTEGER PRIMARY KEY, name TEXT NOT NULL, grp TEXT NOT NULL, addr TEXT, size TEXT,
+    requested TEXT, arg TEXT, meaning TEXT NOT NULL) STRICT;
+CREATE TABLE event_cause(code INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT;
+CREATE TABLE domain(code INTEGER PRIMARY KEY, name TEXT NOT NULL, meaning TEXT NOT NULL) STRICT;
+
+-- One row per process image (exec starts a new one); id is the number in the recording, pid may repeat.
+CREATE TABLE process(id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, parent_pid INTEGER, parent_id INTEGER,
+    rank INTEGER, executable TEXT, command_line TEXT, start_ns INTEGER, end_ns INTEGER,
+    end_cause TEXT,           -- 'exit', 'signal', 'exec', 'gone' (ended without a word), 'running'
+    exit_status INTEGER,      -- exit code or signal number, NULL where only its own parent knows
+    exec_path TEXT,           -- what it executed last
+    unattached INTEGER NOT NULL DEFAULT 0,              -- events that no ring could take
+    unattached_bytes INTEGER NOT NULL DEFAULT 0) STRICT;
+
+-- One row per ring, that is per thread that recorded; emitted = stored + lost + uncommitted. Where `damage` says so, what
+-- the ring held is not known: emitted and lost are lower bounds then.
+CREATE TABLE thread(id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
+    pid INTEGER NOT NULL, tid INTEGER NOT NULL, name TEXT, start_ns INTEGER, end_ns INTEGER,
+    emitted INTEGER NOT NULL DEFAULT 0, stored INTEGER NOT NULL DEFAULT 0, spilled INTEGER NOT NULL DEFAULT 0,
+    lost INTEGER NOT NULL DEFAULT 0, lost_bytes INTEGER NOT NULL DEFAULT 0,
+    uncommitted INTEGER NOT NULL DEFAULT 0, -- being written when the process was killed
+    unreadable INTEGER NOT NULL DEFAULT 0,  -- of the lost ones: stood in a file that was cut, damaged or gone
+    damage TEXT) STRICT;                    -- of the ring's file: 'missing', 'cut', 'damaged'; NULL: whole
+
+-- Devices of all processes; what a process called them, which may hide some from itself, is in process_device.
+CREATE TABLE device(id INTEGER PRIMARY KEY, name TEXT, total_bytes INTEGER, uuid TEXT) STRICT;
+CREATE TABLE process_device(process_id INTEGER NOT NULL, ordinal INTEGER NOT NULL, device INTEGER NOT NULL,
+    PRIMARY KEY(process_id, ordinal)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
+    device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER,
+    addr INTEGER, size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER,
+    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI tells it beside the CUDA recorder
+    ring_seq INTEGER) STRICT;         -- number in its ring (thread_id), lost ones counted; NULL: stands for missing ones
+
+CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
+    device INTEGER, pool INTEGER, stream INTEGER, segment_id INTEGER, addr INTEGER NOT NULL, size INTEGER NOT NULL,
+    requested INTEGER, alloc_seq INTEGER NOT NULL, free_requested_seq INTEGER, free_completed_seq INTEGER,
+    alloc_ns INTEGER NOT NULL, free_ns INTEGER, callsite_id INTEGER, source INTEGER,
+    process_id INTEGER NOT NULL, temporary INTEGER,
+    memory_kind INTEGER) STRICT; -- CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static
+
+-- Numbers in the events of a process. Where `pool` has no row: bit 0 tells the small pool, the bits above it number
+-- the private pools, 0 is the default pool; that is a caching allocator's, not a pool of the CUDA driver.
+CREATE TABLE stream(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, handle INTEGER NOT NULL,
+    PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
+CREATE TABLE pool(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, capture_id INTEGER NOT NULL,
+    user_id INTEGER NOT NULL, is_small INTEGER NOT NULL, PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
+
+-- Memory that an allocator got from the device. Of an expandable segment: the lowest address, the most bytes mapped
+-- at a time. cause: why it was given back; number: the allocator's own, as in event.arg.
+CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, stream INTEGER, addr INTEGER, size INTEGER,
+    alloc_seq INTEGER, free_seq INTEGER, alloc_ns INTEGER, free_ns INTEGER, cause INTEGER, process_id INTEGER,
+    number INTEGER, is_expandable INTEGER) STRICT;
+-- Segments and blocks of an allocator as they were after event seq: state at a later event = the last one before it and
+-- the events since. All allocators are written at the same events; none of an allocator: as it was at its last one;
+-- process_id 0: none has changed. What `data` holds is told by trace/model/layout/code.c.
+CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
+    PRIMARY KEY(seq, process_id, device)) STRICT;
+CREATE TABLE storage(id INTEGER PRIMARY KEY, base_id INTEGER, allocation_id INTEGER, device INTEGER, addr INTEGER,
+    size INTEGER, create_seq INTEGER, destroy_seq INTEGER, create_ns INTEGER, destroy_ns INTEGER,
+    callsite_id INTEGER) STRICT;
+CREATE TABLE op(seq INTEGER PRIMARY KEY, ts_ns INTEGER, id INTEGER, name TEXT, cost_ns INTEGER, input_bytes INTEGER,
+    output_bytes INTEGER, callsite_id INTEGER) STRICT;
+CREATE TABLE mark(id INTEGER PRIMARY KEY, name TEXT, pid INTEGER, tid INTEGER, begin_seq INTEGER, end_seq INTEGER,
+    begin_ns INTEGER, end_ns INTEGER) STRICT;
+CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, requested INTEGER, allocated INTEGER,
+    reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
+    process_id INTEGER) STRICT;
+
+-- Call sites: a stack is interned once; a symbol is one resolved place in source code.
+CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
+CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
+    is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
+CREATE TABLE callsite(id INTEGER PRIMARY KEY, depth INTEGER NOT NULL,
+    symbol_id INTEGER) STRICT; -- the innermost frame that is not an allocation function
+CREATE TABLE callsite_frame(callsite_id INTEGER NOT NULL, depth INTEGER NOT NULL, symbol_id INTEGER NOT NULL,
+    pc INTEGER, -- address within the module, NULL for Python
+    PRIMARY KEY(callsite_id, depth)) STRICT, WITHOUT ROWID;
+
+-- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
+-- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).
+CREATE TABLE callsite_stat(callsite_id INTEGER NOT NULL, domain INTEGER NOT NULL, allocations INTEGER NOT NULL,
+    frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
+    peak_allocations INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, -- live at the peak of the domain, of each device
+    temporary INTEGER NOT NULL, lifetime_ns INTEGER NOT NULL,       -- lifetimes of the freed ones, added up
+    PRIMARY KEY(callsite_id, domain)) STRICT, WITHOUT ROWID;
+CREATE TABLE total_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
+    allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL, live_allocations INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, peak_allocations INTEGER NOT NULL,
+    peak_seq INTEGER, peak_ns INTEGER, temporary INTEGER NOT NULL, failed INTEGER NOT NULL,
+    PRIMARY KEY(process_id, domain, device)) STRICT, WITHOUT ROWID;
+-- Every event while a trace is short, else evenly thinned: allocated_max is the maximum since the row before.
+CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL, seq INTEGER NOT NULL,
+    ts_ns INTEGER NOT NULL, allocated INTEGER NOT NULL, allocated_max INTEGER NOT NULL, active INTEGER,
+    reserved INTEGER, requested INTEGER, live INTEGER NOT NULL,
+    PRIMARY KEY(process_id, domain, device, seq)) STRICT, WITHOUT ROWID;
+
+-- The CUDA API: which events are of the group `device`, so that nobody has to look for them among all.
+CREATE TABLE device_event(seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL) STRICT;
+-- Calls per function (cause, as in event.cause), without what CUPTI tells of the same calls. class: 1 allocates, 2 frees,
+-- 3 waits for the device, 4 other. Of a free, calls, failed and bytes are those of its events, the time is that of the
+-- dev_sync that follows it.
+CREATE TABLE device_call_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,
+    cause INTEGER NOT NULL, class INTEGER NOT NULL, calls INTEGER NOT NULL, failed INTEGER NOT NULL, ns INTEGER NOT NULL,
+    max_ns INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY(process_id, device, stream, cause)) STRICT, WITHOUT ROWID;
+-- Memory by stream, of the domains that have devices; block: counts as freed when its free was requested.
+CREATE TABLE stream_stat(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device INTEGER NOT NULL,
+    stream INTEGER NOT NULL, allocations INTEGER NOT NULL, frees INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL, PRIMARY KEY(process_id, domain, device, stream))
+    STRICT, WITHOUT ROWID;
+-- What the driver said of a device as a whole, and what was live in domain device then, of all processes.
+CREATE TABLE device_memory(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, process_id INTEGER NOT NULL,
+    device INTEGER NOT NULL, total_bytes INTEGER NOT NULL, free_bytes INTEGER NOT NULL, live_bytes INTEGER NOT NULL) STRICT;
+
+-- Health of the recording: severity 'info', 'error' or 'data_loss'.
+CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)
+    STRICT;
+CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- told again, a figure replaces the one before
+-- Programs that ran under the recording without the recorder in them, and why it could not be loaded.
+CREATE TABLE unrecorded_program(path TEXT NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
+    PRIMARY KEY(path, reason)) STRICT, WITHOUT ROWID;
+CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
+-- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete. orphans:
+-- records of signal handlers; unreadable: taken but not stored; last_ticks, last_ns: of the last record.
+CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
+    tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL, orphans INTEGER NOT NULL,
+    unreadable INTEGER NOT NULL, last_ticks INTEGER NOT NULL, last_ns INTEGER NOT NULL) STRICT;
+-- The process and its number under which a call site was first seen; empty once a trace is complete.
+CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL) STRICT;

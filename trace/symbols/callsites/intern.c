@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Interning for the call sites of all processes: texts, pairs of texts, frames, stacks, each a growing array
+ * with a hash index beside it. The hard part is to stay small with 100,000 stacks: the index keeps a number
+ * and 32 bits of hash per entry, never a pointer, so that arrays can move and growing needs no comparison.
+ * Called by reader.c, entry.c, resume.c.
+ */
+#include "trace/symbols/callsites/callsites.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT_MAX (UINT32_C(1) << 31)
+
+static bool reserve32(void **array, uint32_t *capacity, uint32_t count, size_t element_bytes)
+{
+    size_t wide = *capacity;
+
+    if (count >= COUNT_MAX || !array_grow(array, &wide, (size_t)count + 1, element_bytes))
+        return false;
+    *capacity = (uint32_t)wide;
+    return true;
+}
+
+static uint64_t mix(uint64_t value)
+{
+    value ^= value >> 32;
+    value *= UINT64_C(0xd6e8feb86659fd93);
+    value ^= value >> 32;
+    value *= UINT64_C(0xd6e8feb86659fd93);
+    return value ^ (value >> 32);
+}
+
+static uint32_t hash_bytes(const void *bytes, size_t length, uint64_t seed)
+{
+    const unsigned char *at = bytes;
+    uint64_t hash = mix(seed ^ length), chunk;
+
+    for (; length >= sizeof(chunk); at += sizeof(chunk), length -= sizeof(chunk)) {
+        memcpy(&chunk, at, sizeof(chunk));
+        hash = mix(hash ^ chunk);
+    }
+    chunk = 0;
+    if (length)
+        memcpy(&chunk, at, length);
+    return (uint32_t)mix(hash ^ chunk);
+}
+
+static bool index_grow(struct sites_index *index)
+{
+    uint32_t slot_count = index->slot_count ? index->slot_count * 2 : 256;
+    struct sites_slot *slots = calloc(slot_count, sizeof(*slots));
+
+    if (!slots)
+        return false;
+    for (uint32_t i = 0; index->slots && i < index->slot_count; i++) {
+        uint32_t at = index->slots[i].hash & (slot_count - 1);
+
+        if (index->slots[i].value == 0)
+            continue;
+        while (slots[at].value)
+            at = (at + 1) & (slot_count - 1);
+        slots[at] = index->slots[i];
+    }
+    free(index->slots);
+    index->slots = slots;
+    index->slot_count = slot_count;
+    return true;
+}
+
+/* The slot of an equal entry, or the empty one where it belongs; NULL without memory. */
+static struct sites_slot *index_find(struct sites_index *index, uint32_t hash,
+                                     bool (*is_equal)(const void *context, uint32_t number),
+                                     const void *context)
+{
+    uint32_t at;
+
+    if ((!index->slots || (uint64_t)index->used * 2 >= index->slot_count) && !index_grow(index))
+        return NULL;
+    at = hash & (index->slot_count - 1);
+    while (index->slots[at].value &&
+           !(index->slots[at].hash == hash && is_equal(context, index->slots[at].value)))
+        at = (at + 1) & (index->slot_count - 1);
+    return &index->slots[at];
+}
+
+static void index_fill(struct sites_index *index, struct sites_slot *slot, uint32_t hash, uint32_t number)
+{
+    assert(slot->value == 0 && number != 0);
+    slot->value = number;
+    slot->hash = hash;
+    index->used++;
+}
+
+/* ---- texts ---- */
+
+struct text_key {
+    const struct sites_texts *texts;
+    const void *bytes;
+    size_t length;
+};
+
+const char *sites_text(const struct sites_texts *texts, uint32_t number, size_t *length_out)
+{
+    uint64_t end;
+
+    if (length_out)
+        *length_out = 0;
+    if (number == 0)
+        return "";
+    assert(number <= texts->count);
+    end = number < texts->count ? texts->starts[number] : texts->bytes_used;
+    if (length_out)
+        *length_out = (size_t)(end - texts->starts[number - 1] - 1);
+    return texts->bytes + texts->starts[number - 1];
+}
+
+static bool text_is_equal(const void *context, uint32_t number)
+{
+    const struct text_key *key = context;
+    size_t length;
+    const char *text = sites_text(key->texts, number, &length);
+
+    return length == key->length && (length == 0 || memcmp(text, key->bytes, length) == 0);
+}
+
+uint32_t sites_text_intern(struct sites_texts *texts, const void *bytes, size_t length)
+{
+    const struct text_key key = {texts, bytes, length};
+    uint32_t hash = hash_bytes(bytes, length, 1);
+    struct sites_slot *slot = index_find(&texts->index, hash, text_is_equal, &key);
+
+    if (!slot)
+        return 0;
+    if (slot->value)
+        return slot->value;
+    if (!array_grow((void **)&texts->bytes, &texts->bytes_capacity, texts->bytes_used + length + 1, 1) ||
+        !reserve32((void **)&texts->starts, &texts->capacity, texts->count, sizeof(*texts->starts)))
+        return 0;
+    if (length)
+        memcpy(texts->bytes + texts->bytes_used, bytes, length);
+    texts->bytes[texts->bytes_used + length] = '\0';
+    texts->starts[texts->count++] = texts->bytes_used;
+    texts->bytes_used += length + 1;
+    index_fill(&texts->index, slot, hash, texts->count);
+    return texts->count;
+}
+
+/* ---- pairs and frames ---- */
+
+struct pair_key {
+    const struct sites_pairs *pairs;
+    struct sites_pair pair;
+};
+
+static bool pair_is_equal(const void *context, uint32_t number)
+{
+    const struct pair_key *key = context;
+    const struct sites_pair *pair = &key->pairs->pairs[number - 1];
+
+    return pair->first == key->pair.first && pair->second == key->pair.second;
+}
+
+uint32_t sites_pair_intern(struct sites_pairs *pairs, struct sites_pair pair)
+{
+    const struct pair_key key = {pairs, pair};
+    uint32_t hash = hash_bytes(&pair, sizeof(pair), 2);
+    struct sites_slot *slot = index_find(&pairs->index, hash, pair_is_equal, &key);
+
+    if (!slot)
+        return 0;
+    if (slot->value)
+        return slot->value;
+    if (!reserve32((void **)&pairs->pairs, &pairs->capacity, pairs->count, sizeof(pair)))
+        return 0;
+    pairs->pairs[pairs->count++] = pair;
+    index_fill(&pairs->index, slot, hash, pairs->count);
+    return pairs->count;
+}
+
+struct frame_key {
+    const struct sites_frames *frames;
+    struct sites_frame frame;
+};
+
+static bool frame_is_equal(const void *context, uint32_t number)
+{
+    const struct frame_key *key = context;
+    const struct sites_frame *frame = &key->frames->frames[number - 1];
+
+    return frame->place == key->frame.place && frame->owner == key->frame.owner &&
+           frame->is_python == key->frame.is_python;
+}
+
+uint32_t sites_frame_intern(struct sites_frames *frames, struct sites_frame frame)
+{
+    const struct frame_key key = {frames, frame};
+    uint32_t hash = hash_bytes(&frame, sizeof(frame), 3);
+    struct sites_slot *slot = index_find(&frames->index, hash, frame_is_equal, &key);
+
+    if (!slot)
+        return 0;
+    if (slot->value)
+        return slot->value;
+    if (!reserve32((void **)&frames->frames, &frames->capacity, frames->count, sizeof(frame)))
+        return 0;
+    frames->frames[frames->count++] = frame;
+    index_fill(&frames->index, slot, hash, frames->count);
+    return frames->count;
+}
+
+/* ---- stacks ---- */
+
+struct stack_key {
+    const struct sites_stacks *stacks;
+    const struct sites_stack *stack;
+    const uint32_t *words;
+};
+
+static size_t stack_depth(const struct sites_stack *stack)
+{
+    return (size_t)stack->native_count + stack->python_count;
+}
+
+static uint32_t stack_hash(const struct sites_stack *stack, const uint32_t *words)
+{
+    return hash_bytes(words, stack_depth(stack) * sizeof(*words), 4 + stack->native_count);
+}
+
+static bool stack_is_equal(const void *context, uint32_t number)
+{
+    const struct stack_key *key = context;
+    const struct sites_stack *stack = &key->stacks->stacks[number - 1];
+    size_t bytes = stack_depth(stack) * sizeof(*key->words);
+
+    return stack->native_count == key->stack->native_count &&
+           stack->python_count == key->stack->python_count &&
+           (bytes == 0 || memcmp(key->stacks->words + stack->start, key->words, bytes) == 0);
+}
+
+uint32_t sites_stack_intern(struct sites_stacks *stacks, const struct sites_stack *stack,
+                            const uint32_t *words)
+{
+    const struct stack_key key = {stacks, stack, words};
+    size_t depth = stack_depth(stack);
+    uint32_t hash = stack_hash(stack, words);
+    struct sites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
+
+    if (!slot)
+        return 0;
+    if (slot->value)
+        return slot->value;
+    if (stacks->words_used + depth > UINT32_MAX ||
+        !array_grow((void **)&stacks->words, &stacks->words_capacity, stacks->words_used + depth + 1,
+                    sizeof(*words)) ||
+        !reserve32((void **)&stacks->stacks, &stacks->capacity, stacks->count, sizeof(*stack)))
+        return 0;
+    if (depth)
+        memcpy(stacks->words + stacks->words_used, words, depth * sizeof(*words));
+    stacks->stacks[stacks->count] = *stack;
+    stacks->stacks[stacks->count++].start = (uint32_t)stacks->words_used;
+    stacks->words_used += depth;
+    index_fill(&stacks->index, slot, hash, stacks->count);
+    return stacks->count;
+}
+
+bool sites_stacks_reindex(struct sites_stacks *stacks)
+{
+    if (stacks->index.slots)
+        memset(stacks->index.slots, 0, stacks->index.slot_count * sizeof(*stacks->index.slots));
+    stacks->index.used = 0;
+    for (uint32_t number = 1; number <= stacks->count; number++) {
+        const struct sites_stack *stack = &stacks->stacks[number - 1];
+        const struct stack_key key = {stacks, stack, stacks->words + stack->start};
+        uint32_t hash = stack_hash(stack, key.words);
+        struct sites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
+
+        if (!slot)
+            return false;
+        if (slot->value == 0)
+            index_fill(&stacks->index, slot, hash, number);
+    }
+    return true;
+}
+
+/* ---- numbers of a file ---- */
+
+bool sites_map_set(struct sites_map *map, uint32_t number, uint32_t value)
+{
+    size_t page = number / SITES_MAP_PAGE, capacity = map->page_count;
+
+    assert(number <= SITES_NUMBER_MAX);
+    if (page >= map->page_count) {
+        if (!array_grow((void **)&map->pages, &capacity, page + 1, sizeof(*map->pages)))
+            return false;
+        memset(map->pages + map->page_count, 0, (capacity - map->page_count) * sizeof(*map->pages));
+        map->page_count = capacity;
+    }
+    if (!map->pages[page])
+        map->pages[page] = calloc(SITES_MAP_PAGE, sizeof(**map->pages));
+    if (!map->pages[page])
+        return false;
+    map->pages[page][number % SITES_MAP_PAGE] = value;
+    return true;
+}
+
+void sites_map_free(struct sites_map *map)
+{
+    for (size_t page = 0; page < map->page_count; page++)
+        free(map->pages[page]);
+    free(map->pages);
+    map->pages = NULL;
+    map->page_count = 0;
+}

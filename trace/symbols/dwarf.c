@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Functions, inlined calls and lines from DWARF. The hard part is speed: libdw's general search walks a whole
+ * unit for each address, and .debug_aranges is missing from what clang makes. So the ranges of all units are
+ * listed once per module and the functions of a unit once, when its first address is asked for; per address
+ * only the function's own tree is walked, for the calls inlined around the address. Called by symbols.c.
+ */
+#include "trace/symbols/symbols.h"
+
+#include <assert.h>
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NESTING_MAX 64 /* of inlined calls, and of scopes in a unit */
+
+struct symbols_unit {
+    Dwarf_Die die;   /* has the ranges and the lines */
+    Dwarf_Die scope; /* has the functions: in the .dwo file of a split unit, else the same */
+    Dwarf_Die *functions;
+    size_t function_count, function_capacity;
+    struct symbols_ranges function_ranges; /* values are places in functions[] */
+    bool is_loaded;
+    bool is_deep;   /* functions inside functions were collected too */
+    bool has_lines; /* counted in line_rows */
+};
+
+/* ---- units ---- */
+
+static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t value)
+{
+    Dwarf_Addr base = 0, low = 0, high = 0;
+    ptrdiff_t offset = 0;
+
+    while ((offset = dwarf_ranges(die, offset, &base, &low, &high)) > 0) {
+        if (!symbols_ranges_add(table, low, high, value, 0))
+            return false;
+    }
+    return true;
+}
+
+static struct symbols_unit *add_unit(struct symbols_module *module)
+{
+    if (module->unit_count == module->unit_capacity) {
+        size_t capacity = module->unit_capacity ? 2 * module->unit_capacity : 16;
+        struct symbols_unit *units = reallocarray(module->units, capacity, sizeof(*units));
+
+        if (!units)
+            return NULL;
+        module->units = units;
+        module->unit_capacity = capacity;
+    }
+    memset(&module->units[module->unit_count], 0, sizeof(*module->units));
+    return &module->units[module->unit_count++];
+}
+
+void symbols_dwarf_open(struct symbols_module *module)
+{
+    Dwarf_CU *unit = NULL;
+    Dwarf_Half version;
+    uint8_t type;
+    Dwarf_Die die, split;
+
+    while (module->dwarf && dwarf_get_units(module->dwarf, unit, &unit, &version, &type, &die, &split) == 0) {
+        struct symbols_unit *added;
+
+        if (type != DW_UT_compile && type != DW_UT_skeleton)
+            continue;
+        added = add_unit(module);
+        if (!added)
+            break;
+        added->die = die;
+        added->scope = type == DW_UT_skeleton && split.addr ? split : die;
+        if (!add_ranges(&module->unit_ranges, &added->die, (uint32_t)(module->unit_count - 1)))
+            break;
+    }
+    symbols_ranges_sort(&module->unit_ranges);
+}
+
+void symbols_dwarf_close(struct symbols_module *module)
+{
+    for (size_t i = 0; i < module->unit_count; i++) {
+        free(module->units[i].functions);
+        symbols_ranges_free(&module->units[i].function_ranges);
+    }
+    free(module->units);
+    module->units = NULL;
+    module->unit_count = module->unit_capacity = 0;
+    module->line_rows = 0;
+    module->dwarf = NULL;
+    symbols_ranges_free(&module->unit_ranges);
+}
+
+/* ---- functions of a unit ---- */
+
+static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
+{
+    if (!dwarf_hasattr(die, DW_AT_low_pc) && !dwarf_hasattr(die, DW_AT_ranges))
+        return true;
+    if (unit->function_count == unit->function_capacity) {
+        size_t capacity = unit->function_capacity ? 2 * unit->function_capacity : 16;
+        Dwarf_Die *functions = reallocarray(unit->functions, capacity, sizeof(*functions));
+
+        if (!functions)
+            return false;
+        unit->functions = functions;
+        unit->function_capacity = capacity;
+    }
+    unit->functions[unit->function_count] = *die;
+    return add_ranges(&unit->function_ranges, die, (uint32_t)unit->function_count++);
+}
+
+static bool collect_functions(struct symbols_unit *unit, Dwarf_Die *parent, int depth)
+{
+    Dwarf_Die child;
+
+    if (depth > NESTING_MAX || dwarf_child(parent, &child) != 0)
+        return true;
+    do {
+        bool enter = false;
+
+        switch (dwarf_tag(&child)) {
+        case DW_TAG_subprogram:
+            if (!add_function(unit, &child))
+                return false;
+            enter = unit->is_deep;
+            break;
+        case DW_TAG_namespace:
+        case DW_TAG_module:
+        case DW_TAG_class_type:
+        case DW_TAG_structure_type:
+        case DW_TAG_union_type:
+        case DW_TAG_enumeration_type:
+            enter = true;
+            break;
+        case DW_TAG_lexical_block:
+        case DW_TAG_inlined_subroutine:
+            enter = unit->is_deep;
+            break;
+        default:
+            break;
+        }
+        if (enter && !collect_functions(unit, &child, depth + 1))
+            return false;
+    } while (dwarf_siblingof(&child, &child) == 0);
+    return true;
+}
+
+static void load_functions(struct symbols_unit *unit, bool is_deep)
+{
+    unit->is_loaded = true;
+    unit->is_deep = is_deep;
+    unit->function_count = 0;
+    symbols_ranges_free(&unit->function_ranges);
+    collect_functions(unit, &unit->scope, 0);
+    symbols_ranges_sort(&unit->function_ranges);
+}
+
+static Dwarf_Die *find_function(struct symbols_unit *unit, uint64_t address)
+{
+    const struct symbols_range *range;
+
+    if (!unit->is_loaded)
+        load_functions(unit, false);
+    range = symbols_ranges_find(&unit->function_ranges, address);
+    if (!range && !unit->is_deep) {
+        /* Functions inside functions (GNU C, Ada) are rare: the whole unit is walked only when one is missed.
+         */
+        load_functions(unit, true);
+        range = symbols_ranges_find(&unit->function_ranges, address);
+    }
+    return range ? &unit->functions[range->value] : NULL;
+}
+
+/* ---- inlined calls ---- */
+
+/* The calls inlined around the address, outermost first; returns how many. */
+static int find_inlined(Dwarf_Die *function, uint64_t address, Dwarf_Die inlined[NESTING_MAX])
+{
+    Dwarf_Die parent = *function, child;
+    int count = 0;
+
+    for (int depth = 0; depth < 4 * NESTING_MAX && dwarf_child(&parent, &child) == 0; depth++) {
+        bool found = false;
+
+        do {
+            int tag = dwarf_tag(&child);
+
+            if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
+                tag != DW_TAG_catch_block)
+                continue;
+            found = dwarf_haspc(&child, address) > 0;
+            if (found && tag == DW_TAG_inlined_subroutine && count < NESTING_MAX)
+                inlined[count++] = child;
+        } while (!found && dwarf_siblingof(&child, &child) == 0);
+        if (!found)
+            break;
+        parent = child;
+    }
+    return count;
+}
+
+static const char *linkage_name(Dwarf_Die *die)
+{
+    Dwarf_Attribute attribute;
+
+    if (dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute) ||
+        dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attribute))
+        return dwarf_formstring(&attribute);
+    return NULL;
+}
+
+/* `symbol`: the symbol table's name for the place, NULL for an inlined function. GCC leaves out the linkage
+ * name of static C++ functions; the symbol then tells the namespace and the parameters. */
+static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
+{
+    const char *mangled = linkage_name(die), *plain = dwarf_diename(die), *name;
+
+    if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0)
+        mangled = symbol;
+    if (!mangled)
+        return plain;
+    name = symbols_demangle(symbols, mangled);
+    /* What cannot be demangled is an alias (glibc's __GI_) or another scheme (Rust v0): the plain name reads
+     * better. */
+    return name == mangled && plain ? plain : name;
+}
+
+static uint32_t unsigned_attribute(Dwarf_Die *die, unsigned name)
+{
+    Dwarf_Attribute attribute;
+    Dwarf_Word value = 0;
+
+    if (!dwarf_attr(die, name, &attribute) || dwarf_formudata(&attribute, &value) != 0)
+        return 0;
+    return value > UINT32_MAX ? 0 : (uint32_t)value;
+}
+
+static const char *call_file(Dwarf_Die *inlined)
+{
+    uint32_t number = unsigned_attribute(inlined, DW_AT_call_file);
+    Dwarf_Files *files;
+    Dwarf_Die unit;
+    size_t count;
+
+    if (!dwarf_hasattr(inlined, DW_AT_call_file) || !dwarf_diecu(inlined, &unit, NULL, NULL) ||
+        dwarf_getsrcfiles(&unit, &files, &count) != 0 || number >= count)
+        return NULL;
+    return dwarf_filesrc(files, number, NULL, NULL);
+}
+
+/* ---- lines ---- */
+
+static void find_line(struct symbols_module *module, struct symbols_unit *unit, uint64_t address,
+                      struct symbols_frame *frame)
+{
+    Dwarf_Lines *lines;
+    Dwarf_Line *line;
+    size_t rows = 0;
+    int number = 0;
+
+    if (!unit->has_lines && dwarf_getsrclines(&unit->die, &lines, &rows) == 0)
+        module->line_rows += rows;
+    unit->has_lines = true;
+    line = dwarf_getsrc_die(&unit->die, address);
+    if (!line)
+        return;
+    frame->file = dwarf_linesrc(line, NULL, NULL);
+    if (frame->file && dwarf_lineno(line, &number) == 0 && number > 0)
+        frame->line = (uint32_t)number;
+}
+
+bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *module, uint64_t address,
+                           const char *fallback,
+                           void (*take)(void *context, const struct symbols_frame *frame), void *context)
+{
+    uint64_t place = address - module->dwarf_bias;
+    const struct symbols_range *range =
+        module->dwarf ? symbols_ranges_find(&module->unit_ranges, place) : NULL;
+    struct symbols_frame frame = {NULL, NULL, 0, false};
+    Dwarf_Die inlined[NESTING_MAX], *function;
+    struct symbols_unit *unit;
+
+    if (!range)
+        return false;
+    unit = &module->units[range->value];
+    function = find_function(unit, place);
+    find_line(module, unit, place, &frame);
+    if (!function && !frame.file)
+        return false;
+    for (int i = function ? find_inlined(function, place, inlined) : 0; i > 0; i--) {
+        frame.function = function_name(symbols, &inlined[i - 1], NULL);
+        frame.is_inlined = true;
+        take(context, &frame);
+        frame.file = call_file(&inlined[i - 1]);
+        frame.line = unsigned_attribute(&inlined[i - 1], DW_AT_call_line);
+    }
+    frame.is_inlined = false;
+    frame.function = function ? function_name(symbols, function, fallback) : NULL;
+    if (!frame.function && fallback)
+        frame.function = symbols_demangle(symbols, fallback);
+    take(context, &frame);
+    return true;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One ELF file that a recorded process had mapped: opened through libdwfl, which also unpacks
+ * .gnu_debugdata, checked by its build id, and its symbol table sorted once (libdwfl's own look-up reads all
+ * symbols for each address). The hard part is a file that is no longer what ran: then nothing is resolved,
+ * because a wrong name is worse than none. Called by symbols.c.
+ */
+#include "trace/symbols/symbols.h"
+
+#include <elfutils/libdwfl.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
+                       char **file_name, Elf **elf)
+{
+    (void)handle;
+    (void)userdata;
+    (void)name;
+    (void)base;
+    (void)file_name;
+    (void)elf;
+    return -1;
+}
+
+static const Dwfl_Callbacks callbacks = {
+    .find_elf = find_no_elf, /* the file is handed over open */
+    .find_debuginfo = symbols_debugfile_find,
+    .section_address = dwfl_offline_section_address,
+};
+
+static int open_regular(const char *path, uint64_t *bytes_out)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    struct stat status;
+
+    if (file < 0)
+        return -1;
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
+        close(file);
+        return -1;
+    }
+    *bytes_out = (uint64_t)status.st_size;
+    return file;
+}
+
+/* ---- symbol table ---- */
+
+/* End of the executable section around `address`; 0 if there is none. */
+static uint64_t code_section_end(Elf *elf, uint64_t bias, uint64_t address)
+{
+    Elf_Scn *section = NULL;
+
+    while ((section = elf_nextscn(elf, section)) != NULL) {
+        GElf_Shdr header;
+
+        if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_EXECINSTR) &&
+            address - (header.sh_addr + bias) < header.sh_size)
+            return header.sh_addr + bias + header.sh_size;
+    }
+    return 0;
+}
+
+/* Of several names for one place: global before weak before local, fewer underscores, functions. */
+static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
+{
+    unsigned bind = GELF_ST_BIND(symbol->st_info), underscores = (unsigned)strspn(name, "_");
+    uint32_t preference = bind == STB_GLOBAL ? 2 : bind == STB_WEAK ? 1 : 0;
+
+    preference = preference * 4 + (underscores < 3 ? 3 - underscores : 0);
+    return preference * 2 + (GELF_ST_TYPE(symbol->st_info) != STT_NOTYPE);
+}
+
+/* A symbol without a size (assembly) reaches to the next symbol, in its own section. */
+static void bound_unsized(struct symbols_module *module)
+{
+    const struct symbols_ranges *sized = &module->sized;
+    size_t at = 0;
+
+    symbols_ranges_sort(&module->unsized);
+    for (size_t i = 0; i < module->unsized.count; i++) {
+        struct symbols_range *range = &module->unsized.ranges[i];
+
+        while (at < sized->count && sized->ranges[at].low <= range->low)
+            at++;
+        if (at < sized->count && sized->ranges[at].low < range->high)
+            range->high = sized->ranges[at].low;
+        for (size_t next = i + 1; next < module->unsized.count; next++) {
+            if (module->unsized.ranges[next].low == range->low)
+                continue;
+            if (module->unsized.ranges[next].low < range->high)
+                range->high = module->unsized.ranges[next].low;
+            break;
+        }
+    }
+    symbols_ranges_sort(&module->unsized);
+}
+
+static void load_symbols(struct symbols_module *module)
+{
+    int count = dwfl_module_getsymtab(module->handle);
+    GElf_Addr bias = 0;
+    Elf *elf = dwfl_module_getelf(module->handle, &bias);
+
+    for (int i = 0; i < count; i++) {
+        GElf_Sym symbol;
+        GElf_Addr address = 0;
+        GElf_Word section = SHN_UNDEF;
+        const char *name =
+            dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
+        unsigned type;
+
+        if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON)
+            continue;
+        type = GELF_ST_TYPE(symbol.st_info);
+        if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE)
+            continue;
+        if (symbol.st_size && (type != STT_NOTYPE || code_section_end(elf, bias, address)))
+            symbols_ranges_add(&module->sized, address, address + symbol.st_size, (uint32_t)i,
+                               symbol_preference(&symbol, name));
+        else if (symbol.st_size == 0)
+            symbols_ranges_add(&module->unsized, address, code_section_end(elf, bias, address), (uint32_t)i,
+                               symbol_preference(&symbol, name));
+    }
+    symbols_ranges_sort(&module->sized);
+    bound_unsized(module);
+}
+
+const char *symbols_module_name(const struct symbols_module *module, uint64_t address)
+{
+    const struct symbols_range *range = symbols_ranges_find(&module->sized, address);
+    GElf_Sym symbol;
+    GElf_Addr start;
+
+    if (!range)
+        range = symbols_ranges_find(&module->unsized, address);
+    if (!range)
+        return NULL;
+    return dwfl_module_getsym_info(module->handle, (int)range->value, &symbol, &start, NULL, NULL, NULL);
+}
+
+/* ---- open and close ---- */
+
+/* A build id that was not recorded cannot differ. */
+static bool is_what_ran(const struct symbols_module *module)
+{
+    const unsigned char *bits = NULL;
+    GElf_Addr place;
+    int bytes;
+
+    if (module->build_id_bytes == 0)
+        return true;
+    bytes = dwfl_module_build_id(module->handle, &bits, &place);
+    return bytes > 0 && (size_t)bytes == module->build_id_bytes &&
+           memcmp(bits, module->build_id, (size_t)bytes) == 0;
+}
+
+void symbols_module_open(struct symbols_module *module)
+{
+    int file = open_regular(module->path, &module->bytes);
+    GElf_Addr bias = 0;
+    void **userdata = NULL;
+    Elf *elf;
+
+    if (file < 0)
+        return;
+    module->dwfl = dwfl_begin(&callbacks);
+    if (!module->dwfl) {
+        close(file);
+        return;
+    }
+    /* Base 0: addresses are those of the file. libdwfl owns the descriptor from here on, if it takes it. */
+    dwfl_report_begin(module->dwfl);
+    module->handle = dwfl_report_elf(module->dwfl, module->path, module->path, file, 0, true);
+    dwfl_report_end(module->dwfl, NULL, NULL);
+    if (!module->handle)
+        close(file);
+    elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
+    if (!elf || bias != 0 || !is_what_ran(module)) {
+        dwfl_end(module->dwfl);
+        module->dwfl = NULL;
+        module->handle = NULL;
+        return;
+    }
+    dwfl_module_info(module->handle, &userdata, NULL, NULL, NULL, NULL, NULL, NULL);
+    *userdata = module;
+    if (symbols_debugfile_unpacked(elf) <= SYMBOLS_UNPACKED_MAX) {
+        module->dwarf = dwfl_module_getdwarf(module->handle, &module->dwarf_bias);
+        symbols_dwarf_open(module);
+    }
+    load_symbols(module);
+}
+
+void symbols_module_close(struct symbols_module *module)
+{
+    symbols_dwarf_close(module);
+    symbols_ranges_free(&module->sized);
+    symbols_ranges_free(&module->unsized);
+    if (module->dwfl)
+        dwfl_end(module->dwfl);
+    module->dwfl = NULL;
+    module->handle = NULL;
+    module->bytes = 0;
+}

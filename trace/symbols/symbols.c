@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Addresses in modules to functions, files and lines, after the program has ended. Keeps a few modules open,
+ * the least recently used one goes first, so that memory stays bounded however many a recording has; callers
+ * ask in the order of modules and addresses. Where the ELF files and their debug data are read:
+ * module.c, debugfile.c, dwarf.c. Called by symbols/callsites/finish.c.
+ */
+#include "trace/symbols/symbols.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEBUG_ROOT "/usr/lib/debug"
+#define OTHERS_BYTES_MAX (UINT64_C(64) << 20) /* files of the modules beside the one in use */
+#define LINE_ROWS_MAX (UINT64_C(1) << 20)     /* about 48 MiB in libdw: then the module is opened anew */
+
+/* The C++ run-time's demangler, declared here because <cxxabi.h> is C++ only. */
+extern char *__cxa_demangle(const char *mangled, char *buffer, size_t *length, int *status);
+
+int symbols_add_debug_root(struct symbols *symbols, const char *directory)
+{
+    char *copy;
+
+    if (symbols->root_count == SYMBOLS_ROOTS_MAX)
+        return VARVE_ERROR_FULL;
+    copy = strdup(directory);
+    if (!copy)
+        return VARVE_ERROR_NO_MEMORY;
+    symbols->roots[symbols->root_count++] = copy;
+    return VARVE_OK;
+}
+
+int symbols_open(struct symbols **symbols_out, struct varve_message *message)
+{
+    struct symbols *symbols = calloc(1, sizeof(*symbols));
+
+    *symbols_out = NULL;
+    if (!symbols || symbols_add_debug_root(symbols, DEBUG_ROOT) != VARVE_OK) {
+        free(symbols);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look up symbols");
+    }
+    *symbols_out = symbols;
+    return VARVE_OK;
+}
+
+static void drop_module(struct symbols *symbols, unsigned slot)
+{
+    struct symbols_module *module = symbols->modules[slot];
+
+    symbols->modules[slot] = NULL;
+    if (!module)
+        return;
+    symbols_module_close(module);
+    free(module->path);
+    free(module);
+}
+
+void symbols_close(struct symbols *symbols)
+{
+    if (!symbols)
+        return;
+    for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++)
+        drop_module(symbols, slot);
+    for (unsigned i = 0; i < symbols->root_count; i++)
+        free(symbols->roots[i]);
+    free(symbols->demangled);
+    free(symbols);
+}
+
+const char *symbols_demangle(struct symbols *symbols, const char *name)
+{
+    char *demangled;
+    int status = 0;
+
+    if (strncmp(name, "_Z", 2) != 0)
+        return name;
+    demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
+    if (!demangled || status != 0)
+        return name;
+    symbols->demangled = demangled;
+    return demangled;
+}
+
+/* ---- modules ---- */
+
+static struct symbols_module *find_module(struct symbols *symbols, const char *path, const uint8_t *build_id,
+                                          size_t build_id_bytes)
+{
+    for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
+        struct symbols_module *module = symbols->modules[slot];
+
+        if (module && module->build_id_bytes == build_id_bytes && strcmp(module->path, path) == 0 &&
+            (build_id_bytes == 0 || memcmp(module->build_id, build_id, build_id_bytes) == 0))
+            return module;
+    }
+    return NULL;
+}
+
+/* An empty slot, or the one used longest ago. */
+static unsigned oldest_slot(const struct symbols *symbols)
+{
+    unsigned oldest = 0;
+
+    for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
+        if (!symbols->modules[slot])
+            return slot;
+        if (symbols->modules[slot]->used < symbols->modules[oldest]->used)
+            oldest = slot;
+    }
+    return oldest;
+}
+
+/* Close the oldest modules until the files of all but `kept` are small enough. */
+static void drop_large(struct symbols *symbols, const struct symbols_module *kept)
+{
+    for (;;) {
+        unsigned oldest = SYMBOLS_MODULES_MAX;
+        uint64_t bytes = 0;
+
+        for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
+            const struct symbols_module *module = symbols->modules[slot];
+
+            if (!module || module == kept)
+                continue;
+            bytes += module->bytes;
+            if (oldest == SYMBOLS_MODULES_MAX || module->used < symbols->modules[oldest]->used)
+                oldest = slot;
+        }
+        if (bytes <= OTHERS_BYTES_MAX)
+            return;
+        drop_module(symbols, oldest);
+    }
+}
+
+static struct symbols_module *add_module(struct symbols *symbols, const char *path, const uint8_t *build_id,
+                                         size_t build_id_bytes)
+{
+    struct symbols_module *module = calloc(1, sizeof(*module));
+    unsigned slot = oldest_slot(symbols);
+
+    if (!module)
+        return NULL;
+    module->path = strdup(path);
+    if (!module->path) {
+        free(module);
+        return NULL;
+    }
+    module->symbols = symbols;
+    module->build_id_bytes = build_id_bytes;
+    if (build_id_bytes)
+        memcpy(module->build_id, build_id, build_id_bytes);
+    drop_module(symbols, slot);
+    symbols->modules[slot] = module;
+    symbols_module_open(module);
+    drop_large(symbols, module);
+    return module;
+}
+
+int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *build_id, size_t build_id_bytes,
+                    uint64_t address, void (*take)(void *context, const struct symbols_frame *frame),
+                    void *context)
+{
+    struct symbols_frame frame = {NULL, NULL, 0, false};
+    struct symbols_module *module;
+    const char *name = NULL;
+
+    if (build_id_bytes > SYMBOLS_BUILD_ID_MAX)
+        return VARVE_ERROR_INVALID;
+    module = find_module(symbols, path, build_id, build_id_bytes);
+    if (!module)
+        module = add_module(symbols, path, build_id, build_id_bytes);
+    if (!module)
+        return VARVE_ERROR_NO_MEMORY;
+    module->used = ++symbols->used;
+    if (module->line_rows > LINE_ROWS_MAX) {
+        symbols_module_close(module);
+        symbols_module_open(module);
+    }
+    if (module->dwfl)
+        name = symbols_module_name(module, address);
+    if (module->dwfl && symbols_dwarf_resolve(symbols, module, address, name, take, context))
+        return VARVE_OK;
+    frame.function = name ? symbols_demangle(symbols, name) : NULL;
+    take(context, &frame);
+    return VARVE_OK;
+}
