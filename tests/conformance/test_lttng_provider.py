@@ -132,7 +132,6 @@ class Events(Case):
         name, path = cls.lttng.session("varve:*")
         cls.lttng.must("start", name)
         emitter = Emitter(cls.lttng)
-        cls.pid = emitter.process.pid
         for words in ("records", "facts"):
             emitter.ask(words)
         emitter.close()
@@ -181,8 +180,7 @@ class Events(Case):
 
     def test_names(self):
         facts = {"meta_process", "meta_process_end", "meta_thread", "meta_thread_end", "meta_clock", "meta_module",
-                 "meta_module_gone", "meta_code", "meta_callsite", "meta_text", "meta_integer", "statedump_begin",
-                 "statedump_end", "statedump_segment", "statedump_block", "statedump_storage"}
+                 "meta_module_gone", "meta_code", "meta_callsite", "meta_text", "meta_integer"}
         self.assertEqual(set(self.types), set(KINDS.values()) | facts)
         self.assertEqual({name for name, _ in self.events}, set(self.types))
 
@@ -246,23 +244,6 @@ class Events(Case):
         self.assert_facts("meta_integer", {"trace_id": 93, "key": "least", "value": -(1 << 63)})
         self.assert_types("meta_integer", trace_id_="u64", value="i64")
 
-    def test_state(self):
-        dump = [name for name, _ in self.events if name.startswith("statedump_")]
-        self.assertEqual((dump[0], dump[-1]), ("statedump_begin", "statedump_end"))
-        self.assert_facts("statedump_begin", {"pid": self.pid})
-        self.assert_facts("statedump_end", {"pid": self.pid})
-        self.assert_facts("statedump_segment",
-                          {"pid": self.pid, "addr": 0x7e0000000000, "size": U64 - 102, "segment": 102, "stream": 65535,
-                           "pool": 65534, "device": 255, "is_expandable": 1})
-        self.assert_facts("statedump_block",
-                          *({"pid": self.pid, "id": U64 - 112, "addr": 0x7e0000000200, "size": U64 - 113,
-                             "requested": U64 - 114, "segment": 114, "stream": 65533, "pool": 65532, "device": 254,
-                             "state": Enumerator(label, code)} for code, label in enumerate(("free", "used", "pending"))))
-        self.assert_facts("statedump_storage", {"pid": self.pid, "id": U64 - 122, "addr": 0x7e0000000400,
-                                                "size": U64 - 123, "base_id": U64 - 124, "device": 253})
-        self.assert_types("statedump_block", pid="i32", id="u64", addr_="u64", size="u64", requested="u64", segment="u32",
-                          stream="u16", pool="u16", device="u8", state="u8")
-
 
 class Starts(Case):
     """When `started` comes, and that the tracepoints are on by then."""
@@ -319,13 +300,6 @@ class Starts(Case):
         name, _ = self.session("varve:*")
         self.lttng.must("start", name)
         self.assert_starts(emitter, 1)
-
-    def test_only_state(self):
-        emitter = self.emitter()
-        name, _ = self.session("varve:statedump_block")
-        self.lttng.must("start", name)
-        self.assertEqual(emitter.ask("wait", "1"), [1])
-        self.assertEqual(emitter.ask("on"), [0, 1, 0])
 
     def test_events_enabled_later(self):
         """They are on at once, but nobody is told, unless LTTng is asked to describe the process again."""

@@ -45,10 +45,22 @@ static void act(void)
     free(malloc(MIRROR_OWN_SIZE));
 }
 
+/* Where a test wants a trace to begin at another moment. */
+static void hold(void)
+{
+    const struct timespec nap = {0, 200000};
+
+    __atomic_add_fetch(&journal->holding, 1, __ATOMIC_ACQ_REL);
+    while (__atomic_load_n(&journal->must_hold, __ATOMIC_ACQUIRE) != 0) {
+        nanosleep(&nap, NULL);
+    }
+}
+
 static void obey(void)
 {
     while (__atomic_load_n(&host, __ATOMIC_ACQUIRE) != NULL &&
            journal->starts_done < __atomic_load_n(&journal->starts_wanted, __ATOMIC_ACQUIRE)) {
+        hold();
         host->started(host->context);
         __atomic_add_fetch(&journal->starts_done, 1, __ATOMIC_ACQ_REL);
     }
@@ -265,37 +277,6 @@ static void tell_meta_integer(uint64_t trace_id, const char *key, int64_t value)
     TELL("meta trace_id=%llu %s integer=%lld", (wide)trace_id, key, (long long)value);
 }
 
-static void tell_state_begin(void)
-{
-    const struct timespec nap = {0, 200000};
-
-    TELL("state_begin");
-    __atomic_add_fetch(&journal->holding, 1, __ATOMIC_ACQ_REL);
-    while (__atomic_load_n(&journal->must_hold, __ATOMIC_ACQUIRE) != 0) {
-        nanosleep(&nap, NULL);
-    }
-}
-
-static void tell_state_end(void)
-{
-    TELL("state_end");
-}
-
-static void tell_segment(const struct varve_mirror_segment *s)
-{
-    TELL("segment addr=%llx size=%llu", (wide)s->addr, (wide)s->size);
-}
-
-static void tell_block(const struct varve_mirror_block *b)
-{
-    TELL("block addr=%llx size=%llu", (wide)b->addr, (wide)b->size);
-}
-
-static void tell_storage(const struct varve_mirror_storage *s)
-{
-    TELL("storage addr=%llx size=%llu", (wide)s->addr, (wide)s->size);
-}
-
 static struct mirror_provider provider = {
     .version = MIRROR_INTERFACE_VERSION,
     .enabled = states,
@@ -311,9 +292,6 @@ static struct mirror_provider provider = {
     .callsite = tell_callsite,
     .meta_text = tell_meta_text,
     .meta_integer = tell_meta_integer,
-    .state_begin = tell_state_begin,
-    .state_end = tell_state_end,
-    .state = {.segment = tell_segment, .block = tell_block, .storage = tell_storage},
 };
 
 /* A process may open it once more, for another test with another file. */

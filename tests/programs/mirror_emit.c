@@ -206,35 +206,6 @@ static void tell_code(void)
     provider->meta_integer(93, "least", INT64_MIN);
 }
 
-static void tell_state(void)
-{
-    provider->state_begin();
-    provider->state.segment(&(struct varve_mirror_segment){.addr = UINT64_C(0x7e0000000000),
-                                                           .size = UINT64_MAX - 101,
-                                                           .segment = 102,
-                                                           .stream = 65535,
-                                                           .pool = 65534,
-                                                           .device = 255,
-                                                           .is_expandable = true});
-    for (uint8_t state = 0; state < 3; state++) {
-        provider->state.block(&(struct varve_mirror_block){.id = UINT64_MAX - 111,
-                                                           .addr = UINT64_C(0x7e0000000200),
-                                                           .size = UINT64_MAX - 112,
-                                                           .requested = UINT64_MAX - 113,
-                                                           .segment = 114,
-                                                           .stream = 65533,
-                                                           .pool = 65532,
-                                                           .device = 254,
-                                                           .state = state});
-    }
-    provider->state.storage(&(struct varve_mirror_storage){.id = UINT64_MAX - 121,
-                                                           .addr = UINT64_C(0x7e0000000400),
-                                                           .size = UINT64_MAX - 122,
-                                                           .base_id = UINT64_MAX - 123,
-                                                           .device = 253});
-    provider->state_end();
-}
-
 static volatile bool is_telling; /* of one thread at a time, read when it has ended */
 static volatile unsigned told;
 
@@ -335,7 +306,6 @@ static int obey(char *line)
     } else if (strcmp(line, "facts") == 0) {
         tell_processes();
         tell_code();
-        tell_state();
         printf("told\n");
     } else if (strcmp(line, "cancel") == 0) {
         return cancel_thread();

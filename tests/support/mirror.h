@@ -48,7 +48,7 @@ struct mirror_log {
     uint32_t starts_wanted, starts_done; /* call `started` so often */
     uint32_t emits_wanted, emits_done;   /* allocate and emit so often */
     uint32_t must_stop;
-    uint32_t must_hold; /* in state_begin, until it is 0 again */
+    uint32_t must_hold; /* in front of `started`, until it is 0 again */
     uint32_t holding;   /* atomic counts from here on */
     uint32_t own_running, late_acts;
     uint32_t opened, refused;

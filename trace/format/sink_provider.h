@@ -7,7 +7,7 @@
  *
  * Who tells what. A recorded process tells its own records, each before it commits it to the ring, and marks
  * it with VARVE_FLAG_MIRRORED. The collector tells the records without that mark (emitted before LTTng was up
- * in the process, after it was down, or in a fork child), and everything in sink.h but state dumps. The
+ * in the process, after it was down, or in a fork child), and everything in sink.h. The
  * union is what the rings held, whoever is killed.
  */
 #ifndef VARVE_TRACE_FORMAT_SINK_PROVIDER_H
@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MIRROR_INTERFACE_VERSION 1U
+#define MIRROR_INTERFACE_VERSION 2U
 #define MIRROR_PROVIDER_SYMBOL "varve_mirror_provider" /* mirror_provider_open */
 
 /* What the provider may call: in a thread of LTTng's, which holds a lock of LTTng's meanwhile (so it must not
@@ -53,9 +53,6 @@ struct mirror_provider {
     void (*callsite)(const struct varve_mirror_callsite *callsite);
     void (*meta_text)(uint64_t trace_id, const char *key, const char *value);
     void (*meta_integer)(uint64_t trace_id, const char *key, int64_t value);
-    void (*state_begin)(void);
-    void (*state_end)(void);
-    struct varve_state_sink state;
 };
 
 /// Of the library, once per process; NULL if LTTng is too old or `version` is another one. `host` must stay.

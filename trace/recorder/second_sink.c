@@ -157,9 +157,6 @@ static void started(void *context)
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
     if (provider != NULL) {
         __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
-        provider->state_begin();
-        state_sources_dump(&provider->state);
-        provider->state_end();
     }
 }
 

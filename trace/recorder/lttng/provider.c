@@ -12,7 +12,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define KIND_COUNT 256U /* as many as a record can name */
 
@@ -151,31 +150,6 @@ static void tell_meta_integer(uint64_t trace_id, const char *key, int64_t value)
     TELL(meta_integer, trace_id, key, value);
 }
 
-static void tell_state_begin(void)
-{
-    TELL(statedump_begin, (int32_t)getpid());
-}
-
-static void tell_state_end(void)
-{
-    TELL(statedump_end, (int32_t)getpid());
-}
-
-static void tell_segment(const struct varve_mirror_segment *segment)
-{
-    TELL(statedump_segment, (int32_t)getpid(), segment);
-}
-
-static void tell_block(const struct varve_mirror_block *block)
-{
-    TELL(statedump_block, (int32_t)getpid(), block);
-}
-
-static void tell_storage(const struct varve_mirror_storage *storage)
-{
-    TELL(statedump_storage, (int32_t)getpid(), storage);
-}
-
 /* ---- opening ---- */
 
 bool lttng_provider_is_wanted(void)
@@ -185,11 +159,7 @@ bool lttng_provider_is_wanted(void)
             return true;
         }
     }
-    return lttng_ust_tracepoint_enabled(varve, statedump_begin) ||
-           lttng_ust_tracepoint_enabled(varve, statedump_segment) ||
-           lttng_ust_tracepoint_enabled(varve, statedump_block) ||
-           lttng_ust_tracepoint_enabled(varve, statedump_storage) ||
-           lttng_ust_tracepoint_enabled(varve, statedump_end);
+    return false;
 }
 
 static struct mirror_provider provider = {
@@ -207,9 +177,6 @@ static struct mirror_provider provider = {
     .callsite = tell_callsite,
     .meta_text = tell_meta_text,
     .meta_integer = tell_meta_integer,
-    .state_begin = tell_state_begin,
-    .state_end = tell_state_end,
-    .state = {.segment = tell_segment, .block = tell_block, .storage = tell_storage},
 };
 
 static void find_states(void)

@@ -12,7 +12,7 @@
 
 /* provider.c */
 
-/// True if some trace wants records or state dumps at this moment. Any thread.
+/// True if some trace wants records at this moment. Any thread.
 bool lttng_provider_is_wanted(void);
 
 /* provider_start.c */

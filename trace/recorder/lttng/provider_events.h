@@ -4,8 +4,8 @@
  * The tracepoints of the provider `varve`, as LTTng's macros want them told. Those of records are made from
  * VARVE_EVENT_LIST, one for each kind: varve:alloc, varve:heap_free, …, all of one event class, so that there
  * is one function that writes them. Their fields are named and meant like the columns of the table `event`.
- * varve:meta_* carry what sink.h tells besides records, varve:statedump_* what is there already when a
- * trace begins; their fields are the members of the structures there.
+ * varve:meta_* carry what a recording has besides records (sink.h); their fields are the members of the
+ * structures there.
  *
  * A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at
  * each call, and twice more if a filter is on. A text that is NULL is written as an empty one.
@@ -248,71 +248,6 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_integer,
         lttng_ust_field_integer_hex(uint64_t, trace_id, trace)
         lttng_ust_field_string(key, lttng_provider_text(row_key))
         lttng_ust_field_integer(int64_t, value, row_value)
-    )
-)
-
-/* ---- state dumps: `pid` says whose, as dumps of several processes mix in one trace ---- */
-
-LTTNG_UST_TRACEPOINT_EVENT_CLASS(varve, statedump_edge,
-    LTTNG_UST_TP_ARGS(int32_t, pid_number),
-    LTTNG_UST_TP_FIELDS(
-        lttng_ust_field_integer(int32_t, pid, pid_number)
-    )
-)
-LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(varve, statedump_edge, varve, statedump_begin,
-    LTTNG_UST_TP_ARGS(int32_t, pid_number)
-)
-LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(varve, statedump_edge, varve, statedump_end,
-    LTTNG_UST_TP_ARGS(int32_t, pid_number)
-)
-
-LTTNG_UST_TRACEPOINT_EVENT(varve, statedump_segment,
-    LTTNG_UST_TP_ARGS(int32_t, pid_number, const struct varve_mirror_segment *, told),
-    LTTNG_UST_TP_FIELDS(
-        lttng_ust_field_integer(int32_t, pid, pid_number)
-        lttng_ust_field_integer_hex(uint64_t, addr, told->addr)
-        lttng_ust_field_integer(uint64_t, size, told->size)
-        lttng_ust_field_integer(uint32_t, segment, told->segment)
-        lttng_ust_field_integer(uint16_t, stream, told->stream)
-        lttng_ust_field_integer(uint16_t, pool, told->pool)
-        lttng_ust_field_integer(uint8_t, device, told->device)
-        lttng_ust_field_integer(uint8_t, is_expandable, told->is_expandable)
-    )
-)
-
-LTTNG_UST_TRACEPOINT_ENUM(varve, state,
-    LTTNG_UST_TP_ENUM_VALUES(
-        lttng_ust_field_enum_value("free", 0)
-        lttng_ust_field_enum_value("used", 1)
-        lttng_ust_field_enum_value("pending", 2)
-    )
-)
-
-LTTNG_UST_TRACEPOINT_EVENT(varve, statedump_block,
-    LTTNG_UST_TP_ARGS(int32_t, pid_number, const struct varve_mirror_block *, told),
-    LTTNG_UST_TP_FIELDS(
-        lttng_ust_field_integer(int32_t, pid, pid_number)
-        lttng_ust_field_integer(uint64_t, id, told->id)
-        lttng_ust_field_integer_hex(uint64_t, addr, told->addr)
-        lttng_ust_field_integer(uint64_t, size, told->size)
-        lttng_ust_field_integer(uint64_t, requested, told->requested)
-        lttng_ust_field_integer(uint32_t, segment, told->segment)
-        lttng_ust_field_integer(uint16_t, stream, told->stream)
-        lttng_ust_field_integer(uint16_t, pool, told->pool)
-        lttng_ust_field_integer(uint8_t, device, told->device)
-        lttng_ust_field_enum(varve, state, uint8_t, state, told->state)
-    )
-)
-
-LTTNG_UST_TRACEPOINT_EVENT(varve, statedump_storage,
-    LTTNG_UST_TP_ARGS(int32_t, pid_number, const struct varve_mirror_storage *, told),
-    LTTNG_UST_TP_FIELDS(
-        lttng_ust_field_integer(int32_t, pid, pid_number)
-        lttng_ust_field_integer(uint64_t, id, told->id)
-        lttng_ust_field_integer_hex(uint64_t, addr, told->addr)
-        lttng_ust_field_integer(uint64_t, size, told->size)
-        lttng_ust_field_integer(uint64_t, base_id, told->base_id)
-        lttng_ust_field_integer(uint8_t, device, told->device)
     )
 )
 

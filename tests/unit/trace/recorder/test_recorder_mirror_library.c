@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a workload and the provider library owe each other besides records. The detour ends when nobody wants
- * records and is back when a trace begins, whatever the program's threads are doing; sources of state are
- * asked then; what the library's own threads do is not the program's; a library that cannot be had changes
+ * records and is back when a trace begins, whatever the program's threads are doing; what the library's own threads do is not the program's; a library that cannot be had changes
  * nothing; and at its exit a program goes on without. In each case what is not told is left to the collector,
  * and nothing is told twice.
  */
@@ -189,70 +188,6 @@ static void test_switched_among_threads(void **state)
     mirror_end(&run);
 }
 
-/* ---- sources of state ---- */
-
-static void dump_blocks(struct varve_state_source *source, const struct varve_state_sink *sink)
-{
-    (void)source;
-    sink->segment(&(struct varve_mirror_segment){.addr = 0x100, .size = 64});
-    sink->block(&(struct varve_mirror_block){.addr = 0x110, .size = 16});
-}
-
-static void dump_storage(struct varve_state_source *source, const struct varve_state_sink *sink)
-{
-    (void)source;
-    sink->storage(&(struct varve_mirror_storage){.addr = 0x120, .size = 8});
-}
-
-/* What this process has told besides records, joined. */
-static void expect_facts(const struct mirror_log *log, const char *expected)
-{
-    char text[512] = "";
-    size_t length = 0;
-
-    for (uint32_t i = 0; i < ATOMIC_GET(log->fact_count); i++) {
-        if (log->facts[i].teller == (int32_t)getpid() && length < sizeof(text)) {
-            length += (size_t)snprintf(text + length, sizeof(text) - length, "%.60s;", log->facts[i].text);
-        }
-    }
-    CHECK(strcmp(text, expected) == 0, "%s", text);
-}
-
-static void scenario_sources(struct session *session, void *context)
-{
-    struct varve_state_source blocks = {.dump = dump_blocks};
-    struct varve_state_source storage = {.dump = dump_storage};
-    struct mirror_log *log = context;
-
-    (void)session;
-    log->threads_at_open = 1;
-    recorder_mirror_open();
-    mirror_emit(1, 10);
-    expect_facts(log, "");
-    varve_state_source_add(&storage);
-    varve_state_source_add(&blocks);
-    CHECK(mirror_start(log), "`started` does not come to an end");
-    expect_facts(log, "state_begin;segment addr=100 size=64;block addr=110 size=16;storage addr=120 size=8;"
-                      "state_end;");
-    varve_state_source_remove(&blocks);
-    CHECK(mirror_start(log), "`started` does not come to an end");
-    varve_state_source_remove(&storage);
-    CHECK(mirror_start(log), "`started` does not come to an end");
-    expect_facts(log, "state_begin;segment addr=100 size=64;block addr=110 size=16;storage addr=120 size=8;"
-                      "state_end;state_begin;storage addr=120 size=8;state_end;state_begin;state_end;");
-}
-
-static void test_sources_are_asked(void **state)
-{
-    struct mirror_run run;
-
-    (void)state;
-    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    mirror_record(&run, scenario_sources, "sources");
-    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 10);
-    mirror_end(&run);
-}
-
 /* ---- the library's own threads ---- */
 
 static void *emit_few(void *context)
@@ -385,7 +320,7 @@ static void let_go(void)
     CHECK(!mirror_detour_is_on(), "the detour is on again");
 }
 
-/* A trace begins while the program exits: the library's thread is in the middle of telling the state. */
+/* A trace begins while the program exits: the library's thread is about to call `started`. */
 static void scenario_started_at_exit(struct session *session, void *context)
 {
     (void)session;
@@ -396,7 +331,7 @@ static void scenario_started_at_exit(struct session *session, void *context)
     recorder_mirror_open();
     mirror_emit(1, 100);
     ATOMIC_SET(held->starts_wanted, 1);
-    CHECK(mirror_wait(&held->holding, 1), "`started` does not begin");
+    CHECK(mirror_wait(&held->holding, 1), "no trace begins");
 }
 
 static void test_trace_begins_at_exit(void **state)
@@ -418,7 +353,6 @@ int main(void)
         cmocka_unit_test(test_one_kind_is_wanted),
         cmocka_unit_test(test_enabled_without_notice),
         cmocka_unit_test(test_switched_among_threads),
-        cmocka_unit_test(test_sources_are_asked),
         cmocka_unit_test(test_own_threads_are_not_the_program_s),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_goes_on_without_at_exit),
