@@ -57,8 +57,7 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 #define VARVE_ALLOC_FOUND_MAX UINT64_C(0xffffffff)
 
 /* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
- * decision: it must not call the allocator. Ticks are 0. A trace that begins in mid-run asks every allocator
- * that has one for its state (varve_state_source).
+ * decision: it must not call the allocator. Ticks are 0.
  *
  * With tells_names the records go into this process's own trace: streams have the numbers that all recorders
  * of the process share (varve_stream_number, which tells them), and what a pool's number means is told by a

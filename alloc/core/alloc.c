@@ -120,7 +120,6 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
     settings_emit(alloc);
-    statedump_open(alloc);
     *alloc_out = alloc;
     return VARVE_OK;
 }
@@ -145,7 +144,6 @@ static void give_back(struct varve_alloc *alloc, struct block *block)
 
 void varve_alloc_close(struct varve_alloc *alloc)
 {
-    statedump_close(alloc);
     for (uint64_t i = 0; alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
         if (alloc->map.slots[i].block != NULL) {
             give_back(alloc, alloc->map.slots[i].block);

@@ -80,9 +80,7 @@ struct observer {
 };
 
 struct varve_alloc {
-    /* Order: the recorder's turn to dump, then this, then what devices and recorders lock themselves. So a
-     * source is removed without it (statedump_close); the recorder's list has a lock that nothing nests in.
-     */
+    /* Order: this, then what devices and recorders lock themselves. */
     struct alloc_lock lock;
 
     struct varve_device *device;
@@ -133,8 +131,7 @@ struct varve_alloc {
     uint32_t observer_count;
     int *peers; /* devices that have access; as many as the device lets in */
     uint32_t peer_count;
-    struct shared_mapping *shared;          /* share.c */
-    struct varve_state_source state_source; /* the recorder's, while `dump` is set */
+    struct shared_mapping *shared; /* share.c */
 };
 
 /* Walkers after each step, in builds that ask for it. */
@@ -395,13 +392,6 @@ int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message
 /// Set `message` to "`what`: " and what the device says of its last failure; returns `error`.
 int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message,
                    const char *what, ...) __attribute__((format(printf, 4, 5)));
-
-/* ---- inspect/statedump.c: without the lock ---- */
-
-/// From now on a trace that begins asks this allocator for its state, if its decisions are recorded at all.
-void statedump_open(struct varve_alloc *alloc);
-/// Not any more; waits for whoever is asking just now. Also of one that was never opened.
-void statedump_close(struct varve_alloc *alloc);
 
 /* ---- share.c ---- */
 

@@ -56,7 +56,7 @@ struct block {
     struct expandable *expandable; /* NULL: an ordinary segment */
     uint32_t segment_id;
     uint32_t event_count;       /* events of other streams that must complete first */
-    struct block *planned_next; /* while is_planned, or while state is dumped */
+    struct block *planned_next; /* while is_planned */
 };
 
 /* A hash of an address whose high bits are as good as random for addresses at any stride, which one

@@ -350,5 +350,4 @@ void torch_device_forget(int ordinal)
     device->next_gone = torch.gone;
     torch.gone = device;
     pthread_mutex_unlock(&torch.mutex);
-    statedump_close(device->alloc);
 }
