@@ -3,12 +3,20 @@
  * From argv to a sub-command: finds it, reads its options by its table, collects its output and lets it out
  * only when the command succeeded. Adding a command is one file command_NAME.c and one line in command_table.
  */
+#include "analysis/cli/command.h"
+
 #include "analysis/analysis.h"
-#include "analysis/cli/cli.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -59,6 +67,11 @@ void command_say(FILE *out, const char *format, ...)
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     format_print_lines(out, text);
+}
+
+void command_progress(struct command_context *context, struct progress *progress, bool quiet)
+{
+    progress_begin(progress, context->err, context->err_is_terminal && !quiet);
 }
 
 int command_fail(struct command_context *context, const char *format, ...)

@@ -4,9 +4,12 @@
  * folder), in the library folder that belongs to the command's (installed), or where the variable of each
  * says. Asked by record and doctor.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/component_find.h"
+
+#include "trace/trace.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -6,7 +6,15 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,7 +154,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         result =
             database_open(operands->items[side], DATABASE_DERIVED, &diff.traces[side].database, &message);
     }
-    progress_begin(&progress, context, values->quiet);
+    command_progress(context, &progress, values->quiet);
     if (result == VARVE_OK) {
         result = compare(&diff, &message);
     }

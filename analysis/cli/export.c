@@ -5,8 +5,14 @@
  */
 #include "analysis/export/export.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/progress.h"
+#include "trace/trace.h"
+
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum format {
@@ -92,7 +98,7 @@ static int run(struct command_context *context, const void *values, const struct
     if (varve_publish_check(chosen->output, chosen->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, chosen->quiet);
+    command_progress(context, &progress, chosen->quiet);
     error = history_read(operands->items[0], &history, &progress, &message);
     progress_end(&progress);
     if (error == VARVE_OK) {

@@ -3,8 +3,11 @@
  * `varve help` and the --help of every command: purpose, options with their defaults, two examples; all from
  * the command's own table. Fits 100 columns.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define OPTION_COLUMN 26

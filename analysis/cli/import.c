@@ -5,8 +5,16 @@
  * left behind when it fails.
  */
 #include "analysis/import/ctf/ctf.h"
-#include "analysis/import/import.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/import/import.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/progress.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -37,7 +45,7 @@ static int pytorch_run(struct command_context *context, const struct values *val
     struct progress progress;
     int error;
 
-    progress_begin(&progress, context, values->quiet);
+    command_progress(context, &progress, values->quiet);
     error = import_pytorch_file(path, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {
@@ -137,7 +145,7 @@ static int ctf_run(struct command_context *context, const struct values *values,
     struct progress progress;
     int error;
 
-    progress_begin(&progress, context, values->quiet);
+    command_progress(context, &progress, values->quiet);
     error = ctf_import(folder, values->output, values->force, &progress, &result, &message);
     progress_end(&progress);
     if (error != VARVE_OK) {

@@ -6,7 +6,17 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/progress.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -67,7 +77,7 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
     while (cursor_next(&cursor)) {
         struct value value = cursor_value(&cursor, 1);
 
-        json_add(object, cursor_name(&cursor, 0), json_value(&value));
+        json_add(object, cursor_name(&cursor, 0), value_json(&value));
     }
     cursor_close(&cursor);
     return object;
@@ -204,8 +214,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (database_open(operands->items[0], DATABASE_ANY, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, false);
-    progress_watch(&progress, database, "counting events");
+    command_progress(context, &progress, false);
+    database_watch(database, &progress, "counting events");
     if (values->json) {
         info_json(context->out, database, operands->items[0]);
     } else {

@@ -3,9 +3,16 @@
  * `varve oom`: every request that a caching allocator could not serve, with the accounting of that moment and
  * the stages that were tried before it. A request's stages come from its own thread, right before it.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,10 +4,16 @@
  * ends the options. One table per command gives parsing and help, so that the two agree. Messages name what
  * was wrong and, for a misspelt name, the nearest one.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/options.h"
+
+#include "analysis/cli/command.h"
+#include "analysis/output/format.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,10 +4,19 @@
  * judged before the first runs, so that SQL which would write, or is wrong, gives one line and no rows. Rows
  * are written as they come; a table is aligned by the first rows.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,7 +185,7 @@ static void print_json(const struct answer *answer, struct cursor *cursor)
         for (int i = 0; i < count; i++) {
             struct value value = cursor_value(cursor, i);
 
-            json_add(row, names[i], json_value(&value));
+            json_add(row, names[i], value_json(&value));
         }
         begin_output(answer);
         fputs(separator, out);
@@ -303,8 +312,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
             fprintf(context->err,
                     "varve query: warning: the recording was cut off; derived tables may be empty\n");
         }
-        progress_begin(&progress, context, false);
-        progress_watch(&progress, database, "query");
+        command_progress(context, &progress, false);
+        database_watch(database, &progress, "query");
         result = run_statements(&answer, database, sql, &message);
         progress_end(&progress);
     }

@@ -6,7 +6,16 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct values {
@@ -143,8 +152,8 @@ static int run_ranked(struct command_context *context, const struct values *valu
     if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, false);
-    progress_watch(&progress, database, "reading");
+    command_progress(context, &progress, false);
+    database_watch(database, &progress, "reading");
     result = make_answer(database, values, &answer, &message);
     if (result == VARVE_OK) {
         if (values->json) {

@@ -4,12 +4,20 @@
  * command line into its options, says at the end what came of it, and ends as the program ended, so that
  * `varve record --` can stand before any command of a script.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/component_find.h"
+#include "analysis/cli/options.h"
 #include "analysis/import/ctf/ctf.h"
 #include "analysis/import/import.h"
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -223,7 +231,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
                             libraries.preload);
     }
     name_output(output, sizeof(output), operands->rest[0]);
-    progress_begin(&progress, context, values->quiet);
+    command_progress(context, &progress, values->quiet);
     varve_collect_options_init(&collect);
     fill_options(values, &collect);
     find_libraries(&libraries, values, &collect);

@@ -5,7 +5,13 @@
  */
 #include "analysis/import/import.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/output/format.h"
+#include "analysis/output/progress.h"
+#include "trace/trace.h"
+
 #include <glob.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

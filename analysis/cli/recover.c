@@ -3,9 +3,17 @@
  * `varve recover`: finishes the directory of a recording whose `varve record` was killed; the work is
  * trace/'s.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
+#include "trace/trace.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -34,7 +42,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct progress progress;
     int code;
 
-    progress_begin(&progress, context, false);
+    command_progress(context, &progress, false);
     code = varve_collect_recover(operands->items[0], values->output, progress_step, &progress, &result,
                                  &message);
     progress_end(&progress);

@@ -4,9 +4,17 @@
  * other rules), the database that may come of it, and what is printed. The work is done in replay/replay.c.
  */
 #include "analysis/history/database.h"
+
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/progress.h"
 #include "analysis/replay/replay.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -250,7 +258,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (values->output != NULL && varve_publish_check(values->output, values->force, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, false);
+    command_progress(context, &progress, false);
     if (history_read(path, &history, &progress, &message) != VARVE_OK) {
         progress_end(&progress);
         return command_fail(context, "%s", message.text);

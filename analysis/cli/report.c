@@ -5,6 +5,13 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/json.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 struct values {
     int64_t top;
     int64_t frames;
@@ -41,8 +48,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, false);
-    progress_watch(&progress, database, "reading");
+    command_progress(context, &progress, false);
+    database_watch(database, &progress, "reading");
     if (values->json) {
         json_print(report_json(database, path, &report), context->out);
     } else {

@@ -4,6 +4,12 @@
  */
 #include "analysis/query/segments.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 struct values {
     const char *at;
     int64_t device, pid;
@@ -49,8 +55,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, false);
-    progress_watch(&progress, database, "reading");
+    command_progress(context, &progress, false);
+    database_watch(database, &progress, "reading");
     result = segments_moment(database, values->at, &seq, &message);
     if (result == VARVE_OK) {
         result = segments_state_load(&state, database, seq, values->device, values->pid, &message);

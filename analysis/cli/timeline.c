@@ -5,7 +5,16 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 
 #define POINTS_CHART_MAX 86
 #define CHART_ROWS 12
@@ -123,8 +132,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
         return command_fail(context, "%s", message.text);
     }
-    progress_begin(&progress, context, false);
-    progress_watch(&progress, database, "reading");
+    command_progress(context, &progress, false);
+    database_watch(database, &progress, "reading");
     result = selection_make(&selection, database, values->domain, values->pid, &message);
     if (result == VARVE_OK && values->device >= 0) {
         result = selection_device(&selection, database, values->device, &message);

@@ -4,7 +4,9 @@
  * traces and settings, for PyTorch's own viewers. Stacks are written once and referred to, as PyTorch does.
  */
 #include "analysis/export/export.h"
+
 #include "analysis/export/pickle_writer.h"
+#include "analysis/output/memory.h"
 
 #include <stdlib.h>
 

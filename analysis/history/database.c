@@ -7,6 +7,10 @@
  */
 #include "analysis/history/database.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,6 +21,8 @@
 extern "C" {
 #endif
 
+struct database;
+
 struct varve_writer;
 struct varve_layout;
 

@@ -9,7 +9,11 @@
  */
 #include "analysis/history/database.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,10 @@
  */
 #include "analysis/history/database.h"
 
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

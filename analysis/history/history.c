@@ -5,7 +5,9 @@
  * entry costs four bytes more than itself. Called by the readers, the replay and the export.
  */
 #include "analysis/history/history.h"
+
 #include "analysis/history/hash.h"
+#include "analysis/output/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -10,11 +10,17 @@
 #ifndef VARVE_ANALYSIS_HISTORY_HISTORY_H
 #define VARVE_ANALYSIS_HISTORY_HISTORY_H
 
-#include "analysis/cli/cli.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct progress;
 
 /* PyTorch's actions. */
 enum history_action {

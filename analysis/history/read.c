@@ -5,6 +5,8 @@
  */
 #include "analysis/history/history.h"
 
+#include "analysis/output/progress.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -5,6 +5,8 @@
 
 #include "analysis/history/history.h"
 
+#include <stdio.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif

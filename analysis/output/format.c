@@ -4,9 +4,13 @@
  * fits. Results are small structs by value, so that several fit into one printf without buffers or owners.
  * Texts of a database come from recorded programs: control characters never reach the terminal.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/output/format.h"
+
+#include "analysis/output/memory.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -216,4 +220,17 @@ void format_print_lines(FILE *out, const char *text)
             fputc(*text++, out);
         }
     }
+}
+
+char *hexadecimal(const char *bytes, size_t count)
+{
+    static const char digits[] = "0123456789abcdef";
+    char *text = memory_resize(NULL, count * 2 + 1);
+
+    for (size_t i = 0; i < count; i++) {
+        text[2 * i] = digits[(unsigned char)bytes[i] >> 4];
+        text[2 * i + 1] = digits[(unsigned char)bytes[i] & 15U];
+    }
+    text[2 * count] = '\0';
+    return text;
 }

@@ -4,10 +4,14 @@
  * digits (its numbers are doubles), and text that is not UTF-8 (file names may be anything) becomes valid
  * JSON.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/output/json.h"
+
+#include "analysis/output/memory.h"
+#include "trace/trace.h"
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,28 +84,6 @@ struct cJSON *json_text_value(const char *text, size_t bytes)
     value = checked(cJSON_CreateRaw(quoted));
     free(quoted);
     return value;
-}
-
-struct cJSON *json_value(const struct value *value)
-{
-    struct cJSON *json;
-    char *digits;
-
-    switch (value->type) {
-    case VALUE_INTEGER:
-        return json_integer_value(value->integer);
-    case VALUE_REAL:
-        return json_real_value(value->real);
-    case VALUE_TEXT:
-        return json_text_value(value->text, value->bytes);
-    case VALUE_BLOB:
-        digits = hexadecimal(value->text, value->bytes);
-        json = json_text_value(digits, value->bytes * 2);
-        free(digits);
-        return json;
-    default:
-        return json_null_value();
-    }
 }
 
 void json_add(struct cJSON *object, const char *key, struct cJSON *value)

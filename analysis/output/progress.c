@@ -3,8 +3,11 @@
  * Progress of long work: one line on a terminal, drawn anew at most ten times a second and only once the work
  * has taken half a second, erased at the end. Nothing at all if standard error is no terminal.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/output/progress.h"
 
+#include "analysis/output/format.h"
+
+#include <stdio.h>
 #include <time.h>
 
 #define PATIENCE_NS INT64_C(500000000)
@@ -18,9 +21,9 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-void progress_begin(struct progress *progress, const struct command_context *context, bool quiet)
+void progress_begin(struct progress *progress, FILE *out, bool is_on)
 {
-    *progress = (struct progress){.out = context->err, .is_on = context->err_is_terminal && !quiet};
+    *progress = (struct progress){.out = out, .is_on = is_on};
     progress->begin_ns = now_ns();
 }
 
@@ -56,20 +59,5 @@ void progress_end(struct progress *progress)
         fputs("\r\033[K", progress->out);
         fflush(progress->out);
         progress->is_drawn = false;
-    }
-}
-
-static void watch_step(void *context)
-{
-    struct progress *progress = context;
-
-    progress_step(progress, progress->watched, 0, 0);
-}
-
-void progress_watch(struct progress *progress, struct database *database, const char *what)
-{
-    progress->watched = what;
-    if (progress->is_on) {
-        database_on_progress(database, watch_step, progress);
     }
 }

@@ -4,67 +4,18 @@
  * it is printed; a caller with very many rows prints in portions, and the widths then only grow. All text
  * output of the commands ends here or in a plain fprintf.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/output/table.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define COLUMN_GAP "  "
-
-static void (*end_of_work)(void);
-
-void memory_exhausted_then(void (*end)(void))
-{
-    end_of_work = end;
-}
-
-void memory_exhausted(void)
-{
-    static const char line[] = "varve: out of memory\n";
-
-    /* Output is still in buffers and stays there: half an answer is worse than none. */
-    varve_publish_abandon();
-    (void)!write(STDERR_FILENO, line, sizeof(line) - 1);
-    if (end_of_work != NULL) {
-        end_of_work();
-    }
-    _exit(EXIT_STATUS_FAILED);
-}
-
-void *memory_resize(void *memory, size_t bytes)
-{
-    void *result = realloc(memory, bytes > 0 ? bytes : 1);
-
-    if (result == NULL) {
-        memory_exhausted();
-    }
-    return result;
-}
-
-char *memory_copy_text(const char *text)
-{
-    if (text == NULL) {
-        return NULL;
-    }
-    size_t bytes = strlen(text) + 1;
-
-    return memcpy(memory_resize(NULL, bytes), text, bytes);
-}
-
-char *hexadecimal(const char *bytes, size_t count)
-{
-    static const char digits[] = "0123456789abcdef";
-    char *text = memory_resize(NULL, count * 2 + 1);
-
-    for (size_t i = 0; i < count; i++) {
-        text[2 * i] = digits[(unsigned char)bytes[i] >> 4];
-        text[2 * i + 1] = digits[(unsigned char)bytes[i] & 15U];
-    }
-    text[2 * count] = '\0';
-    return text;
-}
 
 void table_init(struct table *table, const struct table_column *columns, size_t column_count)
 {

@@ -6,6 +6,9 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+
 #include <stdlib.h>
 
 #define COLUMNS                                                                                            \

@@ -8,11 +8,15 @@
  *   16 page size (1 = 65536)   18 write version (2 = WAL)   24 change counter   28 size in pages
  *   60 user_version   68 application_id   92 change counter for which the size in pages is valid
  */
-#include "analysis/cli/cli.h"
+#include "analysis/query/database_file.h"
+
+#include "analysis/output/format.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>

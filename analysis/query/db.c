@@ -11,10 +11,18 @@
  * limited. The limit is of computing, not of waiting, since rows may go into a pipe that nobody reads for an
  * hour.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/query/db.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/database_file.h"
+#include "trace/trace.h"
 
 #include <ctype.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -441,4 +449,41 @@ struct value cursor_value(struct cursor *cursor, int column)
     value.text = (const char *)sqlite3_column_text(statement, column);
     value.bytes = (size_t)sqlite3_column_bytes(statement, column);
     return value;
+}
+
+struct cJSON *value_json(const struct value *value)
+{
+    struct cJSON *json;
+    char *digits;
+
+    switch (value->type) {
+    case VALUE_INTEGER:
+        return json_integer_value(value->integer);
+    case VALUE_REAL:
+        return json_real_value(value->real);
+    case VALUE_TEXT:
+        return json_text_value(value->text, value->bytes);
+    case VALUE_BLOB:
+        digits = hexadecimal(value->text, value->bytes);
+        json = json_text_value(digits, value->bytes * 2);
+        free(digits);
+        return json;
+    default:
+        return json_null_value();
+    }
+}
+
+static void watch_step(void *context)
+{
+    struct progress *progress = context;
+
+    progress_step(progress, progress->watched, 0, 0);
+}
+
+void database_watch(struct database *database, struct progress *progress, const char *what)
+{
+    progress->watched = what;
+    if (progress->is_on) {
+        database_on_progress(database, watch_step, progress);
+    }
 }

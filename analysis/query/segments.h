@@ -6,11 +6,19 @@
 #ifndef VARVE_ANALYSIS_QUERY_SEGMENTS_H
 #define VARVE_ANALYSIS_QUERY_SEGMENTS_H
 
-#include "analysis/cli/cli.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct cJSON;
+struct database;
 
 /* The allocator of one device in one process. */
 struct segments_part {

@@ -6,6 +6,8 @@
  */
 #include "analysis/query/segments.h"
 
+#include "trace/trace.h"
+
 #include <string.h>
 
 static void item_take(struct segment_item *item, const struct varve_layout_block *block)

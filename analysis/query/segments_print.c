@@ -6,7 +6,13 @@
  */
 #include "analysis/query/segments.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

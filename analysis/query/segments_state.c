@@ -7,6 +7,10 @@
  */
 #include "analysis/query/segments.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -6,7 +6,11 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static int check_domain(const char *domain, struct database *database, struct varve_message *message)

@@ -7,6 +7,11 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 
 #define LABEL_COLUMNS 10

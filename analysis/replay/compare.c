@@ -9,8 +9,11 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/memory.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PLACE_ALIGNMENT (UINT64_C(2) << 20)

@@ -7,6 +7,8 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/memory.h"
+
 #include <stdlib.h>
 
 #define SMALL_UNIT (UINT64_C(2) << 20)

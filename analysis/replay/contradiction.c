@@ -8,6 +8,7 @@
 #include "analysis/replay/replay.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* What an address is after the events so far, in the low two bits of what the map holds; the number of the
  * event that made it so is above. */

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 
 static bool differ(struct replay_result *result, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -11,6 +11,8 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/progress.h"
+
 #include <assert.h>
 #include <inttypes.h>
 

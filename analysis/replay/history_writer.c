@@ -6,6 +6,8 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 

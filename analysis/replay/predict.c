@@ -8,6 +8,8 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/memory.h"
+
 #define SMALL_MAX (UINT64_C(1) << 20) /* requests of the small pool */
 
 /* Append what `stage` would release after the releases that the plan holds already. */

@@ -9,6 +9,8 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/memory.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 

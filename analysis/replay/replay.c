@@ -6,6 +6,7 @@
  */
 #include "analysis/replay/replay.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -8,6 +8,8 @@
  */
 #include "analysis/replay/replay.h"
 
+#include "analysis/output/progress.h"
+
 #define PROGRESS_EVENTS 65536
 
 struct whatif {

@@ -4,7 +4,9 @@
  * line that is refused comes with one line of reason, one that is taken has its operands in number and its
  * values in range.
  */
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

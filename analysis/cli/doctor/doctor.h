@@ -5,7 +5,10 @@
 #ifndef VARVE_ANALYSIS_CLI_DOCTOR_DOCTOR_H
 #define VARVE_ANALYSIS_CLI_DOCTOR_DOCTOR_H
 
-#include "analysis/cli/cli.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,12 +6,17 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/cli/component_find.h"
+#include "analysis/output/format.h"
+#include "trace/trace.h"
+
 #include <errno.h>
 #include <glob.h>
 #include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -7,10 +7,13 @@
  */
 #include "alloc/alloc.h"
 #include "analysis/cli/doctor/doctor.h"
+#include "analysis/output/memory.h"
+#include "trace/trace.h"
 
 #include <dlfcn.h>
 #include <link.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>

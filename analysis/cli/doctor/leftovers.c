@@ -6,8 +6,11 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/output/format.h"
+
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -5,11 +5,14 @@
  * The hard part is a daemon that answers nobody: `lttng` then waits for ever, so it runs with a time limit.
  */
 #include "analysis/import/ctf/ctf.h"
+
+#include "analysis/cli/component_find.h"
 #include "analysis/cli/doctor/doctor.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -4,9 +4,14 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/cli/component_find.h"
+#include "analysis/output/format.h"
+#include "analysis/query/db.h"
+
 #include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>

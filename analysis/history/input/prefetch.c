@@ -7,6 +7,8 @@
  */
 #include "analysis/history/input/prefetch.h"
 
+#include "analysis/output/memory.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>

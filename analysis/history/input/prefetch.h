@@ -4,7 +4,11 @@
 #ifndef VARVE_ANALYSIS_HISTORY_INPUT_PREFETCH_H
 #define VARVE_ANALYSIS_HISTORY_INPUT_PREFETCH_H
 
-#include "analysis/cli/cli.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,9 +7,12 @@
  */
 #include "analysis/history/input/source.h"
 
+#include "analysis/output/memory.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <lzma.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -5,7 +5,9 @@
  * own then. Called by the readers of foreign files.
  */
 #include "analysis/history/input/stream.h"
+
 #include "analysis/history/input/source.h"
+#include "analysis/output/memory.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -7,7 +7,11 @@
 #ifndef VARVE_ANALYSIS_HISTORY_INPUT_STREAM_H
 #define VARVE_ANALYSIS_HISTORY_INPUT_STREAM_H
 
-#include "analysis/cli/cli.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {

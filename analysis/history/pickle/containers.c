@@ -7,6 +7,8 @@
  */
 #include "analysis/history/pickle/pickle.h"
 
+#include "analysis/output/memory.h"
+
 #include <assert.h>
 
 /* Picklers fill containers in portions of 1000, tuples at once. */

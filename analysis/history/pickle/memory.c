@@ -6,9 +6,13 @@
  * of doomed objects, since a hostile file nests deeper than any C stack. Called by the opcodes and the sinks.
  */
 #include "analysis/history/pickle/pickle.h"
+
 #include "analysis/history/hash.h"
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

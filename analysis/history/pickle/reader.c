@@ -6,9 +6,13 @@
  */
 #include "analysis/history/pickle/pickle.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

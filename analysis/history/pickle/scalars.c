@@ -8,6 +8,7 @@
 #include "analysis/history/pickle/pickle.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

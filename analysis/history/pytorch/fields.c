@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdio.h>
 
 int field_fail(struct pytorch *reader, uint64_t offset, const char *format, ...)
 {

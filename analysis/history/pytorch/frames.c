@@ -5,7 +5,9 @@
  * a stack, and the memo entry keeps nothing but that number. Called for events, segments and blocks.
  */
 #include "analysis/history/pytorch/pytorch.h"
+
 #include "analysis/history/hash.h"
+#include "analysis/output/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

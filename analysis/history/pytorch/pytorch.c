@@ -8,6 +8,8 @@
  */
 #include "analysis/history/pytorch/pytorch.h"
 
+#include "analysis/output/progress.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,6 +6,8 @@
  */
 #include "analysis/history/pytorch/pytorch.h"
 
+#include "analysis/output/memory.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,12 +6,13 @@
  */
 #include "analysis/import/ctf/ctf.h"
 
-#include "analysis/cli/cli.h"
+#include "analysis/output/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

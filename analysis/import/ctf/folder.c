@@ -11,12 +11,15 @@
  */
 #include "analysis/import/ctf/ctf.h"
 
-#include "analysis/cli/cli.h"
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -5,9 +5,12 @@
  */
 #include "analysis/import/ctf/ctf.h"
 
-#include "analysis/cli/cli.h"
+#include "analysis/output/format.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- a database ---- */

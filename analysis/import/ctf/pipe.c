@@ -8,7 +8,7 @@
  */
 #include "analysis/import/ctf/ctf.h"
 
-#include "analysis/cli/cli.h"
+#include "analysis/output/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,8 @@
  */
 #include "analysis/import/ctf/reader.h"
 
-#include "analysis/cli/cli.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -21,12 +21,20 @@
 #ifndef VARVE_ANALYSIS_QUERY_DIFF_DIFF_H
 #define VARVE_ANALYSIS_QUERY_DIFF_DIFF_H
 
-#include "analysis/cli/cli.h"
 #include "analysis/history/input/prefetch.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct progress;
 
 enum diff_side {
     DIFF_A,

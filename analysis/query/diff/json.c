@@ -4,7 +4,12 @@
  * Keys are stable: they may be added to, never renamed; the manual page lists them.
  */
 #include "analysis/query/diff/diff.h"
+
+#include "analysis/output/json.h"
+#include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
+
+#include <stdio.h>
 
 static struct cJSON *trace_json(const struct diff_trace *trace)
 {

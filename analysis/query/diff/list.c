@@ -5,9 +5,13 @@
  * nothing.
  */
 #include "analysis/query/diff/diff.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/table.h"
 #include "analysis/query/report/report.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LINE_COLUMNS 98U

@@ -5,7 +5,10 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 struct kind_words {

@@ -7,6 +7,8 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "analysis/output/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,6 +6,8 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "analysis/output/memory.h"
+
 #include <stdlib.h>
 
 /* NULL: the list is full. */

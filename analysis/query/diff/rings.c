@@ -7,6 +7,10 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/output/progress.h"
+#include "analysis/query/db.h"
+
 #include <assert.h>
 #include <stdlib.h>
 

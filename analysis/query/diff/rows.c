@@ -6,6 +6,10 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <stdlib.h>
 #include <string.h>
 

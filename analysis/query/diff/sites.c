@@ -7,7 +7,10 @@
  * the two stacks of what they list.
  */
 #include "analysis/query/diff/diff.h"
+
 #include "analysis/history/hash.h"
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
 
 #include <stdlib.h>
 

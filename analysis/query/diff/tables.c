@@ -7,6 +7,9 @@
  */
 #include "analysis/query/diff/diff.h"
 
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+
 #include <stdlib.h>
 #include <string.h>
 

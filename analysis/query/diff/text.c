@@ -4,9 +4,14 @@
  * field, the list of list.c, and what differs of processes and threads. At most 100 columns wide.
  */
 #include "analysis/query/diff/diff.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #define LINE_COLUMNS 98U
 #define CELL_BYTES 512

@@ -6,7 +6,13 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DIFFERENCES_SHOWN 10

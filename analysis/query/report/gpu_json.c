@@ -5,6 +5,9 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/json.h"
+#include "analysis/query/db.h"
+
 static struct cJSON *devices_json(struct database *database)
 {
     struct cJSON *devices = json_array();

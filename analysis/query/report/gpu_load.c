@@ -5,7 +5,11 @@
  * `varve segments --at` does.
  */
 #include "analysis/query/report/report.h"
+
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
 #include "analysis/query/segments.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 

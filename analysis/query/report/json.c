@@ -5,6 +5,8 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/json.h"
+
 #include <string.h>
 
 static struct cJSON *domain_json(struct database *database, const struct report_totals *totals,

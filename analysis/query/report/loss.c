@@ -7,7 +7,13 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 
 #define PROGRAMS_SHOWN 3
 

@@ -5,7 +5,13 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TEXT_COLUMNS 64
@@ -85,7 +91,7 @@ struct cJSON *query_json(struct database *database, const char *sql, int64_t bou
         for (int column = 0; column < cursor_column_count(&cursor); column++) {
             struct value value = cursor_value(&cursor, column);
 
-            json_add(object, cursor_column_name(&cursor, column), json_value(&value));
+            json_add(object, cursor_column_name(&cursor, column), value_json(&value));
         }
         json_append(array, object);
     }

@@ -13,11 +13,21 @@
 #ifndef VARVE_ANALYSIS_QUERY_REPORT_REPORT_H
 #define VARVE_ANALYSIS_QUERY_REPORT_REPORT_H
 
-#include "analysis/cli/cli.h"
+#include "analysis/output/format.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct cJSON;
+struct database;
+struct table_column;
 
 /* ---- query/callsite_rank.c: the largest call sites by one of their figures ---- */
 

@@ -5,7 +5,12 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PROCESSES_SHOWN 10

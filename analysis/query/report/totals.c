@@ -5,7 +5,13 @@
  */
 #include "analysis/query/report/report.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
+#include "analysis/query/db.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

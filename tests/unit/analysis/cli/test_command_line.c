@@ -12,7 +12,10 @@
 #include "support/command.h"
 
 #include "analysis/analysis.h"
-#include "analysis/cli/cli.h"
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,6 +11,10 @@
 
 #include "support/command.h"
 
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/table.h"
+#include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
 
 #include <inttypes.h>

@@ -14,6 +14,7 @@
 
 #include <lzma.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -13,6 +13,7 @@
 #include "analysis/history/pickle/pickle.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -8,6 +8,7 @@
 #include "analysis/analysis.h"
 #include "analysis/history/database.h"
 #include "analysis/import/import.h"
+#include "analysis/query/db.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

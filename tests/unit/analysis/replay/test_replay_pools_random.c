@@ -7,6 +7,8 @@
  */
 #include "support/replay.h"
 
+#include <stdio.h>
+
 #define BLOCKS 32
 #define POOLS 8
 #define CAPTURE_STREAM 50

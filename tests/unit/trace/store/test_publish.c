@@ -3,9 +3,6 @@
  * Results that are there whole or not at all, whatever happens on the way, and the texts of errors: one line
  * that can be shown.
  */
-#include "analysis/cli/cli.h"
-#include "trace/trace.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +10,10 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/memory.h"
+#include "trace/trace.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve doctor`: what this machine offers and what is missing; each line says what the lack costs and what
- * to install. The checks are in doctor_*.c.
+ * to install. The checks are the other files here.
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/cli/command.h"
+#include "analysis/cli/options.h"
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+
 #include <stdarg.h>
+#include <stdio.h>
 
 struct values {
     bool json;

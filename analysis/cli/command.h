@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sub-command: its name, help, options and function, and the table of all of them. command.c finds the command that a
+ * line names, runs it and sends what it printed to the output at the end; options.c reads its options, help.c prints its
+ * help. One thread calls all of it. Errors: 0 or a negative enum varve_error with the reason in a struct varve_message; a
+ * command turns them into one line and EXIT_STATUS_FAILED.
+ */
+#ifndef VARVE_ANALYSIS_CLI_COMMAND_H
+#define VARVE_ANALYSIS_CLI_COMMAND_H
+
+#include "analysis/output/memory.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPERANDS_MAX 8
+
+struct option_spec;
+struct progress;
+
+struct operands {
+    int count;
+    const char *items[OPERANDS_MAX];
+    int64_t timeout_ns; /* --timeout: of a command that reads databases */
+    char *const *rest;  /* of a command that takes another command line: that one, NULL at its end */
+};
+
+struct command_context {
+    FILE *out; /* of commands that do not stream: without control characters in the end, unless is_exact */
+    FILE *err;
+    const char *name;     /* of the sub-command, for messages */
+    bool err_is_terminal; /* progress may be drawn */
+    bool is_exact;        /* the answer is for programs, byte by byte: CSV */
+};
+
+/* A sub-command: what it is called with, what its help says, and the function that does it. */
+struct command {
+    const char *name;
+    const char *arguments; /* after the options, in the usage line */
+    const char *summary;   /* one line of `varve help` */
+    const char *purpose;   /* paragraphs of `varve help NAME` */
+    const char *examples;
+    const struct option_spec *options;
+    const void *defaults; /* of the values, copied before the command line is read */
+    size_t values_bytes;
+    int operands_min, operands_max;
+    bool takes_command;  /* operands are another command line: options end at the first */
+    bool reads_database; /* takes --timeout */
+    bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
+                   */
+    int (*run)(struct command_context *context, const void *values, const struct operands *operands);
+};
+
+extern const struct command *const command_table[]; /* ends with NULL */
+
+const struct command *command_find(const char *name);
+/// Begin `progress` on the error stream of the command: drawn if that is a terminal and the command is not `quiet`.
+void command_progress(struct command_context *context, struct progress *progress, bool quiet);
+/// Print "varve NAME: message" to context->err and return EXIT_STATUS_FAILED.
+int command_fail(struct command_context *context, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/// fprintf of what may have names from elsewhere in it, to a stream that nobody filters: not the context's
+/// `out`.
+void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+extern const struct command command_record;
+extern const struct command command_recover;
+extern const struct command command_import;
+extern const struct command command_export;
+extern const struct command command_replay;
+extern const struct command command_info;
+extern const struct command command_report;
+extern const struct command command_query;
+extern const struct command command_diff;
+extern const struct command command_leaks;
+extern const struct command command_peak;
+extern const struct command command_timeline;
+extern const struct command command_segments;
+extern const struct command command_oom;
+extern const struct command command_doctor;
+extern const struct command command_help;
+
+/* ---- help.c ---- */
+
+void help_print(FILE *out);
+void help_print_command(FILE *out, const struct command *command);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

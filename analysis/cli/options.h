@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Options of sub-commands: the kinds of them, and the reading of a command line into a command's values and operands.
+ */
+#ifndef VARVE_ANALYSIS_CLI_OPTIONS_H
+#define VARVE_ANALYSIS_CLI_OPTIONS_H
+
+#include "analysis/cli/command.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct varve_message;
+
+enum option_kind {
+    OPTION_END = 0,
+    OPTION_FLAG,    /* bool */
+    OPTION_INTEGER, /* int64_t within min…max */
+    OPTION_TEXT,    /* const char *, borrowed from argv */
+    OPTION_BYTES,   /* int64_t; suffixes K, M, G */
+    OPTION_SECONDS, /* int64_t in ns; decimals allowed */
+    OPTION_CHOICE,  /* int: index into choices */
+    OPTION_MODE,    /* int: 1 for --name, 2 + index into choices for --name=choice */
+    OPTION_ABSENT,  /* known, but not in this build: help says what is missing */
+};
+
+struct option_spec {
+    const char *name; /* without the dashes */
+    char letter;      /* 0: none */
+    enum option_kind kind;
+    const char *argument; /* name of its value in the help text; NULL for a flag */
+    const char *help;
+    size_t offset; /* of its field in the command's values */
+    int64_t min, max;
+    const char *const *choices; /* ends with NULL */
+};
+
+#define OPTION_HELP_RESULT 1 /* options_parse: --help was asked for */
+
+/// Read a command line (without the command's name). Returns OPTION_HELP_RESULT, 0 or VARVE_ERROR_INVALID.
+int options_parse(const struct command *command, int argc, char *const argv[], void *values,
+                  struct operands *operands, struct varve_message *message);
+/// The nearest of `names` (ends with NULL), or NULL if none is near.
+const char *option_suggest(const char *word, const char *const *names);
+
+/// Options that this command has in common with others, whose values are in `operands`; ends with OPTION_END.
+const struct option_spec *options_common(const struct command *command);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Figures and names for people. A struct format_text lives until the end of the full expression.
+ */
+#ifndef VARVE_ANALYSIS_OUTPUT_FORMAT_H
+#define VARVE_ANALYSIS_OUTPUT_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct format_text {
+    char text[48];
+};
+
+struct format_text format_count(int64_t number);              /* 1,234,567 */
+struct format_text format_bytes(int64_t bytes);               /* 1.21 MiB */
+struct format_text format_bytes_exact(int64_t bytes);         /* 1.21 MiB (1,268,000) */
+struct format_text format_duration(int64_t ns);               /* 1.5 ms; "-" if negative */
+struct format_text format_share(int64_t part, int64_t whole); /* 12.3 %; "-" of nothing */
+struct format_text format_time_utc(int64_t seconds);          /* 2026-05-01 09:30:00 UTC */
+/// Columns that UTF-8 text takes on a terminal (one for each code point).
+size_t format_width(const char *text);
+/// Copy without control characters and malformed UTF-8, at most `columns` wide; what is cut at the front
+/// becomes "…".
+void format_tail(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
+/// The same, cut at the end.
+void format_head(char *buffer, size_t buffer_bytes, const char *text, size_t columns);
+/// Print without control characters and malformed UTF-8, so that a file name can't drive the terminal.
+void format_print_safe(FILE *out, const char *text);
+/// The same for a whole answer: ends of lines stay.
+void format_print_lines(FILE *out, const char *text);
+
+char *hexadecimal(const char *bytes, size_t count); /* owner: the caller, by free */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

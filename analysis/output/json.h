@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * JSON of all commands: one line. Text that is not UTF-8 gets U+FFFD; integers keep all 64 bits.
+ */
+#ifndef VARVE_ANALYSIS_OUTPUT_JSON_H
+#define VARVE_ANALYSIS_OUTPUT_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+
+struct cJSON *json_object(void);
+struct cJSON *json_array(void);
+struct cJSON *json_text_value(const char *text, size_t bytes);
+struct cJSON *json_integer_value(int64_t number);
+struct cJSON *json_real_value(double number);
+struct cJSON *json_null_value(void);
+void json_text(struct cJSON *object, const char *key, const char *text); /* NULL is null */
+void json_integer(struct cJSON *object, const char *key, int64_t number);
+void json_integer_or_null(struct cJSON *object, const char *key, int64_t number); /* < 0 is null */
+void json_bool(struct cJSON *object, const char *key, bool value);
+void json_real(struct cJSON *object, const char *key, double value);
+void json_add(struct cJSON *object, const char *key, struct cJSON *value); /* takes `value` */
+void json_append(struct cJSON *array, struct cJSON *value);                /* takes `value` */
+void json_print(struct cJSON *value, FILE *out);                           /* frees `value` */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

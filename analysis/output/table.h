@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Aligned tables for people, and CSV for programs.
+ */
+#ifndef VARVE_ANALYSIS_OUTPUT_TABLE_H
+#define VARVE_ANALYSIS_OUTPUT_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct table_column {
+    const char *title;
+    bool is_right; /* aligned to the right: numbers */
+};
+
+struct table {
+    const struct table_column *columns;
+    size_t column_count;
+    size_t *widths;
+    char **cells; /* row after row */
+    size_t cell_count, cell_capacity;
+    const char *indent;
+};
+
+void table_init(struct table *table, const struct table_column *columns, size_t column_count);
+void table_add(struct table *table, const char *text); /* copied; the next cell of the row */
+/// Print what was added since the last call (with titles if asked) and empty the table; widths only grow.
+void table_print(struct table *table, FILE *out, bool with_titles);
+void table_free(struct table *table);
+
+void csv_text(FILE *out, const char *text, size_t bytes); /* quoted where RFC 4180 wants it */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
