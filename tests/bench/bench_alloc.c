@@ -15,6 +15,7 @@
  * least, and of the batch that 99 % stay below.
  */
 #include "alloc/alloc.h"
+#include "support/random.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,6 +33,8 @@
 #define LIVE 1000U
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
+
+static uint64_t random_state = 42;
 
 struct step {
     uint32_t slot, bytes;
@@ -59,16 +62,6 @@ static uint64_t now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
-static uint64_t random_below(uint64_t limit)
-{
-    static uint64_t random_state = 42;
-    uint64_t mixed = random_state += UINT64_C(0x9e3779b97f4a7c15);
-
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (mixed ^ (mixed >> 31)) % limit;
 }
 
 /* ---- one pair ---- */
@@ -118,9 +111,10 @@ static void run_steps(struct bench *bench, uint64_t count)
 
 static uint32_t size_mixed(void)
 {
-    uint64_t most = random_below(10) < 7 ? UINT64_C(1) << (9 + random_below(12)) : 9 * MIB;
+    uint64_t most =
+        random_below(&random_state, 10) < 7 ? UINT64_C(1) << (9 + random_below(&random_state, 12)) : 9 * MIB;
 
-    return (uint32_t)(1 + random_below(most));
+    return (uint32_t)(1 + random_below(&random_state, most));
 }
 
 static void prepare(struct bench *bench, const char *kind)
@@ -129,7 +123,7 @@ static void prepare(struct bench *bench, const char *kind)
     uint32_t bytes = strcmp(kind, "large") == 0 ? 3 * MIB : 4 * KIB;
 
     for (uint64_t i = 0; i < STEPS; i++) {
-        bench->steps[i].slot = is_mix ? (uint32_t)random_below(LIVE) : 0;
+        bench->steps[i].slot = is_mix ? (uint32_t)random_below(&random_state, LIVE) : 0;
         bench->steps[i].bytes = is_mix ? size_mixed() : bytes;
     }
     if (strcmp(kind, "small") == 0) {
@@ -149,7 +143,7 @@ static void prepare_growth(struct bench *bench, uint64_t count)
         fail("no memory");
     }
     for (uint64_t i = 0; i < 2 * count; i++) {
-        addr[i] = take(bench->alloc, 512 * (1 + random_below(128)));
+        addr[i] = take(bench->alloc, 512 * (1 + random_below(&random_state, 128)));
     }
     for (uint64_t i = 0; i < count; i++) {
         give(bench->alloc, addr[2 * i]);
@@ -157,7 +151,7 @@ static void prepare_growth(struct bench *bench, uint64_t count)
     free(addr);
     for (uint64_t i = 0; i < STEPS; i++) {
         bench->steps[i].slot = 0;
-        bench->steps[i].bytes = (uint32_t)(512 * (1 + random_below(128)));
+        bench->steps[i].bytes = (uint32_t)(512 * (1 + random_below(&random_state, 128)));
     }
 }
 

@@ -10,6 +10,7 @@
  * others use the machine too. An argument is the largest number of blocks.
  */
 #include "alloc/index/block.h"
+#include "support/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,13 +21,6 @@
 #define HOT_SIZES 16
 
 static uint64_t random_state = 42;
-
-static uint64_t random_below(uint64_t limit)
-{
-    assert(limit > 0);
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (random_state >> 33) % limit;
-}
 
 static double now_ns(void)
 {
@@ -49,17 +43,18 @@ static const char *const kind_names[] = {"different", "same", "mixed"};
 /* Many small ones of few sizes, activations of some dozens of sizes, and few large ones of any size. */
 static uint64_t size_mixed(void)
 {
-    uint64_t choice = random_below(100);
+    uint64_t choice = random_below(&random_state, 100);
     if (choice < 55) {
-        return 512 * (1 + random_below(8));
+        return 512 * (1 + random_below(&random_state, 8));
     }
     if (choice < 75) {
-        return 4096 * (2 + random_below(24));
+        return 4096 * (2 + random_below(&random_state, 24));
     }
     if (choice < 95) {
-        return (UINT64_C(1) << 20) * (1 + random_below(40)) + 512 * random_below(4);
+        return (UINT64_C(1) << 20) * (1 + random_below(&random_state, 40)) +
+               512 * random_below(&random_state, 4);
     }
-    return 512 * (2048 + random_below(2000000));
+    return 512 * (2048 + random_below(&random_state, 2000000));
 }
 
 struct field {
@@ -84,17 +79,17 @@ static void field_open(struct field *field, enum size_kind kind, uint64_t count)
     }
     uint64_t addr = UINT64_C(0x7f0000000000);
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t j = random_below(i + 1);
+        uint64_t j = random_below(&random_state, i + 1);
         field->blocks[i] = field->blocks[j];
         struct block *block = block_slab_take(&field->slab);
         block->size = kind == SIZES_SAME ? 2048 : kind == SIZES_DIFFERENT ? 512 * (i + 1) : size_mixed();
         block->addr = addr;
         block->home = field->home;
-        addr += (block->size + 511 + 512 * random_below(8)) & ~UINT64_C(511);
+        addr += (block->size + 511 + 512 * random_below(&random_state, 8)) & ~UINT64_C(511);
         field->blocks[j] = block;
     }
     for (uint64_t i = 0; i < STEPS; i++) {
-        field->order[i] = (uint32_t)random_below(count);
+        field->order[i] = (uint32_t)random_below(&random_state, count);
     }
 }
 
@@ -119,7 +114,7 @@ static double index_hot(struct field *field)
 {
     uint64_t sizes[HOT_SIZES];
     for (unsigned i = 0; i < HOT_SIZES; i++) {
-        sizes[i] = field->blocks[random_below(field->count)]->size;
+        sizes[i] = field->blocks[random_below(&random_state, field->count)]->size;
     }
     double start = now_ns();
     for (unsigned i = 0; i < STEPS; i++) {

@@ -11,6 +11,7 @@
  *   bench_report [EVENTS]        default: $VARVE_BENCH_REPORT_EVENTS, or 10000000
  */
 #include "trace/collect_internal.h"
+#include "support/random.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -57,14 +58,6 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * UINT64_C(2685821657736338717);
 }
 
 /* Small numbers much more often than large ones, below `limit`. */

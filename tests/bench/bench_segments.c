@@ -11,6 +11,7 @@
  *   bench_segments [EVENTS]        default: $VARVE_BENCH_SEGMENTS_EVENTS, or 10000000
  */
 #include "trace/trace.h"
+#include "support/random.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -77,14 +78,6 @@ static double now_cpu(void)
     return clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-static uint64_t random_below(struct maker *maker, uint64_t limit)
-{
-    maker->random ^= maker->random >> 12;
-    maker->random ^= maker->random << 25;
-    maker->random ^= maker->random >> 27;
-    return (maker->random * UINT64_C(2685821657736338717) >> 20) % limit;
-}
-
 static void emit(struct maker *maker, enum varve_kind kind, enum varve_cause cause, const struct block *block,
                  uint64_t size, uint64_t requested, uint64_t arg)
 {
@@ -149,10 +142,11 @@ static void segment_new(struct maker *maker)
 
 static void block_alloc(struct maker *maker)
 {
-    uint32_t number = maker->unused.items[random_below(maker, maker->unused.count)];
+    uint32_t number = maker->unused.items[random_below(&maker->random, maker->unused.count)];
     struct block *block = &maker->blocks[number];
     uint64_t size =
-        512 * (1 + random_below(maker, 1 + random_below(maker, maker->live_limit > 50000 ? 128 : 4096)));
+        512 * (1 + random_below(&maker->random,
+                                1 + random_below(&maker->random, maker->live_limit > 50000 ? 128 : 4096)));
 
     if (size > block->size) {
         size = block->size;
@@ -177,7 +171,7 @@ static void block_alloc(struct maker *maker)
         list_add(maker, &maker->unused, rest_number);
     }
     block->is_free = false;
-    block->requested = size - random_below(maker, 512);
+    block->requested = size - random_below(&maker->random, 512);
     list_add(maker, &maker->used, number);
     emit(maker, VARVE_KIND_ALLOC, VARVE_CAUSE_CACHE, block, size, block->requested, block->segment);
 }
@@ -203,7 +197,7 @@ static void block_absorb(struct maker *maker, uint32_t number, enum varve_cause 
 
 static void block_free(struct maker *maker)
 {
-    uint32_t number = maker->used.items[random_below(maker, maker->used.count)];
+    uint32_t number = maker->used.items[random_below(&maker->random, maker->used.count)];
     struct block *block = &maker->blocks[number];
 
     emit(maker, VARVE_KIND_FREE_REQUESTED, VARVE_CAUSE_NONE, block, block->size, block->requested,
@@ -235,7 +229,7 @@ static void events_make(struct varve_writer *writer, uint64_t events, uint32_t l
 
         if (maker.unused.count == 0 || (!is_full && maker.unused.count < maker.used.count / 8)) {
             segment_new(&maker);
-        } else if (!is_full && (maker.used.count == 0 || random_below(&maker, 100) < 55)) {
+        } else if (!is_full && (maker.used.count == 0 || random_below(&maker.random, 100) < 55)) {
             block_alloc(&maker);
         } else {
             block_free(&maker);

@@ -14,6 +14,7 @@
  *   bench_sqlite [--dir DIR] [--keep] [EVENTS]       default: 1000000 events in a new directory in $TMPDIR
  */
 #include "trace/collect_internal.h"
+#include "support/random.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -41,14 +42,6 @@ static double now(void)
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 /* Sizes of a usual program: small ones mostly, a power of two more with each step. */

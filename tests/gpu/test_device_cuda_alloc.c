@@ -7,6 +7,7 @@
  * the record.
  */
 #include "gpu/device_cuda_support.h"
+#include "support/random.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -193,7 +194,7 @@ static void test_streams(void **state)
  * meanwhile must not show in it. */
 static void reuse(struct varve_alloc *alloc)
 {
-    uint64_t streams[STREAMS], proofs = block(alloc, STEPS * PROOF, 0), random = 5;
+    uint64_t streams[STREAMS], proofs = block(alloc, STEPS * PROOF, 0), seed = 5, random;
     cuda_event written = NULL;
 
     GPU_OK(gpu.context_synchronize());
@@ -204,7 +205,7 @@ static void reuse(struct varve_alloc *alloc)
     for (unsigned i = 0; i < STEPS; i++) {
         uint64_t writer = streams[i % STREAMS], reader, bytes, addr;
 
-        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        random = random_next(&seed);
         reader = streams[random >> 60 & 1 ? i % STREAMS : (i + 1) % STREAMS];
         bytes = PROOF + (random >> 20) % (random >> 63 ? 12 * MIB : MIB) / 512 * 512;
         addr = block(alloc, bytes, writer);

@@ -4,6 +4,7 @@
  * memory: what one frees another one gets, with the driver busy in between. All that they write is looked at.
  */
 #include "gpu/device_cuda_support.h"
+#include "support/random.h"
 
 #include <pthread.h>
 
@@ -37,11 +38,11 @@ static void work_once(struct worker *worker, uint64_t bytes, unsigned char value
 static void *work(void *context)
 {
     struct worker *worker = context;
-    uint64_t random = worker->number;
+    uint64_t seed = worker->number, random;
 
     worker->failures += gpu.context_set(gpu.context) != 0;
     for (unsigned i = 0; i < STEPS; i++) {
-        random = random * 6364136223846793005U + 1442695040888963407U;
+        random = random_next(&seed);
         work_once(worker, 512 + (random >> 40) % (random >> 63 ? 2 * MIB : 40 * MIB),
                   (unsigned char)(worker->number * 64 + i % 64));
         if (random >> 33 == 0 || i % 100 == 50) {

@@ -13,6 +13,8 @@
  */
 #include "workload.h"
 
+#include "tests/support/random.h"
+
 #include <malloc.h>
 #include <pthread.h>
 

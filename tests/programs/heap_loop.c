@@ -15,6 +15,8 @@
  */
 #include "workload.h"
 
+#include "tests/support/random.h"
+
 #define WINDOW_DEFAULT 4096U
 #define PAIRS_WARM_UP 2000U
 #define PAUSE_US 100000U /* for a recorder to deal with the start */

@@ -69,15 +69,6 @@ static inline double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* xorshift64*: the same sequence everywhere for the same seed, which must not be 0. */
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * UINT64_C(2685821657736338717);
-}
-
 static inline int thread_id(void)
 {
     return (int)syscall(SYS_gettid);

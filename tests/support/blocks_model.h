@@ -9,6 +9,7 @@
 #define VARVE_TESTS_SUPPORT_BLOCKS_MODEL_H
 
 #include "trace/trace.h"
+#include "support/random.h"
 
 #include <assert.h>
 #include <stdbool.h>
@@ -49,8 +50,7 @@ struct model_device {
 
 static inline uint64_t model_random(struct model_device *device, uint64_t limit)
 {
-    *device->random = *device->random * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (*device->random >> 33) % limit;
+    return random_below(device->random, limit);
 }
 
 static inline void model_emit(struct model_device *device, enum varve_kind kind, enum varve_cause cause,

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "trace/collector/collector.h"
+#include "support/random.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -356,14 +357,6 @@ static inline void lab_drain(struct lab *lab)
 {
     LAB_OK(lab, collector_drain(lab->collector, NULL, NULL, &lab->message));
     LAB_OK(lab, collector_commit(lab->collector, &lab->message));
-}
-
-static inline uint64_t lab_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state * UINT64_C(0x2545f4914f6cdd1d);
 }
 
 #endif

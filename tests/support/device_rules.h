@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
+#include "support/random.h"
 
 #include <stdlib.h>
 
@@ -416,14 +417,14 @@ static inline void rules_test_random(void **state)
     struct rules_piece pieces[16];
     size_t count = 0;
     uint64_t sum = 0;
-    uint64_t random = 99;
+    uint64_t seed = 99, random;
     const struct rules_kind *kind = fixture->kind;
     uint64_t piece_bytes = kind->piece_bytes != 0 ? kind->piece_bytes : RULES_UNIT;
     uint64_t piece_max = kind->piece_max != 0 ? kind->piece_max : 4;
     size_t steps = kind->steps != 0 ? kind->steps : 1500;
 
     for (size_t step = 0; step < steps; step++) {
-        random = random * 6364136223846793005U + 1442695040888963407U;
+        random = random_next(&seed);
         if (count < 16 && random >> 63) {
             struct rules_piece piece = {.bytes = ((random >> 40) % piece_max + 1) * piece_bytes};
             int error = rules_take(fixture->device, (random >> 50) % 2, &piece);

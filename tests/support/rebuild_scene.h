@@ -106,7 +106,7 @@ static inline void scene_end(struct scene *scene)
 
 static inline uint64_t chance(struct scene *scene, uint64_t below)
 {
-    return lab_random(&scene->seed) % below;
+    return random_next(&scene->seed) % below;
 }
 
 static inline void put_file(FILE *file, const void *bytes, size_t count)

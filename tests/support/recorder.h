@@ -17,6 +17,7 @@
 
 #include "trace/collector/collector.h"
 #include "trace/recorder/recorder.h"
+#include "support/random.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -288,16 +289,6 @@ static inline void check_conserved(const struct ring_header *ring, const char *w
           (unsigned long long)ring->head, (unsigned long long)ring->spill_head,
           (unsigned long long)ring->lost);
     CHECK(ring->nested_count == 0, "%s: %u nested records wait", when, ring->nested_count);
-}
-
-/* ---- random numbers, the same in every run ---- */
-
-static inline uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state * UINT64_C(0x2545f4914f6cdd1d);
 }
 
 #endif

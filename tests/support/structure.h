@@ -6,6 +6,8 @@
 #ifndef VARVE_TESTS_SUPPORT_STRUCTURE_H
 #define VARVE_TESTS_SUPPORT_STRUCTURE_H
 
+#include "support/random.h"
+
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,20 +20,6 @@
 #include <sys/resource.h>
 
 static uint64_t random_state; /* seeded by each test */
-
-static inline uint64_t random_bits(void)
-{
-    random_state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t mixed = random_state;
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return mixed ^ (mixed >> 31);
-}
-
-static inline uint64_t random_below(uint64_t limit)
-{
-    return random_bits() % limit;
-}
 
 /* Between the two nothing may be printed or asserted: that could need memory too. */
 static inline struct rlimit mappings_refuse(void)

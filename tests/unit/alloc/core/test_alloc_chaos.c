@@ -6,6 +6,7 @@
  * test_alloc_model.c does that.
  */
 #include "support/alloc_hooks.h"
+#include "support/random.h"
 
 /* One thread: nothing here for the thread sanitizer to find, which makes each step ten times slower. */
 #if defined(__SANITIZE_THREAD__)
@@ -25,8 +26,7 @@ struct chaos {
 
 static uint64_t draw(struct chaos *chaos, uint64_t below)
 {
-    chaos->random = chaos->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (chaos->random >> 33) % below;
+    return random_below(&chaos->random, below);
 }
 
 /* Nobody else has any of these bytes. */

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
+#include "support/random.h"
 
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -134,15 +135,6 @@ static void see(void *context, const struct varve_record *record)
 
 static uint64_t random_state;
 
-static uint64_t random_below(uint64_t limit)
-{
-    uint64_t mixed = random_state += UINT64_C(0x9e3779b97f4a7c15);
-
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (mixed ^ (mixed >> 31)) % limit;
-}
-
 /* The number of calls that failed. It begins and ends without a block in use. */
 static unsigned long work(struct varve_alloc *alloc)
 {
@@ -152,12 +144,13 @@ static unsigned long work(struct varve_alloc *alloc)
 
     random_state = 1;
     for (unsigned i = 0; i < PAIRS; i++) {
-        uint64_t *slot = &live[random_below(LIVE)];
-        uint64_t stream = random_below(3);
+        uint64_t *slot = &live[random_below(&random_state, LIVE)];
+        uint64_t stream = random_below(&random_state, 3);
 
         failed += varve_alloc_raw_delete(alloc, *slot, NULL) != VARVE_OK;
-        failed += varve_alloc_raw_alloc_with_stream(alloc, 1 + random_below(most[random_below(6)]), stream,
-                                                    slot, NULL) != VARVE_OK;
+        failed += varve_alloc_raw_alloc_with_stream(
+                      alloc, 1 + random_below(&random_state, most[random_below(&random_state, 6)]), stream,
+                      slot, NULL) != VARVE_OK;
     }
     for (unsigned i = 0; i < LIVE; i++) {
         failed += varve_alloc_raw_delete(alloc, live[i], NULL) != VARVE_OK;

@@ -5,6 +5,7 @@
  * same. What is looked at: records, figures, calls of the device, and that nothing is lost whatever fails.
  */
 #include "support/alloc_rig.h"
+#include "support/random.h"
 
 static void open_async(struct rig *rig, struct rig_options options)
 {
@@ -272,13 +273,13 @@ static void test_device_without_pools(void **state)
 static void test_random(void **state)
 {
     struct rig *rig = *state;
-    uint64_t addrs[64] = {0}, bytes[64] = {0}, sum = 0, random = 7;
+    uint64_t addrs[64] = {0}, bytes[64] = {0}, sum = 0, seed = 7, random;
 
     open_async(rig, (struct rig_options){.sim = {.capacity_bytes = 24 * MIB, .reuses_addresses = true}});
     for (unsigned step = 0; step < 3000; step++) {
         unsigned i;
 
-        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        random = random_next(&seed);
         i = (unsigned)(random >> 58);
         if (addrs[i] != 0) {
             if (random >> 57 & 1) {

@@ -11,18 +11,11 @@
 #include <cmocka.h>
 
 #include "alloc/policy/rounding.h"
+#include "support/random.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define LIMIT (UINT64_C(1) << 60)
 #define RANDOM_SIZES 20000
-
-static uint64_t next_random(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 /* ---- The model ---- */
 
@@ -81,7 +74,7 @@ static void compare_all(const struct varve_alloc_config *config, uint64_t *rando
         }
     }
     for (unsigned i = 0; i < RANDOM_SIZES; i++)
-        compare(config, next_random(random) >> (4 + next_random(random) % 52));
+        compare(config, random_next(random) >> (4 + random_next(random) % 52));
 }
 
 /* ---- Tests ---- */
@@ -111,7 +104,7 @@ static void test_a_table_of_all_numbers(void **state)
     varve_alloc_config_init(&config);
     for (unsigned round = 0; round < 8; round++) {
         for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
-            unsigned log2 = (unsigned)(next_random(&random) % 11);
+            unsigned log2 = (unsigned)(random_next(&random) % 11);
 
             config.roundup_power2_divisions[i] = log2 ? UINT64_C(1) << (log2 - 1) : 0;
         }
@@ -132,7 +125,7 @@ static void test_more_divisions_than_blocks(void **state)
         for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++)
             config.roundup_power2_divisions[i] = divisions;
         for (unsigned i = 0; i < 2000; i++) {
-            uint64_t bytes = (next_random(&random) >> (4 + next_random(&random) % 52)) | 1;
+            uint64_t bytes = (random_next(&random) >> (4 + random_next(&random) % 52)) | 1;
             uint64_t rounded = rounding_block_size(&config, bytes);
             uint64_t step = 512;
 

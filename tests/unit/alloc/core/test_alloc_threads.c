@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "alloc/alloc.h"
+#include "support/random.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,15 +42,6 @@ struct worker {
     uint64_t served, failed;
     char trouble[200];
 };
-
-static uint64_t random_below(struct worker *worker, uint64_t limit)
-{
-    uint64_t mixed = worker->random += UINT64_C(0x9e3779b97f4a7c15);
-
-    mixed = (mixed ^ (mixed >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    mixed = (mixed ^ (mixed >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return (mixed ^ (mixed >> 31)) % limit;
-}
 
 static void note(struct worker *worker, const char *what, uint64_t addr)
 {
@@ -98,8 +90,9 @@ static void drop(struct worker *worker, unsigned slot)
     if (!is_intact(worker, slot)) {
         note(worker, "another's pattern", addr);
     }
-    if (random_below(worker, 5) == 0 &&
-        varve_alloc_record_stream(worker->alloc, addr, 1 + random_below(worker, STREAMS), NULL) != VARVE_OK) {
+    if (random_below(&worker->random, 5) == 0 &&
+        varve_alloc_record_stream(worker->alloc, addr, 1 + random_below(&worker->random, STREAMS), NULL) !=
+            VARVE_OK) {
         note(worker, "record_stream failed", addr);
     }
     worker->live[slot].addr = 0;
@@ -111,8 +104,8 @@ static void drop(struct worker *worker, unsigned slot)
 static void take(struct worker *worker, unsigned slot)
 {
     static const uint64_t sizes[] = {512, 3000, 40 * KIB, 600 * KIB, 1200 * KIB, 3 * MIB};
-    uint64_t bytes = 8 + random_below(worker, sizes[random_below(worker, 6)]);
-    uint64_t stream = random_below(worker, STREAMS + 1);
+    uint64_t bytes = 8 + random_below(&worker->random, sizes[random_below(&worker->random, 6)]);
+    uint64_t stream = random_below(&worker->random, STREAMS + 1);
     int error =
         varve_alloc_raw_alloc_with_stream(worker->alloc, bytes, stream, &worker->live[slot].addr, NULL);
 
@@ -136,7 +129,7 @@ static void look_around(struct worker *worker)
     struct varve_alloc_stats stats;
     struct varve_message message = {""};
 
-    switch (random_below(worker, 5)) {
+    switch (random_below(&worker->random, 5)) {
     case 0:
         varve_alloc_empty_cache(worker->alloc);
         break;
@@ -168,11 +161,11 @@ static void *work(void *context)
     struct worker *worker = context;
 
     for (unsigned step = 0; step < STEPS && worker->trouble[0] == '\0'; step++) {
-        unsigned slot = (unsigned)random_below(worker, LIVE);
+        unsigned slot = (unsigned)random_below(&worker->random, LIVE);
 
         drop(worker, slot);
         take(worker, slot);
-        if (random_below(worker, 200) == 0) {
+        if (random_below(&worker->random, 200) == 0) {
             look_around(worker);
         }
     }

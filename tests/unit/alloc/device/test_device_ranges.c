@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "alloc/device/shared.h"
+#include "support/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,14 +31,6 @@ struct model {
     struct device_range *ranges[MODEL_MAX]; /* by address */
     size_t count;
 };
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
-}
 
 static uint64_t end_of(const struct device_range *range)
 {

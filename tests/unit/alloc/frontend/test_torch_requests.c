@@ -5,6 +5,7 @@
  * what its parent has.
  */
 #include "alloc/frontend/torch/state.h"
+#include "support/random.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -300,14 +301,14 @@ static void test_reference_after_the_last(void **state)
 static void *run_thread(void *number)
 {
     uint64_t held[HELD] = {0}, bytes[HELD] = {0};
-    uint64_t random = 0x9e3779b97f4a7c15 * (uint64_t)(1 + (uintptr_t)number);
+    uint64_t seed = 1 + (uintptr_t)number, random;
     int device = 10 + (int)((uintptr_t)number % 2);
     struct varve_message message;
 
     for (unsigned i = 0; i < STEPS; i++) {
+        random = random_next(&seed);
         unsigned at = (unsigned)(random >> 40) % HELD;
 
-        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
         if (held[at] != 0) {
             give(held[at], device);
         }

@@ -48,15 +48,15 @@ static void map_is_sound(unsigned step)
 
 static void step_at_random(unsigned step, unsigned blocks, unsigned put_share)
 {
-    uint64_t i = random_below(blocks);
+    uint64_t i = random_below(&random_state, blocks);
     struct block *block = &world->blocks[i];
     struct block *found = block_map_find(&world->map, block->addr);
     if (found != (world->is_in[i] ? block : NULL)) {
         fail_msg("step %u: address 0x%llx finds %p", step, (unsigned long long)block->addr, (void *)found);
     }
     /* Addresses inside and beside blocks are not there. */
-    assert_null(block_map_find(&world->map, block->addr + 1 + random_below(511)));
-    if (random_below(100) < put_share ? !world->is_in[i] : world->is_in[i]) {
+    assert_null(block_map_find(&world->map, block->addr + 1 + random_below(&random_state, 511)));
+    if (random_below(&random_state, 100) < put_share ? !world->is_in[i] : world->is_in[i]) {
         if (world->is_in[i]) {
             block_map_remove(&world->map, block);
             world->count--;

@@ -67,7 +67,7 @@ static void test_random(void **state)
     uint64_t number = 0;
     for (unsigned step = 0; step < 300000; step++) {
         /* Tides, so that it fills several regions and empties again. */
-        bool is_take = random_below(100) < (step / 60000 % 2 == 0 ? 80U : 25U);
+        bool is_take = random_below(&random_state, 100) < (step / 60000 % 2 == 0 ? 80U : 25U);
         if (is_take && count < LIVE_MAX) {
             struct block *block = block_slab_take(&slab);
             assert_non_null(block);
@@ -76,7 +76,7 @@ static void test_random(void **state)
             live[count] = block;
             stamps[count++] = number;
         } else if (count > 0) {
-            uint64_t i = random_below(count);
+            uint64_t i = random_below(&random_state, count);
             if (live[i]->id != stamps[i] || live[i]->addr != UINT64_C(0xa5a5a5a5a5a5a5a5)) {
                 fail_msg("step %u: descriptor %llu was handed out twice", step, (unsigned long long)i);
             }

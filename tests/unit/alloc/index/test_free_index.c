@@ -14,24 +14,24 @@ enum sizes { SIZES_EQUAL, SIZES_FEW, SIZES_ANY, SIZES_EDGES, SIZES_ODD, SIZES_AL
 
 static uint64_t random_size(enum sizes sizes)
 {
-    uint64_t power = UINT64_C(1) << (9 + random_below(52)); /* 2^9 to 2^60 */
+    uint64_t power = UINT64_C(1) << (9 + random_below(&random_state, 52)); /* 2^9 to 2^60 */
     switch (sizes) {
     case SIZES_EQUAL:
         return 2048;
     case SIZES_FEW:
-        return 512 * (1 + random_below(7));
+        return 512 * (1 + random_below(&random_state, 7));
     case SIZES_ANY: /* 512 to 2^60, as many of each magnitude */
-        return power == UINT64_C(1) << 60 ? power : (power + random_below(power)) / 512 * 512;
+        return power == UINT64_C(1) << 60 ? power : (power + random_below(&random_state, power)) / 512 * 512;
     case SIZES_EDGES: /* around powers of two and their 32 parts */
-        power += power / 32 * random_below(33) + 512 * random_below(3);
+        power += power / 32 * random_below(&random_state, 33) + 512 * random_below(&random_state, 3);
         power = power > 1024 ? power - 512 : power;
         return power > UINT64_C(1) << 60 ? UINT64_C(1) << 60 : power / 512 * 512;
     case SIZES_ODD: /* not multiples of 512: nothing depends on it */
-        return 1 + random_below(2 * power < UINT64_C(1) << 61 ? 2 * power : power);
+        return 1 + random_below(&random_state, 2 * power < UINT64_C(1) << 61 ? 2 * power : power);
     case SIZES_ALL_KINDS:
         break;
     }
-    return random_size((enum sizes)random_below(SIZES_ALL_KINDS));
+    return random_size((enum sizes)random_below(&random_state, SIZES_ALL_KINDS));
 }
 
 /* ---- the model ---- */
@@ -96,7 +96,7 @@ static struct block *model_at(int64_t position, const struct index_stream *home)
 
 static struct index_stream *stream_at_random(void)
 {
-    uint64_t handle = model->streams[random_below(model->stream_count)];
+    uint64_t handle = model->streams[random_below(&random_state, model->stream_count)];
     struct index_stream *home = free_index_stream(&model->index, NULL, handle);
     assert_non_null(home);
     assert_int_equal(index_stream_handle(home), handle);
@@ -107,7 +107,7 @@ static void insert_at_random(enum sizes sizes)
 {
     struct index_stream *home = stream_at_random();
     uint64_t size = random_size(sizes);
-    uint64_t addr = 512 * random_below(1 << 14);
+    uint64_t addr = 512 * random_below(&random_state, 1 << 14);
     unsigned at = model_position(index_stream_handle(home), size, addr);
     struct block *there = model_at(at, home);
     if (there != NULL && there->size == size && there->addr == addr) {
@@ -126,7 +126,7 @@ static void insert_at_random(enum sizes sizes)
 
 static void remove_at_random(void)
 {
-    unsigned at = (unsigned)random_below(model->count);
+    unsigned at = (unsigned)random_below(&random_state, model->count);
     struct block *block = model->sorted[at];
     free_index_remove(&model->index, block);
     assert_false(block->is_free);
@@ -140,16 +140,16 @@ static void search_at_random(unsigned step, enum sizes sizes)
     const uint64_t ends[] = {0, 1, UINT64_C(1) << 60, (UINT64_C(1) << 61) - 1, UINT64_C(1) << 61, UINT64_MAX};
     struct index_stream *home = stream_at_random();
     uint64_t size = random_size(sizes);
-    uint64_t addr = random_below(3) == 0 ? 0 : 512 * random_below(1 << 14);
-    uint64_t choice = random_below(10);
+    uint64_t addr = random_below(&random_state, 3) == 0 ? 0 : 512 * random_below(&random_state, 1 << 14);
+    uint64_t choice = random_below(&random_state, 10);
     if (choice == 0) {
-        size = ends[random_below(6)];
-        addr = random_below(2) == 0 ? UINT64_MAX : addr;
+        size = ends[random_below(&random_state, 6)];
+        addr = random_below(&random_state, 2) == 0 ? UINT64_MAX : addr;
     } else if (choice < 5 && model->count > 0) { /* one that is there, or a neighbour of its key */
-        const struct block *block = model->sorted[random_below(model->count)];
+        const struct block *block = model->sorted[random_below(&random_state, model->count)];
         home = block->home;
-        size = block->size + random_below(3) - 1;
-        addr = block->addr + random_below(3) - 1;
+        size = block->size + random_below(&random_state, 3) - 1;
+        addr = block->addr + random_below(&random_state, 3) - 1;
     }
     struct block *found = free_index_lower_bound(home, size, addr);
     struct block *right = model_at(model_position(index_stream_handle(home), size, addr), home);
@@ -203,12 +203,13 @@ static void run(const struct run *run)
     model->stream_count = run->streams;
     assert_true(run->streams <= sizeof model->streams / sizeof model->streams[0] && run->blocks < BLOCKS_MAX);
     for (unsigned i = 0; i < run->streams; i++) { /* small numbers, pointers, and both ends */
-        uint64_t odd =
-            random_below(2) == 0 ? random_bits() : UINT64_C(0x55d0c0000000) + 16 * random_below(9999);
+        uint64_t odd = random_below(&random_state, 2) == 0
+                           ? random_next(&random_state)
+                           : UINT64_C(0x55d0c0000000) + 16 * random_below(&random_state, 9999);
         model->streams[i] = i < 3 ? i : i == 3 ? UINT64_MAX : i == 4 ? UINT64_C(1) << 63 : odd;
     }
     for (unsigned step = 0; step < run->steps; step++) {
-        uint64_t choice = random_below(100);
+        uint64_t choice = random_below(&random_state, 100);
         unsigned inserts = step / (run->steps / 6) % 2 == 0 ? 45 : 20; /* tides */
         if (choice < inserts && model->count < run->blocks) {
             insert_at_random(run->sizes);
@@ -218,7 +219,7 @@ static void run(const struct run *run)
             search_at_random(step, run->sizes);
         }
         if (model->count > 0) {
-            neighbours_at(step, (unsigned)random_below(model->count));
+            neighbours_at(step, (unsigned)random_below(&random_state, model->count));
         }
         if (step % run->check_every == 0) {
             all_as_expected(step);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "alloc/inspect/stats.h"
+#include "support/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,18 +148,20 @@ static void test_moves_add_up(void **state)
     static int64_t changes[VARVE_ALLOC_STAT_POOLS][MOVES];
     struct varve_alloc_stats stats, read;
     size_t accumulated_from = 0, peak_from = 0;
+    uint64_t random = 5;
 
     (void)state;
-    srand(5);
     memset(&stats, 0, sizeof(stats));
     memset(changes, 0, sizeof(changes));
     for (size_t i = 0; i < MOVES; i++) {
-        bool is_small = rand() % 2;
+        bool is_small = random_below(&random, 2);
         struct varve_alloc_stat *stat = &stats.reserved_bytes[stat_pool_kind(is_small)];
-        int64_t change = rand() % 3 ? rand() % 5000 : -(rand() % (stat->current + 1));
+        int64_t change = random_below(&random, 3)
+                             ? (int64_t)random_below(&random, 5000)
+                             : -(int64_t)random_below(&random, (uint64_t)stat->current + 1);
 
         changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
-        if (rand() % 2)
+        if (random_below(&random, 2))
             stat_change(stats.reserved_bytes, is_small, change);
         else if (change >= 0)
             stat_pool_increase(stats.reserved_bytes, is_small, change);
@@ -230,14 +233,14 @@ static void test_blocks(void **state)
     struct varve_alloc_stats stats, read;
     uint64_t used[40], waiting[40]; /* sizes; odd ones are small */
     size_t used_count = 0, waiting_count = 0;
+    uint64_t random = 6;
 
     (void)state;
-    srand(6);
     memset(&stats, 0, sizeof(stats));
     for (size_t i = 0; i < MOVES; i++) {
-        int what = rand() % (i / 500 % 2 ? 12 : 6); /* at times nothing waits for long */
+        uint64_t what = random_below(&random, i / 500 % 2 ? 12 : 6); /* at times nothing waits for long */
         bool is_taken = what < 3 && used_count < 40;
-        uint64_t size = (uint64_t)(1 + rand() % 9000);
+        uint64_t size = 1 + random_below(&random, 9000);
 
         if (is_taken) {
             used[used_count++] = size;

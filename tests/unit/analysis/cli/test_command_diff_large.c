@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/random.h"
 
 #include "trace/trace.h"
 
@@ -33,18 +34,17 @@ static void large_make(const char *path)
 {
     struct varve_writer *writer;
     struct varve_message message;
-    uint64_t random = 1;
+    uint64_t seed = 1;
 
     assert_int_equal(varve_writer_open(path, true, &writer, &message), 0);
     for (uint64_t i = 0; i < LARGE_EVENTS; i += 2) {
         struct varve_record record = {
             .addr = 0x10000000 + (i % 9973) * 4096,
-            .size = 1 + (random >> 50),
+            .size = 1 + (random_next(&seed) >> 50),
             .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_ALLOC, 0),
             .cause = VARVE_CAUSE_MALLOC,
         };
 
-        random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
         assert_int_equal(varve_writer_event(writer, &record, (int64_t)i * 100), 0);
         record.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_HEAP_FREE, 0);
         record.cause = VARVE_CAUSE_FREE;

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/random.h"
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -61,8 +62,7 @@ static uint64_t random_state;
 
 static int below(int limit)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (int)((random_state >> 33) % (unsigned)limit);
+    return (int)random_below(&random_state, (uint64_t)limit);
 }
 
 /* ---- traces ---- */

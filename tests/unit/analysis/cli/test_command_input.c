@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/random.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -183,7 +184,7 @@ static void test_damaged(void **state)
 {
     size_t bytes;
     char *data = file_read("small.db", &bytes);
-    unsigned seed = 7;
+    uint64_t seed = 7;
     unsigned told = 0;
 
     (void)state;
@@ -193,8 +194,8 @@ static void test_damaged(void **state)
 
         assert_non_null(damaged);
         memcpy(damaged, data, bytes);
-        for (size_t at = 100 + (size_t)rand_r(&seed) % (bytes - 2100), end = at + 2000; at < end; at++) {
-            damaged[at] = (char)rand_r(&seed);
+        for (size_t at = 100 + random_below(&seed, bytes - 2100), end = at + 2000; at < end; at++) {
+            damaged[at] = (char)random_next(&seed);
         }
         file_write("damaged.db", damaged, bytes);
         free(damaged);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/random.h"
 
 #include "analysis/analysis.h"
 #include "analysis/cli/command.h"
@@ -181,7 +182,7 @@ static unsigned naive_distance(const char *a, size_t i, const char *b, size_t j)
 static void test_suggestions(void **state)
 {
     static const char *const names[] = {"report", "record", "recover", "query", "leaks", "peak", NULL};
-    unsigned seed = 3;
+    uint64_t seed = 3;
 
     (void)state;
     assert_string_equal(option_suggest("reprot", names), "report");
@@ -194,13 +195,13 @@ static void test_suggestions(void **state)
         char word[8] = "";
         char name[8] = "";
         const char *const one[] = {name, NULL};
-        size_t length = 4 + (size_t)rand_r(&seed) % 3;
+        size_t length = 4 + random_below(&seed, 3);
 
         for (size_t i = 0; i < length; i++) {
-            word[i] = (char)('a' + rand_r(&seed) % 3);
-            name[i] = (char)('a' + rand_r(&seed) % 3);
+            word[i] = (char)('a' + random_below(&seed, 3));
+            name[i] = (char)('a' + random_below(&seed, 3));
         }
-        name[length] = (char)(rand_r(&seed) % 2 == 0 ? 'b' : '\0');
+        name[length] = (char)(random_below(&seed, 2) == 0 ? 'b' : '\0');
         bool is_near = naive_distance(word, length, name, strlen(name)) < 3;
 
         if ((option_suggest(word, one) != NULL) != is_near) {

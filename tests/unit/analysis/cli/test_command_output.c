@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/random.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
@@ -74,13 +75,13 @@ static void test_cutting(void **state)
  * stay. */
 static void test_json_of_any_bytes(void **state)
 {
-    unsigned seed = 11;
+    uint64_t seed = 11;
 
     (void)state;
     assert_non_null(setlocale(LC_CTYPE, "C.UTF-8")); /* for mbstowcs, the judge */
     for (int round = 0; round < 2000; round++) {
         char bytes[40];
-        size_t length = (size_t)rand_r(&seed) % sizeof(bytes);
+        size_t length = random_below(&seed, sizeof(bytes));
         char *text = NULL;
         size_t text_bytes;
         FILE *out = open_memstream(&text, &text_bytes);
@@ -88,7 +89,8 @@ static void test_json_of_any_bytes(void **state)
 
         assert_non_null(out);
         for (size_t i = 0; i < length; i++) {
-            bytes[i] = (char)(rand_r(&seed) % 3 == 0 ? rand_r(&seed) : 'a' + rand_r(&seed) % 26);
+            bytes[i] =
+                (char)(random_below(&seed, 3) == 0 ? random_next(&seed) : 'a' + random_below(&seed, 26));
         }
         json_print(json_text_value(bytes, length), out);
         fclose(out);
@@ -110,14 +112,14 @@ static void test_json_of_any_bytes(void **state)
 
 static void test_csv_of_any_bytes(void **state)
 {
-    unsigned seed = 13;
+    uint64_t seed = 13;
 
     (void)state;
     for (int round = 0; round < 2000; round++) {
         static const char alphabet[] = "a\",\n\rb";
         char bytes[12];
         char back[16];
-        size_t length = (size_t)rand_r(&seed) % sizeof(bytes);
+        size_t length = random_below(&seed, sizeof(bytes));
         size_t to = 0;
         char *text = NULL;
         size_t text_bytes;
@@ -125,7 +127,7 @@ static void test_csv_of_any_bytes(void **state)
 
         assert_non_null(out);
         for (size_t i = 0; i < length; i++) {
-            bytes[i] = alphabet[(size_t)rand_r(&seed) % (sizeof(alphabet) - 1)];
+            bytes[i] = alphabet[random_below(&seed, sizeof(alphabet) - 1)];
         }
         csv_text(out, bytes, length);
         fclose(out);
@@ -179,7 +181,7 @@ static void test_table(void **state)
 #define STEPS_MAX 50
 
 /* Rows of the view in random places; the model looks through all of them for each step. */
-static void check_timeline(unsigned seed)
+static void check_timeline(uint64_t first)
 {
     static const char *const nothing[] = {"nothing.sql", NULL};
     struct selection selection = {.domain = "heap"};
@@ -187,8 +189,9 @@ static void check_timeline(unsigned seed)
     struct database *database;
     struct varve_message message = {""};
     int64_t when[64] = {0}, allocated[64] = {0}, highest[64] = {0};
-    int samples = 1 + (int)(rand_r(&seed) % 60);
-    int64_t steps = 2 + rand_r(&seed) % STEPS_MAX;
+    uint64_t seed = first;
+    int samples = 1 + (int)random_below(&seed, 60);
+    int64_t steps = 2 + (int64_t)random_below(&seed, STEPS_MAX);
     char sql[512];
     int64_t before = 0;
 
@@ -198,10 +201,11 @@ static void check_timeline(unsigned seed)
             "live_bytes, peak_bytes, peak_allocations, temporary, failed) "
             "VALUES (0, 1, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0)");
     for (int i = 0; i < samples; i++) {
-        when[i] = (i > 0 ? when[i - 1] : 0) +
-                  (rand_r(&seed) % 4 == 0 ? rand_r(&seed) % 100000 : rand_r(&seed) % 50);
-        allocated[i] = rand_r(&seed) % 1000;
-        highest[i] = (allocated[i] > before ? allocated[i] : before) + rand_r(&seed) % 300;
+        when[i] =
+            (i > 0 ? when[i - 1] : 0) + (random_below(&seed, 4) == 0 ? (int64_t)random_below(&seed, 100000)
+                                                                     : (int64_t)random_below(&seed, 50));
+        allocated[i] = (int64_t)random_below(&seed, 1000);
+        highest[i] = (allocated[i] > before ? allocated[i] : before) + (int64_t)random_below(&seed, 300);
         before = allocated[i];
         snprintf(sql, sizeof(sql),
                  "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max, "
@@ -231,8 +235,9 @@ static void check_timeline(unsigned seed)
             at_end = when[j] < point->end_ns ? allocated[j] : at_end;
         }
         if (point->allocated != at_end || point->allocated_max != top) {
-            fail_msg("seed %u, step %" PRId64 ": %" PRId64 ", %" PRId64 " instead of %" PRId64 ", %" PRId64,
-                     seed, i, point->allocated, point->allocated_max, at_end, top);
+            fail_msg("seed %" PRIu64 ", step %" PRId64 ": %" PRId64 ", %" PRId64 " instead of %" PRId64
+                     ", %" PRId64,
+                     first, i, point->allocated, point->allocated_max, at_end, top);
         }
     }
     timeline_free(&timeline);
@@ -243,7 +248,7 @@ static void check_timeline(unsigned seed)
 static void test_timeline_steps(void **state)
 {
     (void)state;
-    for (unsigned seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= 12; seed++) {
         check_timeline(seed);
     }
 }

@@ -46,7 +46,7 @@ static void history_make(struct history *history, const char *path, bool is_sile
 {
     struct varve_message message;
 
-    *history = (struct history){.random = is_silent ? 5 : 9};
+    *history = (struct history){.random = is_silent ? 13 : 9};
     assert_int_equal(varve_writer_open(path, true, &history->writer, &message), 0);
     model_init(&history->device, 4, is_silent, &history->random, take_record, history);
     for (int i = 0; varve_writer_events(history->writer) < EVENTS; i++) {

@@ -4,6 +4,7 @@
  * changed or a cut at any place ends in one line or in a history.
  */
 #include "support/history_python.h"
+#include "support/random.h"
 
 static const char plain[] =
     "f = [{'filename': 'a.py', 'line': i, 'name': 'g'} for i in range(9)]\n"
@@ -31,10 +32,9 @@ static void test_damaged(void **state)
             char before;
             int error;
 
-            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
-            at = (size_t)(seed >> 20) % made.bytes;
+            at = random_below(&seed, made.bytes);
             before = made.data[at];
-            made.data[at] = (char)(seed >> 12);
+            made.data[at] = (char)random_next(&seed);
             error = read_bytes(made.data, i % 2 == 0 ? made.bytes : at + 1, &history, &message);
             assert_true((error == VARVE_OK) == (history != NULL));
             assert_true(error == VARVE_OK || (message.text[0] != '\0' && strchr(message.text, '\n') == NULL));

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "analysis/history/input/stream.h"
+#include "support/random.h"
 
 #include <lzma.h>
 #include <pthread.h>
@@ -36,19 +37,13 @@ enum format {
 static unsigned char *data, *packed;
 static uint64_t seed = 1;
 
-static uint32_t next_random(void)
-{
-    seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
-    return (uint32_t)(seed >> 33);
-}
-
 static int setup(void **state)
 {
     (void)state;
     data = malloc(DATA_BYTES);
     packed = malloc(3 * PACKED_MAX);
     for (size_t i = 0; i < DATA_BYTES; i++) { /* half of it can be packed */
-        data[i] = i % 2000 < 1000 ? (unsigned char)next_random() : (unsigned char)(i / 100);
+        data[i] = i % 2000 < 1000 ? (unsigned char)random_next(&seed) : (unsigned char)(i / 100);
     }
     return data == NULL || packed == NULL;
 }
@@ -99,8 +94,9 @@ static int64_t take_all(struct input_stream *stream, unsigned char *to, size_t r
     size_t taken = 0;
 
     for (;;) {
-        size_t need = next_random() % 8 == 0 ? next_random() % (INPUT_STREAM_WINDOW_BYTES / 2)
-                                             : next_random() % 300 + 1;
+        size_t need = (uint32_t)random_next(&seed) % 8 == 0
+                          ? (uint32_t)random_next(&seed) % (INPUT_STREAM_WINDOW_BYTES / 2)
+                          : (uint32_t)random_next(&seed) % 300 + 1;
         size_t there, step;
         int error = input_stream_fill(stream, need, message);
 
@@ -200,10 +196,10 @@ static void test_damage(void **state)
             assert_text(message.text, "truncated");
         }
         for (int i = 0; i < 200; i++) {
-            size_t at = 6 + next_random() % (bytes - 6);
+            size_t at = 6 + (uint32_t)random_next(&seed) % (bytes - 6);
             int64_t result;
 
-            packed[at] ^= (unsigned char)(1U << next_random() % 8);
+            packed[at] ^= (unsigned char)(1U << (uint32_t)random_next(&seed) % 8);
             result = read_packed(bytes, out, DATA_BYTES * 2, &message);
             /* The header of gzip has bytes without meaning (time, system); nothing else may pass. */
             if (result != VARVE_ERROR_FORMAT && !(format == FORMAT_GZIP && at < 10)) {

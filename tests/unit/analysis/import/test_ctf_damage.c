@@ -5,6 +5,7 @@
  * babeltrace2 itself aborts or does not return for some of these.
  */
 #include "support/ctf_importing.h"
+#include "support/random.h"
 
 #include <sys/mman.h>
 
@@ -161,12 +162,6 @@ static void test_empty_streams(void **state)
 }
 
 /* ---- any bytes ---- */
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407;
-    return *state >> 33;
-}
 
 static void damage_any(uint64_t *seed)
 {

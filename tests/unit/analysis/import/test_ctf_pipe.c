@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "analysis/import/ctf/ctf.h"
+#include "support/random.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -20,12 +21,6 @@
 #include <unistd.h>
 
 #define ROUNDS 400U
-
-static uint64_t random_next(uint64_t *state)
-{
-    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407;
-    return *state >> 33;
-}
 
 /* The item of a number: both ends make it. */
 static void item_make(struct ctf_item *item, unsigned number, char *memory, size_t bytes)

@@ -4,6 +4,7 @@
  * must give what plain SQL over `event` alone gives, with window functions and joins instead of our sums.
  */
 #include "trace/collect_internal.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,20 +27,14 @@ static sqlite3 *db; /* opened once for all tests, read-only */
 
 static uint64_t random_state = 17;
 
-static uint64_t random_below(uint64_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (random_state >> 33) % limit;
-}
-
 /* malloc, free and mmap of whole ranges; every block is freed by its own address, some never. */
 static struct event history_event(uint64_t seq, bool is_live[PROCESSES + 1][BLOCKS])
 {
-    uint32_t process = 1 + (uint32_t)random_below(PROCESSES);
-    uint64_t block = random_below(BLOCKS);
+    uint32_t process = 1 + (uint32_t)random_below(&random_state, PROCESSES);
+    uint64_t block = random_below(&random_state, BLOCKS);
     bool is_map = block % 6 == 0;
     struct event event = {.seq = seq,
-                          .ts_ns = (int64_t)seq * 1000 + (int64_t)random_below(900),
+                          .ts_ns = (int64_t)seq * 1000 + (int64_t)random_below(&random_state, 900),
                           .process_id = process,
                           .thread_id = process,
                           .pid = 100 + (int32_t)process,
@@ -49,7 +44,7 @@ static struct event history_event(uint64_t seq, bool is_live[PROCESSES + 1][BLOC
         event.kind = is_map ? VARVE_KIND_MUNMAP : VARVE_KIND_HEAP_FREE;
         event.cause = is_map ? VARVE_CAUSE_MUNMAP : VARVE_CAUSE_FREE;
         event.size = is_map ? 0x10000 : 0;
-    } else if (random_below(40) == 0) {
+    } else if (random_below(&random_state, 40) == 0) {
         event.kind = VARVE_KIND_HEAP_ALLOC;
         event.cause = VARVE_CAUSE_MALLOC;
         event.flags = VARVE_FLAG_FAILED;
@@ -59,9 +54,9 @@ static struct event history_event(uint64_t seq, bool is_live[PROCESSES + 1][BLOC
     } else {
         event.kind = is_map ? VARVE_KIND_MMAP : VARVE_KIND_HEAP_ALLOC;
         event.cause = is_map ? VARVE_CAUSE_MMAP : VARVE_CAUSE_CALLOC;
-        event.size = is_map ? 0x10000 : 1 + random_below(5000);
+        event.size = is_map ? 0x10000 : 1 + random_below(&random_state, 5000);
         event.requested = is_map ? 0xf123 : 0;
-        event.callsite = (uint32_t)random_below(8);
+        event.callsite = (uint32_t)random_below(&random_state, 8);
     }
     is_live[process][block] = !is_live[process][block];
     return event;

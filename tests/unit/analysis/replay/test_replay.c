@@ -4,6 +4,7 @@
  * empty_cache, requests with their segments, several devices, expandable segments, snapshots in between. Each
  * test is a short life of a program with a known course; events and all statistics must come out again.
  */
+#include "support/random.h"
 #include "support/replay.h"
 
 static void test_hits_splits_merges(void **state)
@@ -201,8 +202,7 @@ static void add_snapshots(struct history_device *device, uint64_t seed)
     memcpy(events, device->events, count * sizeof(*events));
     device->event_count = 0;
     for (size_t i = 0; i < count; i++) {
-        for (seed = seed * 6364136223846793005U + 1; (seed >> 33) % 3 == 0;
-             seed = seed * 6364136223846793005U + 1) {
+        while (random_below(&seed, 3) == 0) {
             history_add_event(device)->action = HISTORY_SNAPSHOT;
         }
         *history_add_event(device) = events[i];

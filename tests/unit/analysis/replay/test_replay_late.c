@@ -4,21 +4,16 @@
  * unmapped since, with blocks that other streams held all the time, with blocks whose size only a later
  * decision tells, and with nothing but the state at the end. Seeds are fixed.
  */
+#include "support/random.h"
 #include "support/replay.h"
 
 #define BLOCKS 48
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005U + 1442695040888963407U;
-    return *seed >> 33;
-}
-
 static uint64_t random_size(uint64_t *seed)
 {
-    uint64_t most = next_random(seed) % 2 == 0 ? 8 * KIB : 24 * MIB;
+    uint64_t most = random_next(seed) % 2 == 0 ? 8 * KIB : 24 * MIB;
 
-    return 1 + next_random(seed) % most;
+    return 1 + random_next(seed) % most;
 }
 
 static struct scene *random_scene(const char *conf, uint64_t limit, uint64_t seed)
@@ -27,17 +22,17 @@ static struct scene *random_scene(const char *conf, uint64_t limit, uint64_t see
     uint64_t blocks[BLOCKS] = {0};
 
     for (size_t i = 0; i < 250; i++) {
-        uint64_t *block = &blocks[next_random(&seed) % BLOCKS];
-        uint64_t choice = next_random(&seed) % 30;
+        uint64_t *block = &blocks[random_next(&seed) % BLOCKS];
+        uint64_t choice = random_next(&seed) % 30;
 
         if (choice == 0) {
             scene_empty_cache(scene);
         } else if (choice == 1) {
-            scene_finish_stream(scene, 900 + next_random(&seed) % 3);
+            scene_finish_stream(scene, 900 + random_next(&seed) % 3);
         } else if (*block == 0) {
-            *block = scene_alloc(scene, random_size(&seed), next_random(&seed) % 2);
+            *block = scene_alloc(scene, random_size(&seed), random_next(&seed) % 2);
         } else if (choice < 8) {
-            scene_free_used(scene, *block, 900 + next_random(&seed) % 3);
+            scene_free_used(scene, *block, 900 + random_next(&seed) % 3);
             *block = 0;
         } else {
             scene_free(scene, *block);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hash map of the replay's passes against a plain array, under random operations. */
+#include "support/random.h"
 #include "support/replay.h"
 
 #define KEYS 300
@@ -18,12 +19,11 @@ static void test_like_an_array(void **state)
         uint64_t value;
         const uint64_t *found;
 
-        seed = seed * 6364136223846793005U + 1442695040888963407U;
-        key = (seed >> 33) % KEYS;
+        key = random_below(&seed, KEYS);
         addr = 0x7f0000000000U + key * 512;
         found = replay_map_find(&map, addr);
         assert_int_equal(found == NULL ? 0 : *found, values[key]);
-        if ((seed >> 60) < 8 + (i / 20000) % 2 * 4) {
+        if (random_below(&seed, 16) < 8 + (i / 20000) % 2 * 4) {
             count += values[key] == 0 ? 1 : 0;
             values[key] = i + 1;
             replay_map_put(&map, addr, i + 1);

@@ -5,6 +5,7 @@
  * histories are replayed with and without the names of pools in the events, from the beginning and from any
  * event on, with plain and with expandable segments. Seeds are 1 to 150; VARVE_TEST_SEED=N runs seed N alone.
  */
+#include "support/random.h"
 #include "support/replay.h"
 
 #include <stdio.h>
@@ -21,39 +22,33 @@ struct life {
     size_t references[POOLS], pool_count;
 };
 
-static uint64_t next_random(struct life *life)
-{
-    life->seed = life->seed * 6364136223846793005U + 1442695040888963407U;
-    return life->seed >> 33;
-}
-
 static uint64_t random_size(struct life *life)
 {
-    switch (next_random(life) % 3) {
+    switch (random_next(&life->seed) % 3) {
     case 0:
-        return 1 + next_random(life) % (64 * KIB);
+        return 1 + random_next(&life->seed) % (64 * KIB);
     case 1:
-        return 1 + next_random(life) % (4 * MIB);
+        return 1 + random_next(&life->seed) % (4 * MIB);
     default:
-        return 1 * MIB + next_random(life) % (30 * MIB);
+        return 1 * MIB + random_next(&life->seed) % (30 * MIB);
     }
 }
 
 static void step(struct life *life)
 {
-    uint64_t *block = &life->blocks[next_random(life) % BLOCKS];
+    uint64_t *block = &life->blocks[random_next(&life->seed) % BLOCKS];
 
     if (*block != 0) {
         scene_free(life->scene, *block);
         *block = 0;
     } else {
-        *block = scene_alloc(life->scene, random_size(life), next_random(life) % 2);
+        *block = scene_alloc(life->scene, random_size(life), random_next(&life->seed) % 2);
     }
 }
 
 static void step_captured(struct life *life, size_t pool)
 {
-    uint64_t *block = &life->captured[pool][next_random(life) % BLOCKS];
+    uint64_t *block = &life->captured[pool][random_next(&life->seed) % BLOCKS];
 
     if (*block != 0) {
         scene_free(life->scene, *block);
@@ -67,9 +62,9 @@ static void step_captured(struct life *life, size_t pool)
 static void capture(struct life *life)
 {
     size_t pool = life->pool_count;
-    size_t steps = 3 + next_random(life) % 30;
+    size_t steps = 3 + random_next(&life->seed) % 30;
 
-    if (pool >= POOLS || (pool > 0 && next_random(life) % 4 == 0)) {
+    if (pool >= POOLS || (pool > 0 && random_next(&life->seed) % 4 == 0)) {
         pool = (pool - 1) % POOLS; /* the same graph pool again */
     } else {
         life->pool_count++;
@@ -81,7 +76,7 @@ static void capture(struct life *life)
 
 static void end_pool(struct life *life)
 {
-    size_t pool = life->pool_count > 0 ? next_random(life) % life->pool_count : 0;
+    size_t pool = life->pool_count > 0 ? random_next(&life->seed) % life->pool_count : 0;
 
     for (size_t i = 0; i < BLOCKS; i++) {
         if (life->captured[pool][i] != 0) {
@@ -99,11 +94,11 @@ static void end_pool(struct life *life)
 static struct scene *random_scene(const char *conf, uint64_t seed, bool tells_pools)
 {
     struct life life = {.seed = seed, .scene = scene_open(conf, 0, 0)};
-    size_t steps = 20 + next_random(&life) % 200;
+    size_t steps = 20 + random_next(&life.seed) % 200;
 
     life.scene->tells_pools = tells_pools;
     for (size_t i = 0; i < steps; i++) {
-        switch (next_random(&life) % 40) {
+        switch (random_next(&life.seed) % 40) {
         case 0:
             scene_empty_cache(life.scene);
             break;
@@ -187,10 +182,10 @@ static void test_pools_that_are_told_from_the_middle_on(void **state)
 /* Not all can be told apart: where a history allows two assignments, the one that was not may be tried. */
 static void test_pools_that_are_not_told(void **state)
 {
-    static const uint64_t unsolved[] = {73, 0}, unsolved_cut[] = {62, 97, 126, 129, 0};
+    static const uint64_t unsolved_cut[] = {35, 91, 108, 145, 0};
 
     (void)state;
-    replay_lives("", false, false, unsolved);
+    replay_lives("", false, false, none);
     replay_lives("expandable_segments:True", false, false, none);
     replay_lives("", false, true, unsolved_cut);
     replay_lives("expandable_segments:True", false, true, none);

@@ -4,6 +4,7 @@
  * PyTorch would have recorded of them; then with their beginning cut off; then with one event changed, which
  * must be found. Seeds are fixed; VARVE_TEST_SEED is the first of others for the lives that must replay.
  */
+#include "support/random.h"
 #include "support/replay.h"
 
 #include <stdlib.h>
@@ -26,30 +27,24 @@ static const struct settings settings[] = {
     {"expandable_segments:True", 180 * MIB},
 };
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed = *seed * 6364136223846793005U + 1442695040888963407U;
-    return *seed >> 33;
-}
-
 static uint64_t random_size(uint64_t *seed)
 {
-    switch (next_random(seed) % 4) {
+    switch (random_next(seed) % 4) {
     case 0:
-        return 1 + next_random(seed) % (4 * KIB);
+        return 1 + random_next(seed) % (4 * KIB);
     case 1:
-        return 1 + next_random(seed) % (2 * MIB);
+        return 1 + random_next(seed) % (2 * MIB);
     case 2:
-        return 1 + next_random(seed) % (16 * MIB);
+        return 1 + random_next(seed) % (16 * MIB);
     default:
-        return 10 * MIB + next_random(seed) % (40 * MIB);
+        return 10 * MIB + random_next(seed) % (40 * MIB);
     }
 }
 
 static void give_back(struct scene *scene, uint64_t *seed, uint64_t addr, bool uses_streams)
 {
-    if (uses_streams && next_random(seed) % 3 == 0) {
-        scene_free_used(scene, addr, 900 + next_random(seed) % 4);
+    if (uses_streams && random_next(seed) % 3 == 0) {
+        scene_free_used(scene, addr, 900 + random_next(seed) % 4);
     } else {
         scene_free(scene, addr);
     }
@@ -59,26 +54,26 @@ static struct scene *random_scene(const struct settings *chosen, uint64_t seed, 
 {
     struct scene *scene = scene_open(chosen->conf, chosen->limit, 0);
     uint64_t blocks[BLOCKS] = {0};
-    size_t steps = 20 + next_random(&seed) % 300;
+    size_t steps = 20 + random_next(&seed) % 300;
 
     for (size_t i = 0; i < steps; i++) {
-        uint64_t *block = &blocks[next_random(&seed) % BLOCKS];
+        uint64_t *block = &blocks[random_next(&seed) % BLOCKS];
 
-        switch (next_random(&seed) % 40) {
+        switch (random_next(&seed) % 40) {
         case 0:
             scene_empty_cache(scene);
             break;
         case 1:
         case 2:
         case 3:
-            scene_finish_stream(scene, 900 + next_random(&seed) % 4);
+            scene_finish_stream(scene, 900 + random_next(&seed) % 4);
             break;
         default:
             if (*block != 0) {
                 give_back(scene, &seed, *block, uses_streams);
                 *block = 0;
             } else {
-                *block = scene_alloc(scene, random_size(&seed), uses_streams ? next_random(&seed) % 3 : 0);
+                *block = scene_alloc(scene, random_size(&seed), uses_streams ? random_next(&seed) % 3 : 0);
             }
         }
     }

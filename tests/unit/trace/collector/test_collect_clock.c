@@ -5,6 +5,7 @@
  * the right stretch found among thousands, and on this machine within a microsecond of what the kernel says.
  */
 #include "trace/collector/collector.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,14 +18,6 @@
 #include <time.h>
 
 static uint64_t random_state;
-
-static uint64_t random_word(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * UINT64_C(0x2545f4914f6cdd1d);
-}
 
 static void add(struct collect_clock *clock, uint64_t ticks, int64_t mono_ns)
 {
@@ -73,7 +66,7 @@ static void add_jittery_anchors(struct collect_clock *clock, size_t count)
     int64_t mono_ns = INT64_C(77000000000);
 
     for (size_t i = 0; i < count; i++) {
-        add(clock, ticks, mono_ns + (int64_t)(random_word() % 200) - 100);
+        add(clock, ticks, mono_ns + (int64_t)(random_next(&random_state) % 200) - 100);
         ticks += 520000000;
         mono_ns += 200000000;
     }
@@ -144,10 +137,11 @@ static void test_against_linear_search(void **state)
     first = clock.anchors[0].ticks;
     span = clock.anchors[clock.count - 1].ticks - first;
     for (int i = 0; i < 3000; i++) {
-        uint64_t ticks = first - span / 50 + random_word() % (span + span / 25);
+        uint64_t ticks = first - span / 50 + random_next(&random_state) % (span + span / 25);
 
         if (i % 4 == 0) { /* at an anchor, or next to it */
-            ticks = clock.anchors[random_word() % clock.count].ticks + random_word() % 3 - 1;
+            ticks = clock.anchors[random_next(&random_state) % clock.count].ticks +
+                    random_next(&random_state) % 3 - 1;
         }
         check_near(collect_clock_ns(&clock, ticks), naive_ns(&clock, ticks), "random order", ticks);
     }
@@ -172,7 +166,7 @@ static void test_grows_with_ticks(void **state)
                      (long long)(before - now));
         }
         before = now;
-        ticks += 1 + random_word() % 4000000;
+        ticks += 1 + random_next(&random_state) % 4000000;
     }
     for (size_t i = 1; i < clock.count; i++) { /* and step by step across each anchor */
         before = INT64_MIN;
@@ -195,15 +189,15 @@ static void test_new_anchor_between_questions(void **state)
     for (int i = 0; i < 2000; i++) {
         uint64_t ticks = 1000 * ((uint64_t)i + 1);
 
-        add(&clock, ticks, (int64_t)(ticks / 2 + random_word() % 20));
+        add(&clock, ticks, (int64_t)(ticks / 2 + random_next(&random_state) % 20));
         for (int ask = 0; ask < 3; ask++) {
-            uint64_t when = 1000 + random_word() % (ticks + 500);
+            uint64_t when = 1000 + random_next(&random_state) % (ticks + 500);
             check_near(collect_clock_ns(&clock, when), naive_ns(&clock, when), "while growing", when);
         }
         if (i >= 2 && i % 50 == 0) { /* what was asked before the next anchor is as it was */
             uint64_t when = ticks + 999;
             int64_t before = collect_clock_ns(&clock, when);
-            add(&clock, ticks + 1000, (int64_t)(ticks / 2 + 530 + random_word() % 20));
+            add(&clock, ticks + 1000, (int64_t)(ticks / 2 + 530 + random_next(&random_state) % 20));
             i++;
             assert_int_equal(collect_clock_ns(&clock, when), before);
         }

@@ -324,23 +324,25 @@ static void test_death_between_commit_and_release(void **state)
  * agree. */
 static struct varve_record odd_record(uint64_t *random, uint64_t ticks)
 {
-    bool is_heap = lab_random(random) % 3 != 0;
-    unsigned kind = is_heap ? 32 + (unsigned)(lab_random(random) % 16) : (unsigned)(lab_random(random) % 256);
+    bool is_heap = random_next(random) % 3 != 0;
+    unsigned kind =
+        is_heap ? 32 + (unsigned)(random_next(random) % 16) : (unsigned)(random_next(random) % 256);
     struct varve_record record;
 
     memset(&record, 0, sizeof(record));
     record.ticks = ticks;
-    record.addr = lab_random(random) % 4 != 0 ? 0x1000 * (lab_random(random) % 30) : lab_random(random);
-    record.size = lab_random(random) % 3 != 0 ? 0x1000 * (lab_random(random) % 9) : lab_random(random) >> 24;
-    record.arg = lab_random(random) % 3 != 0 ? lab_random(random) : 0x1000 * (lab_random(random) % 30);
-    record.requested = lab_random(random) >> 24;
-    record.id_stream = lab_random(random);
-    record.pool = (uint16_t)lab_random(random);
-    record.device = (uint8_t)lab_random(random);
-    record.cause = (uint8_t)lab_random(random);
+    record.addr = random_next(random) % 4 != 0 ? 0x1000 * (random_next(random) % 30) : random_next(random);
+    record.size =
+        random_next(random) % 3 != 0 ? 0x1000 * (random_next(random) % 9) : random_next(random) >> 24;
+    record.arg = random_next(random) % 3 != 0 ? random_next(random) : 0x1000 * (random_next(random) % 30);
+    record.requested = random_next(random) >> 24;
+    record.id_stream = random_next(random);
+    record.pool = (uint16_t)random_next(random);
+    record.device = (uint8_t)random_next(random);
+    record.cause = (uint8_t)random_next(random);
     record.dev_seq_kind_flags =
-        varve_record_tag(lab_random(random) >> 16, (enum varve_kind)kind,
-                         (unsigned)(lab_random(random) % 4 == 0 ? lab_random(random) % 256 : 0));
+        varve_record_tag(random_next(random) >> 16, (enum varve_kind)kind,
+                         (unsigned)(random_next(random) % 4 == 0 ? random_next(random) % 256 : 0));
     return record;
 }
 

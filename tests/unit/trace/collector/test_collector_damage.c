@@ -110,7 +110,7 @@ static void header_of_noise(struct victim *victim)
     uint8_t *bytes = (uint8_t *)victim->ring;
 
     for (size_t i = 0; i < RING_HEADER_BYTES; i++) {
-        bytes[i] = (uint8_t)lab_random(&victim->random);
+        bytes[i] = (uint8_t)random_next(&victim->random);
     }
 }
 
@@ -186,7 +186,7 @@ static void records_of_noise(struct victim *victim)
     uint8_t *bytes = (uint8_t *)ring_records(victim->ring);
 
     for (size_t i = 0; i < 20 * sizeof(struct varve_record); i++) {
-        bytes[i] = (uint8_t)lab_random(&victim->random);
+        bytes[i] = (uint8_t)random_next(&victim->random);
     }
 }
 
@@ -220,7 +220,7 @@ static void spill_of_noise(struct victim *victim)
     uint8_t bytes[10000];
 
     for (size_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = (uint8_t)lab_random(&victim->random);
+        bytes[i] = (uint8_t)random_next(&victim->random);
     }
     write_spill(victim, bytes, sizeof(bytes));
 }
@@ -309,7 +309,7 @@ static void sites_of_noise(struct victim *victim)
     file = fopen(path, "w");
     assert_non_null(file);
     for (unsigned i = 0; i < 5000; i++) {
-        fputc((int)(lab_random(&victim->random) & 0xff), file);
+        fputc((int)(random_next(&victim->random) & 0xff), file);
     }
     fclose(file);
 }

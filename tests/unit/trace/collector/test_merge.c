@@ -36,11 +36,11 @@ static void tell_story(struct story *story, uint64_t begin)
     assert_true(story->pool <= 64 && story->rings <= RINGS_MOST);
     for (unsigned i = 0; i < EVENTS; i++) {
         struct step *step = &story->steps[i];
-        unsigned at = (unsigned)(lab_random(&story->random) % story->pool);
-        uint64_t jitter = story->jitter_ns > 0 ? lab_random(&story->random) % (2 * story->jitter_ns) : 0;
+        unsigned at = (unsigned)(random_next(&story->random) % story->pool);
+        uint64_t jitter = story->jitter_ns > 0 ? random_next(&story->random) % (2 * story->jitter_ns) : 0;
 
-        now += lab_random(&story->random) % (story->pace_ns + 1);
-        step->ring = (unsigned)(lab_random(&story->random) % story->rings);
+        now += random_next(&story->random) % (story->pace_ns + 1);
+        step->ring = (unsigned)(random_next(&story->random) % story->rings);
         step->addr = 0x1000 + 16 * (uint64_t)at;
         step->is_alloc = live[at] == 0;
         step->of_alloc = live[at] - 1;
@@ -161,7 +161,7 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
             is_live ? 1 : 0; /* always in the middle of one: its next may be as old as its last */
     }
     while (done < EVENTS) {
-        unsigned until = is_live ? done + 1 + (unsigned)(lab_random(&story.random) % 100) : EVENTS;
+        unsigned until = is_live ? done + 1 + (unsigned)(random_next(&story.random) % 100) : EVENTS;
 
         for (; done < until && done < EVENTS; done++) {
             emit_step(rings, &story, done);
@@ -285,8 +285,8 @@ static void test_order_is_by_time(void **state)
         ticks[i] = lab->begin;
     }
     for (unsigned i = 0; i < EVENTS; i++) {
-        unsigned at = (unsigned)(lab_random(&random) % RINGS_MOST);
-        ticks[at] += lab_random(&random) % 2000;
+        unsigned at = (unsigned)(random_next(&random) % RINGS_MOST);
+        ticks[at] += random_next(&random) % 2000;
         hand_emit(rings[at], VARVE_KIND_MARK_BEGIN, ticks[at], 0, i + 1);
     }
     lab_drain(lab);

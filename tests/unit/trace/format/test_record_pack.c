@@ -5,6 +5,7 @@
  * makes and stays within its two buffers. Buffers are allocated to the byte, for the address sanitizer.
  */
 #include "trace/format/ring.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,14 +20,6 @@
 
 static uint64_t random_state;
 
-static uint64_t random_word(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * UINT64_C(0x2545f4914f6cdd1d);
-}
-
 /* Extremes, powers of two and their neighbours, and words of any length. */
 static uint64_t awkward_word(void)
 {
@@ -40,15 +33,15 @@ static uint64_t awkward_word(void)
                                         UINT64_C(0xff00000000000000)};
     uint64_t one = 1;
 
-    switch (random_word() % 4) {
+    switch (random_next(&random_state) % 4) {
     case 0:
-        return extremes[random_word() % (sizeof(extremes) / sizeof(extremes[0]))];
+        return extremes[random_next(&random_state) % (sizeof(extremes) / sizeof(extremes[0]))];
     case 1:
-        return (one << (random_word() % 64)) + random_word() % 3 - 1;
+        return (one << (random_next(&random_state) % 64)) + random_next(&random_state) % 3 - 1;
     case 2:
-        return random_word() >> (random_word() % 64);
+        return random_next(&random_state) >> (random_next(&random_state) % 64);
     default:
-        return (uint64_t) - (int64_t)(random_word() >> (random_word() % 64));
+        return (uint64_t) - (int64_t)(random_next(&random_state) >> (random_next(&random_state) % 64));
     }
 }
 
@@ -60,7 +53,7 @@ static void fill_awkward(struct varve_record *records, size_t count)
         for (size_t word = 0; word < 8; word++) {
             words[word] = awkward_word();
         }
-        if (i > 0 && random_word() % 8 == 0) {
+        if (i > 0 && random_next(&random_state) % 8 == 0) {
             memcpy(words, &records[i - 1], sizeof(words)); /* the same record again: all differences are 0 */
         }
         memcpy(&records[i], words, sizeof(words));
@@ -116,7 +109,7 @@ static void test_any_words_come_back(void **state)
     random_state = 1;
     assert_non_null(records);
     for (int round = 0; round < 2000; round++) {
-        size_t count = random_word() % 40;
+        size_t count = random_next(&random_state) % 40;
         fill_awkward(records, count);
         check_round_trip(records, count, "awkward words", round);
     }
@@ -181,14 +174,14 @@ static void test_heap_events_are_small(void **state)
     assert_non_null(records);
     for (size_t i = 0; i < count; i++) {
         bool is_free = i % 2 == 1;
-        ticks += 150 + random_word() % 800;
+        ticks += 150 + random_next(&random_state) % 800;
         records[i].ticks = ticks;
-        records[i].addr =
-            is_free ? records[i - 1].addr : UINT64_C(0x55d0c0a00000) + random_word() % 65536 * 16;
-        records[i].size = is_free ? 0 : 16 + random_word() % 4096;
+        records[i].addr = is_free ? records[i - 1].addr
+                                  : UINT64_C(0x55d0c0a00000) + random_next(&random_state) % 65536 * 16;
+        records[i].size = is_free ? 0 : 16 + random_next(&random_state) % 4096;
         records[i].dev_seq_kind_flags =
             varve_record_tag(0, is_free ? VARVE_KIND_HEAP_FREE : VARVE_KIND_HEAP_ALLOC, 0);
-        records[i].callsite = (uint32_t)(1 + random_word() % 300);
+        records[i].callsite = (uint32_t)(1 + random_next(&random_state) % 300);
         records[i].cause = is_free ? VARVE_CAUSE_FREE : VARVE_CAUSE_MALLOC;
     }
     free(pack_exactly(records, count, &bytes));
@@ -243,15 +236,15 @@ static void test_garbage_stays_in_bounds(void **state)
     (void)state;
     random_state = 13;
     for (int round = 0; round < 20000; round++) {
-        size_t count = 1 + random_word() % 4;
-        size_t bytes = random_word() % 64;
+        size_t count = 1 + random_next(&random_state) % 4;
+        size_t bytes = random_next(&random_state) % 64;
         uint8_t *garbage = malloc(bytes > 0 ? bytes : 1);
         struct varve_record *unpacked = malloc(count * sizeof(*unpacked));
 
         assert_non_null(garbage);
         assert_non_null(unpacked);
         for (size_t i = 0; i < bytes; i++) {
-            garbage[i] = random_word() % 4 == 0 ? (uint8_t)random_word() : 0;
+            garbage[i] = random_next(&random_state) % 4 == 0 ? (uint8_t)random_next(&random_state) : 0;
         }
         if (record_unpack(garbage, bytes, unpacked, count)) {
             taken++;

@@ -72,10 +72,10 @@ static void play_noise(struct studio *studio, uint64_t *seed, uint32_t ring, uin
     const struct varve_mirror_origin origin = origin_of(1, ring);
     struct varve_record record = hand_record(VARVE_KIND_MARK_END, 1000000 + number * 10, 0, number);
 
-    record.addr = lab_random(seed);
-    record.size = lab_random(seed);
-    record.requested = lab_random(seed);
-    record.id_stream = number | lab_random(seed) << 48;
+    record.addr = random_next(seed);
+    record.size = random_next(seed);
+    record.requested = random_next(seed);
+    record.id_stream = number | random_next(seed) << 48;
     assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "trace/model/derive.h"
 #include "trace/trace.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -211,13 +212,14 @@ static void neighbours_compare(const struct ranges *ranges, uint32_t start)
 static void test_neighbours_join(void **state)
 {
     struct ranges ranges = {0};
+    uint64_t random = 7;
+
     (void)state;
-    srand(7);
     pages = calloc(PAGES, sizeof *pages);
     assert_non_null(pages);
     for (uint32_t page = 1; page < PAGES;) { /* one third do not touch the one before */
-        struct range range = {.start = page + (rand() % 3 == 0), .id = 1};
-        range.end = range.start + 1 + (uint64_t)rand() % 4;
+        struct range range = {.start = page + (random_below(&random, 3) == 0), .id = 1};
+        range.end = range.start + 1 + random_below(&random, 4);
         if (range.end >= PAGES) {
             break;
         }
@@ -230,7 +232,7 @@ static void test_neighbours_join(void **state)
     }
     ranges_compare(&ranges);
     for (unsigned round = 0; round < 60000; round++) {
-        uint32_t start = pages[1 + (uint32_t)rand() % (PAGES - 1)];
+        uint32_t start = pages[1 + random_below(&random, PAGES - 1)];
         if (start == 0) {
             continue;
         }

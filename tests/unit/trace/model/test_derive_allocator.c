@@ -5,6 +5,7 @@
  * test_derive_blocks.c.
  */
 #include "trace/model/derive.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,10 +117,10 @@ static void test_noise(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lab lab;
-        uint64_t random = seed * 104729;
+        uint64_t numbers = seed * 104729;
         lab_open(&lab);
         for (int i = 0; i < 2000; i++) {
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+            uint64_t random = random_next(&numbers);
             struct varve_message message;
             struct event event = {.seq = ++lab.seq,
                                   .process_id = 1,

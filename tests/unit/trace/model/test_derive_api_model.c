@@ -6,6 +6,7 @@
  * half of the events come back from the database. All derived columns must be the model's.
  */
 #include "support/api_model_compare.h"
+#include "support/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +17,8 @@
 
 static uint64_t random_state; /* seeded by each test */
 
-static uint64_t random_below(uint64_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (random_state >> 33) % limit;
-}
-
-#define PICK(...) ((const uint8_t[]){__VA_ARGS__}[random_below(sizeof((const uint8_t[]){__VA_ARGS__}))])
+#define PICK(...) \
+    ((const uint8_t[]){__VA_ARGS__}[random_below(&random_state, sizeof((const uint8_t[]){__VA_ARGS__}))])
 
 /* The thread's last free once more, as a failure. */
 static void stream_failure(struct event *event, const struct event *last)
@@ -30,33 +26,33 @@ static void stream_failure(struct event *event, const struct event *last)
     event->kind = last->kind;
     event->cause = last->cause;
     event->flags = (uint8_t)(last->flags | VARVE_FLAG_FAILED);
-    event->addr = random_below(3) == 0 ? 0 : last->addr;
+    event->addr = random_below(&random_state, 3) == 0 ? 0 : last->addr;
     event->size = last->size;
     event->arg = 999;
 }
 
 static void stream_address(struct event *event)
 {
-    event->addr = 0x1000 * (1 + random_below(12));
+    event->addr = 0x1000 * (1 + random_below(&random_state, 12));
     event->arg = 0;
-    if (random_below(2)) {
+    if (random_below(&random_state, 2)) {
         event->kind = PICK(VARVE_KIND_DEV_ALLOC, VARVE_KIND_DEV_ALLOC, VARVE_KIND_DEV_ALLOC_ASYNC);
         event->cause = PICK(VARVE_CAUSE_CUDA_MALLOC, VARVE_CAUSE_CU_MEM_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC,
                             VARVE_CAUSE_CU_IPC_OPEN_MEM_HANDLE);
-        event->size = 1 + random_below(500);
+        event->size = 1 + random_below(&random_state, 500);
     } else {
         event->kind = PICK(VARVE_KIND_DEV_FREE, VARVE_KIND_DEV_FREE, VARVE_KIND_DEV_FREE_ASYNC);
         event->cause = PICK(VARVE_CAUSE_CUDA_FREE, VARVE_CAUSE_CU_MEM_FREE);
-        event->addr = random_below(20) == 0 ? 0 : event->addr;
+        event->addr = random_below(&random_state, 20) == 0 ? 0 : event->addr;
     }
 }
 
 static void stream_physical(struct event *event)
 {
     event->addr = 0;
-    event->arg = 0x100 + random_below(7);
-    event->size = 0x1000 * (1 + random_below(4));
-    switch (random_below(5)) {
+    event->arg = 0x100 + random_below(&random_state, 7);
+    event->size = 0x1000 * (1 + random_below(&random_state, 4));
+    switch (random_below(&random_state, 5)) {
     case 0:
         event->kind = VARVE_KIND_VMM_CREATE;
         event->cause = PICK(VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE, VARVE_CAUSE_CU_MEM_CREATE,
@@ -67,12 +63,12 @@ static void stream_physical(struct event *event)
     case 2:
         event->kind = VARVE_KIND_VMM_MAP;
         event->cause = VARVE_CAUSE_CU_MEM_MAP;
-        event->addr = 0x100000 + 0x1000 * random_below(16);
+        event->addr = 0x100000 + 0x1000 * random_below(&random_state, 16);
         break;
     case 3:
         event->kind = VARVE_KIND_VMM_UNMAP;
         event->cause = VARVE_CAUSE_CU_MEM_UNMAP;
-        event->addr = 0x100000 + 0x1000 * random_below(16);
+        event->addr = 0x100000 + 0x1000 * random_below(&random_state, 16);
         event->arg = 0;
         break;
     default:
@@ -88,11 +84,11 @@ static void stream_other(struct event *event)
     event->size = 0;
     event->arg = 0;
     event->flags &= VARVE_FLAG_WITNESS;
-    switch (random_below(8)) {
+    switch (random_below(&random_state, 8)) {
     case 0:
         event->kind = VARVE_KIND_DEV_RESET;
         event->cause = VARVE_CAUSE_CUDA_DEVICE_RESET;
-        event->flags |= random_below(4) == 0 ? VARVE_FLAG_FAILED : 0;
+        event->flags |= random_below(&random_state, 4) == 0 ? VARVE_FLAG_FAILED : 0;
         break;
     case 1:
     case 2:
@@ -128,21 +124,22 @@ static void stream_other(struct event *event)
 /* Few addresses and handles, so that events meet. */
 static void stream_event(struct event *event, struct event last[THREAD_IDS], uint32_t process_count)
 {
-    uint32_t process = 1 + (uint32_t)random_below(process_count);
-    uint32_t thread = 10 * process + (uint32_t)random_below(THREADS);
+    uint32_t process = 1 + (uint32_t)random_below(&random_state, process_count);
+    uint32_t thread = 10 * process + (uint32_t)random_below(&random_state, THREADS);
     *event = (struct event){
         .process_id = process,
         .thread_id = thread,
         .pid = 1000 + (int32_t)process,
         .tid = 2000 + (int32_t)thread,
-        .device = (uint8_t)random_below(ORDINALS),
-        .stream = (uint16_t)random_below(4),
-        .pool = (uint16_t)(random_below(3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
-        .flags = random_below(3) == 0 ? VARVE_FLAG_WITNESS : 0,
-        .requested = random_below(1000),
-        .callsite = (uint32_t)random_below(SITES + 1),
+        .device = (uint8_t)random_below(&random_state, ORDINALS),
+        .stream = (uint16_t)random_below(&random_state, 4),
+        .pool =
+            (uint16_t)(random_below(&random_state, 3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
+        .flags = random_below(&random_state, 3) == 0 ? VARVE_FLAG_WITNESS : 0,
+        .requested = random_below(&random_state, 1000),
+        .callsite = (uint32_t)random_below(&random_state, SITES + 1),
     };
-    uint64_t choice = random_below(100);
+    uint64_t choice = random_below(&random_state, 100);
     if (last[thread].kind != 0 && choice < 12) {
         stream_failure(event, &last[thread]);
     } else if (choice < 50) {
@@ -152,7 +149,7 @@ static void stream_event(struct event *event, struct event last[THREAD_IDS], uin
     } else {
         stream_other(event);
     }
-    if (choice >= 12 && choice < 90 && random_below(25) == 0) {
+    if (choice >= 12 && choice < 90 && random_below(&random_state, 25) == 0) {
         event->flags |= VARVE_FLAG_FAILED;
         event->addr = 0;
     }
@@ -230,14 +227,14 @@ static void run_stream(struct run *run)
 {
     struct varve_message message;
     struct event last[THREAD_IDS] = {0};
-    uint64_t resume_at = random_below(EVENTS);
+    uint64_t resume_at = random_below(&random_state, EVENTS);
     for (size_t i = 0; i < EVENTS; i++) {
         struct event event;
         do {
             stream_event(&event, last, PROCESSES);
         } while (run->has_ended[event.process_id]);
         event.seq = i + 1;
-        event.ts_ns = 50 * (int64_t)i + (int64_t)random_below(50);
+        event.ts_ns = 50 * (int64_t)i + (int64_t)random_below(&random_state, 50);
         run->events[i] = event;
         model_event(run->model, &run->events[i]);
         assert_int_equal(derive_event(run->derive, &event, &message), VARVE_OK);
@@ -248,7 +245,7 @@ static void run_stream(struct run *run)
         if (i == resume_at) {
             run_resume(run);
         }
-        if (i > EVENTS * 3 / 4 && random_below(100) == 0) {
+        if (i > EVENTS * 3 / 4 && random_below(&random_state, 100) == 0) {
             derive_process_end(run->derive, PROCESSES);
             run->has_ended[PROCESSES] = true;
         }

@@ -6,6 +6,7 @@
  * allocation, callsite_stat, total_stat, sample and of the completed events must agree.
  */
 #include "support/derive_model.h"
+#include "support/random.h"
 #include "support/rows_expected.h"
 
 #include <stdio.h>
@@ -17,56 +18,51 @@
 
 static uint64_t random_state; /* seeded by each test */
 
-static uint64_t random_below(uint64_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (random_state >> 33) % limit;
-}
-
 /* Few addresses, so that events meet; the reallocs under way in each thread are continued at random. */
 static void stream_event(struct event *event, uint64_t pending[10 * PROCESSES + 10], uint32_t process_count)
 {
-    uint32_t process = 1 + (uint32_t)random_below(process_count);
-    uint32_t thread = 10 * process + (uint32_t)random_below(THREADS);
-    uint64_t addr = 0x1000 + 16 * (1 + random_below(20));
-    uint64_t choice = random_below(100);
+    uint32_t process = 1 + (uint32_t)random_below(&random_state, process_count);
+    uint32_t thread = 10 * process + (uint32_t)random_below(&random_state, THREADS);
+    uint64_t addr = 0x1000 + 16 * (1 + random_below(&random_state, 20));
+    uint64_t choice = random_below(&random_state, 100);
     *event = (struct event){.process_id = process,
                             .thread_id = thread,
                             .pid = 1000 + (int32_t)process,
                             .tid = 2000 + (int32_t)thread,
-                            .callsite = (uint32_t)random_below(SITES + 1)};
+                            .callsite = (uint32_t)random_below(&random_state, SITES + 1)};
     if (pending[thread] != 0 && choice < 60) {
-        uint64_t outcome = random_below(8);
+        uint64_t outcome = random_below(&random_state, 8);
         event->kind = VARVE_KIND_HEAP_REALLOC;
         event->cause = VARVE_CAUSE_REALLOC;
         event->arg = pending[thread];
         event->addr = outcome < 4 ? addr : outcome == 4 ? 0 : pending[thread];
-        event->size = outcome == 4 ? 0 : random_below(300);
+        event->size = outcome == 4 ? 0 : random_below(&random_state, 300);
         event->flags = outcome >= 6 ? VARVE_FLAG_FAILED : 0;
         pending[thread] = 0;
     } else if (choice < 40) {
-        bool has_failed = random_below(20) == 0;
+        bool has_failed = random_below(&random_state, 20) == 0;
         event->kind = VARVE_KIND_HEAP_ALLOC;
-        event->cause = random_below(2) ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_CALLOC;
+        event->cause = random_below(&random_state, 2) ? VARVE_CAUSE_MALLOC : VARVE_CAUSE_CALLOC;
         event->addr = has_failed ? 0 : addr;
-        event->size = random_below(200);
+        event->size = random_below(&random_state, 200);
         event->flags = has_failed ? VARVE_FLAG_FAILED : 0;
     } else if (choice < 72) {
-        bool is_realloc = random_below(3) == 0;
+        bool is_realloc = random_below(&random_state, 3) == 0;
         event->kind = VARVE_KIND_HEAP_FREE;
         event->cause = is_realloc ? VARVE_CAUSE_REALLOC : VARVE_CAUSE_FREE;
-        event->callsite = random_below(2) ? 0 : event->callsite;
+        event->callsite = random_below(&random_state, 2) ? 0 : event->callsite;
         event->addr = addr;
         pending[thread] = is_realloc ? addr : pending[thread];
     } else if (choice < 96) {
         event->kind = choice < 84 ? VARVE_KIND_MMAP : VARVE_KIND_MUNMAP;
-        event->cause = random_below(4) == 0 ? VARVE_CAUSE_MREMAP
-                       : choice < 84        ? VARVE_CAUSE_MMAP
-                                            : VARVE_CAUSE_MUNMAP;
-        event->flags = choice < 84 && random_below(16) == 0 ? VARVE_FLAG_FAILED : 0;
-        event->addr = event->flags ? 0 : 0x100000 + PAGE * random_below(24);
-        event->size = PAGE * (1 + random_below(7));
-        event->requested = event->kind == VARVE_KIND_MMAP ? event->size - random_below(PAGE) : 0;
+        event->cause = random_below(&random_state, 4) == 0 ? VARVE_CAUSE_MREMAP
+                       : choice < 84                       ? VARVE_CAUSE_MMAP
+                                                           : VARVE_CAUSE_MUNMAP;
+        event->flags = choice < 84 && random_below(&random_state, 16) == 0 ? VARVE_FLAG_FAILED : 0;
+        event->addr = event->flags ? 0 : 0x100000 + PAGE * random_below(&random_state, 24);
+        event->size = PAGE * (1 + random_below(&random_state, 7));
+        event->requested =
+            event->kind == VARVE_KIND_MMAP ? event->size - random_below(&random_state, PAGE) : 0;
     } else {
         event->kind = choice < 98 ? VARVE_KIND_MODULE : VARVE_KIND_STORAGE_CREATE;
         event->addr = addr;
@@ -271,9 +267,9 @@ static void run_stream(struct run *run)
     uint64_t pending[10 * PROCESSES + 10] = {0};
     uint32_t process_count = 1;
     for (size_t i = 0; i < EVENTS; i++) {
-        if (process_count < PROCESSES && random_below(90) == 0) {
+        if (process_count < PROCESSES && random_below(&random_state, 90) == 0) {
             process_count++;
-            run->model->is_forked[process_count] = random_below(2);
+            run->model->is_forked[process_count] = random_below(&random_state, 2);
             derive_process_start(run->derive, process_count, run->model->is_forked[process_count] ? 1 : 0);
         }
         struct event event;
@@ -281,7 +277,7 @@ static void run_stream(struct run *run)
             stream_event(&event, pending, process_count);
         } while (run->model->has_ended[event.process_id]);
         event.seq = i + 1;
-        event.ts_ns = 50 * (int64_t)i + (int64_t)random_below(50);
+        event.ts_ns = 50 * (int64_t)i + (int64_t)random_below(&random_state, 50);
         run->events[i] = event;
         model_event(run->model, &run->events[i]);
         assert_int_equal(derive_event(run->derive, &event, &message), VARVE_OK);
@@ -289,8 +285,8 @@ static void run_stream(struct run *run)
         if (derive_check(run->derive, &message) != VARVE_OK) {
             fail_msg("event %zu: %s", i + 1, message.text);
         }
-        if (process_count > 2 && random_below(150) == 0) {
-            uint32_t process = 2 + (uint32_t)random_below(process_count - 1);
+        if (process_count > 2 && random_below(&random_state, 150) == 0) {
+            uint32_t process = 2 + (uint32_t)random_below(&random_state, process_count - 1);
             derive_process_end(run->derive, process);
             run->model->has_ended[process] = true;
             for (size_t k = 0; k < run->model->row_count; k++) {

@@ -4,6 +4,7 @@
  * thinning of samples.
  */
 #include "trace/model/derive.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,12 +16,6 @@
 #include <string.h>
 
 static uint64_t random_state; /* seeded by each test */
-
-static uint64_t random_below(uint64_t limit)
-{
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (random_state >> 33) % limit;
-}
 
 /* ---- live index ---- */
 
@@ -38,10 +33,10 @@ static void test_live_index_as_array(void **state)
     for (uint64_t step = 1; step < 60000; step++) {
         /* Grows in the first third, shrinks in the last. */
         uint64_t bias = step < 20000 ? 70 : step < 40000 ? 50 : 25;
-        uint64_t slot = random_below(ADDRESSES);
+        uint64_t slot = random_below(&random_state, ADDRESSES);
         uint64_t addr = UINT64_C(0x7f0000000000) + 16 * slot;
         assert_int_equal(live_find(&index, addr), ids[slot]);
-        if (random_below(100) < bias) {
+        if (random_below(&random_state, 100) < bias) {
             assert_int_equal(live_reserve(&index), VARVE_OK);
             assert_int_equal(live_put(&index, addr, step), ids[slot]);
             count += ids[slot] == 0;
@@ -104,8 +99,8 @@ static void test_ranges_as_pages(void **state)
     random_state = 5;
     memset(pages, 0, sizeof pages);
     for (uint64_t step = 1; step < 30000; step++) {
-        uint64_t start = random_below(PAGES - 8);
-        uint64_t end = start + 1 + random_below(4);
+        uint64_t start = random_below(&random_state, PAGES - 8);
+        uint64_t end = start + 1 + random_below(&random_state, 4);
         struct range range;
         uint64_t first = 0;
         for (uint64_t page = start; page < end && first == 0; page++) {
@@ -117,7 +112,7 @@ static void test_ranges_as_pages(void **state)
             ranges_remove(&ranges, range.start);
             memset(&pages[range.start], 0, (range.end - range.start) * sizeof pages[0]);
             covered -= range.end - range.start;
-        } else if (step < 20000 || random_below(4) == 0) {
+        } else if (step < 20000 || random_below(&random_state, 4) == 0) {
             range = (struct range){.start = start, .end = end, .id = step};
             assert_int_equal(ranges_reserve(&ranges, 1), VARVE_OK);
             ranges_insert(&ranges, &range);
@@ -149,7 +144,7 @@ static void test_series_thins_evenly(void **state)
         uint64_t maximum = 0;
         random_state = lengths[k];
         for (uint64_t seq = 1; seq <= lengths[k]; seq++) {
-            uint64_t allocated = random_below(1000000);
+            uint64_t allocated = random_below(&random_state, 1000000);
             maximum = allocated > maximum ? allocated : maximum;
             assert_int_equal(series_reserve(&series), VARVE_OK);
             series_add(&series, seq, (int64_t)seq * 10, allocated, seq % 7);

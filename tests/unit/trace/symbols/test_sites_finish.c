@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/random.h"
 #include "support/sites.h"
 #include "trace/symbols/callsites/callsites.h"
 
@@ -372,7 +373,7 @@ static void test_fuzz(void **state)
 {
     const struct sites_python python[2] = {{1, 10}, {2, 12 | SITES_PYTHON_ENTRY}};
     const uint64_t pcs[3] = {native(PLAIN_MODULE, MALLOC, 1), native(PLAIN_MODULE, LOOP, 3), 0x300};
-    uint64_t random = 4711;
+    uint64_t seed = 4711, random = 0;
     uint8_t sound[4096], bytes[4096];
     struct writer writer;
     size_t size;
@@ -399,7 +400,7 @@ static void test_fuzz(void **state)
 
         memcpy(bytes, sound, size);
         for (int i = round % 8; i >= 0; i--) {
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+            random = random_next(&seed);
             bytes[(random >> 33) % size] = random & 1 ? (uint8_t)(random >> 24) : (uint8_t)(random >> 20 & 7);
         }
         if (round % 3 == 0)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/random.h"
 #include "support/sites.h"
 #include "trace/symbols/callsites/callsites.h"
 
@@ -363,7 +364,7 @@ static void test_memory(void **state)
     struct mallinfo2 before, after;
     struct writer writer;
     struct sites *sites;
-    uint64_t pcs[30], random = 1;
+    uint64_t pcs[30], seed = 1, random;
 
     (void)state;
     writer = writer_open("large");
@@ -372,7 +373,7 @@ static void test_memory(void **state)
     for (uint32_t i = 1; i <= count; i++) {
         const struct sites_site site = {i, 30, 0};
 
-        random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+        random = random_next(&seed);
         for (unsigned depth = 0; depth < 30; depth++)
             pcs[depth] = 0x100000 + ((random >> depth) & 0xffff) * 16;
         pcs[29] = 0x100001 + 16 * (uint64_t)i;

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/random.h"
 #include "support/symbols.h"
 
 static const char cxx_source[] =
@@ -182,16 +183,16 @@ static void test_demangle(void **state)
 /* The table of ranges against looking at every range. */
 static void test_ranges_against_model(void **state)
 {
-    uint64_t random = 99;
+    uint64_t seed = 99;
 
     (void)state;
     for (int round = 0; round < 200; round++) {
         struct symbols_ranges table = {NULL, 0, 0};
 
         for (uint32_t i = 0; i < (uint32_t)(round % 40); i++) {
-            uint64_t low, length;
+            uint64_t random, low, length;
 
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+            random = random_next(&seed);
             low = (random >> 40) % 200;
             length = (random >> 20) % ((random >> 60) ? 20 : 150);
             assert_true(symbols_ranges_add(&table, low, low + length, i, 0));

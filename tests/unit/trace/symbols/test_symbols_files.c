@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/random.h"
 #include "support/symbols.h"
 
 #include <fcntl.h>
@@ -141,7 +142,7 @@ static void test_files_that_changed(void **state)
 /* Bytes changed at random in a program with DWARF: any answer, but one, and no fault. */
 static void test_damaged_files(void **state)
 {
-    uint64_t random = 12345, start, end;
+    uint64_t seed = 12345, random, start, end;
     struct answer answer;
     struct symbols *symbols;
 
@@ -160,7 +161,7 @@ static void test_damaged_files(void **state)
         for (int i = 0; i < 1 + round; i++) {
             uint8_t byte;
 
-            random = random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+            random = random_next(&seed);
             byte = (uint8_t)(random >> 33);
             assert_int_equal(pwrite(file, &byte, 1, (off_t)((random >> 20) % size)), 1);
         }

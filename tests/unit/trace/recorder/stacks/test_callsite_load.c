@@ -5,6 +5,7 @@
  * come back; and the memory of many call sites.
  */
 #include "support/callsite_reading.h"
+#include "support/random.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
@@ -33,14 +34,6 @@ unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
 
 static uint64_t random_state;
 
-static uint64_t random_next(void)
-{
-    random_state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t mixed = (random_state ^ (random_state >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-
-    return mixed ^ (mixed >> 31);
-}
-
 /* Hashes that collide in many ways: same place, same low half, same check bits. */
 static struct callsite_hash hash_of(uint32_t number)
 {
@@ -51,7 +44,7 @@ static struct callsite_hash hash_of(uint32_t number)
         return (struct callsite_hash){((uint64_t)number << 32) | 5, 77};
     default:
         random_state = number;
-        return (struct callsite_hash){random_next() | 1, random_next()};
+        return (struct callsite_hash){random_next(&random_state) | 1, random_next(&random_state)};
     }
 }
 
@@ -90,14 +83,13 @@ static struct callsite_hash plain_hash(uint32_t number)
 
 static void *table_reader(void *argument)
 {
-    uint32_t seed = (uint32_t)(uintptr_t)argument;
+    uint64_t seed = (uintptr_t)argument;
     uint32_t published;
 
     do {
         published = atomic_load(&shared_published);
         for (unsigned i = 0; i < 100 && published > 0; i++) {
-            seed = seed * 1664525U + 1013904223U;
-            uint32_t number = 1 + (seed >> 8) % published;
+            uint32_t number = 1 + (uint32_t)random_below(&seed, published);
             uint32_t found = callsite_table_find(&shared_table, plain_hash(number));
 
             shared_wrong += found != 0 && found != number;

@@ -6,6 +6,7 @@
  * the matter of test_native_stack_places.c.
  */
 #include "support/native_stack_samples.h"
+#include "support/random.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -56,13 +57,7 @@ static void test_through_libc(void **state)
 
 /* ---- random call trees: the memo never changes the result ---- */
 
-static uint32_t random_state;
-
-static uint32_t random_next(void)
-{
-    random_state = random_state * 1664525U + 1013904223U;
-    return random_state >> 8;
-}
+static uint64_t random_state;
 
 static void random_tree(int depth);
 
@@ -83,7 +78,7 @@ static NO_FRAME_POINTER void tree_b(int depth)
 
 static NOINLINE void tree_c(int depth)
 {
-    volatile char *space = alloca(16 + random_next() % 300);
+    volatile char *space = alloca(16 + random_next(&random_state) % 300);
 
     space[0] = 1;
     random_tree(depth);
@@ -104,8 +99,8 @@ static NOINLINE void random_tree(int depth)
         hook();
         return;
     }
-    for (unsigned i = random_next() % 3; i > 0; i--) {
-        switch (random_next() % 5) {
+    for (unsigned i = random_next(&random_state) % 3; i > 0; i--) {
+        switch (random_next(&random_state) % 5) {
         case 0:
             tree_a(depth - 1);
             break;
@@ -132,7 +127,7 @@ static void test_random_trees(void **state)
     samples_begin();
     random_state = 20240117;
     for (unsigned round = 0; round < 4000 && samples < 20000; round++) {
-        random_tree(3 + (int)(random_next() % 40));
+        random_tree(3 + (int)(random_next(&random_state) % 40));
         if (round % 100 == 99) {
             native_stack_forget();
         }
@@ -312,27 +307,27 @@ static void test_objects(void **state)
 /* Values that a broken stack may hold: near misses of the real ones, ends of mappings, nonsense. */
 static uintptr_t nonsense(const struct callsite_start *real, const char *pages, uintptr_t code)
 {
-    switch (random_next() % 10) {
+    switch (random_next(&random_state) % 10) {
     case 0:
-        return (uintptr_t)random_next() << 24 ^ random_next();
+        return random_next(&random_state) >> 16;
     case 1:
-        return real->sp + (random_next() % 4096) * 8;
+        return real->sp + (random_next(&random_state) % 4096) * 8;
     case 2:
-        return real->sp - (random_next() % 4096);
+        return real->sp - (random_next(&random_state) % 4096);
     case 3:
-        return (uintptr_t)pages + 4096 - random_next() % 64;
+        return (uintptr_t)pages + 4096 - random_next(&random_state) % 64;
     case 4:
-        return (uintptr_t)pages + (random_next() % 512) * 8;
+        return (uintptr_t)pages + (random_next(&random_state) % 512) * 8;
     case 5:
-        return UINTPTR_MAX - random_next() % 64;
+        return UINTPTR_MAX - random_next(&random_state) % 64;
     case 6:
-        return real->fp + random_next() % 3 * 8;
+        return real->fp + random_next(&random_state) % 3 * 8;
     case 7:
-        return code + random_next() % 4096;
+        return code + random_next(&random_state) % 4096;
     case 8:
         return 0;
     default:
-        return real->pc + random_next() % 64;
+        return real->pc + random_next(&random_state) % 64;
     }
 }
 
@@ -348,17 +343,19 @@ static NOINLINE void garbage(unsigned rounds, char *pages)
         struct callsite_start start = real;
 
         for (unsigned i = 0; i < 512; i++) {
-            ((uintptr_t *)(void *)pages)[i] = nonsense(&real, pages, random_next() % 2 ? code : libc_code);
+            ((uintptr_t *)(void *)pages)[i] =
+                nonsense(&real, pages, random_next(&random_state) % 2 ? code : libc_code);
         }
-        if (random_next() % 4 != 0) {
-            start.sp = random_next() % 2 ? (uintptr_t)pages + (random_next() % 512) * 8
-                                         : nonsense(&real, pages, code);
+        if (random_next(&random_state) % 4 != 0) {
+            start.sp = random_next(&random_state) % 2
+                           ? (uintptr_t)pages + (random_next(&random_state) % 512) * 8
+                           : nonsense(&real, pages, code);
         }
-        if (random_next() % 4 != 0) {
+        if (random_next(&random_state) % 4 != 0) {
             start.fp = nonsense(&real, pages, code);
         }
-        if (random_next() % 2 != 0) {
-            start.pc = nonsense(&real, pages, random_next() % 2 ? code : libc_code);
+        if (random_next(&random_state) % 2 != 0) {
+            start.pc = nonsense(&real, pages, random_next(&random_state) % 2 ? code : libc_code);
         }
         unsigned count = native_stack_capture(&start, pcs, FRAMES_MAX);
 

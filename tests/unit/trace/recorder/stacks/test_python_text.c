@@ -5,6 +5,7 @@
  * The real interpreters are asked in test_python_stack.c.
  */
 #include "trace/recorder/stacks/python/python.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,12 +18,6 @@
 #define TABLE_MAX 4096U
 
 static uint64_t seed;
-
-static uint32_t random_below(uint32_t limit)
-{
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(seed >> 33) % limit;
-}
 
 /* ---- layouts ---- */
 
@@ -107,16 +102,18 @@ static void test_text_is_utf8_cut_between_characters(void **state)
     const struct python_layout *layouts[] = {python_layout_find("3.11.2"), python_layout_find("3.12.1")};
     static const uint32_t limits[] = {0, 0x100, 0x10000, 0, 0x110000};
     for (unsigned round = 0; round < 4000; round++) {
-        const struct python_layout *layout = layouts[random_below(2)];
+        const struct python_layout *layout = layouts[random_below(&seed, 2)];
         static const unsigned kinds[] = {1, 1, 2, 4};
-        unsigned choice = random_below(4);
+        unsigned choice = random_below(&seed, 4);
         bool ascii = choice == 0;
         uint32_t points[40];
-        int64_t length = random_below(40);
+        int64_t length = random_below(&seed, 40);
         for (int64_t i = 0; i < length; i++)
-            points[i] = random_below(random_below(3) == 0 ? 0x80 : ascii ? 0x80 : limits[kinds[choice]]);
+            points[i] = random_below(&seed, random_below(&seed, 3) == 0 ? 0x80
+                                            : ascii                     ? 0x80
+                                                                        : limits[kinds[choice]]);
         char *object = make_str(layout, kinds[choice], ascii, points, length);
-        size_t room = 1 + random_below(120);
+        size_t room = 1 + random_below(&seed, 120);
         char want[256];
         size_t used = 0;
         for (int64_t i = 0; i < length; i++) {
@@ -225,19 +222,20 @@ static size_t write_locations(uint8_t *out, const struct range *ranges, unsigned
             unsigned size = (unsigned)(units > 8 ? 8 : units) - 1;
             int32_t delta = ranges[i].line == 0 ? 0 : ranges[i].line - line;
             line += delta;
-            unsigned code = ranges[i].line == 0 ? 15 : 13 + random_below(2);
-            if (ranges[i].line != 0 && delta >= 0 && delta <= 2 && random_below(2) == 0)
-                code = delta == 0 && random_below(2) == 0 ? random_below(10) : 10 + (unsigned)delta;
+            unsigned code = ranges[i].line == 0 ? 15 : 13 + random_below(&seed, 2);
+            if (ranges[i].line != 0 && delta >= 0 && delta <= 2 && random_below(&seed, 2) == 0)
+                code = delta == 0 && random_below(&seed, 2) == 0 ? random_below(&seed, 10)
+                                                                 : 10 + (unsigned)delta;
             out[used++] = (uint8_t)(0x80 | code << 3 | size);
             if (code == 13 || code == 14)
                 used +=
                     write_number(out + used, delta < 0 ? (uint32_t)-delta << 1 | 1 : (uint32_t)delta << 1);
             if (code == 14) {
                 for (unsigned columns = 0; columns < 3; columns++)
-                    used += write_number(out + used, random_below(300));
+                    used += write_number(out + used, random_below(&seed, 300));
             }
             for (unsigned columns = code >= 13 ? 0 : code >= 10 ? 2 : 1; columns > 0; columns--)
-                out[used++] = (uint8_t)random_below(128);
+                out[used++] = (uint8_t)random_below(&seed, 128);
         }
     }
     return used;
@@ -247,18 +245,18 @@ static void test_lines_of_every_offset(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < 3000; round++) {
-        enum python_line_format format = (enum python_line_format)random_below(3);
+        enum python_line_format format = (enum python_line_format)random_below(&seed, 3);
         struct range ranges[RANGES_MAX];
-        unsigned count = 1 + random_below(RANGES_MAX);
-        int32_t first_line = 1 + (int32_t)random_below(100000);
+        unsigned count = 1 + random_below(&seed, RANGES_MAX);
+        int32_t first_line = 1 + (int32_t)random_below(&seed, 100000);
         int32_t line = first_line;
         for (unsigned i = 0; i < count; i++) {
-            int32_t spread = random_below(4) == 0 ? 2000 : 6;
-            line += (int32_t)random_below((uint32_t)(2 * spread)) - spread / 2;
+            int32_t spread = random_below(&seed, 4) == 0 ? 2000 : 6;
+            line += (int32_t)random_below(&seed, (uint32_t)(2 * spread)) - spread / 2;
             line = line < 1 ? 1 : line;
-            bool none = format != PYTHON_LINES_LNOTAB && random_below(6) == 0;
+            bool none = format != PYTHON_LINES_LNOTAB && random_below(&seed, 6) == 0;
             ranges[i].line = none ? 0 : line;
-            ranges[i].bytes = 2 * (1 + (int32_t)random_below(random_below(5) == 0 ? 300 : 12));
+            ranges[i].bytes = 2 * (1 + (int32_t)random_below(&seed, random_below(&seed, 5) == 0 ? 300 : 12));
         }
         uint8_t scratch[TABLE_MAX * 4];
         size_t bytes = format == PYTHON_LINES_LNOTAB   ? write_lnotab(scratch, ranges, count, first_line)
@@ -285,14 +283,14 @@ static void test_lines_of_garbage(void **state)
 {
     (void)state;
     for (unsigned round = 0; round < 20000; round++) {
-        size_t bytes = random_below(24);
+        size_t bytes = random_below(&seed, 24);
         uint8_t *table = malloc(bytes == 0 ? 1 : bytes);
         assert_non_null(table);
         for (size_t i = 0; i < bytes; i++)
-            table[i] = (uint8_t)random_below(256);
-        int32_t first_line = (int32_t)random_below(UINT32_C(0x7FFFFFFF));
-        uint32_t line = python_line_find((enum python_line_format)random_below(3), table, bytes, first_line,
-                                         (int32_t)random_below(200) - 10);
+            table[i] = (uint8_t)random_below(&seed, 256);
+        int32_t first_line = (int32_t)random_below(&seed, UINT32_C(0x7FFFFFFF));
+        uint32_t line = python_line_find((enum python_line_format)random_below(&seed, 3), table, bytes,
+                                         first_line, (int32_t)random_below(&seed, 200) - 10);
         assert_true(line <= INT32_MAX);
         free(table);
     }

@@ -5,6 +5,7 @@
  * pointer costs more than an answer. Real interpreters are walked in test_python_stack.c.
  */
 #include "trace/recorder/stacks/python/python.h"
+#include "support/random.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -41,12 +42,6 @@ static const struct python_types types = {
 
 static _Alignas(16) char memory[BLOCK_COUNT][BLOCK];
 static uint64_t seed;
-
-static uint32_t random_below(uint32_t limit)
-{
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(seed >> 33) % limit;
-}
 
 static void put(enum block block, size_t offset, uint64_t value, size_t bytes)
 {
@@ -216,13 +211,14 @@ static void test_noise(void **state)
     (void)state;
     seed = 13;
     for (unsigned round = 0; round < 3000; round++) {
-        const struct python_layout *layout = layout_of(9 + random_below(5));
+        const struct python_layout *layout = layout_of(9 + random_below(&seed, 5));
         make_stack(layout);
-        memory[random_below(BLOCK_COUNT)][random_below(200)] ^= (char)(1 + random_below(255));
+        memory[random_below(&seed, BLOCK_COUNT)][random_below(&seed, 200)] ^=
+            (char)(1 + random_below(&seed, 255));
         (void)verify(layout);
         char *all = memory[0];
         for (size_t i = 0; i < sizeof(memory); i++)
-            all[i] = (char)random_below(256);
+            all[i] = (char)random_below(&seed, 256);
         assert_int_equal(verify(layout), PYTHON_VERDICT_BAD);
     }
 }
