@@ -4,7 +4,6 @@
  * events by kind, and whether anything was lost. Reads recordings that were cut off too. Counting the events
  * by kind reads all of them.
  */
-#include "analysis/query/report/report.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -13,6 +12,9 @@
 #include "analysis/output/progress.h"
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
+#include "analysis/query/header.h"
+#include "analysis/query/loss.h"
+#include "analysis/query/print.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

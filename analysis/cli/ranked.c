@@ -4,14 +4,17 @@
  * live at the peak. Of all processes together they come from the totals of the call sites; of one process
  * from its allocations, which takes longer.
  */
-#include "analysis/query/report/report.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
+#include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
+#include "analysis/query/loss.h"
+#include "analysis/query/selection.h"
+#include "analysis/query/totals.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include "analysis/output/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
-#include "analysis/query/report/report.h"
+#include "analysis/query/loss.h"
 #include "trace/trace.h"
 
 #include <stdio.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve report`: where the memory went. Reads the small tables only, so that ten million events take no
- * longer than ten thousand; the parts are in report_*.c.
+ * longer than ten thousand.
  */
-#include "analysis/query/report/report.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
+#include "analysis/query/report/report.h"
 #include "trace/trace.h"
 
 struct values {

@@ -3,7 +3,6 @@
  * `varve timeline`: live bytes over time, as a chart for terminals or as figures; the steps are made in
  * query/timeline.c.
  */
-#include "analysis/query/report/report.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
@@ -11,6 +10,10 @@
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
+#include "analysis/query/loss.h"
+#include "analysis/query/selection.h"
+#include "analysis/query/timeline.h"
+#include "analysis/query/totals.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

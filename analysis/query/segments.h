@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments and blocks at any event of a trace: state from keyframes and events (segments_state.c), grouped
- * into segments (segments_list.c), printed (segments_print.c). cli/segments.c calls them.
+ * Segments and blocks at any event of a trace: the state then, grouped into segments, and printed. Called by
+ * cli/segments.c and the report.
  */
 #ifndef VARVE_ANALYSIS_QUERY_SEGMENTS_H
 #define VARVE_ANALYSIS_QUERY_SEGMENTS_H
@@ -45,11 +45,9 @@ void segments_state_free(struct segments_state *state);
 /// True if blocks are as large as their requests, for want of better.
 bool segments_state_is_approximate(const struct segments_state *state, struct database *database);
 
-/* ---- segments_list.c ---- */
-
 /* A segment; of an expandable one, a range that is mapped without a gap, or all of it. */
 struct segment_item {
-    struct varve_layout_block first; /* tells segment, stream, pool, flags */
+    struct varve_layout_block first; /* has segment, stream, pool, flags */
     uint64_t addr, end;              /* with gaps, if it is all of an expandable one */
     uint64_t mapped, allocated, active, requested, largest_free;
     size_t block_count;
@@ -63,8 +61,6 @@ bool segment_next(const struct varve_layout *layout, uint64_t *from, bool whole,
 /// mapped, each for what most of its bytes are.
 void segment_map(const struct varve_layout *layout, const struct segment_item *item, char *line,
                  size_t columns);
-
-/* ---- segments_print.c ---- */
 
 void segments_print_text(FILE *out, struct database *database, const struct segments_state *state,
                          bool with_map);

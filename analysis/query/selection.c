@@ -4,9 +4,10 @@
  * domain has several. Checked against the database, so that a misspelt domain or a pid that recorded nothing
  * is told instead of answered by an empty list.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/selection.h"
 
 #include "analysis/query/db.h"
+#include "analysis/query/totals.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

@@ -5,11 +5,13 @@
  * repeats the state before it. The chart shows the maximum of each step, so that no peak is lost by the
  * thinning.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/timeline.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/memory.h"
 #include "analysis/query/db.h"
+#include "analysis/query/selection.h"
+#include "analysis/query/totals.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,11 +3,11 @@
  * A comparison as JSON: the figures of the text, all values as numbers but kinds and causes, whole stacks.
  * Keys are stable: they may be added to, never renamed; the manual page lists them.
  */
-#include "analysis/query/diff/diff.h"
-
 #include "analysis/output/json.h"
 #include "analysis/query/db.h"
-#include "analysis/query/report/report.h"
+#include "analysis/query/diff/diff.h"
+#include "analysis/query/loss.h"
+#include "analysis/query/stack.h"
 
 #include <stdio.h>
 

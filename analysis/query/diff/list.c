@@ -4,11 +4,10 @@
  * fields with the values of both sides. Of two stacks the first frame that differs is told. --json cuts
  * nothing.
  */
-#include "analysis/query/diff/diff.h"
-
 #include "analysis/output/format.h"
 #include "analysis/output/table.h"
-#include "analysis/query/report/report.h"
+#include "analysis/query/diff/diff.h"
+#include "analysis/query/stack.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,12 +3,11 @@
  * A comparison as text: the verdict, what each side says of itself and of its losses, figures by kind and
  * field, the list of list.c, and what differs of processes and threads. At most 100 columns wide.
  */
-#include "analysis/query/diff/diff.h"
-
 #include "analysis/output/format.h"
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
-#include "analysis/query/report/report.h"
+#include "analysis/query/diff/diff.h"
+#include "analysis/query/loss.h"
 
 #include <inttypes.h>
 #include <stdio.h>

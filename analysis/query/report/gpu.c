@@ -1,24 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve report` on GPU runs: devices and who used them, memory by stream, time spent in the driver, segments
- * against the blocks in them, memory that nobody explains, requests that failed, and whether the CUDA
- * recorder and CUPTI agree. It appears only where there is something of the kind. Figures are those of the
- * views; gpu_json.c tells the same in full.
+ * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most was
+ * reserved, memory that nobody explains, requests that failed, and CUPTI. They appear only where there is something of
+ * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as segments --at does.
+ * The table at the end has the sections.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/report/gpu.h"
 
 #include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
 #include "analysis/output/table.h"
+#include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
+#include "analysis/query/print.h"
+#include "analysis/query/report/cupti.h"
+#include "analysis/query/report/rule.h"
+#include "analysis/query/segments.h"
+#include "analysis/query/stack.h"
+#include "analysis/query/totals.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ROWS_SHOWN 20
 #define FAILURES_SHOWN 5
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
+#define FAILURES_JSON 10000
+
+#define DEVICES_SQL                                                                               \
+    "SELECT u.device, d.name, d.total_bytes, d.uuid FROM (SELECT id AS device FROM device UNION " \
+    "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY 1"
+
+/* Per device: how often the driver was asked, its memory, the most in use and what was seen of it then, and
+ * the rest: the least, the most, the last. */
+#define UNEXPLAINED_SQL                                                                                   \
+    "SELECT device, count(*) AS asked, max(total) AS total, max(used) AS most_used, "                     \
+    "(SELECT seen FROM device_unexplained m WHERE m.device = u.device ORDER BY used DESC, seq LIMIT 1) "  \
+    "AS seen, min(unexplained) AS least, max(unexplained) AS most, "                                      \
+    "(SELECT unexplained FROM device_unexplained l WHERE l.device = u.device ORDER BY seq DESC LIMIT 1) " \
+    "AS last FROM device_unexplained u GROUP BY device ORDER BY device"
 
 bool report_has_gpu(struct database *database)
 {
@@ -78,7 +103,7 @@ static void print_devices(FILE *out, struct database *database)
     struct cursor cursor;
     bool is_first = true;
 
-    cursor_open(&cursor, database, REPORT_DEVICES_SQL);
+    cursor_open(&cursor, database, DEVICES_SQL);
     while (cursor_next(&cursor)) {
         if (is_first) {
             report_rule_print(out, "GPUs");
@@ -97,6 +122,31 @@ static void print_devices(FILE *out, struct database *database)
         print_users(out, database, cursor_integer(&cursor, 0));
     }
     cursor_close(&cursor);
+}
+
+static struct cJSON *devices_json(struct database *database)
+{
+    struct cJSON *devices = json_array();
+    struct cursor cursor;
+
+    cursor_open(&cursor, database, DEVICES_SQL);
+    while (cursor_next(&cursor)) {
+        struct cJSON *device = json_object();
+
+        json_integer(device, "device", cursor_integer(&cursor, 0));
+        json_text(device, "name", cursor_text(&cursor, 1));
+        json_integer_or_null(device, "total_bytes",
+                             cursor_is_null(&cursor, 2) ? -1 : cursor_integer(&cursor, 2));
+        json_text(device, "uuid", cursor_text(&cursor, 3));
+        json_add(device, "processes",
+                 query_json(
+                     database,
+                     "SELECT process_id, pid, rank FROM device_process WHERE device = ?1 ORDER BY process_id",
+                     cursor_integer(&cursor, 0)));
+        json_append(devices, device);
+    }
+    cursor_close(&cursor);
+    return devices;
 }
 
 /* ---- tables ---- */
@@ -173,22 +223,113 @@ static void print_times(FILE *out, struct database *database)
     fputs(strcmp(before, ", ") == 0 ? "\n" : "", out);
 }
 
+/* ---- segments of caching allocators ---- */
+
+/* A moment of a caching allocator: when it had reserved most. */
+struct segment_row {
+    int64_t process_id, pid, device, seq, ts_ns;
+    int64_t reserved, allocated, active; /* bytes; active: allocated, or freed but still waited for */
+    int64_t from_driver;                 /* what its process had of the driver on that device; -1: unknown */
+    int64_t largest_free, segments;      /* -1: unknown */
+};
+
+struct segments {
+    struct segment_row *rows;
+    size_t count;
+};
+
+/* The first row with most reserved is that of the segment's own event: the blocks that it was for are not in
+ * it yet. So of all those moments the one with most allocated is taken. */
+static const char segments_sql[] =
+    "SELECT process_id, pid, device, peak_reserved, allocated, coalesce(active, allocated), seq, ts_ns, "
+    "coalesce((SELECT a.allocated FROM timeline a WHERE a.process_id = m.process_id AND a.domain = 'device' "
+    "AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1), -1) "
+    "FROM (SELECT d.process_id, d.pid, d.device, d.peak_reserved, t.allocated, t.active, t.seq, t.ts_ns, "
+    "row_number() OVER (PARTITION BY d.process_id, d.device ORDER BY t.allocated DESC, t.seq) AS place "
+    "FROM device_segment d JOIN timeline t ON t.process_id = d.process_id AND t.domain = 'block' "
+    "AND t.device = d.device AND t.reserved = d.peak_reserved) m "
+    "WHERE place = 1 ORDER BY peak_reserved DESC, process_id, device LIMIT ?1";
+
+/* Leaves -1 where the layout does not tell. */
+static void take_layout(struct segment_row *row, struct database *database)
+{
+    struct segments_state state = {0};
+    struct varve_message message = {""};
+
+    if (segments_state_load(&state, database, row->seq, row->device, row->pid, &message) == VARVE_OK) {
+        for (size_t i = 0; i < state.count; i++) {
+            struct segment_item item;
+
+            if (state.parts[i].process_id != row->process_id) {
+                continue;
+            }
+            row->largest_free = 0;
+            row->segments = 0;
+            for (uint64_t from = 0; segment_next(state.parts[i].layout, &from, true, &item);) {
+                row->segments += item.first.is_implied ? 0 : 1;
+                row->largest_free = (int64_t)item.largest_free > row->largest_free
+                                        ? (int64_t)item.largest_free
+                                        : row->largest_free;
+            }
+        }
+    }
+    segments_state_free(&state);
+}
+
+static void segments_load(struct segments *segments, struct database *database, int64_t limit)
+{
+    struct cursor cursor;
+
+    *segments = (struct segments){0};
+    cursor_open(&cursor, database, segments_sql);
+    cursor_bind_integer(&cursor, 1, limit);
+    while (cursor_next(&cursor)) {
+        struct segment_row *row;
+
+        segments->rows = memory_resize(segments->rows, (segments->count + 1) * sizeof(segments->rows[0]));
+        row = &segments->rows[segments->count++];
+        *row = (struct segment_row){
+            .process_id = cursor_integer(&cursor, 0),
+            .pid = cursor_integer(&cursor, 1),
+            .device = cursor_integer(&cursor, 2),
+            .reserved = cursor_integer(&cursor, 3),
+            .allocated = cursor_integer(&cursor, 4),
+            .active = cursor_integer(&cursor, 5),
+            .seq = cursor_integer(&cursor, 6),
+            .ts_ns = cursor_integer(&cursor, 7),
+            .from_driver = cursor_integer(&cursor, 8),
+            .largest_free = -1,
+            .segments = -1,
+        };
+    }
+    cursor_close(&cursor);
+    for (size_t i = 0; i < segments->count; i++) {
+        take_layout(&segments->rows[i], database);
+    }
+}
+
+static void segments_free(struct segments *segments)
+{
+    free(segments->rows);
+    *segments = (struct segments){0};
+}
+
 static void print_segments(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
         {"GPU", true},     {"pid", true},    {"from driver", true},  {"reserved", true}, {"allocated", true},
         {"pending", true}, {"unused", true}, {"largest free", true}, {"segments", true}, {"at", true},
     };
-    struct report_segments segments;
+    struct segments segments;
     struct table table;
 
-    report_segments_load(&segments, database, ROWS_SHOWN);
+    segments_load(&segments, database, ROWS_SHOWN);
     if (segments.count > 0) {
         report_rule_print(out, "Segments against blocks, when most was reserved");
         table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
         table.indent = "  ";
         for (size_t i = 0; i < segments.count; i++) {
-            const struct report_segment *row = &segments.rows[i];
+            const struct segment_row *row = &segments.rows[i];
             char number[24];
 
             snprintf(number, sizeof(number), "%" PRId64, row->device);
@@ -209,8 +350,37 @@ static void print_segments(FILE *out, struct database *database)
         fprintf(out, "  varve segments --at %" PRId64 " shows the blocks of that moment\n",
                 segments.rows[0].seq);
     }
-    report_segments_free(&segments);
+    segments_free(&segments);
 }
+
+static struct cJSON *segments_json(struct database *database)
+{
+    struct cJSON *array = json_array();
+    struct segments segments;
+
+    segments_load(&segments, database, INT64_MAX);
+    for (size_t i = 0; i < segments.count; i++) {
+        const struct segment_row *row = &segments.rows[i];
+        struct cJSON *object = json_object();
+
+        json_integer(object, "process_id", row->process_id);
+        json_integer(object, "pid", row->pid);
+        json_integer(object, "device", row->device);
+        json_integer(object, "seq", row->seq);
+        json_integer(object, "ts_ns", row->ts_ns);
+        json_integer_or_null(object, "from_driver", row->from_driver);
+        json_integer(object, "reserved", row->reserved);
+        json_integer(object, "allocated", row->allocated);
+        json_integer(object, "active", row->active);
+        json_integer_or_null(object, "largest_free", row->largest_free);
+        json_integer_or_null(object, "segments", row->segments);
+        json_append(array, object);
+    }
+    segments_free(&segments);
+    return array;
+}
+
+/* ---- unexplained ---- */
 
 static void print_unexplained(FILE *out, struct database *database)
 {
@@ -219,7 +389,7 @@ static void print_unexplained(FILE *out, struct database *database)
         {"seen", true}, {"least", true}, {"most", true},   {"last", true},
     };
     static const struct query query = {
-        .sql = REPORT_UNEXPLAINED_SQL,
+        .sql = UNEXPLAINED_SQL,
         .columns = columns,
         .kinds = "ncbbbbbb",
     };
@@ -311,16 +481,58 @@ static void print_failures(FILE *out, struct database *database)
     }
 }
 
+/* ---- the sections ---- */
+
+/* In the text a section is what `print` makes of it; in JSON a member `key`: of `json`, or the rows of a statement. */
+struct section {
+    const char *key;
+    void (*print)(FILE *out, struct database *database);
+    struct cJSON *(*json)(struct database *database);
+    const char *sql; /* ?1: the bound number */
+    int64_t bound;
+};
+
+static const struct section sections[] = {
+    {"devices", print_devices, devices_json, NULL, 0},
+    {"streams", print_streams, NULL,
+     "SELECT process_id, pid, domain, device, stream, handle, allocations, frees, bytes, live_bytes, peak_bytes "
+     "FROM stream_total ORDER BY process_id, domain, device, stream",
+     0},
+    {"calls", print_times, NULL,
+     "SELECT process_id, pid, device, activity, function, calls, failed, total_ns, mean_ns, max_ns, bytes "
+     "FROM device_call ORDER BY process_id, device, function, activity",
+     0},
+    {"segments", print_segments, segments_json, NULL, 0},
+    {"unexplained", print_unexplained, NULL, UNEXPLAINED_SQL, 0},
+    {"failures", print_failures, NULL,
+     "SELECT seq, ts_ns, process_id, pid, tid, device, stream, kind, function, bytes, result, took_ns, callsite_id "
+     "FROM device_failure ORDER BY seq LIMIT ?1",
+     FAILURES_JSON},
+    {"cupti", report_cupti_print, report_cupti_json, NULL, 0},
+};
+
+#define SECTIONS (sizeof(sections) / sizeof(sections[0]))
+
 void report_gpu_text(FILE *out, struct database *database)
 {
     if (!report_has_gpu(database)) {
         return;
     }
-    print_devices(out, database);
-    print_streams(out, database);
-    print_times(out, database);
-    print_segments(out, database);
-    print_unexplained(out, database);
-    print_failures(out, database);
-    report_cupti_print(out, database);
+    for (size_t i = 0; i < SECTIONS; i++) {
+        sections[i].print(out, database);
+    }
+}
+
+struct cJSON *report_gpu_json(struct database *database)
+{
+    struct cJSON *object = json_object();
+
+    for (size_t i = 0; i < SECTIONS; i++) {
+        const struct section *section = &sections[i];
+
+        json_add(object, section->key,
+                 section->json != NULL ? section->json(database)
+                                       : query_json(database, section->sql, section->bound));
+    }
+    return object;
 }

@@ -16,7 +16,9 @@
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
-#include "analysis/query/report/report.h"
+#include "analysis/query/selection.h"
+#include "analysis/query/timeline.h"
+#include "trace/trace.h"
 
 #include <inttypes.h>
 #include <locale.h>

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was recorded (program, host, time, extent) and the totals of the view total, for all processes
- * together and for each. Used by report, info, leaks, peak and timeline.
+ * The totals of the view `total` and the duration of a recording. Used by report, info, leaks, peak, timeline and diff.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/totals.h"
 
-#include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/memory.h"
 #include "analysis/query/db.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,62 +115,4 @@ int64_t report_duration_ns(struct database *database)
         0);
 
     return bounded_ns(duration);
-}
-
-static void print_meta(FILE *out, struct database *database, const char *title, const char *key)
-{
-    char *text = database_meta(database, key);
-
-    if (text != NULL && text[0] != '\0') {
-        char cut[400];
-
-        format_head(cut, sizeof(cut), text, 86);
-        fprintf(out, "  %-9s %s\n", title, cut);
-    }
-    free(text);
-}
-
-void report_header_print(FILE *out, struct database *database, const char *path,
-                         const struct report_loss *loss)
-{
-    int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
-    int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
-    char cut[400];
-
-    format_tail(cut, sizeof(cut), path, 86);
-    fprintf(out, "  %-9s %s\n", "trace", cut);
-    print_meta(out, database, "command", "command");
-    print_meta(out, database, "host", "host");
-    fprintf(out, "  %-9s ", "recorded");
-    if (began > 0) {
-        fprintf(out, "%s, ", format_time_utc(began / 1000000000).text);
-    }
-    fprintf(out, "%s; %s events, %s process%s, %s thread%s\n",
-            format_duration(report_duration_ns(database)).text, format_count(loss->stored).text,
-            format_count(processes).text, processes == 1 ? "" : "es", format_count(loss->threads).text,
-            loss->threads == 1 ? "" : "s");
-    fprintf(out, "  %-9s ", "health");
-    report_loss_print(out, database, loss);
-    if (!database_is_complete(database)) {
-        fprintf(out, "  %-9s the recording was cut off before its totals were made; figures may be missing\n",
-                "INCOMPLETE");
-    }
-}
-
-void report_header_json(struct cJSON *object, struct database *database, const char *path)
-{
-    char *command = database_meta(database, "command");
-    char *host = database_meta(database, "host");
-
-    json_text(object, "database", path);
-    json_integer(object, "schema_version", database_schema_version(database));
-    json_bool(object, "complete", database_is_complete(database));
-    json_text(object, "command", command);
-    json_text(object, "host", host);
-    json_integer(object, "duration_ns", report_duration_ns(database));
-    json_integer(object, "processes", database_integer(database, "SELECT count(*) FROM process", 0));
-    json_integer(object, "threads", database_integer(database, "SELECT count(*) FROM thread", 0));
-    json_integer(object, "events", database_integer(database, "SELECT sum(stored) FROM thread", 0));
-    free(command);
-    free(host);
 }

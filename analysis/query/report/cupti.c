@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve report`, CUPTI: what became of its recorder in each process, and whether it tells the same
- * allocations as the CUDA recorder where both ran. Each is the other's witness: a call that one of them
- * missed shows here.
+ * What became of CUPTI's recorder in each process, and whether it has the same allocations as the CUDA recorder where both
+ * ran: a call that one of them missed shows here.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/report/cupti.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
+#include "analysis/query/print.h"
+#include "analysis/query/report/rule.h"
 
 #include <inttypes.h>
 #include <stdio.h>

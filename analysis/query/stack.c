@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frames of a call site. As text a stack is cut to what people look for: it begins at the call site's own
- * place (allocation functions lie within), ends before the start-up code, and shows a few frames of what is
- * between. As JSON it is complete.
+ * As text a stack is cut to what people look for: it begins at the call site's own frame (allocation functions lie within),
+ * ends before the start-up code, and shows a few frames of what is between. As JSON it is complete.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/stack.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/memory.h"
+#include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
 
 #include <inttypes.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A query as a table for people, or as JSON whose keys are the names of its columns: so a section of an
- * answer is one statement, and both forms say the same.
+ * A cell is formatted by the letter of its column; a table without rows is not printed, titles neither.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/print.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Was anything lost? Every report begins with the answer, since figures over an incomplete trace are lower
- * bounds. It is given in the words of what happened: dropped, still running, killed, not recordable. The
- * rings' own books (table thread: emitted = stored + lost + uncommitted), the view data_loss, the ends of the
- * processes and the programs that could not be recorded are asked.
+ * The counters of the rings (table thread: emitted = stored + lost + uncommitted), the view data_loss, the ends of the
+ * processes and the programs that could not be recorded, as sentences: dropped, still running, killed, not recordable.
  */
-#include "analysis/query/report/report.h"
+#include "analysis/query/loss.h"
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whether anything was lost, in the words of what happened. Every report begins with it, since figures over an
+ * incomplete trace are lower bounds; record and recover end with it.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_LOSS_H
+#define VARVE_ANALYSIS_QUERY_LOSS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+struct database;
+struct varve_collect_result;
+
+/* Sums over the rings: emitted = stored + lost + uncommitted. */
+struct report_loss {
+    int64_t emitted, stored, spilled, lost, lost_bytes, uncommitted;
+    int64_t threads, threads_with_loss;
+    int64_t stat_rows;            /* rows of data_loss */
+    int64_t other_rows;           /* of these, such as report_loss_words has no words for */
+    int64_t unattached;           /* events that no ring took */
+    int64_t damaged;              /* rings of which it is not known what they held */
+    int64_t running;              /* processes that lived on when the recording stopped */
+    int64_t killed, gone;         /* processes that a signal ended; that ended without their exit handlers */
+    int64_t killed_by;            /* the signal of all of the killed, 0: of different ones */
+    int64_t unrecorded;           /* programs that could not be recorded */
+    int64_t unrecorded_runs;      /* how often these ran */
+    int64_t unattached_processes; /* processes of which nothing but a number is known */
+    int64_t unseen_heaps;         /* processes whose heap no hook sees: their program brings its allocator */
+    bool has_programs;            /* there is a table of them */
+};
+
+void report_loss_load(struct report_loss *loss, struct database *database);
+bool report_is_lossless(const struct report_loss *loss);
+/// One line (and a line per kind of loss): what a reader of the figures must know.
+void report_loss_print(FILE *out, struct database *database, const struct report_loss *loss);
+/// The same in a few words for the end of a line: what was lost, who still runs, who was killed.
+void report_loss_words(FILE *out, const struct report_loss *loss);
+/// The programs that could not be recorded, the first few of them, if there are any: part of a line.
+void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss);
+/// For a command that has just made the database of `result`: the words, with a ';' before each.
+void report_result_words(FILE *out, const struct varve_collect_result *result);
+/// And a line with the programs that could not be recorded, if there are any.
+void report_result_programs(FILE *out, const struct varve_collect_result *result);
+struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The section of `varve report` about CUPTI, and its member in the JSON.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_REPORT_CUPTI_H
+#define VARVE_ANALYSIS_QUERY_REPORT_CUPTI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+struct database;
+
+/// Did CUPTI tell allocations beside the CUDA recorder?
+bool report_has_witness(struct database *database);
+/// Do both tell the same ones?
+bool report_witness_agrees(struct database *database);
+void report_cupti_print(FILE *out, struct database *database);
+struct cJSON *report_cupti_json(struct database *database);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The title of a section of `varve report`.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_REPORT_RULE_H
+#define VARVE_ANALYSIS_QUERY_REPORT_RULE_H
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// An empty line, `title`, and a line under it.
+void report_rule_print(FILE *out, const char *title);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The frames of a call site, and their printing as text and JSON. Loading ends early on a database error.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_STACK_H
+#define VARVE_ANALYSIS_QUERY_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+struct callsite_row;
+struct database;
+
+struct stack_frame {
+    int64_t depth, line, pc; /* pc -1: Python */
+    char *function, *file, *module;
+    bool is_python, is_inlined;
+};
+
+struct stack {
+    struct stack_frame *frames; /* innermost first */
+    size_t count;
+};
+
+void stack_load(struct stack *stack, struct database *database, int64_t callsite_id);
+void stack_free(struct stack *stack);
+/// At most `limit` frames that say something: from the call site's own frame outwards, without the start-up
+/// code.
+void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit);
+void stack_print_place(FILE *out, const char *indent, const struct stack_frame *frame, size_t times);
+void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row);
+struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The totals of the view `total`, for all processes together and for each, and how long the recording took.
+ * Loading ends early on a database error: see database_error.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_TOTALS_H
+#define VARVE_ANALYSIS_QUERY_TOTALS_H
+
+#include "analysis/output/format.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cJSON;
+struct database;
+
+/* A row of total. */
+struct report_total {
+    char *domain;
+    int64_t process_id, pid, device, allocations, frees, bytes, live_allocations, live_bytes, peak_bytes,
+        peak_allocations, peak_seq, peak_ns, temporary, failed;
+};
+
+struct report_totals {
+    struct report_total *rows;
+    size_t count;
+};
+
+/// All processes together: process_id 0. process_id < 0: each process of its own.
+void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id);
+void report_totals_free(struct report_totals *totals);
+/// What a row is about: its domain, and the GPU where there are several, or it is not the first.
+struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row);
+struct cJSON *report_total_json(const struct report_total *total);
+/// Of the recorded program, from its start to its end; to the last event where no program was started here.
+int64_t report_duration_ns(struct database *database);
+/// Since the trace began.
+int64_t report_last_event_ns(struct database *database);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
