@@ -59,17 +59,17 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 /* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
  * decision: it must not call the allocator. Ticks are 0.
  *
- * With tells_names the records go into this process's own trace: streams have the numbers that all recorders
- * of the process share (varve_stream_number, which tells them), and what a pool's number means is told by a
- * POOL record before the first one with that number. Otherwise streams are numbered by their first
- * appearance, 0 being the default one, and nobody is told. */
+ * With emits_names the records go into this process's own trace: streams have the numbers that all recorders
+ * of the process share (varve_stream_number, which records them), and a POOL record says what a pool's number
+ * means before the first record with that number. Otherwise streams are numbered by their first appearance, 0
+ * being the default one, and varve_alloc_resolve_record says what the numbers mean. */
 struct varve_alloc_recorder {
     void (*record)(void *context, const struct varve_record *record);
     void *context;
-    bool tells_names;
+    bool emits_names;
 };
 
-/* Records into the ring of the calling thread (varve_emit), and tells names. */
+/* Records into the ring of the calling thread (varve_emit), with emits_names. */
 extern const struct varve_alloc_recorder varve_alloc_recorder_ring;
 
 struct varve_alloc_options {
@@ -82,6 +82,10 @@ struct varve_alloc_options {
 
 struct varve_alloc;
 
+struct varve_pool_id {
+    uint64_t capture, user; /* {0, 0}: the default pool */
+};
+
 void varve_alloc_options_init(struct varve_alloc_options *options);
 /// Owner of the result: the caller, by varve_alloc_close. Errors: VARVE_ERROR_INVALID (also expandable
 /// segments in units that the device can't map), NOT_FOUND (no such policy), NO_MEMORY, UNSUPPORTED
@@ -93,8 +97,28 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
 void varve_alloc_close(struct varve_alloc *alloc);
 /// Names of the policies, NULL at the end.
 const char *const *varve_alloc_policies(void);
+/// Record somewhere else from now on; NULL: nowhere. `emits_names` must stay what it was. Within the
+/// allocator's lock no decision falls between this and what the caller does beside it.
+void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_alloc_recorder *recorder);
+/// What the numbers of a stream and a pool in one of this allocator's records mean. Also for a recorder,
+/// while it is called. VARVE_ERROR_NOT_FOUND, with both 0.
+int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record,
+                               uint64_t *stream_out, struct varve_pool_id *pool_out);
 
 /* ---- Allocating ---- */
+
+enum varve_block_state {
+    VARVE_BLOCK_INACTIVE,
+    VARVE_BLOCK_ACTIVE_ALLOCATED,
+    VARVE_BLOCK_ACTIVE_PENDING_FREE,
+};
+
+struct varve_block_info {
+    uint64_t addr, bytes;
+    uint64_t requested;     /* stale for inactive blocks, as PyTorch leaves it */
+    uint64_t allocation_id; /* 0 for inactive blocks */
+    enum varve_block_state state;
+};
 
 /// `bytes` on `stream`. 0 bytes give address 0. Errors: VARVE_ERROR_NO_MEMORY with the full accounting in
 /// `message`, VARVE_ERROR_INVALID (2^60 bytes or more), a fatal error of the device.
@@ -114,16 +138,26 @@ int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t
 /// First address and size of the device allocation that `addr` lies in (a block's first address).
 int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, uint64_t *base_out,
                                     uint64_t *bytes_out);
+/// The block in use that begins at `addr`. VARVE_ERROR_NOT_FOUND, also for one that waits for other streams.
+int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
+/// The same of any address among the bytes that were requested; looks at all blocks unless it is the first.
+int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out);
 /// Give unused segments of the default pool, and of private pools that may go, back to the device.
 int varve_alloc_empty_cache(struct varve_alloc *alloc);
 /// What the device has free, or the largest free block of any pool and stream if that is more: the guess of
 /// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not tell.
 int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out);
+/// Size of the largest free block of any pool and stream.
+uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc);
 /// Fraction (0…1] of the device's total memory; VARVE_ERROR_INVALID otherwise. What is reserved beyond a new
 /// limit stays; requests that need more memory fail until it has gone.
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
 int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
+/// Other settings for later requests; what was decided stays. The limit is not among them (memory_fraction is
+/// not looked at). Errors: VARVE_ERROR_NO_MEMORY, with nothing changed.
+int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
+                           struct varve_message *message);
 /// Take the lock that every free takes, so that no memory is freed meanwhile; recursive. A fork while another
 /// thread holds it leaves it held in the child for good, like any lock.
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc);
@@ -131,16 +165,16 @@ void varve_alloc_free_mutex_unlock(struct varve_alloc *alloc);
 
 /* ---- Private pools (graph capture, memory pools) ---- */
 
-struct varve_pool_id {
-    uint64_t capture, user; /* {0, 0}: the default pool */
-};
-
 /// Requests whose stream passes `filter` (NULL: all) come from the pool from now on, the newest first.
 /// Creates the pool, or takes one more reference. VARVE_ERROR_BUSY if the pool is being allocated to already.
 /// `filter` runs with the lock held, for each request; it must not call the allocator.
 int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id pool,
                                        bool (*filter)(void *context, uint64_t stream), void *context);
 int varve_alloc_end_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
+/// Creates the pool with one reference, or takes one more, as a begin and an end would.
+int varve_alloc_create_or_incref_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
+/// References to the pool; 0 if there is no such pool.
+uint32_t varve_alloc_pool_use_count(struct varve_alloc *alloc, struct varve_pool_id pool);
 /// Drop one reference; without any, empty_cache may release the pool's segments.
 int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id pool);
 /// As varve_alloc_empty_cache, of one private pool: waits for events of its blocks only. A pool that still
@@ -246,19 +280,6 @@ int64_t varve_alloc_max_memory_allocated(struct varve_alloc *alloc);
 int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc);
 
 /* ---- Snapshots ---- */
-
-enum varve_block_state {
-    VARVE_BLOCK_INACTIVE,
-    VARVE_BLOCK_ACTIVE_ALLOCATED,
-    VARVE_BLOCK_ACTIVE_PENDING_FREE,
-};
-
-struct varve_block_info {
-    uint64_t addr, bytes;
-    uint64_t requested;     /* stale for inactive blocks, as PyTorch leaves it */
-    uint64_t allocation_id; /* 0 for inactive blocks */
-    enum varve_block_state state;
-};
 
 /* A device allocation, or one contiguous mapped range of an expandable segment. */
 struct varve_segment_info {

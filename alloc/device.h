@@ -214,6 +214,14 @@ int varve_cuda_open(const struct varve_cuda_options *options, struct varve_devic
                     struct varve_message *message);
 /// Why the last call that failed did so, in one line with CUDA's own words; "" if none has failed.
 void varve_cuda_reason(const struct varve_device *device, struct varve_message *message_out);
+/// UUID and name of CUDA's device; zeros and "" where the driver does not say.
+void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes);
+/// Is the device's primary context the calling thread's current one?
+bool varve_cuda_is_current(const struct varve_device *device);
+/// Make it so, and put back what was current before, as cuCtxPushCurrent and cuCtxPopCurrent do. Returns
+/// CUDA's result, 0 for success; after any other, no pop.
+int varve_cuda_push(const struct varve_device *device);
+void varve_cuda_pop(const struct varve_device *device);
 /// As varve_sim_check, while no operation is under way.
 int varve_cuda_check(const struct varve_device *device, struct varve_message *message);
 

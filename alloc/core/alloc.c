@@ -343,6 +343,51 @@ int varve_alloc_get_base_allocation(struct varve_alloc *alloc, uint64_t addr, ui
     return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
 }
 
+static void describe(const struct block *block, struct varve_block_info *info_out)
+{
+    *info_out = (struct varve_block_info){
+        .addr = block->addr,
+        .bytes = block->size,
+        .requested = block->requested,
+        .allocation_id = block->id,
+        .state = VARVE_BLOCK_ACTIVE_ALLOCATED,
+    };
+}
+
+int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out)
+{
+    const struct block *block;
+
+    alloc_lock(alloc);
+    block = block_in_use(alloc, addr);
+    if (block != NULL) {
+        describe(block, block_out);
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
+int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out)
+{
+    const struct block *block;
+
+    alloc_lock(alloc);
+    block = block_map_find(&alloc->map, addr);
+    for (uint64_t i = 0; block == NULL && alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
+        const struct block *candidate = alloc->map.slots[i].block;
+
+        if (candidate != NULL && addr - candidate->addr < candidate->requested) {
+            block = candidate;
+        }
+    }
+    block = block != NULL && block->is_allocated ? block : NULL;
+    if (block != NULL) {
+        describe(block, block_out);
+    }
+    alloc_unlock(alloc);
+    return block != NULL ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+}
+
 int varve_alloc_empty_pool(struct varve_alloc *alloc, struct varve_pool_id id)
 {
     struct release_sum sum = {0};
@@ -369,23 +414,32 @@ int varve_alloc_empty_cache(struct varve_alloc *alloc)
     return varve_alloc_empty_pool(alloc, (struct varve_pool_id){0, 0});
 }
 
+uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc)
+{
+    uint64_t largest = 0;
+
+    alloc_lock(alloc);
+    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
+        for (uint32_t i = 0; i < pool->index.stream_count; i++) {
+            const struct block *block = free_index_last(pool->index.streams[i]);
+
+            largest = block != NULL && block->size > largest ? block->size : largest;
+        }
+    }
+    alloc_unlock(alloc);
+    return largest;
+}
+
 int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out)
 {
-    uint64_t total = 0;
+    uint64_t largest, total = 0;
     int error;
 
     *largest_out = 0;
     alloc_lock(alloc);
     error = alloc->device->ops->memory_info(alloc->device, largest_out, &total);
-    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
-         pool = pool_each(alloc, pool)) {
-        for (uint32_t i = 0; i < pool->index.stream_count; i++) {
-            const struct block *block = free_index_last(pool->index.streams[i]);
-            if (block != NULL && block->size > *largest_out) {
-                *largest_out = block->size;
-            }
-        }
-    }
+    largest = error == VARVE_OK ? varve_alloc_largest_free_block(alloc) : 0;
+    *largest_out = largest > *largest_out ? largest : *largest_out;
     alloc_unlock(alloc);
     return error;
 }

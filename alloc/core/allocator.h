@@ -216,9 +216,9 @@ void emit_record(struct varve_alloc *alloc, uint32_t what, const struct index_st
 /// What the pool's number means, for a recorder that tells names.
 void emit_pool(struct varve_alloc *alloc, const struct pool *pool);
 
-static inline bool tells_names(const struct varve_alloc *alloc)
+static inline bool emits_names(const struct varve_alloc *alloc)
 {
-    return alloc->recorder != NULL && alloc->recorder->tells_names;
+    return alloc->recorder != NULL && alloc->recorder->emits_names;
 }
 
 /* A macro, so that what is told is put together only where somebody is told: EMIT(alloc, (struct

@@ -147,7 +147,7 @@ struct pool *pool_of_captures(struct varve_alloc *alloc, uint64_t stream, bool i
 /* Numbers in order of first appearance; the default stream is 0. Beyond the field's width all share one. */
 static int number_stream(struct varve_alloc *alloc, uint64_t stream, uint16_t *number_out)
 {
-    if (tells_names(alloc)) {
+    if (emits_names(alloc)) {
         *number_out = (uint16_t)varve_stream_number((unsigned)alloc->device->index, stream);
         return VARVE_OK;
     }
@@ -188,7 +188,7 @@ struct index_stream *pool_stream(struct varve_alloc *alloc, struct pool *pool, u
     home = free_index_stream(&pool->index, pool, stream);
     if (home != NULL) {
         index_stream_set_number(home, number);
-        if (is_first && tells_names(alloc)) {
+        if (is_first && emits_names(alloc)) {
             emit_pool(alloc, pool); /* every record of the pool has a stream of it */
         }
     }
@@ -257,6 +257,30 @@ void pool_unmapped_remove(struct pool *pool, struct block *block)
 
 /* ---- public ---- */
 
+int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record,
+                               uint64_t *stream_out, struct varve_pool_id *pool_out)
+{
+    uint16_t number = (uint16_t)varve_record_stream(record);
+    int error = VARVE_ERROR_NOT_FOUND;
+
+    *stream_out = 0;
+    *pool_out = (struct varve_pool_id){0, 0};
+    alloc_lock(alloc);
+    for (const struct pool *pool = pool_each(alloc, NULL); error != VARVE_OK && pool != NULL;
+         pool = pool_each(alloc, pool)) {
+        for (uint32_t i = 0; pool->number == record->pool && i < pool->index.stream_count; i++) {
+            if (index_stream_number(pool->index.streams[i]) == number) {
+                *stream_out = index_stream_handle(pool->index.streams[i]);
+                *pool_out = pool->owner != NULL ? pool->owner->id : *pool_out;
+                error = VARVE_OK;
+                break;
+            }
+        }
+    }
+    alloc_unlock(alloc);
+    return error;
+}
+
 int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_pool_id id,
                                        bool (*filter)(void *context, uint64_t stream), void *context)
 {
@@ -303,6 +327,34 @@ int varve_alloc_end_allocate_to_pool(struct varve_alloc *alloc, struct varve_poo
     }
     alloc_unlock(alloc);
     return error;
+}
+
+int varve_alloc_create_or_incref_pool(struct varve_alloc *alloc, struct varve_pool_id id)
+{
+    struct private_pool *pool;
+
+    if (id.capture == 0 && id.user == 0) {
+        return VARVE_ERROR_INVALID;
+    }
+    alloc_lock(alloc);
+    pool = private_pool_make(alloc, id);
+    if (pool != NULL) {
+        private_pool_take(alloc, pool);
+    }
+    alloc_unlock(alloc);
+    return pool != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+}
+
+uint32_t varve_alloc_pool_use_count(struct varve_alloc *alloc, struct varve_pool_id id)
+{
+    const struct private_pool *pool;
+    uint32_t count;
+
+    alloc_lock(alloc);
+    pool = private_pool_find(alloc, id);
+    count = pool != NULL ? pool->use_count : 0;
+    alloc_unlock(alloc);
+    return count;
 }
 
 int varve_alloc_release_pool(struct varve_alloc *alloc, struct varve_pool_id id)

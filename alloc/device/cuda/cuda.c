@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CUDA_GRAIN ((uint64_t)2 << 20) /* how the driver obtains memory, also without virtual memory */
 
@@ -401,6 +402,41 @@ int varve_cuda_open(const struct varve_cuda_options *options, struct varve_devic
     }
     error = cuda_driver_load(&driver, message);
     return error != VARVE_OK ? error : cuda_device_open(driver, options, device_out, message);
+}
+
+void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes)
+{
+    const struct cuda_driver *driver;
+    cuda_ordinal device = 0;
+
+    memset(uuid_out, 0, 16);
+    name_out[0] = '\0';
+    if (cuda_driver_load(&driver, NULL) == VARVE_OK &&
+        driver->device_get(&device, ordinal) == CUDA_RESULT_SUCCESS) {
+        cuda_driver_identify(device, uuid_out, name_out, name_bytes);
+    }
+}
+
+bool varve_cuda_is_current(const struct varve_device *device)
+{
+    const struct cuda_device *cuda = cuda_of(device);
+    cuda_context current = NULL;
+
+    return cuda->driver->context_current(&current) == CUDA_RESULT_SUCCESS && current == cuda->context;
+}
+
+int varve_cuda_push(const struct varve_device *device)
+{
+    const struct cuda_device *cuda = cuda_of(device);
+
+    return (int)cuda->driver->context_push(cuda->context);
+}
+
+void varve_cuda_pop(const struct varve_device *device)
+{
+    cuda_context popped;
+
+    cuda_of(device)->driver->context_pop(&popped);
 }
 
 void varve_cuda_reason(const struct varve_device *device, struct varve_message *message_out)

@@ -243,3 +243,28 @@ int cuda_driver_load(const struct cuda_driver **driver_out, struct varve_message
     *driver_out = &loaded.driver;
     return VARVE_OK;
 }
+
+/* ---- names ---- */
+
+/* Of no other use here, so not in the table: a driver without them is good enough. */
+void cuda_driver_identify(cuda_ordinal device, unsigned char uuid_out[16], char *name_out, size_t name_bytes)
+{
+    cuda_result (*get_uuid)(unsigned char *uuid_out, cuda_ordinal device);
+    cuda_result (*get_name)(char *name_out, int size, cuda_ordinal device);
+    void *library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    void *found;
+
+    if (library == NULL) {
+        return;
+    }
+    found = dlsym(library, "cuDeviceGetUuid_v2");
+    function_set(&get_uuid, found != NULL ? found : dlsym(library, "cuDeviceGetUuid"));
+    function_set(&get_name, dlsym(library, "cuDeviceGetName"));
+    if (get_uuid == NULL || get_uuid(uuid_out, device) != CUDA_RESULT_SUCCESS) {
+        memset(uuid_out, 0, 16);
+    }
+    if (get_name == NULL || get_name(name_out, (int)name_bytes, device) != CUDA_RESULT_SUCCESS) {
+        name_out[0] = '\0';
+    }
+    dlclose(library);
+}

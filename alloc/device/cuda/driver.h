@@ -240,6 +240,8 @@ struct cuda_driver {
 /// Threads: any. Errors, the same ones for every later call: VARVE_ERROR_UNSUPPORTED (no driver, no device,
 /// too old, a fork child of the process that loaded it), PERMISSION.
 int cuda_driver_load(const struct cuda_driver **driver_out, struct varve_message *message);
+/// UUID and name of a device; zeros and "" where the driver, which must be loaded, does not say.
+void cuda_driver_identify(cuda_ordinal device, unsigned char uuid_out[16], char *name_out, size_t name_bytes);
 /// Forks from the process that called cuda_forks_watch first down to this one: who finds another number than
 /// before is a child. Threads: any. Costs a load.
 uint32_t cuda_forks(void);

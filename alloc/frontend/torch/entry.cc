@@ -10,9 +10,10 @@
 /* C has structures and functions of one name, which to C++ looks like one hiding the other. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
-#include "alloc/frontend/torch/entry.h"
+#include "alloc/frontend/torch/pools.h"
 #pragma GCC diagnostic pop
 #include "alloc/frontend/torch/error.h"
+#include "alloc/frontend/torch/requests.h"
 #include "alloc/frontend/torch/torch.h"
 
 #include <functional>

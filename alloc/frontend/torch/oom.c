@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is told, in PyTorch's terms, of requests that fail: torch.cuda's observers, through the shim. They run
- * with no lock held, since Python waits for its own lock in them; so one that is being removed may still be
- * called.
+ * torch.cuda's OOM observers, through the shim: they are called, in PyTorch's terms, after a request has
+ * failed. They run with no lock held, since Python waits for its own lock in them; so one that is being
+ * removed may still be called.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -22,9 +23,8 @@ static struct {
     struct oom_observer observers[OBSERVERS];
 } list = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-void torch_oom_tell(void *context, const struct varve_alloc_oom *oom)
+static void report(const struct frontend_device *device, const struct varve_alloc_oom *oom)
 {
-    const struct torch_device *device = context;
     struct oom_observer observers[OBSERVERS];
     unsigned count;
 
@@ -42,12 +42,13 @@ int varve_torch_add_oom_observer(varve_torch_oom_observer observer, void *contex
 {
     int error = VARVE_OK;
 
+    registry_set_oom_observer(report);
     pthread_mutex_lock(&list.mutex);
     if (list.count < OBSERVERS) {
         list.observers[list.count++] = (struct oom_observer){observer, context};
     } else {
-        error =
-            varve_message_set(torch_message(), VARVE_ERROR_FULL, "there are %d observers already", OBSERVERS);
+        error = varve_message_set(registry_message(), VARVE_ERROR_FULL, "there are %d observers already",
+                                  OBSERVERS);
     }
     pthread_mutex_unlock(&list.mutex);
     return error;
@@ -69,7 +70,7 @@ int varve_torch_remove_oom_observer(varve_torch_oom_observer observer, void *con
     }
     pthread_mutex_unlock(&list.mutex);
     if (error != VARVE_OK) {
-        varve_message_set(torch_message(), error, "there is no such observer");
+        varve_message_set(registry_message(), error, "there is no such observer");
     }
     return error;
 }

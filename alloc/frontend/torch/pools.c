@@ -3,7 +3,9 @@
  * Private pools as PyTorch names them: those of graph captures, which come through the hooks of the pluggable
  * allocator, and those of torch.cuda.MemPool, for which it has no hook and which the shim makes here.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/torch/pools.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/torch.h"
 
 static struct varve_pool_id pool_id(uint64_t capture, uint64_t user)
 {
@@ -23,8 +25,8 @@ static int describe(int error, struct varve_pool_id pool, const char *what, stru
 int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void *context, uint64_t stream),
                      void *context, struct varve_message *message)
 {
-    struct torch_device *device;
-    int error = torch_device_get(ordinal, &device, message);
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, message);
 
     if (error != VARVE_OK) {
         return error;
@@ -35,10 +37,10 @@ int torch_pool_begin(int ordinal, struct varve_pool_id pool, bool (*filter)(void
 
 int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message *message)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
     int error;
 
-    if (torch_is_inherited()) {
+    if (registry_is_inherited()) {
         return VARVE_OK;
     }
     error = device != NULL ? varve_alloc_end_allocate_to_pool(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
@@ -47,7 +49,7 @@ int torch_pool_end(int ordinal, struct varve_pool_id pool, struct varve_message 
 
 void torch_pool_release(int ordinal, struct varve_pool_id pool)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
 
     if (device != NULL) {
         varve_alloc_release_pool(device->alloc, pool);
@@ -56,82 +58,58 @@ void torch_pool_release(int ordinal, struct varve_pool_id pool)
 
 /* ---- for the shim ---- */
 
-static bool takes_nothing(void *context, uint64_t stream)
-{
-    (void)context;
-    (void)stream;
-    return false;
-}
-
-/* A reference comes with a beginning; while somebody else allocates to the pool it has to come by itself. */
 int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
 {
     struct varve_pool_id pool = pool_id(capture, user);
-    struct torch_device *device;
-    int error = torch_device_get(ordinal, &device, torch_message());
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, registry_message());
 
     if (error != VARVE_OK) {
         return error;
     }
-    alloc_lock(device->alloc);
-    error = varve_alloc_begin_allocate_to_pool(device->alloc, pool, takes_nothing, NULL);
-    if (error == VARVE_OK) {
-        error = varve_alloc_end_allocate_to_pool(device->alloc, pool);
-    } else if (error == VARVE_ERROR_BUSY) {
-        private_pool_take(device->alloc, private_pool_find(device->alloc, pool));
-        error = VARVE_OK;
-    }
-    alloc_unlock(device->alloc);
-    return describe(error, pool, "it can't be made", torch_message());
+    error = varve_alloc_create_or_incref_pool(device->alloc, pool);
+    return describe(error, pool, "it can't be made", registry_message());
 }
 
 int varve_torch_drop_pool(int ordinal, uint64_t capture, uint64_t user)
 {
     struct varve_pool_id pool = pool_id(capture, user);
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
     int error = VARVE_ERROR_NOT_FOUND;
 
     if (device != NULL) {
         error = varve_alloc_release_pool(device->alloc, pool);
     }
-    return describe(error, pool, "it has no reference to drop", torch_message());
+    return describe(error, pool, "it has no reference to drop", registry_message());
 }
 
 int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user)
 {
     struct varve_pool_id pool = pool_id(capture, user);
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
     int error = VARVE_ERROR_NOT_FOUND;
 
     if (device != NULL) {
         error = varve_alloc_set_use_on_oom(device->alloc, pool);
     }
-    return describe(error, pool, "use_on_oom", torch_message());
+    return describe(error, pool, "use_on_oom", registry_message());
 }
 
 int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)
 {
     struct varve_pool_id pool = pool_id(capture, user);
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
     int error = VARVE_ERROR_NOT_FOUND;
 
     if (device != NULL) {
         error = varve_alloc_set_no_split(device->alloc, pool);
     }
-    return describe(error, pool, "no_split", torch_message());
+    return describe(error, pool, "no_split", registry_message());
 }
 
 int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)
 {
-    struct torch_device *device = torch_device_find(ordinal);
-    const struct private_pool *pool;
-    int count = 0;
+    struct frontend_device *device = registry_find(ordinal);
 
-    if (device != NULL) {
-        alloc_lock(device->alloc);
-        pool = private_pool_find(device->alloc, pool_id(capture, user));
-        count = pool != NULL ? (int)pool->use_count : 0;
-        alloc_unlock(device->alloc);
-    }
-    return count;
+    return device != NULL ? (int)varve_alloc_pool_use_count(device->alloc, pool_id(capture, user)) : 0;
 }

@@ -5,20 +5,23 @@
  * is from, except where it has only an address; those are looked for on all devices, whose addresses never
  * overlap.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/torch/requests.h"
+#include "alloc/frontend/registry/recorder.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <stdio.h>
 
 static int device_count;
 
-static void fail_text(const struct torch_device *device, int error, struct varve_message *message)
+static void fail_text(const struct frontend_device *device, int error, struct varve_message *message)
 {
     struct varve_message reason;
 
     if (error == VARVE_ERROR_NO_MEMORY || error == VARVE_ERROR_INVALID) {
         return; /* the allocator's own words say it all */
     }
-    torch_device_reason(device->device, &reason);
+    device->device->ops->reason(device->device, &reason);
     if (reason.text[0] != '\0') {
         varve_message_set(message, error, "%s", reason.text);
     }
@@ -27,8 +30,8 @@ static void fail_text(const struct torch_device *device, int error, struct varve
 static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal, uint64_t stream,
                                                      uint64_t *addr_out, struct varve_message *message)
 {
-    struct torch_device *device;
-    int error = torch_device_get(ordinal, &device, message);
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, message);
 
     return error == VARVE_OK ? torch_allocate(bytes, ordinal, stream, addr_out, message) : error;
 }
@@ -36,7 +39,7 @@ static __attribute__((noinline)) int allocate_slowly(uint64_t bytes, int ordinal
 int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_out,
                    struct varve_message *message)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
     int error;
 
     *addr_out = 0;
@@ -47,7 +50,7 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
         return allocate_slowly(bytes, ordinal, stream, addr_out, message);
     }
     if (device->is_recorded) {
-        torch_callsite_set(device, varve_callsite_here());
+        frontend_callsite_set(device, varve_callsite_here());
     }
     error = varve_alloc_raw_alloc_with_stream(device->alloc, bytes, stream, addr_out, message);
     if (__builtin_expect(error != VARVE_OK, 0)) {
@@ -58,7 +61,7 @@ int torch_allocate(uint64_t bytes, int ordinal, uint64_t stream, uint64_t *addr_
 
 void varve_torch_free(void *addr, size_t bytes, int ordinal, void *stream)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
 
     (void)bytes;
     (void)stream;
@@ -94,19 +97,20 @@ int torch_record_stream(uint64_t addr, uint64_t stream, struct varve_message *me
     if (addr == 0) {
         return VARVE_OK; /* of an empty tensor */
     }
-    for (struct torch_device *device = torch_device_after(-1);
-         device != NULL && error == VARVE_ERROR_NOT_FOUND; device = torch_device_after(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_ERROR_NOT_FOUND;
+         device = registry_next(device->ordinal)) {
         error = varve_alloc_record_stream(device->alloc, addr, stream, message);
     }
-    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error; /* memory of others is theirs to keep */
+    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK
+                                          : error; /* allocations of other libraries are left alone */
 }
 
 void *varve_torch_base_alloc(void *addr, size_t *bytes_out)
 {
     uint64_t base = (uint64_t)(uintptr_t)addr, bytes = 0;
 
-    for (struct torch_device *device = torch_device_after(-1); device != NULL;
-         device = torch_device_after(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL;
+         device = registry_next(device->ordinal)) {
         if (varve_alloc_get_base_allocation(device->alloc, base, &base, &bytes) == VARVE_OK) {
             break;
         }

@@ -3,7 +3,8 @@
  * A snapshot of all devices as three flat arrays, which ctypes reads without a call per entry. They are
  * gathered device by device, each at one moment.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@ _Static_assert(VARVE_TORCH_INACTIVE == (int)VARVE_BLOCK_INACTIVE &&
                    VARVE_TORCH_ACTIVE_ALLOCATED == (int)VARVE_BLOCK_ACTIVE_ALLOCATED &&
                    VARVE_TORCH_ACTIVE_PENDING_FREE == (int)VARVE_BLOCK_ACTIVE_PENDING_FREE,
                "states have one numbering");
+_Static_assert(VARVE_TORCH_DEVICES == REGISTRY_DEVICES, "as many devices as the registry has");
 _Static_assert(VARVE_TORCH_DIVISIONS == VARVE_ALLOC_DIVISIONS, "settings have room for all divisions");
 
 struct gathered {
@@ -75,22 +77,61 @@ static void add_segments(struct gathered *all, const struct varve_alloc_snapshot
     all->block_count += part->block_count;
 }
 
-static int gather(struct gathered *all, struct torch_device *device)
+static enum varve_torch_action action_of(enum varve_kind kind)
+{
+    switch (kind) {
+    case VARVE_KIND_FREE_REQUESTED:
+        return VARVE_TORCH_FREE_REQUESTED;
+    case VARVE_KIND_FREE_COMPLETED:
+        return VARVE_TORCH_FREE_COMPLETED;
+    case VARVE_KIND_SEGMENT_ALLOC:
+        return VARVE_TORCH_SEGMENT_ALLOC;
+    case VARVE_KIND_SEGMENT_FREE:
+        return VARVE_TORCH_SEGMENT_FREE;
+    case VARVE_KIND_SEGMENT_MAP:
+        return VARVE_TORCH_SEGMENT_MAP;
+    case VARVE_KIND_SEGMENT_UNMAP:
+        return VARVE_TORCH_SEGMENT_UNMAP;
+    case VARVE_KIND_OOM:
+        return VARVE_TORCH_OOM;
+    default:
+        return VARVE_TORCH_ALLOC;
+    }
+}
+
+static void add_events(struct gathered *all, const struct history *history, int ordinal)
+{
+    for (uint64_t i = 0; i < history->count; i++) {
+        const struct history_event *event = history_at(history, i);
+
+        all->events[all->event_count++] = (struct varve_torch_event){
+            .addr = event->addr,
+            .bytes = event->bytes,
+            .stream = event->stream,
+            .pool_capture = event->pool.capture,
+            .pool_user = event->pool.user,
+            .time_us = event->time_us,
+            .device = ordinal,
+            .action = (uint32_t)action_of(event->kind),
+        };
+    }
+}
+
+static int gather(struct gathered *all, struct frontend_device *device)
 {
     struct varve_alloc_snapshot part = {0};
     int error;
 
-    alloc_lock(device->alloc);
+    varve_alloc_free_mutex_lock(device->alloc);
     error = varve_alloc_snapshot(device->alloc, &part);
     if (error == VARVE_OK) {
         error = make_room(all, &part, device->history.count);
     }
     if (error == VARVE_OK) {
         add_segments(all, &part, device->ordinal);
-        torch_history_copy(&device->history, all->events + all->event_count);
-        all->event_count += device->history.count;
+        add_events(all, &device->history, device->ordinal);
     }
-    alloc_unlock(device->alloc);
+    varve_alloc_free_mutex_unlock(device->alloc);
     varve_alloc_snapshot_free(&part);
     return error;
 }
@@ -108,15 +149,15 @@ int varve_torch_take_snapshot(int ordinal, struct varve_torch_snapshot *snapshot
     int error = VARVE_OK;
 
     *snapshot_out = (struct varve_torch_snapshot){0};
-    for (struct torch_device *device = torch_device_after(-1); device != NULL && error == VARVE_OK;
-         device = torch_device_after(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL && error == VARVE_OK;
+         device = registry_next(device->ordinal)) {
         if (ordinal < 0 || device->ordinal == ordinal) {
             error = gather(&all, device);
         }
     }
     if (error != VARVE_OK) {
         gathered_free(&all);
-        return varve_message_set(torch_message(), error, "no memory for a snapshot");
+        return varve_message_set(registry_message(), error, "no memory for a snapshot");
     }
     *snapshot_out = (struct varve_torch_snapshot){
         .segments = all.segments,

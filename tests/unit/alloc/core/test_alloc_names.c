@@ -8,11 +8,11 @@
 
 #define HANDLE UINT64_C(0x7f12345000)
 
-static void open_telling(struct rig *rig, bool tells_names)
+static void open_telling(struct rig *rig, bool emits_names)
 {
     struct varve_alloc_options options;
 
-    rig->recorder = (struct varve_alloc_recorder){rig_record, rig, tells_names};
+    rig->recorder = (struct varve_alloc_recorder){rig_record, rig, emits_names};
     varve_alloc_options_init(&options);
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 5}, &rig->device, NULL), VARVE_OK);
     options.device = rig->device;
@@ -105,7 +105,7 @@ static void test_not_told(void **state)
 static void test_the_ring_tells(void **state)
 {
     (void)state;
-    assert_true(varve_alloc_recorder_ring.tells_names);
+    assert_true(varve_alloc_recorder_ring.emits_names);
 }
 
 int main(void)

@@ -4,7 +4,10 @@
  * zeros and stays closed, limits and settings take effect on open devices, and observers hear of failures in
  * PyTorch's terms, with no lock held.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/pools.h"
+#include "alloc/frontend/torch/requests.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +49,7 @@ static void check(int device)
 {
     struct varve_message message = {""};
 
-    if (varve_alloc_check(torch_device_find(device)->alloc, &message) != VARVE_OK) {
+    if (varve_alloc_check(registry_find(device)->alloc, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
 }
@@ -82,7 +85,7 @@ static void test_figures(void **state)
     give(a, 0);
     stats_text(0, told);
     own[0] = '\0';
-    assert_int_equal(varve_alloc_get_device_stats(torch_device_find(0)->alloc, &stats), VARVE_OK);
+    assert_int_equal(varve_alloc_get_device_stats(registry_find(0)->alloc, &stats), VARVE_OK);
     varve_alloc_stats_each(&stats, write_figure, own);
     assert_string_equal(told, own);
     assert_non_null(strstr(told, "allocation.all.allocated=2\n"));

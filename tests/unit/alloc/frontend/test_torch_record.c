@@ -6,7 +6,7 @@
  */
 #include "support/recorder.h"
 
-#include "alloc/frontend/torch/entry.h"
+#include "alloc/frontend/torch/requests.h"
 #include "alloc/frontend/torch/torch.h"
 
 static const char *kind_text(unsigned kind)

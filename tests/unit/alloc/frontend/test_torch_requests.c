@@ -4,7 +4,10 @@
  * words; two devices and many threads; private pools; and a fork child, which must neither allocate nor free
  * what its parent has.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/pools.h"
+#include "alloc/frontend/torch/requests.h"
+#include "alloc/frontend/torch/torch.h"
 #include "support/random.h"
 
 #include <pthread.h>
@@ -57,8 +60,8 @@ static void check_all(void)
 {
     struct varve_message message = {""};
 
-    for (struct torch_device *device = torch_device_after(-1); device != NULL;
-         device = torch_device_after(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL;
+         device = registry_next(device->ordinal)) {
         if (varve_alloc_check(device->alloc, &message) != VARVE_OK) {
             fail_msg("%s", message.text);
         }
@@ -375,7 +378,7 @@ static int child_of_fork(uint64_t addr)
 /* The lock is held when the process forks, as it may be by any thread. */
 static void test_fork(void **state)
 {
-    struct torch_device *device = torch_device_find(0);
+    struct frontend_device *device = registry_find(0);
     uint64_t addr = take(MIB, 0, 0);
     int status = -1;
     pid_t pid;

@@ -3,7 +3,10 @@
  * The environment of libvarve-torch.so: PyTorch's variables in PyTorch's order, ours beside them, and values
  * that make no sense, which are an error and never a default.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/pools.h"
+#include "alloc/frontend/torch/requests.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,30 +28,30 @@ static int clear(void **state)
     return 0;
 }
 
-static void read_well(struct torch_setup *setup)
+static void read_well(struct frontend_config *setup)
 {
     struct varve_message message = {""};
 
-    if (torch_setup_read(&torch_plan_pytorch, setup, &message) != VARVE_OK) {
+    if (frontend_config_read("VARVE_TORCH", NULL, setup, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
 }
 
 static void test_defaults(void **state)
 {
-    struct torch_setup setup;
+    struct frontend_config setup;
 
     (void)state;
     read_well(&setup);
-    assert_int_equal(setup.kind, TORCH_DEVICE_CUDA);
+    assert_int_equal(setup.kind, FRONTEND_DEVICE_CUDA);
     assert_string_equal(setup.policy, "pytorch");
     assert_int_equal(setup.limit_bytes, 0);
-    assert_true(setup.config.max_split_size == VARVE_ALLOC_UNLIMITED);
+    assert_true(setup.alloc.max_split_size == VARVE_ALLOC_UNLIMITED);
 }
 
 static void test_all_set(void **state)
 {
-    struct torch_setup setup;
+    struct frontend_config setup;
 
     (void)state;
     setenv("VARVE_TORCH_DEVICE", "host", 1);
@@ -56,27 +59,27 @@ static void test_all_set(void **state)
     setenv("VARVE_TORCH_POLICY", "first-fit", 1);
     setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:30", 1);
     read_well(&setup);
-    assert_int_equal(setup.kind, TORCH_DEVICE_HOST);
+    assert_int_equal(setup.kind, FRONTEND_DEVICE_HOST);
     assert_string_equal(setup.policy, "first-fit");
     assert_int_equal(setup.limit_bytes, 4096);
-    assert_int_equal(setup.config.max_split_size, UINT64_C(30) << 20);
+    assert_int_equal(setup.alloc.max_split_size, UINT64_C(30) << 20);
     setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 1);
     read_well(&setup);
-    assert_true(setup.config.expandable_segments);
-    assert_true(setup.config.max_split_size == VARVE_ALLOC_UNLIMITED);
+    assert_true(setup.alloc.expandable_segments);
+    assert_true(setup.alloc.max_split_size == VARVE_ALLOC_UNLIMITED);
     setenv("VARVE_TORCH_DEVICE", "", 1);
     read_well(&setup);
-    assert_int_equal(setup.kind, TORCH_DEVICE_CUDA);
+    assert_int_equal(setup.kind, FRONTEND_DEVICE_CUDA);
 }
 
 static void refuse(const char *name, const char *value, const char *reason)
 {
     struct varve_message message = {""};
-    struct torch_setup setup;
+    struct frontend_config setup;
 
     clear(NULL);
     setenv(name, value, 1);
-    assert_int_not_equal(torch_setup_read(&torch_plan_pytorch, &setup, &message), VARVE_OK);
+    assert_int_not_equal(frontend_config_read("VARVE_TORCH", NULL, &setup, &message), VARVE_OK);
     if (strstr(message.text, name) == NULL || strstr(message.text, reason) == NULL) {
         fail_msg("of %s=%s: %s", name, value, message.text);
     }

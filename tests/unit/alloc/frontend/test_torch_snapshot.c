@@ -3,7 +3,10 @@
  * Snapshots for torch.cuda.memory._snapshot(): the arrays are those of the allocators, device after device,
  * and the history is that of their decisions, in PyTorch's terms, as long as it was asked to be.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/pools.h"
+#include "alloc/frontend/torch/requests.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +47,7 @@ static void compare_with_allocator(const struct varve_torch_snapshot *all, int d
 {
     struct varve_alloc_snapshot own;
 
-    assert_int_equal(varve_alloc_snapshot(torch_device_find(device)->alloc, &own), VARVE_OK);
+    assert_int_equal(varve_alloc_snapshot(registry_find(device)->alloc, &own), VARVE_OK);
     for (size_t i = 0; i < own.segment_count; i++) {
         const struct varve_torch_segment *told = &all->segments[(*segment_at)++];
         const struct varve_segment_info *segment = &own.segments[i];

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the Python shim asks in place of PyTorch's own allocator: figures, limits and settings. A device that
- * nobody has used has figures as well, all zero, and asking for them opens nothing.
+ * What the Python shim calls in place of PyTorch's own allocator: statistics, limits and settings (torch.h). A
+ * device that nobody has used has statistics as well, all zero, and reading them opens nothing.
  */
-#include "alloc/frontend/torch/state.h"
+#include "alloc/frontend/registry/recorder.h"
+#include "alloc/frontend/registry/registry.h"
+#include "alloc/frontend/torch/torch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,19 +17,19 @@ uint32_t varve_torch_interface_version(void)
 
 const char *varve_torch_message(void)
 {
-    return torch_message()->text;
+    return registry_message()->text;
 }
 
 int varve_torch_is_open(int device)
 {
-    return torch_device_find(device) != NULL;
+    return registry_find(device) != NULL;
 }
 
 int varve_torch_open(int device)
 {
-    struct torch_device *opened;
+    struct frontend_device *opened;
 
-    return torch_device_get(device, &opened, torch_message());
+    return registry_get(device, &opened, registry_message());
 }
 
 int varve_torch_is_recording(void)
@@ -39,26 +41,26 @@ static int check_ordinal(int device)
 {
     return device >= 0 && device < VARVE_TORCH_DEVICES
                ? VARVE_OK
-               : varve_message_set(torch_message(), VARVE_ERROR_INVALID, "device %d; varve serves 0 to %d",
+               : varve_message_set(registry_message(), VARVE_ERROR_INVALID, "device %d; varve serves 0 to %d",
                                    device, VARVE_TORCH_DEVICES - 1);
 }
 
-/* ---- figures ---- */
+/* ---- statistics ---- */
 
 int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, int64_t value), void *context)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
     struct varve_alloc_stats stats = {0};
-    struct torch_setup setup;
+    struct frontend_config config;
     int error = check_ordinal(ordinal);
 
     if (device != NULL) {
         error = varve_alloc_get_device_stats(device->alloc, &stats);
     } else if (error == VARVE_OK) {
-        error = torch_setup_get(&setup, torch_message());
-        stats.max_split_size = error != VARVE_OK || setup.config.max_split_size == VARVE_ALLOC_UNLIMITED
+        error = registry_get_config(&config, registry_message());
+        stats.max_split_size = error != VARVE_OK || config.alloc.max_split_size == VARVE_ALLOC_UNLIMITED
                                    ? -1
-                                   : (int64_t)setup.config.max_split_size;
+                                   : (int64_t)config.alloc.max_split_size;
     }
     if (error == VARVE_OK) {
         varve_alloc_stats_each(&stats, take, context);
@@ -68,7 +70,7 @@ int varve_torch_stats(int ordinal, void (*take)(void *context, const char *key, 
 
 int varve_torch_memory(int ordinal, int64_t figures_out[4])
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
 
     memset(figures_out, 0, 4 * sizeof(figures_out[0]));
     if (device != NULL) {
@@ -82,7 +84,7 @@ int varve_torch_memory(int ordinal, int64_t figures_out[4])
 
 int varve_torch_reset_peak_stats(int ordinal)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
 
     if (device != NULL) {
         varve_alloc_reset_peak_stats(device->alloc);
@@ -92,7 +94,7 @@ int varve_torch_reset_peak_stats(int ordinal)
 
 int varve_torch_reset_accumulated_stats(int ordinal)
 {
-    struct torch_device *device = torch_device_find(ordinal);
+    struct frontend_device *device = registry_find(ordinal);
 
     if (device != NULL) {
         varve_alloc_reset_accumulated_stats(device->alloc);
@@ -104,14 +106,14 @@ int varve_torch_reset_accumulated_stats(int ordinal)
 
 int varve_torch_set_memory_fraction(int ordinal, double fraction)
 {
-    struct torch_device *device;
-    int error = torch_device_get(ordinal, &device, torch_message());
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, registry_message());
 
     if (error == VARVE_OK) {
         error = varve_alloc_set_memory_fraction(device->alloc, fraction);
     }
     if (error == VARVE_ERROR_INVALID && device != NULL) {
-        varve_message_set(torch_message(), error, "a fraction of %g; it must be above 0, and 1 at most",
+        varve_message_set(registry_message(), error, "a fraction of %g; it must be above 0, and 1 at most",
                           fraction);
     }
     return error;
@@ -119,51 +121,35 @@ int varve_torch_set_memory_fraction(int ordinal, double fraction)
 
 double varve_torch_get_memory_fraction(int ordinal)
 {
-    struct torch_device *device = torch_device_find(ordinal);
-    struct torch_setup setup;
+    struct frontend_device *device = registry_find(ordinal);
+    struct frontend_config config;
 
     if (device != NULL) {
         return varve_alloc_get_memory_fraction(device->alloc);
     }
-    return torch_setup_get(&setup, torch_message()) == VARVE_OK && setup.config.memory_fraction < 1
-               ? setup.config.memory_fraction
+    return registry_get_config(&config, registry_message()) == VARVE_OK && config.alloc.memory_fraction < 1
+               ? config.alloc.memory_fraction
                : 1;
 }
 
 int varve_torch_cache_info(int ordinal, uint64_t *largest_out)
 {
-    struct torch_device *device;
-    int error = torch_device_get(ordinal, &device, torch_message());
+    struct frontend_device *device;
+    int error = registry_get(ordinal, &device, registry_message());
 
     *largest_out = 0;
     if (error == VARVE_OK) {
         error = varve_alloc_cache_info(device->alloc, largest_out);
         if (error != VARVE_OK) {
-            torch_device_reason(device->device, torch_message());
+            device->device->ops->reason(device->device, registry_message());
         }
     }
     return error;
 }
 
-static uint64_t largest_cached(struct varve_alloc *alloc)
-{
-    uint64_t largest = 0;
-
-    alloc_lock(alloc);
-    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
-        for (uint32_t i = 0; i < pool->index.stream_count; i++) {
-            const struct block *block = free_index_last(pool->index.streams[i]);
-
-            largest = block != NULL && block->size > largest ? block->size : largest;
-        }
-    }
-    alloc_unlock(alloc);
-    return largest;
-}
-
 void varve_torch_cache_info_method(void *self, int8_t ordinal, size_t *largest)
 {
-    struct torch_device *device;
+    struct frontend_device *device;
     uint64_t found = 0;
 
     (void)self;
@@ -172,8 +158,8 @@ void varve_torch_cache_info_method(void *self, int8_t ordinal, size_t *largest)
             return;
         }
     } else {
-        device = torch_device_find(ordinal);
-        found = device != NULL ? largest_cached(device->alloc) : 0;
+        device = registry_find(ordinal);
+        found = device != NULL ? varve_alloc_largest_free_block(device->alloc) : 0;
     }
     *largest = found > *largest ? (size_t)found : *largest;
 }
@@ -183,19 +169,19 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
     const struct varve_pool_id pool = {pool_capture, pool_user};
     int error = ordinal < 0 ? VARVE_OK : check_ordinal(ordinal);
 
-    for (struct torch_device *device = torch_device_after(-1); device != NULL;
-         device = torch_device_after(device->ordinal)) {
+    for (struct frontend_device *device = registry_next(-1); device != NULL;
+         device = registry_next(device->ordinal)) {
         int failed;
 
         if (ordinal >= 0 && device->ordinal != ordinal) {
             continue;
         }
         if (device->is_recorded) {
-            torch_callsite_set(device, varve_callsite_here());
+            frontend_callsite_set(device, varve_callsite_here());
         }
         failed = varve_alloc_empty_pool(device->alloc, pool);
         if (failed != VARVE_OK && failed != VARVE_ERROR_NOT_FOUND && error == VARVE_OK) {
-            error = varve_message_set(torch_message(), failed, "empty_cache of device %d: %s",
+            error = varve_message_set(registry_message(), failed, "empty_cache of device %d: %s",
                                       device->ordinal, varve_strerror(failed));
         }
     }
@@ -206,45 +192,46 @@ int varve_torch_empty_cache(int ordinal, uint64_t pool_capture, uint64_t pool_us
 
 int varve_torch_history(uint64_t max_entries, int clear)
 {
-    torch_history_change(max_entries, clear != 0);
+    registry_set_history(max_entries, clear != 0);
     return VARVE_OK;
 }
 
 int varve_torch_history_is_on(void)
 {
-    return torch_history_limit() > 0;
+    return registry_history_limit() > 0;
 }
 
 int varve_torch_get_settings(struct varve_torch_settings *settings_out)
 {
-    struct torch_setup setup;
+    struct frontend_config config;
     int error;
 
     memset(settings_out, 0, sizeof(*settings_out));
-    error = torch_setup_get(&setup, torch_message());
+    error = registry_get_config(&config, registry_message());
     if (error != VARVE_OK) {
         return error;
     }
-    memcpy(settings_out->text, setup.config.text, sizeof(settings_out->text));
-    memcpy(settings_out->policy, setup.policy, sizeof(settings_out->policy));
-    snprintf(settings_out->device, sizeof(settings_out->device), "%s", torch_device_kind_name(setup.kind));
-    settings_out->max_split_size = setup.config.max_split_size;
-    settings_out->max_non_split_rounding_size = setup.config.max_non_split_rounding_size;
-    settings_out->large_segment_size = setup.config.large_segment_size;
-    memcpy(settings_out->roundup_power2_divisions, setup.config.roundup_power2_divisions,
+    memcpy(settings_out->text, config.alloc.text, sizeof(settings_out->text));
+    memcpy(settings_out->policy, config.policy, sizeof(settings_out->policy));
+    snprintf(settings_out->device, sizeof(settings_out->device), "%s",
+             frontend_device_kind_name(config.kind));
+    settings_out->max_split_size = config.alloc.max_split_size;
+    settings_out->max_non_split_rounding_size = config.alloc.max_non_split_rounding_size;
+    settings_out->large_segment_size = config.alloc.large_segment_size;
+    memcpy(settings_out->roundup_power2_divisions, config.alloc.roundup_power2_divisions,
            sizeof(settings_out->roundup_power2_divisions));
-    settings_out->garbage_collection_threshold = setup.config.garbage_collection_threshold;
-    settings_out->memory_fraction = setup.config.memory_fraction;
-    settings_out->expandable_segments = setup.config.expandable_segments;
-    settings_out->release_lock_on_cudamalloc = setup.config.release_lock_on_cudamalloc;
-    settings_out->graph_capture_record_stream_reuse = setup.config.graph_capture_record_stream_reuse;
+    settings_out->garbage_collection_threshold = config.alloc.garbage_collection_threshold;
+    settings_out->memory_fraction = config.alloc.memory_fraction;
+    settings_out->expandable_segments = config.alloc.expandable_segments;
+    settings_out->release_lock_on_cudamalloc = config.alloc.release_lock_on_cudamalloc;
+    settings_out->graph_capture_record_stream_reuse = config.alloc.graph_capture_record_stream_reuse;
     return VARVE_OK;
 }
 
 int varve_torch_set_settings(const char *text)
 {
     struct varve_alloc_config config;
-    int error = varve_alloc_config_parse(text, &config, torch_message());
+    int error = varve_alloc_config_parse(text, &config, registry_message());
 
-    return error == VARVE_OK ? torch_setup_change(&config, torch_message()) : error;
+    return error == VARVE_OK ? registry_set_config(&config, registry_message()) : error;
 }
