@@ -6,7 +6,7 @@
  */
 #include "analysis/history/history.h"
 
-#include "analysis/history/hash.h"
+#include "analysis/history/pickle/hash.h"
 #include "analysis/output/memory.h"
 
 #include <assert.h>

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread that fills a ring of blocks, and the reader that empties it. Unpacking takes about as long as
- * reading what was unpacked, so on two processors it costs nothing. A block belongs to the thread until it is
- * `filled` and to the reader until it is `taken`; an error is part of the last block. Called by
- * stream.c.
+ * A ring of blocks between two threads. A block belongs to the producer's thread until it is `filled` and to
+ * the reader until it is `taken`; an error is part of the last block.
  */
 #include "analysis/history/input/prefetch.h"
 
@@ -18,14 +16,14 @@
 #define BLOCKS 4U
 
 struct block {
-    struct input_ahead_step step;
+    struct prefetch_step step;
     int error;
     struct varve_message message;
     unsigned char bytes[BLOCK_BYTES];
 };
 
-struct input_ahead {
-    struct input_ahead_maker maker;
+struct prefetch {
+    struct prefetch_producer producer;
     pthread_t thread;
     size_t used; /* of the block being taken; the reader's */
     pthread_mutex_t mutex;
@@ -37,87 +35,87 @@ struct input_ahead {
 
 static void *run(void *context)
 {
-    struct input_ahead *ahead = context;
+    struct prefetch *prefetch = context;
     bool is_over = false;
 
-    pthread_mutex_lock(&ahead->mutex);
-    while (!is_over && !ahead->must_end) {
-        struct block *block = &ahead->blocks[ahead->filled % BLOCKS];
+    pthread_mutex_lock(&prefetch->mutex);
+    while (!is_over && !prefetch->must_end) {
+        struct block *block = &prefetch->blocks[prefetch->filled % BLOCKS];
 
-        if (ahead->filled - ahead->taken == BLOCKS) {
-            pthread_cond_wait(&ahead->changed, &ahead->mutex);
+        if (prefetch->filled - prefetch->taken == BLOCKS) {
+            pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
             continue;
         }
-        pthread_mutex_unlock(&ahead->mutex);
-        block->step = (struct input_ahead_step){0};
-        block->error =
-            ahead->maker.make(ahead->maker.context, block->bytes, BLOCK_BYTES, &block->step, &block->message);
+        pthread_mutex_unlock(&prefetch->mutex);
+        block->step = (struct prefetch_step){0};
+        block->error = prefetch->producer.make(prefetch->producer.context, block->bytes, BLOCK_BYTES,
+                                               &block->step, &block->message);
         is_over = block->error != VARVE_OK || block->step.is_ended;
-        pthread_mutex_lock(&ahead->mutex);
-        ahead->filled++;
-        pthread_cond_signal(&ahead->changed);
+        pthread_mutex_lock(&prefetch->mutex);
+        prefetch->filled++;
+        pthread_cond_signal(&prefetch->changed);
     }
-    pthread_mutex_unlock(&ahead->mutex);
+    pthread_mutex_unlock(&prefetch->mutex);
     return NULL;
 }
 
-struct input_ahead *input_ahead_start(const struct input_ahead_maker *maker)
+struct prefetch *prefetch_start(const struct prefetch_producer *producer)
 {
-    struct input_ahead *ahead = memory_resize(NULL, sizeof(*ahead));
+    struct prefetch *prefetch = memory_resize(NULL, sizeof(*prefetch));
     sigset_t all;
     sigset_t before;
     int result;
 
-    memset(ahead, 0, offsetof(struct input_ahead, blocks));
-    ahead->maker = *maker;
-    pthread_mutex_init(&ahead->mutex, NULL);
-    pthread_cond_init(&ahead->changed, NULL);
+    memset(prefetch, 0, offsetof(struct prefetch, blocks));
+    prefetch->producer = *producer;
+    pthread_mutex_init(&prefetch->mutex, NULL);
+    pthread_cond_init(&prefetch->changed, NULL);
     /* signals are for the threads of the command */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    result = pthread_create(&ahead->thread, NULL, run, ahead);
+    result = pthread_create(&prefetch->thread, NULL, run, prefetch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (result != 0) {
-        pthread_cond_destroy(&ahead->changed);
-        pthread_mutex_destroy(&ahead->mutex);
-        free(ahead);
+        pthread_cond_destroy(&prefetch->changed);
+        pthread_mutex_destroy(&prefetch->mutex);
+        free(prefetch);
         return NULL;
     }
-    return ahead;
+    return prefetch;
 }
 
-void input_ahead_stop(struct input_ahead *ahead)
+void prefetch_stop(struct prefetch *prefetch)
 {
-    if (ahead == NULL) {
+    if (prefetch == NULL) {
         return;
     }
-    pthread_mutex_lock(&ahead->mutex);
-    ahead->must_end = true;
-    pthread_cond_signal(&ahead->changed);
-    pthread_mutex_unlock(&ahead->mutex);
-    pthread_join(ahead->thread, NULL);
-    pthread_cond_destroy(&ahead->changed);
-    pthread_mutex_destroy(&ahead->mutex);
-    free(ahead);
+    pthread_mutex_lock(&prefetch->mutex);
+    prefetch->must_end = true;
+    pthread_cond_signal(&prefetch->changed);
+    pthread_mutex_unlock(&prefetch->mutex);
+    pthread_join(prefetch->thread, NULL);
+    pthread_cond_destroy(&prefetch->changed);
+    pthread_mutex_destroy(&prefetch->mutex);
+    free(prefetch);
 }
 
-int input_ahead_take(struct input_ahead *ahead, unsigned char *to, size_t room, struct input_ahead_step *step,
-                     struct varve_message *message)
+int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, struct prefetch_step *step,
+                  struct varve_message *message)
 {
     const struct block *block =
-        &ahead->blocks[ahead->taken % BLOCKS]; /* `taken` is this thread's to change */
+        &prefetch->blocks[prefetch->taken % BLOCKS]; /* `taken` is this thread's to change */
     bool is_last;
 
-    pthread_mutex_lock(&ahead->mutex);
-    while (ahead->filled == ahead->taken) {
-        pthread_cond_wait(&ahead->changed, &ahead->mutex);
+    pthread_mutex_lock(&prefetch->mutex);
+    while (prefetch->filled == prefetch->taken) {
+        pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
     }
-    pthread_mutex_unlock(&ahead->mutex);
-    *step = (struct input_ahead_step){.made = block->step.made - ahead->used, .done = block->step.done};
+    pthread_mutex_unlock(&prefetch->mutex);
+    *step = (struct prefetch_step){.made = block->step.made - prefetch->used, .done = block->step.done};
     step->made = step->made < room ? step->made : room;
-    memcpy(to, block->bytes + ahead->used, step->made);
-    ahead->used += step->made;
-    if (ahead->used < block->step.made) {
+    memcpy(to, block->bytes + prefetch->used, step->made);
+    prefetch->used += step->made;
+    if (prefetch->used < block->step.made) {
         return VARVE_OK;
     }
     is_last = block->error != VARVE_OK || block->step.is_ended;
@@ -128,10 +126,10 @@ int input_ahead_take(struct input_ahead *ahead, unsigned char *to, size_t room, 
         }
         return block->error;
     }
-    ahead->used = 0;
-    pthread_mutex_lock(&ahead->mutex);
-    ahead->taken++;
-    pthread_cond_signal(&ahead->changed);
-    pthread_mutex_unlock(&ahead->mutex);
+    prefetch->used = 0;
+    pthread_mutex_lock(&prefetch->mutex);
+    prefetch->taken++;
+    pthread_cond_signal(&prefetch->changed);
+    pthread_mutex_unlock(&prefetch->mutex);
     return VARVE_OK;
 }

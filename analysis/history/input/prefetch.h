@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data made by one thread a few blocks before another takes them: how stream.c unpacks while it is
- * read. */
+/*
+ * Data produced by one thread a few blocks before another consumes them, so that unpacking takes no time of the
+ * reader's. Used by stream.c for compressed files.
+ */
 #ifndef VARVE_ANALYSIS_HISTORY_INPUT_PREFETCH_H
 #define VARVE_ANALYSIS_HISTORY_INPUT_PREFETCH_H
 
@@ -14,29 +16,29 @@
 extern "C" {
 #endif
 
-/* What came of one step; `done` is what the maker has used of its own input by then. */
-struct input_ahead_step {
+/* What came of one step; `done` is what the producer has used of its own input by then. */
+struct prefetch_step {
     size_t made;
     uint64_t done;
     bool is_ended;
 };
 
-struct input_ahead_maker {
+struct prefetch_producer {
     void *context;
-    /* At most `room` bytes at `to`; nothing is asked of it after an error or the end. */
-    int (*make)(void *context, unsigned char *to, size_t room, struct input_ahead_step *step,
+    /* At most `room` bytes at `to`; it is not called again after an error or the end. */
+    int (*make)(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
                 struct varve_message *message);
 };
 
-struct input_ahead;
+struct prefetch;
 
-/// From now on `maker` is called on a thread of its own. NULL if there can be none.
-struct input_ahead *input_ahead_start(const struct input_ahead_maker *maker);
-void input_ahead_stop(struct input_ahead *ahead); /* NULL is allowed */
+/// From now on `producer` is called on a thread of its own. NULL if there can be none.
+struct prefetch *prefetch_start(const struct prefetch_producer *producer);
+void prefetch_stop(struct prefetch *prefetch); /* NULL is allowed */
 /// Move at most `room` bytes to `to`, waiting for the first of them; none only at the end. An error of the
-/// maker comes after all that was made before it, and again whenever it is asked.
-int input_ahead_take(struct input_ahead *ahead, unsigned char *to, size_t room, struct input_ahead_step *step,
-                     struct varve_message *message);
+/// producer comes after all that was made before it, and again on every later call.
+int prefetch_read(struct prefetch *prefetch, unsigned char *to, size_t room, struct prefetch_step *step,
+                  struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file or memory through liblzma, zlib or libzstd where the first bytes ask for it. The only file that
- * knows those libraries; each is one `decode` function with the same contract. The hard part is to tell apart
- * the three ways in which compressed data end: well, too early, or followed by something that is not another
- * member. Called by stream.c, and by the thread of prefetch.c.
+ * A file or memory, through libarchive's raw format where the first bytes are those of xz, gzip or zstd. Three
+ * things that libarchive leaves out are added: what a truncated file is called, that nothing may follow gzip's
+ * last member, and gzip's checksum. The only file that knows libarchive.
  */
 #include "analysis/history/input/source.h"
 
 #include "analysis/output/memory.h"
 
+#include <archive.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <lzma.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
-#include <zstd.h>
-#include <zstd_errors.h>
 
-#define DECODER_MEMORY_MAX (UINT64_C(512) << 20) /* xz -9 takes 65 MiB; what wants more is no snapshot */
-
-#define INPUT_BYTES (128 * 1024)
+#define BLOCK_BYTES (128 * 1024)
+#define GZIP_TRAILER_BYTES 8 /* CRC-32 and size of what was packed, both of 32 bits, lowest byte first */
+#define GZIP_LEAST_BYTES 18
 
 struct input_format {
     const char *name;
     unsigned char magic[6];
     size_t magic_bytes;
-    void (*begin)(struct input_source *source);
-    /* Turn input into at most `room` bytes at `to`; sets *made, and is_ended when the data end well. */
-    int (*decode)(struct input_source *source, unsigned char *to, size_t room, size_t *made,
-                  struct varve_message *message);
-    void (*finish)(struct input_source *source);
+    int filter; /* ARCHIVE_FILTER_… */
+};
+
+/* Of all that a gzip decompressor gave, and was given. */
+struct gzip_check {
+    uint32_t table[256];
+    uint32_t crc, bytes;
+    bool may_have_members; /* something in the file looks like the beginning of another member */
 };
 
 struct input_source {
@@ -41,259 +39,200 @@ struct input_source {
     const unsigned char *memory; /* what is left of it */
     size_t memory_left;
     uint64_t done, total;
-    unsigned char *input; /* INPUT_BYTES; bytes of the file that are not decoded yet */
-    size_t input_next, input_end;
+    unsigned char *blocks; /* two: the block read before the last one, and the last one */
+    size_t block_bytes;    /* in the last one */
+    bool is_first_due;     /* the first block has been looked at only */
     bool is_file_at_end;
-    bool is_ended; /* the decoder is through */
+    bool is_ended;
+    int read_error;
     const struct input_format *format;
-    bool is_between_members; /* the last member is complete */
-    union {
-        lzma_stream xz;
-        z_stream gzip;
-        ZSTD_DStream *zstd;
-    } decoder;
+    struct archive *archive; /* NULL: plain */
+    const unsigned char *ready;
+    size_t ready_bytes; /* decompressed, or of the plain file, and not taken yet */
+    struct gzip_check gzip;
 };
 
-/* ---- what the file gives ---- */
+static const struct input_format formats[] = {
+    {"xz", {0xfd, '7', 'z', 'X', 'Z', 0}, 6, ARCHIVE_FILTER_XZ},
+    {"gzip", {0x1f, 0x8b}, 2, ARCHIVE_FILTER_GZIP},
+    {"zstd", {0x28, 0xb5, 0x2f, 0xfd}, 4, ARCHIVE_FILTER_ZSTD},
+    {"plain", {0}, 0, ARCHIVE_FILTER_NONE}, /* last: fits all */
+};
 
-/* More input behind what is there; the input is never more than one buffer. */
-static int input_read(struct input_source *source, struct varve_message *message)
+/* ---- what the file holds ---- */
+
+static unsigned char *last_block(const struct input_source *source)
 {
-    size_t kept = source->input_end - source->input_next;
-    size_t room = INPUT_BYTES - kept;
-    ssize_t got;
+    return source->blocks + BLOCK_BYTES;
+}
 
-    memmove(source->input, source->input + source->input_next, kept);
-    source->input_next = 0;
-    source->input_end = kept;
-    if (source->is_file_at_end || room == 0) {
-        return VARVE_OK;
-    }
+/* Look for the beginning of a member, which may lie across two blocks. */
+static void search_members(struct input_source *source)
+{
+    static const unsigned char begin[] = {0x1f, 0x8b, 8};
+    bool is_first = source->done == source->block_bytes;
+    const unsigned char *from = is_first ? last_block(source) + 1 : last_block(source) - 2;
+
+    source->gzip.may_have_members |=
+        source->block_bytes > 0 &&
+        memmem(from, (size_t)(last_block(source) + source->block_bytes - from), begin, sizeof(begin)) != NULL;
+}
+
+/* The next block, full unless the file ends with it. */
+static int read_block(struct input_source *source)
+{
+    size_t bytes = 0;
+
+    memcpy(source->blocks, last_block(source), BLOCK_BYTES);
     if (source->file < 0) {
-        got = (ssize_t)(source->memory_left < room ? source->memory_left : room);
-        if (got > 0) {
-            memcpy(source->input + kept, source->memory, (size_t)got);
-            source->memory += got;
-            source->memory_left -= (size_t)got;
+        bytes = source->memory_left < BLOCK_BYTES ? source->memory_left : BLOCK_BYTES;
+        if (bytes > 0) {
+            memcpy(last_block(source), source->memory, bytes);
+            source->memory += bytes;
+            source->memory_left -= bytes;
         }
-    } else {
-        do {
-            got = read(source->file, source->input + kept, room);
-        } while (got < 0 && errno == EINTR);
-        if (got < 0) {
-            int error = errno == EISDIR ? VARVE_ERROR_FORMAT : VARVE_ERROR_IO;
-
-            return varve_message_set(message, error, "%.200s: %s", source->path, strerror(errno));
-        }
+        source->is_file_at_end = source->memory_left == 0;
     }
-    source->is_file_at_end = got == 0;
-    source->input_end += (size_t)got;
-    source->done += (uint64_t)got;
+    while (source->file >= 0 && bytes < BLOCK_BYTES && !source->is_file_at_end) {
+        ssize_t got = read(source->file, last_block(source) + bytes, BLOCK_BYTES - bytes);
+
+        if (got < 0 && errno != EINTR) {
+            source->read_error = errno;
+            return VARVE_ERROR_IO;
+        }
+        source->is_file_at_end = got == 0;
+        bytes += got > 0 ? (size_t)got : 0;
+    }
+    source->block_bytes = bytes;
+    source->done += bytes;
+    search_members(source);
     return VARVE_OK;
+}
+
+static la_ssize_t give_block(struct archive *archive, void *context, const void **block_out)
+{
+    struct input_source *source = context;
+
+    if (!source->is_first_due && source->is_file_at_end) {
+        return 0;
+    }
+    if (!source->is_first_due && read_block(source) != VARVE_OK) {
+        archive_set_error(archive, source->read_error, "%s", strerror(source->read_error));
+        return ARCHIVE_FATAL;
+    }
+    source->is_first_due = false;
+    *block_out = last_block(source);
+    return (la_ssize_t)source->block_bytes;
+}
+
+/* ---- messages ---- */
+
+static int fail_read(const struct input_source *source, struct varve_message *message)
+{
+    return varve_message_set(message, source->read_error == EISDIR ? VARVE_ERROR_FORMAT : VARVE_ERROR_IO,
+                             "%.200s: %s", source->path, strerror(source->read_error));
 }
 
 static int fail(const struct input_source *source, struct varve_message *message, const char *reason)
 {
-    uint64_t where = source->done - (source->input_end - source->input_next);
-
     return varve_message_set(message, VARVE_ERROR_FORMAT,
-                             "%.200s: the %s data %s (at byte %" PRIu64 " of the file)", source->path,
-                             source->format->name, reason, where);
+                             "%.200s: the %s data %s (at byte %" PRIu64 " of the file, or before)",
+                             source->path, source->format->name, reason, source->done);
 }
 
-static int fail_damaged(const struct input_source *source, const char *reason, struct varve_message *message)
+/* libarchive's words for each decompressor, in ours. */
+static int fail_archive(const struct input_source *source, struct varve_message *message)
 {
-    char text[100];
+    static const struct {
+        const char *part;
+        const char *reason;
+    } known[] = {
+        {"runcated", "are truncated"},
+        {"No progress is possible", "are truncated"},
+        {"Unknown frame descriptor", "end, and something else follows"},
+        {"Corrupted input data", "are damaged, or they end and something else follows"},
+        {"format not recognized", "are damaged, or they end and something else follows"},
+    };
+    const char *text = archive_error_string(source->archive);
+    char reason[150];
 
-    snprintf(text, sizeof(text), "are damaged: %s", reason);
-    return fail(source, message, text);
-}
-
-/* ---- plain ---- */
-
-static int plain_decode(struct input_source *source, unsigned char *to, size_t room, size_t *made,
-                        struct varve_message *message)
-{
-    size_t ready = source->input_end - source->input_next;
-
-    (void)message;
-    *made = ready < room ? ready : room;
-    memcpy(to, source->input + source->input_next, *made);
-    source->input_next += *made;
-    source->is_ended = *made == 0 && source->is_file_at_end;
-    return VARVE_OK;
-}
-
-/* Behind a complete member of xz or gzip: padding with zeros, another one, the end, or what should not be
- * there. */
-static int next_member(struct input_source *source, struct varve_message *message)
-{
-    while (source->input_next < source->input_end && source->input[source->input_next] == 0) {
-        source->input_next++;
+    if (source->read_error != 0) {
+        return fail_read(source, message);
     }
-    if (source->input_next == source->input_end) {
-        source->is_ended = source->is_file_at_end;
-        return VARVE_OK;
-    }
-    if (source->input[source->input_next] != source->format->magic[0]) {
-        return fail(source, message, "end, and something else follows");
-    }
-    source->format->finish(source);
-    source->format->begin(source);
-    source->is_between_members = false;
-    return VARVE_OK;
-}
-
-/* ---- xz ---- */
-
-static void xz_begin(struct input_source *source)
-{
-    source->decoder.xz = (lzma_stream)LZMA_STREAM_INIT;
-    if (lzma_stream_decoder(&source->decoder.xz, DECODER_MEMORY_MAX, 0) != LZMA_OK) {
-        memory_exhausted();
-    }
-}
-
-static int xz_decode(struct input_source *source, unsigned char *to, size_t room, size_t *made,
-                     struct varve_message *message)
-{
-    lzma_stream *xz = &source->decoder.xz;
-    lzma_ret result;
-
-    *made = 0;
-    if (source->is_between_members) {
-        return next_member(source, message);
-    }
-    xz->next_in = source->input + source->input_next;
-    xz->avail_in = source->input_end - source->input_next;
-    xz->next_out = to;
-    xz->avail_out = room;
-    result = lzma_code(xz, LZMA_RUN);
-    source->input_next = source->input_end - xz->avail_in;
-    *made = room - xz->avail_out;
-    switch (result) {
-    case LZMA_OK:
-        return VARVE_OK;
-    case LZMA_STREAM_END:
-        source->is_between_members = true;
-        return VARVE_OK;
-    case LZMA_BUF_ERROR:
-        return source->is_file_at_end ? fail(source, message, "are truncated") : VARVE_OK;
-    case LZMA_MEMLIMIT_ERROR:
-        return fail_damaged(source, "unpacking would take more than 512 MiB", message);
-    case LZMA_OPTIONS_ERROR:
-        return fail_damaged(source, "options that are not supported", message);
-    case LZMA_MEM_ERROR:
-        memory_exhausted();
-    default:
-        return fail_damaged(source, "checks don't hold", message);
-    }
-}
-
-static void xz_finish(struct input_source *source)
-{
-    lzma_end(&source->decoder.xz);
-}
-
-/* ---- gzip ---- */
-
-static void gzip_begin(struct input_source *source)
-{
-    memset(&source->decoder.gzip, 0, sizeof(source->decoder.gzip));
-    if (inflateInit2(&source->decoder.gzip, 15 + 16) != Z_OK) {
-        memory_exhausted();
-    }
-}
-
-static int gzip_decode(struct input_source *source, unsigned char *to, size_t room, size_t *made,
-                       struct varve_message *message)
-{
-    z_stream *gzip = &source->decoder.gzip;
-    int result;
-
-    *made = 0;
-    if (source->is_between_members) {
-        return next_member(source, message);
-    }
-    gzip->next_in = source->input + source->input_next;
-    gzip->avail_in = (uInt)(source->input_end - source->input_next);
-    gzip->next_out = to;
-    gzip->avail_out = (uInt)room;
-    result = inflate(gzip, Z_NO_FLUSH);
-    source->input_next = source->input_end - gzip->avail_in;
-    *made = room - gzip->avail_out;
-    switch (result) {
-    case Z_OK:
-        return VARVE_OK;
-    case Z_STREAM_END:
-        source->is_between_members = true;
-        return VARVE_OK;
-    case Z_BUF_ERROR:
-        return *made > 0 || !source->is_file_at_end ? VARVE_OK : fail(source, message, "are truncated");
-    case Z_MEM_ERROR:
-        memory_exhausted();
-    default:
-        return fail_damaged(source, gzip->msg != NULL ? gzip->msg : "checks don't hold", message);
-    }
-}
-
-static void gzip_finish(struct input_source *source)
-{
-    inflateEnd(&source->decoder.gzip);
-}
-
-/* ---- zstd ---- */
-
-static void zstd_begin(struct input_source *source)
-{
-    source->decoder.zstd = ZSTD_createDStream();
-    if (source->decoder.zstd == NULL) {
-        memory_exhausted();
-    }
-}
-
-static int zstd_decode(struct input_source *source, unsigned char *to, size_t room, size_t *made,
-                       struct varve_message *message)
-{
-    ZSTD_inBuffer input = {source->input, source->input_end, source->input_next};
-    ZSTD_outBuffer output = {to, room, 0};
-    size_t before = source->input_next;
-    size_t result;
-
-    *made = 0;
-    if (source->is_between_members && source->input_next == source->input_end) {
-        source->is_ended = source->is_file_at_end;
-        return VARVE_OK;
-    }
-    result = ZSTD_decompressStream(source->decoder.zstd, &output, &input);
-    source->input_next = input.pos;
-    *made = output.pos;
-    if (ZSTD_isError(result)) {
-        source->input_next = before;
-        return ZSTD_getErrorCode(result) == ZSTD_error_prefix_unknown
-                   ? fail(source, message, "end, and something else follows")
-                   : fail_damaged(source, ZSTD_getErrorName(result), message);
-    }
-    source->is_between_members = result == 0;
-    if (result != 0 && *made == 0 && input.pos == before && source->is_file_at_end) {
+    if (text == NULL || text[0] == '\0') {
         return fail(source, message, "are truncated");
     }
-    return VARVE_OK;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strstr(text, known[i].part) != NULL) {
+            return fail(source, message, known[i].reason);
+        }
+    }
+    snprintf(reason, sizeof(reason), "are damaged: %.100s", text);
+    return fail(source, message, reason);
 }
 
-static void zstd_finish(struct input_source *source)
+/* ---- gzip's end ---- */
+
+static void crc32_init(uint32_t table[256])
 {
-    ZSTD_freeDStream(source->decoder.zstd);
+    for (uint32_t i = 0; i < 256; i++) {
+        table[i] = i;
+        for (int bit = 0; bit < 8; bit++) {
+            table[i] = table[i] >> 1 ^ (table[i] & 1 ? UINT32_C(0xedb88320) : 0);
+        }
+    }
 }
 
-/* ---- the stream ---- */
+static void add_to_check(struct gzip_check *check, const unsigned char *bytes, size_t count)
+{
+    uint32_t crc = ~check->crc;
 
-static const struct input_format formats[] = {
-    {"xz", {0xfd, '7', 'z', 'X', 'Z', 0}, 6, xz_begin, xz_decode, xz_finish},
-    {"gzip", {0x1f, 0x8b}, 2, gzip_begin, gzip_decode, gzip_finish},
-    {"zstd", {0x28, 0xb5, 0x2f, 0xfd}, 4, zstd_begin, zstd_decode, zstd_finish},
-    {"plain", {0}, 0, NULL, plain_decode, NULL}, /* last: fits all */
-};
+    for (size_t i = 0; i < count; i++) {
+        crc = crc >> 8 ^ check->table[(crc ^ bytes[i]) & 255];
+    }
+    check->crc = ~crc;
+    check->bytes += (uint32_t)count;
+}
+
+static uint32_t little_endian_32(const unsigned char *bytes)
+{
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+/* libarchive stops at what is no member, and compares no checksum. A file of several members has one for each,
+ * which can't be told apart from here: they go unchecked. */
+static int check_gzip_end(struct input_source *source, struct varve_message *message)
+{
+    const unsigned char *block_end = last_block(source) + source->block_bytes;
+    uint64_t end = (uint64_t)archive_filter_bytes(source->archive, -1);
+    const unsigned char *rest = block_end - (source->done - end);
+    const unsigned char *trailer = rest - GZIP_TRAILER_BYTES;
+
+    if (end < GZIP_LEAST_BYTES) {
+        return fail(source, message, source->done < GZIP_LEAST_BYTES ? "are truncated" : "are damaged");
+    }
+    if (!source->gzip.may_have_members && (little_endian_32(trailer) != source->gzip.crc ||
+                                           little_endian_32(trailer + 4) != source->gzip.bytes)) {
+        return fail(source, message, "are damaged: checks don't hold");
+    }
+    for (;;) {
+        for (; rest < block_end; rest++) {
+            if (*rest != 0) { /* it may be padded with zeros */
+                return fail(source, message, "end, and something else follows");
+            }
+        }
+        if (source->is_file_at_end) {
+            return VARVE_OK;
+        }
+        if (read_block(source) != VARVE_OK) {
+            return fail_read(source, message);
+        }
+        rest = last_block(source);
+        block_end = rest + source->block_bytes;
+    }
+}
+
+/* ---- the source ---- */
 
 struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes,
                                       uint64_t total)
@@ -305,20 +244,20 @@ struct input_source *input_source_new(const char *path, int file, const void *me
                                     .memory = memory,
                                     .memory_left = bytes,
                                     .total = total,
-                                    .input = memory_resize(NULL, INPUT_BYTES)};
+                                    .blocks = memory_resize(NULL, 2 * BLOCK_BYTES)};
     return source;
 }
 
 void input_source_free(struct input_source *source)
 {
-    if (source->format != NULL && source->format->finish != NULL) {
-        source->format->finish(source);
+    if (source->archive != NULL) {
+        archive_read_free(source->archive);
     }
     if (source->file >= 0) {
         close(source->file);
     }
     free(source->path);
-    free(source->input);
+    free(source->blocks);
     free(source);
 }
 
@@ -332,48 +271,100 @@ uint64_t input_source_total(const struct input_source *source)
     return source->total;
 }
 
-int input_source_recognise(struct input_source *source, struct varve_message *message)
+/* The format is set, not guessed, so that a damaged beginning is an error and not another format. */
+static int open_archive(struct input_source *source, struct varve_message *message)
 {
-    const struct input_format *format = formats;
-    int error = VARVE_OK;
+    struct archive_entry *entry;
 
-    while (error == VARVE_OK && !source->is_file_at_end && source->input_end < sizeof(format->magic)) {
-        error = input_read(source, message);
+    crc32_init(source->gzip.table);
+    source->is_first_due = true;
+    source->archive = archive_read_new();
+    if (source->archive == NULL) {
+        memory_exhausted();
     }
-    if (error != VARVE_OK) {
-        return error;
+    if (archive_read_append_filter(source->archive, source->format->filter) != ARCHIVE_OK ||
+        archive_read_set_format(source->archive, ARCHIVE_FORMAT_RAW) != ARCHIVE_OK ||
+        archive_read_open(source->archive, source, NULL, give_block, NULL) != ARCHIVE_OK ||
+        archive_read_next_header(source->archive, &entry) != ARCHIVE_OK) {
+        return fail_archive(source, message);
     }
-    if (source->input_end == 0) {
-        return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is empty", source->path);
-    }
-    while (source->input_end < format->magic_bytes ||
-           memcmp(source->input, format->magic, format->magic_bytes) != 0) {
-        format++;
-    }
-    if (format->begin != NULL) {
-        format->begin(source);
-    }
-    source->format = format;
     return VARVE_OK;
 }
 
-/* Fill a whole block, since each is handed to another thread. */
-int input_source_make(void *context, unsigned char *to, size_t room, struct input_ahead_step *step,
+int input_source_recognise(struct input_source *source, struct varve_message *message)
+{
+    const struct input_format *format = formats;
+
+    if (read_block(source) != VARVE_OK) {
+        return fail_read(source, message);
+    }
+    if (source->block_bytes == 0) {
+        return varve_message_set(message, VARVE_ERROR_FORMAT, "%.200s: is empty", source->path);
+    }
+    while (source->block_bytes < format->magic_bytes ||
+           memcmp(last_block(source), format->magic, format->magic_bytes) != 0) {
+        format++;
+    }
+    source->format = format;
+    if (format->filter != ARCHIVE_FILTER_NONE) {
+        return open_archive(source, message);
+    }
+    source->ready = last_block(source);
+    source->ready_bytes = source->block_bytes;
+    return VARVE_OK;
+}
+
+/* What is ready next, or nothing at the end. */
+static int decompress(struct input_source *source, struct varve_message *message)
+{
+    const void *bytes = NULL;
+    la_int64_t offset = 0;
+    int result;
+
+    if (source->archive == NULL) {
+        source->is_ended = source->is_file_at_end;
+        if (!source->is_ended && read_block(source) != VARVE_OK) {
+            return fail_read(source, message);
+        }
+        source->ready = last_block(source);
+        source->ready_bytes = source->is_ended ? 0 : source->block_bytes;
+        return VARVE_OK;
+    }
+    result = archive_read_data_block(source->archive, &bytes, &source->ready_bytes, &offset);
+    if (result == ARCHIVE_EOF) {
+        source->ready_bytes = 0;
+        source->is_ended = true;
+        return source->format->filter == ARCHIVE_FILTER_GZIP ? check_gzip_end(source, message) : VARVE_OK;
+    }
+    if (result != ARCHIVE_OK) {
+        source->ready_bytes = 0;
+        return fail_archive(source, message);
+    }
+    source->ready = bytes;
+    if (source->format->filter == ARCHIVE_FILTER_GZIP) {
+        add_to_check(&source->gzip, source->ready, source->ready_bytes);
+    }
+    return VARVE_OK;
+}
+
+/* Fills a whole block, since each is handed to another thread. */
+int input_source_make(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
                       struct varve_message *message)
 {
     struct input_source *source = context;
     int error = VARVE_OK;
 
     while (error == VARVE_OK && step->made < room && !source->is_ended) {
-        size_t made = 0;
+        size_t bytes = source->ready_bytes < room - step->made ? source->ready_bytes : room - step->made;
 
-        if (source->input_next == source->input_end && !source->is_file_at_end) {
-            error = input_read(source, message);
+        if (bytes == 0) {
+            error = decompress(source, message);
+            continue;
         }
-        if (error == VARVE_OK) {
-            error = source->format->decode(source, to + step->made, room - step->made, &made, message);
-        }
-        step->made += made;
+        memcpy(to + step->made, source->ready, bytes);
+        step->made += bytes;
+        source->ready += bytes;
+        source->ready_bytes -= bytes;
     }
     step->done = source->done;
     step->is_ended = source->is_ended;

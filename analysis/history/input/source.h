@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a stream reads from: a file or memory, and the decoder that its first bytes ask for. */
+/*
+ * What a stream reads from: a file or memory, plain or compressed as its first bytes say. Owns the file and the
+ * decompressor; called by stream.c, and from the second window on by the thread of prefetch.c.
+ */
 #ifndef VARVE_ANALYSIS_HISTORY_INPUT_SOURCE_H
 #define VARVE_ANALYSIS_HISTORY_INPUT_SOURCE_H
 
@@ -15,11 +18,11 @@ struct input_source;
 struct input_source *input_source_new(const char *path, int file, const void *memory, size_t bytes,
                                       uint64_t total);
 void input_source_free(struct input_source *source);
-/// Look at the first bytes and begin to decode. VARVE_ERROR_FORMAT: there are none.
+/// Look at the first bytes and begin to decompress. VARVE_ERROR_FORMAT: there are none.
 int input_source_recognise(struct input_source *source, struct varve_message *message);
-/// Decoded bytes, as many as there is room for, fewer only at the end: the make of an input_ahead_maker,
-/// whose context is the source.
-int input_source_make(void *context, unsigned char *to, size_t room, struct input_ahead_step *step,
+/// Decompressed bytes, as many as there is room for, fewer only at the end: prefetch_producer.make, with the
+/// source as its context. Errors: VARVE_ERROR_FORMAT (truncated, damaged, followed by something else), IO.
+int input_source_make(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
                       struct varve_message *message);
 const char *input_source_path(const struct input_source *source);
 uint64_t input_source_total(const struct input_source *source);

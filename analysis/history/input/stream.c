@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The input stream: what a source decodes, in a window that slides over it. The hard part is that from the
- * second window on another thread decodes, so that unpacking takes no time of the reader's: the source is its
- * own then. Called by the readers of foreign files.
+ * A window that slides over what a source decompresses. From the second window on another thread does that
+ * (prefetch.c): the source is that thread's then.
  */
 #include "analysis/history/input/stream.h"
 
@@ -70,7 +69,7 @@ int input_stream_open_memory(const char *name, const void *data, size_t bytes,
 void input_stream_close(struct input_stream *stream)
 {
     if (stream != NULL) {
-        input_ahead_stop(stream->ahead);
+        prefetch_stop(stream->prefetch);
         input_source_free(stream->source);
         free(stream->window);
         free(stream);
@@ -91,19 +90,19 @@ int input_stream_fill(struct input_stream *stream, size_t need, struct varve_mes
     memmove(stream->window, stream->next, kept);
     stream->next = stream->window;
     /* What fits the first window is not worth a thread. */
-    if (stream->window_offset > 0 && !stream->is_alone && stream->ahead == NULL) {
-        const struct input_ahead_maker maker = {.context = source, .make = input_source_make};
+    if (stream->window_offset > 0 && !stream->is_alone && stream->prefetch == NULL) {
+        const struct prefetch_producer producer = {.context = source, .make = input_source_make};
 
-        stream->ahead = input_ahead_start(&maker);
-        stream->is_alone = stream->ahead == NULL;
+        stream->prefetch = prefetch_start(&producer);
+        stream->is_alone = stream->prefetch == NULL;
     }
     while (error == VARVE_OK && kept < INPUT_STREAM_WINDOW_BYTES / 2 && !stream->is_at_end) {
-        struct input_ahead_step step = {0};
+        struct prefetch_step step = {0};
         unsigned char *to = stream->window + kept;
         size_t room = INPUT_STREAM_WINDOW_BYTES - kept;
 
-        error = stream->ahead != NULL ? input_ahead_take(stream->ahead, to, room, &step, message)
-                                      : input_source_make(source, to, room, &step, message);
+        error = stream->prefetch != NULL ? prefetch_read(stream->prefetch, to, room, &step, message)
+                                         : input_source_make(source, to, room, &step, message);
         kept += step.made;
         stream->done = step.done;
         stream->is_at_end = step.is_ended;

@@ -20,7 +20,7 @@ extern "C" {
 #define INPUT_STREAM_WINDOW_BYTES (256 * 1024)
 
 struct input_source;
-struct input_ahead;
+struct prefetch;
 
 /* The reader moves `next` up to `end` as it likes; all else is stream.c's. */
 struct input_stream {
@@ -31,7 +31,7 @@ struct input_stream {
     bool is_alone;               /* no thread can be made */
     uint64_t done;               /* bytes of the file read for what is in the window */
     struct input_source *source; /* the thread's while there is one */
-    struct input_ahead *ahead;   /* NULL: the reader's thread does it itself */
+    struct prefetch *prefetch;   /* NULL: the reader's thread does it itself */
 };
 
 /// Errors, with path and reason: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT (a directory, an empty file), IO.

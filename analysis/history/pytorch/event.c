@@ -147,6 +147,6 @@ int event_take(struct pytorch *reader, size_t device_index, struct pickle_value 
     } else {
         *history_add_event(device) = parts.event;
     }
-    pickle_replace(&reader->pickle, object, PICKLE_TAG_CONSUMED, 0);
+    pickle_replace(&reader->pickle.memory, object, PICKLE_TAG_CONSUMED, 0);
     return VARVE_OK;
 }

@@ -37,11 +37,12 @@ int field_fail_type(struct pytorch *reader, struct pickle_value key, struct pick
     int bytes = 5;
 
     if (key.type == PICKLE_TEXT) {
-        name = reader->pickle.texts[key.bits].bytes;
-        bytes = (int)reader->pickle.texts[key.bits].count;
+        name = reader->pickle.memory.texts[key.bits].bytes;
+        bytes = (int)reader->pickle.memory.texts[key.bits].count;
     }
     return field_fail(reader, value.offset, "'%.*s' is %s, not %s", bytes < 40 ? bytes : 40, name,
-                      pickle_describe(&reader->pickle, value, description, sizeof(description)), wanted);
+                      pickle_describe(&reader->pickle.memory, value, description, sizeof(description)),
+                      wanted);
 }
 
 int field_fail_missing(struct pytorch *reader, uint64_t offset, const char *key)
@@ -62,8 +63,8 @@ int field_size(struct pytorch *reader, struct pickle_value key, struct pickle_va
 {
     if (value.type == PICKLE_INTEGER && (int64_t)value.bits < 0) {
         return field_fail(reader, value.offset, "'%.*s' is negative: %lld",
-                          (int)reader->pickle.texts[key.bits].count, reader->pickle.texts[key.bits].bytes,
-                          (long long)value.bits);
+                          (int)reader->pickle.memory.texts[key.bits].count,
+                          reader->pickle.memory.texts[key.bits].bytes, (long long)value.bits);
     }
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
         return field_fail_type(reader, key, value, "a number of bytes");
@@ -104,16 +105,16 @@ int field_stream(struct pytorch *reader, struct pickle_value key, struct pickle_
 int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_object **object_out)
 {
     char description[PICKLE_DESCRIBE_BYTES];
-    struct pickle_value resolved = pickle_resolve(&reader->pickle, value);
+    struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
 
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "refers back to a consumed entry");
     }
     if (resolved.type != PICKLE_DICT) {
         return field_fail(reader, value.offset, "is %s, not a dict",
-                          pickle_describe(&reader->pickle, value, description, sizeof(description)));
+                          pickle_describe(&reader->pickle.memory, value, description, sizeof(description)));
     }
-    *object_out = pickle_object(&reader->pickle, value);
+    *object_out = pickle_object(&reader->pickle.memory, value);
     if ((*object_out)->role > PICKLE_ROLE_PLAIN) {
         return field_fail(reader, value.offset, "is the snapshot itself");
     }
@@ -123,16 +124,17 @@ int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_
 int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
                struct pickle_object **object_out)
 {
-    struct pickle_value resolved = pickle_resolve(&reader->pickle, value);
+    struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
 
     if (resolved.type == PICKLE_REPLACED) {
         return field_fail(reader, value.offset, "'%.*s' refers back to a consumed entry",
-                          (int)reader->pickle.texts[key.bits].count, reader->pickle.texts[key.bits].bytes);
+                          (int)reader->pickle.memory.texts[key.bits].count,
+                          reader->pickle.memory.texts[key.bits].bytes);
     }
     if (resolved.type != PICKLE_LIST && resolved.type != PICKLE_TUPLE) {
         return field_fail_type(reader, key, value, "a list");
     }
-    *object_out = pickle_object(&reader->pickle, value);
+    *object_out = pickle_object(&reader->pickle.memory, value);
     return VARVE_OK;
 }
 

@@ -6,7 +6,7 @@
  */
 #include "analysis/history/pytorch/pytorch.h"
 
-#include "analysis/history/hash.h"
+#include "analysis/history/pickle/hash.h"
 #include "analysis/output/memory.h"
 
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static int take_text(struct pytorch *reader, struct pickle_value key, struct pic
     if (value.type != PICKLE_TEXT) {
         return field_fail_type(reader, key, value, "a text");
     }
-    text = &reader->pickle.texts[value.bits];
+    text = &reader->pickle.memory.texts[value.bits];
     if (text->known == 0) {
         text->known = history_text(reader->history, text->bytes, text->count) + 1;
     }
@@ -119,7 +119,7 @@ static int frame_fields(struct pytorch *reader, const struct pickle_object *obje
 
 static int frame_take(struct pytorch *reader, struct pickle_value value, struct history_frame *frame)
 {
-    struct pickle_value resolved = pickle_resolve(&reader->pickle, value);
+    struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
     struct pickle_object *object;
     int error;
 
@@ -133,7 +133,7 @@ static int frame_take(struct pytorch *reader, struct pickle_value value, struct 
         error = frame_fields(reader, object, frame);
     }
     if (error == VARVE_OK) {
-        pickle_replace(&reader->pickle, object, TAG_FRAME, frame_number(reader, frame));
+        pickle_replace(&reader->pickle.memory, object, TAG_FRAME, frame_number(reader, frame));
     }
     return error;
 }
@@ -152,12 +152,12 @@ static int stack_frames(struct pytorch *reader, struct pickle_object *list, uint
             reader->stack_capacity = count == 0 ? 128 : (size_t)count * 2;
             reader->stack = memory_resize(reader->stack, reader->stack_capacity * sizeof(*reader->stack));
         }
-        pickle_retain(&reader->pickle, item);
+        pickle_retain(&reader->pickle.memory, item);
         error = frame_take(reader, item, &reader->stack[count]);
         if (error != VARVE_OK) {
             return error;
         }
-        pickle_release(&reader->pickle, item);
+        pickle_release(&reader->pickle.memory, item);
         count++;
     }
     *count_out = count;
@@ -167,7 +167,7 @@ static int stack_frames(struct pytorch *reader, struct pickle_object *list, uint
 int frames_take(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
                 uint32_t *stack_out)
 {
-    struct pickle_value resolved = pickle_resolve(&reader->pickle, value);
+    struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
     struct pickle_object *list;
     uint32_t count = 0;
     int error;
@@ -185,15 +185,15 @@ int frames_take(struct pytorch *reader, struct pickle_value key, struct pickle_v
         error = field_fail_type(reader, key, value, "a list of frames");
     }
     if (error == VARVE_OK) {
-        pickle_retain(&reader->pickle, value);
+        pickle_retain(&reader->pickle.memory, value);
         error = stack_frames(reader, list, &count);
         if (error == VARVE_OK) {
             *stack_out = history_add_stack(reader->history, reader->stack, count);
             if (!list->is_replaced) {
-                pickle_replace(&reader->pickle, list, TAG_STACK, *stack_out);
+                pickle_replace(&reader->pickle.memory, list, TAG_STACK, *stack_out);
             }
         }
-        pickle_release(&reader->pickle, value);
+        pickle_release(&reader->pickle.memory, value);
     }
     return error;
 }

@@ -68,7 +68,7 @@ static uint8_t role_by_parent(struct pickle *pickle, size_t position, struct pic
     if (parent == NO_POSITION || pickle->stack[parent].type != PICKLE_LIST) {
         return PICKLE_ROLE_PLAIN;
     }
-    list = pickle_object(pickle, pickle->stack[parent]);
+    list = pickle_object(&pickle->memory, pickle->stack[parent]);
     if (list->role == PICKLE_ROLE_UNDECIDED) {
         list->role = role_by_key(pickle, parent);
     }
@@ -109,15 +109,15 @@ static int take_trace_item(struct pytorch *reader, size_t device, struct pickle_
 static int take_kept(struct pytorch *reader, struct pickle_value value, size_t device,
                      int (*take)(struct pytorch *reader, size_t device, struct pickle_value item))
 {
-    struct pickle_object *list = pickle_object(&reader->pickle, value);
+    struct pickle_object *list = pickle_object(&reader->pickle.memory, value);
     int error = VARVE_OK;
 
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
 
-        pickle_retain(&reader->pickle, item);
+        pickle_retain(&reader->pickle.memory, item);
         error = take(reader, device, item);
-        pickle_release(&reader->pickle, item);
+        pickle_release(&reader->pickle.memory, item);
     }
     return error;
 }
@@ -150,7 +150,7 @@ static int take_trace(struct pytorch *reader, size_t device, struct pickle_value
         error = take_kept(reader, value, device, take_trace_item);
     }
     if (error == VARVE_OK) {
-        pickle_replace(&reader->pickle, list, PICKLE_TAG_CONSUMED, 0);
+        pickle_replace(&reader->pickle.memory, list, PICKLE_TAG_CONSUMED, 0);
     }
     return error;
 }
@@ -177,7 +177,7 @@ static int take_segments_key(struct pytorch *reader, struct pickle_value key, st
         error = take_kept(reader, value, 0, take_segment_item);
     }
     if (error == VARVE_OK) {
-        pickle_replace(&reader->pickle, list, PICKLE_TAG_CONSUMED, 0);
+        pickle_replace(&reader->pickle.memory, list, PICKLE_TAG_CONSUMED, 0);
     }
     return error;
 }
@@ -201,12 +201,12 @@ static int take_traces_key(struct pytorch *reader, struct pickle_value key, stru
     for (uint32_t i = 0; error == VARVE_OK && list->role != ROLE_TRACES && i < list->count; i++) {
         struct pickle_value item = list->items[i];
 
-        pickle_retain(&reader->pickle, item);
+        pickle_retain(&reader->pickle.memory, item);
         error = take_trace(reader, i, item);
-        pickle_release(&reader->pickle, item);
+        pickle_release(&reader->pickle.memory, item);
     }
     if (error == VARVE_OK) {
-        pickle_replace(&reader->pickle, list, PICKLE_TAG_CONSUMED, 0);
+        pickle_replace(&reader->pickle.memory, list, PICKLE_TAG_CONSUMED, 0);
     }
     return error;
 }
@@ -279,7 +279,7 @@ static bool is_forgettable(struct pytorch *reader, struct pickle_value item)
     if (item.type != PICKLE_DICT) {
         return false;
     }
-    object = pickle_object(&reader->pickle, item);
+    object = pickle_object(&reader->pickle.memory, item);
     for (uint32_t i = 0; i + 1 < object->count; i += 2) {
         if (field_word(object->items[i]) == WORD_FILENAME) {
             return false;
@@ -292,9 +292,10 @@ static bool is_forgettable(struct pytorch *reader, struct pickle_value item)
 static void take_unknown(struct pytorch *reader, struct pickle_object *container, struct pickle_value item)
 {
     if (is_forgettable(reader, item)) {
-        pickle_replace(&reader->pickle, pickle_object(&reader->pickle, item), PICKLE_TAG_CONSUMED, 0);
+        pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item),
+                       PICKLE_TAG_CONSUMED, 0);
     } else {
-        pickle_retain(&reader->pickle, item);
+        pickle_retain(&reader->pickle.memory, item);
         pickle_object_add(container, &item, 1);
     }
 }
@@ -349,9 +350,9 @@ static int check_root(struct pytorch *reader, struct pickle_value root)
     if (root.type != PICKLE_DICT && root.type != PICKLE_LIST) {
         return field_fail(reader, root.offset,
                           "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
-                          pickle_describe(&reader->pickle, root, description, sizeof(description)));
+                          pickle_describe(&reader->pickle.memory, root, description, sizeof(description)));
     }
-    object = pickle_object(&reader->pickle, root);
+    object = pickle_object(&reader->pickle.memory, root);
     if (root.type == PICKLE_LIST && !object->is_replaced) {
         reader->has_segments = object->role == ROLE_SEGMENTS || object->count == 0;
     }

@@ -13,7 +13,7 @@
 #define VARVE_ANALYSIS_HISTORY_PYTORCH_PYTORCH_H
 
 #include "analysis/history/history.h"
-#include "analysis/history/pickle/pickle.h"
+#include "analysis/history/pickle/decoder.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -42,7 +42,7 @@ static int take_block_history(struct pytorch *reader, struct pickle_value key, s
     if (error != VARVE_OK) {
         return error;
     }
-    pickle_retain(&reader->pickle, item);
+    pickle_retain(&reader->pickle.memory, item);
     for (uint32_t i = 0; i + 1 < newest->count && error == VARVE_OK; i += 2) {
         struct pickle_value part = newest->items[i];
 
@@ -53,7 +53,7 @@ static int take_block_history(struct pytorch *reader, struct pickle_value key, s
             error = frames_take(reader, part, newest->items[i + 1], &parts->block.stack);
         }
     }
-    pickle_release(&reader->pickle, item);
+    pickle_release(&reader->pickle.memory, item);
     return error;
 }
 
@@ -168,9 +168,9 @@ static int take_blocks(struct pytorch *reader, struct segment_parts *parts)
         struct pickle_value item = list->items[i];
 
         reader->place = (struct pytorch_place){"block", i, place.what, place.index};
-        pickle_retain(&reader->pickle, item);
+        pickle_retain(&reader->pickle.memory, item);
         error = take_block(reader, item, parts, &next);
-        pickle_release(&reader->pickle, item);
+        pickle_release(&reader->pickle.memory, item);
     }
     reader->place = place;
     return error;
@@ -276,14 +276,14 @@ int segment_take(struct pytorch *reader, struct pickle_value value)
         struct history_device *device = history_device(reader->history, parts.device);
 
         parts.segment.first_block = device->block_count;
-        pickle_retain(&reader->pickle, parts.blocks);
+        pickle_retain(&reader->pickle.memory, parts.blocks);
         error = take_blocks(reader, &parts);
-        pickle_release(&reader->pickle, parts.blocks);
+        pickle_release(&reader->pickle.memory, parts.blocks);
     }
     if (error == VARVE_OK) {
         *history_add_segment(&reader->history->devices[parts.device]) = parts.segment;
         if (!object->is_replaced) {
-            pickle_replace(&reader->pickle, object, PICKLE_TAG_CONSUMED, 0);
+            pickle_replace(&reader->pickle.memory, object, PICKLE_TAG_CONSUMED, 0);
         }
     }
     return error;

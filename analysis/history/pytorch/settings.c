@@ -15,10 +15,11 @@ static int take_text(struct pytorch *reader, struct pickle_value key, struct pic
     if (value.type == PICKLE_NONE) {
         return VARVE_OK;
     }
-    if (value.type != PICKLE_TEXT || reader->pickle.texts[value.bits].count >= sizeof(settings->text)) {
+    if (value.type != PICKLE_TEXT ||
+        reader->pickle.memory.texts[value.bits].count >= sizeof(settings->text)) {
         return field_fail_type(reader, key, value, "a text of up to 1023 bytes");
     }
-    text = &reader->pickle.texts[value.bits];
+    text = &reader->pickle.memory.texts[value.bits];
     memcpy(settings->text, text->bytes, text->count);
     settings->text[text->count] = '\0';
     return VARVE_OK;
@@ -53,7 +54,7 @@ static unsigned division_index(const struct pytorch *reader, struct pickle_value
     unsigned long size = 0;
 
     if (key.type == PICKLE_TEXT) {
-        const struct pickle_text *text = &reader->pickle.texts[key.bits];
+        const struct pickle_text *text = &reader->pickle.memory.texts[key.bits];
 
         for (uint32_t i = 0; i < text->count && i < 6; i++) {
             size = text->bytes[i] >= '0' && text->bytes[i] <= '9'

@@ -82,7 +82,7 @@ struct diff_rows {
     struct cursor cursor; /* the thread's, if there is one */
     void (*read)(struct diff_rows *rows, struct diff_event *event);
     uint32_t nulls[DIFF_KINDS]; /* of the last event of each kind */
-    struct input_ahead *ahead;  /* NULL: no thread */
+    struct prefetch *ahead;     /* NULL: no thread */
     struct diff_event *buffer;
     size_t at, count;
     bool is_ended;

@@ -60,8 +60,8 @@ static void read_event(struct diff_rows *rows, struct diff_event *event)
     event->has_number = event->number != 0 || !cursor_is_null(cursor, COLUMN_RING_SEQ);
 }
 
-/* input_ahead_maker.make: whole rows. An error of the database ends them; it is asked for later. */
-static int make(void *context, unsigned char *to, size_t room, struct input_ahead_step *step,
+/* prefetch_producer.make: whole rows. An error of the database ends them; it is asked for later. */
+static int make(void *context, unsigned char *to, size_t room, struct prefetch_step *step,
                 struct varve_message *message)
 {
     struct diff_rows *rows = context;
@@ -83,12 +83,12 @@ static int make(void *context, unsigned char *to, size_t room, struct input_ahea
 void diff_rows_open(struct diff_rows *rows, struct database *database, enum diff_reading reading,
                     bool is_ahead)
 {
-    const struct input_ahead_maker maker = {.context = rows, .make = make};
+    const struct prefetch_producer maker = {.context = rows, .make = make};
 
     *rows = (struct diff_rows){.read = reading == DIFF_READING_NUMBERS ? read_number : read_event};
     rows->buffer = memory_resize(NULL, BUFFER_ROWS * sizeof(rows->buffer[0]));
     cursor_open(&rows->cursor, database, reading == DIFF_READING_NUMBERS ? numbers_sql : events_sql);
-    rows->ahead = is_ahead ? input_ahead_start(&maker) : NULL; /* without a thread it only takes longer */
+    rows->ahead = is_ahead ? prefetch_start(&maker) : NULL; /* without a thread it only takes longer */
 }
 
 const struct diff_event *diff_rows_next(struct diff_rows *rows)
@@ -96,10 +96,10 @@ const struct diff_event *diff_rows_next(struct diff_rows *rows)
     if (rows->at == rows->count && !rows->is_ended) {
         unsigned char *bytes = (unsigned char *)rows->buffer;
         size_t room = BUFFER_ROWS * sizeof(rows->buffer[0]);
-        struct input_ahead_step step = {0};
+        struct prefetch_step step = {0};
 
         if (rows->ahead != NULL) {
-            input_ahead_take(rows->ahead, bytes, room, &step, NULL);
+            prefetch_read(rows->ahead, bytes, room, &step, NULL);
         } else {
             make(rows, bytes, room, &step, NULL);
         }
@@ -112,7 +112,7 @@ const struct diff_event *diff_rows_next(struct diff_rows *rows)
 
 void diff_rows_close(struct diff_rows *rows)
 {
-    input_ahead_stop(rows->ahead);
+    prefetch_stop(rows->ahead);
     cursor_close(&rows->cursor);
     free(rows->buffer);
 }

@@ -8,7 +8,7 @@
  */
 #include "analysis/query/diff/diff.h"
 
-#include "analysis/history/hash.h"
+#include "analysis/history/pickle/hash.h"
 #include "analysis/output/memory.h"
 #include "analysis/query/db.h"
 

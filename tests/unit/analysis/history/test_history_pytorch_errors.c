@@ -14,7 +14,7 @@ static const char plain[] =
     "0.5}\n"
     "d = {'segments': segments, 'device_traces': traces, 'allocator_settings': settings, 'more': [f, "
     "traces]}\n"
-    "for protocol in range(6): pack(d, b'', protocol)\n";
+    "for protocol in range(2, 6): pack(d, b'', protocol)\n";
 
 /* Cut or with a byte changed, it ends in a message of one line or in a history. */
 static void test_damaged(void **state)
@@ -159,10 +159,10 @@ static void test_errors(void **state)
 /* The byte is that of the opcode that pushed the wrong value. */
 static void test_offset(void **state)
 {
-    static const char data[] = "\x80\x04}(U\x0d"
-                               "device_traces]]}(U\x06"
-                               "actionU\x05"
-                               "allocU\x04"
+    static const char data[] = "\x80\x04}(\x8c\x0d"
+                               "device_traces]]}(\x8c\x06"
+                               "action\x8c\x05"
+                               "alloc\x8c\x04"
                                "sizeNua.";
     struct varve_message message = {""};
     struct history *history;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pickle machine: what Python's own picklers write, in every protocol, comes back as the same values;
+ * The pickle decoder: what Python's own picklers write, in protocols 2 to 5, comes back as the same values;
  * whatever would run code is refused by name; and small hostile files end in one line, not in memory or in a
  * crash.
  */
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "analysis/history/pickle/pickle.h"
+#include "analysis/history/pickle/decoder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 
 static void print_value(FILE *out, const struct pickle *pickle, struct pickle_value value)
 {
-    static const char brackets[][2] = {{'[', ']'}, {'(', ')'}, {'<', '>'}, {'{', '}'}};
+    static const char brackets[][2] = {{'[', ']'}, {'(', ')'}, {'{', '}'}};
 
     switch ((enum pickle_type)value.type) {
     case PICKLE_NONE:
@@ -39,7 +39,8 @@ static void print_value(FILE *out, const struct pickle *pickle, struct pickle_va
         fprintf(out, "f%016" PRIx64, value.bits);
         break;
     case PICKLE_TEXT:
-        fprintf(out, "'%.*s'", (int)pickle->texts[value.bits].count, pickle->texts[value.bits].bytes);
+        fprintf(out, "'%.*s'", (int)pickle->memory.texts[value.bits].count,
+                pickle->memory.texts[value.bits].bytes);
         break;
     case PICKLE_LONG_TEXT:
     case PICKLE_BYTES:
@@ -50,7 +51,7 @@ static void print_value(FILE *out, const struct pickle *pickle, struct pickle_va
         fail_msg("a sink replaced a value, without a sink");
         break;
     default: {
-        const struct pickle_object *object = pickle_object(pickle, value);
+        const struct pickle_object *object = pickle_object(&pickle->memory, value);
         const char *bracket = brackets[value.type - PICKLE_LIST];
 
         fputc(bracket[0], out);
@@ -87,8 +88,10 @@ static int read_value(const void *data, size_t bytes, char **text_out, struct va
     return error;
 }
 
-#define ASSERT_VALUE(bytes, expected) assert_value(bytes, sizeof(bytes) - 1, expected)
-#define ASSERT_FAILS(bytes, expected) assert_fails(bytes, sizeof(bytes) - 1, expected)
+#define PROTO "\x80\x05"
+#define ASSERT_VALUE(bytes, expected) assert_value(PROTO bytes, sizeof(PROTO bytes) - 1, expected)
+#define ASSERT_FAILS(bytes, expected) assert_fails(PROTO bytes, sizeof(PROTO bytes) - 1, expected)
+#define ASSERT_BEGIN_FAILS(bytes, expected) assert_fails(bytes, sizeof(bytes) - 1, expected)
 
 static void assert_value(const char *data, size_t bytes, const char *expected)
 {
@@ -117,13 +120,7 @@ static void test_scalars(void **state)
 {
     (void)state;
     ASSERT_VALUE("N.", "N");
-    ASSERT_VALUE("\x80\x05\x88.", "T");
-    ASSERT_VALUE("I00\n.", "F");
-    ASSERT_VALUE("I01\n.", "T");
-    ASSERT_VALUE("I-12\n.", "-12");
-    ASSERT_VALUE("L18446744073709551615L\n.", "18446744073709551615");
-    ASSERT_VALUE("L18446744073709551616L\n.", "big");
-    ASSERT_VALUE("L-9223372036854775809L\n.", "big");
+    ASSERT_VALUE("\x88.", "T");
     ASSERT_VALUE("J\xff\xff\xff\xff.", "-1");
     ASSERT_VALUE("M\xff\xff.", "65535");
     ASSERT_VALUE("\x8a\x00.", "0");
@@ -135,10 +132,7 @@ static void test_scalars(void **state)
     ASSERT_VALUE("\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x00\xff.", "big");
     ASSERT_VALUE("\x8a\x0a\xfe\xff\xff\xff\xff\xff\xff\xff\xff\xff.", "-2");
     ASSERT_VALUE("\x8b\x01\x00\x00\x00\x07.", "7");
-    ASSERT_VALUE("F1.5\n.", "f3ff8000000000000");
     ASSERT_VALUE("G\x3f\xf8\x00\x00\x00\x00\x00\x00.", "f3ff8000000000000");
-    ASSERT_VALUE("S'abc'\n.", "'abc'");
-    ASSERT_VALUE("V\\u20ac\xe4\n.", "'€ä'");
     ASSERT_VALUE("C\x03xyz.", "bytes");
     ASSERT_VALUE("\x96\x03\x00\x00\x00\x00\x00\x00\x00xyz.", "bytes");
 }
@@ -147,22 +141,14 @@ static void test_containers(void **state)
 {
     (void)state;
     ASSERT_VALUE("].", "[]");
-    ASSERT_VALUE("(K\x01K\x02l.", "[1 2 ]");
     ASSERT_VALUE("](K\x01K\x02"
                  "eK\x03"
                  "a.",
                  "[1 2 3 ]");
-    ASSERT_VALUE("(K\x01K\x02"
-                 "d.",
-                 "{1 2 }");
     ASSERT_VALUE("}K\x01K\x02s(K\x03K\x04u.", "{1 2 3 4 }");
     ASSERT_VALUE(").", "()");
     ASSERT_VALUE("K\x01K\x02K\x03\x87.", "(1 2 3 )");
     ASSERT_VALUE("(K\x01K\x02t.", "(1 2 )");
-    ASSERT_VALUE("\x8f(K\x01\x90.", "<1 >");
-    ASSERT_VALUE("K\x01"
-                 "2\x86.",
-                 "(1 1 )");
     ASSERT_VALUE("(K\x01K\x02"
                  "1N.",
                  "N");
@@ -181,7 +167,6 @@ static void test_memo(void **state)
     ASSERT_VALUE("]r\x02\x00\x00\x00h\x02K\x07"
                  "a\x86.",
                  "([7 ] [7 ] )");
-    ASSERT_VALUE("]p1\ng1\n\x86.", "([] [] )");
     ASSERT_VALUE("J\x00\x00\x00\x80\x94"
                  "0h\x00.",
                  "-2147483648");
@@ -195,14 +180,12 @@ static void test_memo(void **state)
                  "0]q\x00K\x03"
                  "a0h\x00.",
                  "[3 ]");
-    ASSERT_FAILS("N\x94h\x01.", "p: at byte 2: BINGET of memo entry 1, which was never stored");
+    ASSERT_FAILS("N\x94h\x01.", "p: at byte 4: BINGET of memo entry 1, which was never stored");
     ASSERT_FAILS("Nr\x00\x00\x00\x80.",
-                 "p: at byte 1: LONG_BINPUT to memo entry 2147483648, more than there can be");
-    ASSERT_FAILS("Np4000000000\n.", "p: at byte 1: PUT to memo entry 4000000000, more than there can be");
-    ASSERT_FAILS("Np-1\n.", "p: at byte 1: PUT of no memo entry");
+                 "p: at byte 3: LONG_BINPUT to memo entry 2147483648, more than there can be");
     ASSERT_FAILS("j\xff\xff\xff\xff.",
-                 "p: at byte 0: LONG_BINGET of memo entry 4294967295, which was never stored");
-    ASSERT_FAILS("q\x00N.", "p: at byte 0: BINPUT finds too few values on the stack");
+                 "p: at byte 2: LONG_BINGET of memo entry 4294967295, which was never stored");
+    ASSERT_FAILS("q\x00N.", "p: at byte 2: BINPUT finds too few values on the stack");
 }
 
 static void test_refused(void **state)
@@ -227,92 +210,128 @@ static void test_refused(void **state)
         {"N\x97.", "NEXT_BUFFER"},
         {"N\x98.", "READONLY_BUFFER"},
     };
-    char expected[200];
+    char data[40], expected[200];
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(expected, sizeof(expected),
-                 "p: at byte 1: opcode %s, which makes Python run code or look outside the file, is refused",
+                 "p: at byte 3: opcode %s, which makes Python run code or look outside the file, is refused",
                  cases[i].name);
-        assert_fails(cases[i].data, strlen(cases[i].data), expected);
+        snprintf(data, sizeof(data), PROTO "%s", cases[i].data);
+        assert_fails(data, strlen(data), expected);
     }
+}
+
+/* What protocols 0 and 1 have and later ones do not, and sets. */
+static void test_unsupported(void **state)
+{
+    static const struct {
+        const char *data;
+        const char *name;
+    } old[] = {
+        {"I1\n", "INT"},
+        {"L1L\n", "LONG"},
+        {"F1.5\n", "FLOAT"},
+        {"S'a'\n", "STRING"},
+        {"Va\n", "UNICODE"},
+        {"T", "BINSTRING"},
+        {"U\1a", "SHORT_BINSTRING"},
+        {"g0\n", "GET"},
+        {"p0\n", "PUT"},
+        {"l", "LIST"},
+        {"d", "DICT"},
+        {"2", "DUP"},
+    };
+    char data[40], expected[200];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(old) / sizeof(old[0]); i++) {
+        snprintf(data, sizeof(data), PROTO "%s", old[i].data);
+        snprintf(
+            expected, sizeof(expected),
+            "p: at byte 2: opcode %s is of pickle protocol 0 or 1; this reads 2 to 5, which PyTorch writes",
+            old[i].name);
+        assert_fails(data, strlen(data), expected);
+    }
+    ASSERT_BEGIN_FAILS(
+        "(dp0\n.",
+        "p: at byte 0: a pickle of protocol 0 or 1, or none; this reads 2 to 5, which PyTorch writes");
+    ASSERT_BEGIN_FAILS(
+        "}q\0.",
+        "p: at byte 0: a pickle of protocol 0 or 1, or none; this reads 2 to 5, which PyTorch writes");
+    ASSERT_FAILS("\x8f.", "p: at byte 2: opcode EMPTY_SET is of a set, and no snapshot has sets");
+    ASSERT_FAILS("\x90.", "p: at byte 2: opcode ADDITEMS is of a set, and no snapshot has sets");
+    ASSERT_FAILS("(\x91.", "p: at byte 3: opcode FROZENSET is of a set, and no snapshot has sets");
 }
 
 static void test_damaged(void **state)
 {
     (void)state;
-    ASSERT_FAILS("\x80\x06N.", "p: at byte 0: pickle protocol 6; this reads up to 5");
-    ASSERT_FAILS("{\"a\": 1}", "p: at byte 0: not a pickle (it begins with byte 0x7b)");
-    ASSERT_FAILS("N?", "p: at byte 1: 0x3f is no opcode of a pickle");
-    ASSERT_FAILS("N", "p: at byte 1: the data end without STOP");
-    ASSERT_FAILS("N.N", "p: at byte 2: data follow STOP");
-    ASSERT_FAILS("NN.", "p: at byte 2: STOP with 2 values on the stack instead of one");
-    ASSERT_FAILS("N(.", "p: at byte 2: STOP with 1 values on the stack instead of one");
-    ASSERT_FAILS(".", "p: at byte 0: STOP with 0 values on the stack instead of one");
-    ASSERT_FAILS("0", "p: at byte 0: POP finds too few values on the stack");
-    ASSERT_FAILS("1", "p: at byte 0: POP_MARK without a MARK");
-    ASSERT_FAILS("N(2", "p: at byte 2: DUP finds too few values on the stack");
-    ASSERT_FAILS("N\x86", "p: at byte 1: TUPLE2 finds too few values on the stack");
-    ASSERT_FAILS("](a", "p: at byte 2: APPEND finds too few values on the stack");
-    ASSERT_FAILS("(e", "p: at byte 1: APPENDS finds too few values on the stack");
-    ASSERT_FAILS("]((Ne", "p: at byte 4: APPENDS finds too few values on the stack");
-    ASSERT_FAILS("}(NNe", "p: at byte 4: APPENDS adds to a dict");
-    ASSERT_FAILS("}(Nu", "p: at byte 3: SETITEMS with a key but no value");
-    ASSERT_FAILS("(Nd", "p: at byte 2: DICT with a key but no value");
-    ASSERT_FAILS("U\x03\x1b[mNs", "p: at byte 6: SETITEM finds too few values on the stack");
-    ASSERT_FAILS("K", "p: at byte 0: the data end within BININT1");
+    ASSERT_BEGIN_FAILS("\x80\x06N.", "p: at byte 0: pickle protocol 6; this reads 2 to 5");
+    ASSERT_BEGIN_FAILS("\x80\x01N.", "p: at byte 0: pickle protocol 1; this reads 2 to 5");
+    ASSERT_BEGIN_FAILS("\x80", "p: at byte 0: the data end within PROTO");
+    ASSERT_BEGIN_FAILS("{\"a\": 1}", "p: at byte 0: not a pickle (it begins with byte 0x7b)");
+    ASSERT_FAILS("N?", "p: at byte 3: 0x3f is no opcode of a pickle");
+    ASSERT_FAILS("N", "p: at byte 3: the data end without STOP");
+    ASSERT_FAILS("N.N", "p: at byte 4: data follow STOP");
+    ASSERT_FAILS("NN.", "p: at byte 4: STOP with 2 values on the stack instead of one");
+    ASSERT_FAILS("N(.", "p: at byte 4: STOP with 1 values on the stack instead of one");
+    ASSERT_FAILS(".", "p: at byte 2: STOP with 0 values on the stack instead of one");
+    ASSERT_FAILS("0", "p: at byte 2: POP finds too few values on the stack");
+    ASSERT_FAILS("1", "p: at byte 2: POP_MARK without a MARK");
+    ASSERT_FAILS("N\x86", "p: at byte 3: TUPLE2 finds too few values on the stack");
+    ASSERT_FAILS("](a", "p: at byte 4: APPEND finds too few values on the stack");
+    ASSERT_FAILS("(e", "p: at byte 3: APPENDS finds too few values on the stack");
+    ASSERT_FAILS("]((Ne", "p: at byte 6: APPENDS finds too few values on the stack");
+    ASSERT_FAILS("}(NNe", "p: at byte 6: APPENDS adds to a dict");
+    ASSERT_FAILS("}(Nu", "p: at byte 5: SETITEMS with a key but no value");
+    ASSERT_FAILS("\x8c\x03\x1b[mNs", "p: at byte 8: SETITEM finds too few values on the stack");
+    ASSERT_FAILS("K", "p: at byte 2: the data end within BININT1");
     ASSERT_FAILS("\x8a\x07"
                  "123456",
-                 "p: at byte 0: the data end within LONG1");
-    ASSERT_FAILS("\x8b\xff\xff\xff\xff", "p: at byte 0: LONG4 of a negative length");
+                 "p: at byte 2: the data end within LONG1");
+    ASSERT_FAILS("\x8b\xff\xff\xff\xff", "p: at byte 2: LONG4 of a negative length");
     ASSERT_FAILS("\x8b\xff\xff\xff\x7f"
                  "1",
-                 "p: at byte 0: the data end within LONG4");
+                 "p: at byte 2: the data end within LONG4");
     ASSERT_FAILS("X\xff\xff\xff\x7f"
                  "abc",
-                 "p: at byte 0: the data end within BINUNICODE");
+                 "p: at byte 2: the data end within BINUNICODE");
     ASSERT_FAILS("X\xff\x00\x00\x00"
                  "abc",
-                 "p: at byte 0: the data end within BINUNICODE");
+                 "p: at byte 2: the data end within BINUNICODE");
     ASSERT_FAILS("B\xff\xff\xff\xff"
                  "abc",
-                 "p: at byte 0: the data end within BINBYTES");
+                 "p: at byte 2: the data end within BINBYTES");
     ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"
                  "a",
-                 "p: at byte 0: the data end within BINUNICODE8");
+                 "p: at byte 2: the data end within BINUNICODE8");
     ASSERT_FAILS("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
                  "a",
-                 "p: at byte 0: a length of 18446744073709551615 bytes");
+                 "p: at byte 2: a length of 18446744073709551615 bytes");
     ASSERT_FAILS("\x95\xff\xff\xff\xff\xff\xff\xff\xff"
                  "a",
-                 "p: at byte 0: FRAME of a negative length");
-    ASSERT_FAILS("I12", "p: at byte 0: the data end within INT");
-    ASSERT_FAILS("I\n.", "p: at byte 0: INT without a decimal number");
-    ASSERT_FAILS("I1x\n.", "p: at byte 0: INT without a decimal number");
-    ASSERT_FAILS("F1.5x\n.", "p: at byte 0: FLOAT without a number");
-    ASSERT_FAILS("S'abc\n.", "p: at byte 0: STRING without quotes");
-    ASSERT_FAILS("S'a\\n'\n.", "p: at byte 0: STRING with escapes is not supported");
-    ASSERT_FAILS("V\\u12\n.", "p: at byte 0: UNICODE with a damaged escape");
-    ASSERT_FAILS("V\\UFFFFFFFF\n.", "p: at byte 0: UNICODE with a damaged escape");
+                 "p: at byte 2: FRAME of a negative length");
 }
 
 /* Many bytes of one opcode and STOP. */
 static void assert_many_fail(char opcode, size_t count, const char *expected)
 {
-    char *data = malloc(count + 1);
+    char *data = malloc(count + 3);
 
     assert_non_null(data);
-    memset(data, opcode, count);
-    data[count] = '.';
-    assert_fails(data, count + 1, expected);
+    memcpy(data, PROTO, 2);
+    memset(data + 2, opcode, count);
+    data[count + 2] = '.';
+    assert_fails(data, count + 3, expected);
     free(data);
 }
 
 static void test_large(void **state)
 {
     (void)state;
-    assert_many_fail('N', 5000000, "p: at byte 4194304: more than 4194304 values wait on the stack");
-    assert_many_fail('(', 70000, "p: at byte 65536: nested deeper than 65536 containers");
+    assert_many_fail('N', 5000000, "p: at byte 4194306: more than 4194304 values wait on the stack");
+    assert_many_fail('(', 70000, "p: at byte 65538: nested deeper than 65536 containers");
 }
 
 /* Lists within lists, which are dropped: nothing may recurse. */
@@ -320,14 +339,15 @@ static void test_nested(void **state)
 {
     static const char tail[] = "0N.";
     const size_t nested = 3000000;
-    char *data = malloc(2 * nested + sizeof(tail));
+    char *data = malloc(2 + 2 * nested + sizeof(tail));
 
     (void)state;
     assert_non_null(data);
-    memset(data, ']', nested);
-    memset(data + nested, 'a', nested - 1);
-    memcpy(data + 2 * nested - 1, tail, sizeof(tail));
-    assert_value(data, 2 * nested + 2, "N");
+    memcpy(data, PROTO, 2);
+    memset(data + 2, ']', nested);
+    memset(data + 2 + nested, 'a', nested - 1);
+    memcpy(data + 2 * nested + 1, tail, sizeof(tail));
+    assert_value(data, 2 * nested + 4, "N");
     free(data);
 }
 
@@ -339,18 +359,18 @@ static void test_long_texts(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         size_t count = counts[i];
-        char *data = malloc(count + 6), *expected = calloc(1, count + 3);
+        char *data = malloc(count + 8), *expected = calloc(1, count + 3);
 
         assert_true(data != NULL && expected != NULL);
-        memset(data, 'x', count + 5);
-        data[0] = 'X';
+        memset(data, 'x', count + 7);
+        memcpy(data, PROTO "X", 3);
         for (size_t j = 0; j < 4; j++) {
-            data[1 + j] = (char)(count >> (8 * j));
+            data[3 + j] = (char)(count >> (8 * j));
         }
-        data[count + 5] = '.';
+        data[count + 7] = '.';
         memset(expected, 'x', count + 2);
         expected[0] = expected[count + 1] = '\'';
-        assert_value(data, count + 6, count > PICKLE_TEXT_MAX ? "long" : expected);
+        assert_value(data, count + 8, count > PICKLE_TEXT_MAX ? "long" : expected);
         free(expected);
         free(data);
     }
@@ -432,7 +452,7 @@ static void compare_with_python(int number, int protocol)
 static void test_python(void **state)
 {
     (void)state;
-    for (int protocol = 0; protocol <= 5; protocol++) {
+    for (int protocol = 2; protocol <= 5; protocol++) {
         for (int number = 1; number <= 6; number++) {
             compare_with_python(number, protocol);
         }
@@ -442,9 +462,10 @@ static void test_python(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scalars), cmocka_unit_test(test_containers), cmocka_unit_test(test_memo),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),    cmocka_unit_test(test_large),
-        cmocka_unit_test(test_nested),  cmocka_unit_test(test_long_texts), cmocka_unit_test(test_python),
+        cmocka_unit_test(test_scalars), cmocka_unit_test(test_containers),  cmocka_unit_test(test_memo),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_unsupported), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_large),   cmocka_unit_test(test_nested),      cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_python),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

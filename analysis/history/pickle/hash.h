@@ -3,8 +3,8 @@
  * The hash of the interning tables of histories and pickles: eight bytes a step, good enough to be cut to its
  * low bits. Not made against an adversary: what collides makes a table slow, never wrong.
  */
-#ifndef VARVE_ANALYSIS_HISTORY_HASH_H
-#define VARVE_ANALYSIS_HISTORY_HASH_H
+#ifndef VARVE_ANALYSIS_HISTORY_PICKLE_HASH_H
+#define VARVE_ANALYSIS_HISTORY_PICKLE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

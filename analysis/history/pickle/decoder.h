@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A decoder of pickles (protocols 2 to 5) that makes values and runs nothing, for files whose lists are larger
+ * than memory should be. A sink looks at each container when it is filled for the first time; of those that it
+ * knows by their position on the stack it takes the items as they come, and they are gone afterwards. All other
+ * containers are kept as long as the stack, another container or the memo refers to them. One thread.
+ */
+#ifndef VARVE_ANALYSIS_HISTORY_PICKLE_DECODER_H
+#define VARVE_ANALYSIS_HISTORY_PICKLE_DECODER_H
+
+#include "analysis/history/input/stream.h"
+#include "analysis/history/pickle/memory.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pickle;
+
+/* Both are called before the items leave the stack. */
+struct pickle_sink {
+    void *context;
+    /* Role of a list, or of a dict at the bottom, that is filled for the first time and is, or will be, at
+     * stack[position]. */
+    uint8_t (*role)(void *context, struct pickle *pickle, size_t position, struct pickle_object *container);
+    /* Items for a container with a role of the sink's. They are released when this returns. */
+    int (*take)(void *context, struct pickle *pickle, struct pickle_object *container,
+                const struct pickle_value *items, size_t count);
+};
+
+struct pickle {
+    struct input_stream *input;
+    const struct pickle_sink *sink;
+    struct progress *progress;
+    struct varve_message *message;
+    uint64_t offset;      /* of the opcode at work */
+    unsigned char opcode; /* the one at work */
+    bool is_stopped;
+
+    struct pickle_value *stack;
+    size_t height, stack_capacity;
+    uint32_t *marks; /* heights */
+    size_t mark_count, mark_capacity;
+
+    struct pickle_memory memory;
+};
+
+/// Everything is borrowed. `words`: texts that get the numbers 0, 1, … (ends with NULL).
+void pickle_init(struct pickle *pickle, struct input_stream *input, const struct pickle_sink *sink,
+                 const char *const *words, struct progress *progress, struct varve_message *message);
+/// Run to STOP. `*root_out` stays valid until pickle_close. Errors: VARVE_ERROR_FORMAT, or what input and
+/// sink return.
+int pickle_run(struct pickle *pickle, struct pickle_value *root_out);
+void pickle_close(struct pickle *pickle);
+/// VARVE_ERROR_FORMAT with "PATH: at byte OFFSET: reason".
+int pickle_fail(struct pickle *pickle, uint64_t offset, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
