@@ -14,7 +14,7 @@ import recording
 
 # Root has one session daemon per machine; anybody else has one per LTTNG_HOME, so that tests do not meet.
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}
-TOOLS = ("lttng", "lttng-sessiond", "lttng-crash", "babeltrace2")
+TOOLS = ("lttng", "lttng-sessiond", "babeltrace2")
 
 
 def library(name):

@@ -215,10 +215,11 @@ enum varve_stacks {
 /// `stage` is a word such as "recording", "draining", "symbols", "indexes"; total 0 = unknown.
 typedef void (*varve_collect_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
-/// Calls `take` for each record that the traces under `folder` hold, in any order. Errors: as import.
+/// Calls `take` for ranges of record numbers, each number in one range, until every record that the LTTng traces
+/// below `folder` hold was named once. In any order.
 typedef int varve_collect_numbers(const char *folder,
-                                  void (*take)(void *context, uint32_t process, int32_t pid, uint32_t ring,
-                                               uint64_t ring_seq),
+                                  void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
+                                               uint64_t last),
                                   void *context, struct varve_message *message);
 
 enum varve_torch {
@@ -228,19 +229,20 @@ enum varve_torch {
 };
 
 struct varve_collect_options {
-    const char *database_path;      /* the recording directory is this + ".d" while it lasts */
-    const char *preload_path;       /* libvarve_preload.so */
-    const char *provider_path;      /* libvarve_lttng.so; only for lttng */
-    char *const *argv;              /* the program and its arguments, NULL at the end */
-    unsigned overflow;              /* enum varve_overflow */
-    unsigned stacks;                /* enum varve_stacks */
-    unsigned stack_depth;           /* frames kept per stack, at most 256 */
-    unsigned ring_records;          /* per thread; a power of two */
-    varve_collect_numbers *numbers; /* to see what LTTng lost of the killed; NULL: that is not looked at */
-    const char *cupti_path;         /* libvarve-cupti.so; only for cupti */
-    const char *replace_path;       /* libvarve-replace.so: it serves cudaMalloc; NULL: the driver does */
-    const char *torch_path;         /* libvarve-torch.so; only for torch */
-    const char *python_path;        /* the folder with our sitecustomize.py; only for torch */
+    const char *database_path; /* the recording directory is this + ".d" while it lasts */
+    const char *preload_path;  /* libvarve_preload.so */
+    const char *provider_path; /* libvarve_lttng.so; only for lttng */
+    char *const *argv;         /* the program and its arguments, NULL at the end */
+    unsigned overflow;         /* enum varve_overflow */
+    unsigned stacks;           /* enum varve_stacks */
+    unsigned stack_depth;      /* frames kept per stack, at most 256 */
+    unsigned ring_records;     /* per thread; a power of two */
+    varve_collect_numbers
+        *numbers;             /* to count what the LTTng trace of a killed program lacks; NULL: not counted */
+    const char *cupti_path;   /* libvarve-cupti.so; only for cupti */
+    const char *replace_path; /* libvarve-replace.so: it serves cudaMalloc; NULL: the driver does */
+    const char *torch_path;   /* libvarve-torch.so; only for torch */
+    const char *python_path;  /* the folder with our sitecustomize.py; only for torch */
     bool heap;
     bool cuda;
     bool cupti;
@@ -268,8 +270,7 @@ struct varve_collect_result {
     char ctf_path[4096];      /* "": no such trace */
     char torch_history[4096]; /* PyTorch's own histories are this + ".PID.pickle"; "": not asked for */
     uint64_t discarded;       /* events that LTTng says that it discarded */
-    bool has_extract;         /* ctf_path/crash holds what lttng-crash found and the trace lacked */
-    uint64_t salvaged;        /* records that both lacked: they are in ctf_path/salvaged */
+    uint64_t lttng_missing;   /* of a killed recording: records that the LTTng trace lacks */
     uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
     uint64_t running;         /* recorded processes that lived on when the recording stopped */
     uint64_t unrecorded;      /* times that a program ran which could not be recorded */
@@ -284,12 +285,13 @@ void varve_collect_options_init(struct varve_collect_options *options);
 int varve_collect_record(const struct varve_collect_options *options, struct varve_collect_result *result,
                          struct varve_message *message);
 
-/// Finish a recording directory whose collector died. `database_path` NULL: the one beside the directory.
+/// Finish a recording directory whose collector died. `database_path` NULL: the one beside the directory;
+/// `numbers` as in varve_collect_options.
 /// Errors: VARVE_ERROR_NOT_FOUND, FORMAT (no recording directory), VERSION, BUSY (its collector lives), IO,
 /// FULL, DATABASE.
-int varve_collect_recover(const char *directory, const char *database_path, varve_collect_progress progress,
-                          void *progress_context, struct varve_collect_result *result,
-                          struct varve_message *message);
+int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
+                          varve_collect_progress progress, void *progress_context,
+                          struct varve_collect_result *result, struct varve_message *message);
 
 /// End this process as the recorded program ended: same exit status, or same signal, without a core file.
 void varve_collect_exit_like(int wait_status) __attribute__((noreturn));

@@ -132,14 +132,11 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
     if (result->discarded > 0) {
         fprintf(err, "; LTTng discarded %s", format_count((int64_t)result->discarded).text);
     }
-    if (result->has_extract) {
-        fputs("; lttng-crash saved some of the killed", err);
-    }
-    if (result->salvaged > 0) {
-        fprintf(err, "; %s of the killed told to LTTng again", format_count((int64_t)result->salvaged).text);
-    }
     if (result->ctf_path[0] != '\0') {
         command_say(err, "; LTTng trace: %s", result->ctf_path);
+    }
+    if (result->lttng_missing > 0) {
+        fprintf(err, ", which lacks %s of the events", format_count((int64_t)result->lttng_missing).text);
     }
     if (result->database_path[0] != '\0') {
         command_say(err, "; next: varve report %s\n", result->database_path);

@@ -5,6 +5,7 @@
  */
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/import/ctf/ctf.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/memory.h"
@@ -43,8 +44,9 @@ static int run(struct command_context *context, const void *values_untyped, cons
     int code;
 
     command_progress(context, &progress, false);
-    code = varve_collect_recover(operands->items[0], values->output, progress_step, &progress, &result,
-                                 &message);
+    code = varve_collect_recover(operands->items[0], values->output,
+                                 ctf_version() != NULL ? ctf_each_number : NULL, progress_step, &progress,
+                                 &result, &message);
     progress_end(&progress);
     if (code != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
@@ -65,6 +67,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
         json_integer(object, "processes", (int64_t)result.processes);
         json_integer(object, "threads", (int64_t)result.threads);
         json_integer(object, "allocations", (int64_t)result.allocations);
+        json_integer(object, "lttng_missing", (int64_t)result.lttng_missing);
         json_print(object, context->out);
         return 0;
     }
@@ -74,6 +77,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
     report_result_words(context->out, &result);
     if (result.uncommitted > 0) {
         fprintf(context->out, "; the kill interrupted %s", format_count((int64_t)result.uncommitted).text);
+    }
+    if (result.lttng_missing > 0) {
+        fprintf(context->out, "; the LTTng trace %s lacks %s of them", result.ctf_path,
+                format_count((int64_t)result.lttng_missing).text);
     }
     fprintf(context->out, "\nnext: varve report %s\n", result.database_path);
     report_result_programs(context->out, &result);

@@ -460,6 +460,7 @@ void collector_close(struct collector *collector)
         free(collector->doomed[i]);
     }
     free(collector->doomed);
+    free(collector->lttng.rings);
     free(collector->known);
     free(collector->ended);
     free(collector->files);

@@ -272,9 +272,10 @@ struct collect_mirror {
 
 /* The LTTng session of the recording. */
 struct collect_lttng {
-    struct lttng_session *session; /* NULL: none, or it has ended */
-    struct salvage *salvage;       /* NULL: nothing is kept */
-    varve_collect_numbers *numbers;
+    struct lttng_session *session;  /* NULL: none, or it has ended */
+    varve_collect_numbers *numbers; /* NULL: what the trace lacks is not counted */
+    struct lttng_ring *rings;       /* those that were read to their end */
+    size_t ring_count, ring_capacity;
     bool may_block;
     char name[64];
     char output[DIRECTORY_PATH_BYTES]; /* "": there is no trace */
@@ -388,19 +389,23 @@ void collect_mirror_record(struct collector *collector, const struct ring_reader
 void collect_mirror_process(const struct collector *collector, const struct traced_process *process);
 void collect_mirror_process_end(const struct collector *collector, const struct traced_process *process);
 void collect_mirror_thread(const struct collector *collector, const struct ring_reader *reader);
-void collect_mirror_thread_end(const struct collector *collector, const struct ring_reader *reader);
+void collect_mirror_thread_end(struct collector *collector, const struct ring_reader *reader);
 /// A row of `meta`, into the database and the second sink.
 int collect_meta_text(struct collector *collector, const char *key, const char *value);
 int collect_meta_integer(struct collector *collector, const char *key, int64_t value);
 
-/* ---- collector/lttng/recording.c: the LTTng session around a recording ---- */
+/* ---- collector/lttng.c: the LTTng session around a recording ---- */
 
 /// Before the program is started. Without LTTng: a remark, and VARVE_OK, unless it is the only sink.
 int collect_lttng_start(struct collector *collector, const struct varve_collect_options *options,
                         struct varve_message *message);
-/// After everything was told: end the session, after taking out what the killed left. Sets `discarded`,
-/// `has_extract`, `salvaged`.
+/// A ring was read to its end.
+void collect_lttng_ring(struct collector *collector, const struct ring_reader *reader);
+/// After the last record was emitted: end the session. If a process was killed, count what the trace lacks.
+/// Sets `discarded`, `lttng_missing`.
 void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result);
+/// Count what the trace lacks; sets `lttng_missing`. After all rings were read.
+void collect_lttng_count(struct collector *collector, struct varve_collect_result *result);
 /// Move the trace beside the database; sets `ctf_path`.
 int collect_lttng_publish(struct collector *collector, const char *database_path,
                           struct varve_collect_result *result, struct varve_message *message);

@@ -411,9 +411,9 @@ static bool is_left_over(const char *path, const char *database_path, struct var
            store_peek_trace(result->database_path, &trace_id) == VARVE_OK && rmdir(directory.path) == 0;
 }
 
-int varve_collect_recover(const char *directory, const char *database_path, varve_collect_progress progress,
-                          void *progress_context, struct varve_collect_result *result,
-                          struct varve_message *message)
+int varve_collect_recover(const char *directory, const char *database_path, varve_collect_numbers *numbers,
+                          varve_collect_progress progress, void *progress_context,
+                          struct varve_collect_result *result, struct varve_message *message)
 {
     struct collector *collector = calloc(1, sizeof(*collector));
     struct replay replay = {collector, message, progress, progress_context};
@@ -424,6 +424,7 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         return VARVE_ERROR_NO_MEMORY;
     }
     collector->is_recovering = true;
+    collector->lttng.numbers = numbers;
     error = session_directory_adopt(&collector->directory, directory, message);
     if (error != VARVE_OK) {
         free(collector);
@@ -439,11 +440,13 @@ int varve_collect_recover(const char *directory, const char *database_path, varv
         return VARVE_OK;
     }
     if (error == VARVE_OK && collect_lttng_adopt(collector, NULL)) {
-        collector->was_killed = true;
         collect_lttng_finish(collector, result);
     }
     if (error == VARVE_OK) {
         error = recover_into(collector, result, &replay, message);
+    }
+    if (error == VARVE_OK) {
+        collect_lttng_count(collector, result);
     }
     collector_result(collector, result);
     if (error == VARVE_OK && result->allocations == 0) {

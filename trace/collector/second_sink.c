@@ -7,7 +7,6 @@
  */
 #include "trace/collector/collector.h"
 #include "trace/format/sink_provider.h"
-#include "trace/collector/lttng/salvage.h"
 #include "trace/format/callsite_file.h"
 
 #include <stdio.h>
@@ -296,8 +295,9 @@ void collect_mirror_thread(const struct collector *collector, const struct ring_
         .origin = origin_of(reader), .created_ticks = ring->created_ticks, .name = name});
 }
 
-void collect_mirror_thread_end(const struct collector *collector, const struct ring_reader *reader)
+void collect_mirror_thread_end(struct collector *collector, const struct ring_reader *reader)
 {
+    collect_lttng_ring(collector, reader);
     if (collector->mirror.provider == NULL) {
         return;
     }
@@ -314,9 +314,6 @@ void collect_mirror_record(struct collector *collector, const struct ring_reader
     const struct mirror_provider *provider = collector->mirror.provider;
     struct varve_mirror_origin origin = origin_of(reader);
 
-    if (collector->lttng.salvage != NULL) {
-        salvage_keep(collector->lttng.salvage, &origin, sequence, record); /* its end tells of its errors */
-    }
     if ((varve_record_flags(record) & VARVE_FLAG_MIRRORED) != 0 ||
         *provider->enabled[varve_record_kind(record) % VARVE_KIND_LIMIT] <= 0) {
         return;

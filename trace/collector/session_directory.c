@@ -426,7 +426,7 @@ static bool is_frame(const char *name)
 static int check_entries(const struct session_directory *directory, int fd, bool *has_data,
                          struct varve_message *message)
 {
-    static const char *const files[] = {"owner", "lttng", "salvage", "allocations.blocks"};
+    static const char *const files[] = {"owner", "lttng", "allocations.blocks"};
     DIR *folder = list(fd);
     const struct dirent *entry;
     int error = folder != NULL ? VARVE_OK : fail(message, "read", directory->path);

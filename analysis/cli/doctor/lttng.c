@@ -102,7 +102,7 @@ static void check_daemon(struct doctor_lines *lines)
 
 static void check_tools(struct doctor_lines *lines)
 {
-    static const char *const names[] = {"lttng", "lttng-sessiond", "lttng-crash"};
+    static const char *const names[] = {"lttng", "lttng-sessiond"};
     static const char *const version[] = {"lttng", "--version", NULL};
     char path[PATH_MAX];
     char text[256];

@@ -295,10 +295,10 @@ struct ctf_import_result {
 int ctf_import(const char *folder, const char *database_path, bool replace, struct progress *progress,
                struct ctf_import_result *result, struct varve_message *message);
 
-/// Tell the number of every record in the traces of a folder, at least once. Errors: those of ctf_read.
+/// A varve_collect_numbers. Errors: those of ctf_read.
 int ctf_each_number(const char *folder,
-                    void (*take)(void *context, uint32_t process, int32_t pid, uint32_t ring,
-                                 uint64_t ring_seq),
+                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
+                                 uint64_t last),
                     void *context, struct varve_message *message);
 
 #ifdef __cplusplus

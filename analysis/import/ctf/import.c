@@ -110,7 +110,7 @@ int ctf_import(const char *folder, const char *database_path, bool replace, stru
 /* ---- numbers ---- */
 
 struct number_taker {
-    void (*take)(void *context, uint32_t process, int32_t pid, uint32_t ring, uint64_t ring_seq);
+    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first, uint64_t last);
     void *context;
 };
 
@@ -119,15 +119,15 @@ static int number_take(void *context, const struct ctf_item *item)
     const struct number_taker *taker = context;
 
     if (item->kind == CTF_ITEM_RECORD) {
-        taker->take(taker->context, item->of.record.origin.process, item->of.record.origin.pid,
-                    item->of.record.origin.ring, item->of.record.ring_seq);
+        taker->take(taker->context, item->of.record.origin.process, item->of.record.origin.ring,
+                    item->of.record.ring_seq, item->of.record.ring_seq);
     }
     return VARVE_OK;
 }
 
 int ctf_each_number(const char *folder,
-                    void (*take)(void *context, uint32_t process, int32_t pid, uint32_t ring,
-                                 uint64_t ring_seq),
+                    void (*take)(void *context, uint32_t process, uint32_t ring, uint64_t first,
+                                 uint64_t last),
                     void *context, struct varve_message *message)
 {
     struct number_taker taker = {.take = take, .context = context};

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define BUFFERS_GONE_NS UINT64_C(2000000000)
-#define PACKET_HEADER_BYTES 84 /* what lttng-crash writes of a sub-buffer without events */
 
 struct lttng_session {
     char *name, *output, *shm;
@@ -29,7 +28,7 @@ struct lttng_session {
 
 bool lttng_session_is_possible(struct varve_message *message)
 {
-    static const char *const tools[] = {"lttng", "lttng-sessiond", "lttng-crash"};
+    static const char *const tools[] = {"lttng", "lttng-sessiond"};
 
     for (size_t i = 0; i < sizeof(tools) / sizeof(tools[0]); i++) {
         if (!lttng_tool_is_there(tools[i])) {
@@ -312,34 +311,6 @@ int lttng_session_start(const struct lttng_session_options *options, struct lttn
     }
     *session_out = session;
     return VARVE_OK;
-}
-
-/* ---- extract ---- */
-
-int lttng_session_extract(struct lttng_session *session, const char *path, struct varve_message *message)
-{
-    const char *const crash[] = {"lttng-crash", "--extract", path, session->shm, NULL};
-    struct stat status;
-    int error;
-
-    if (lstat(path, &status) == 0) {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "%s exists: the extract needs a new folder",
-                                 path);
-    }
-    if (lttng_folder_is_empty(session->shm)) {
-        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no buffers of LTTng in %s", session->shm);
-    }
-    error = lttng_tool_run(
-        &(struct lttng_tool_call){.argv = crash, .patience_bytes = lttng_folder_sizes(session->shm).total},
-        message);
-    if (error == VARVE_OK && lttng_folder_sizes(path).largest <= PACKET_HEADER_BYTES) {
-        error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
-                                  "LTTng had delivered all that its buffers in %s held", session->shm);
-    }
-    if (error != VARVE_OK) {
-        lttng_folder_remove(path);
-    }
-    return public_error(error);
 }
 
 /* ---- stop ---- */

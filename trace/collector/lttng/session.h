@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the collector */
 /*
- * LTTng from the outside: a session daemon, one LTTng session of ours, what is left in shared memory by the
- * killed. Done with the programs lttng, lttng-sessiond and lttng-crash, so nothing is linked. Sessions of
+ * LTTng from the outside: a session daemon and one LTTng session of ours.
+ * Done with the programs lttng and lttng-sessiond, so nothing is linked. Sessions of
  * others are never touched. One thread, the collector's, calls all of it.
  */
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_SESSION_H
@@ -28,7 +28,7 @@ struct lttng_session_loss {
     uint64_t discarded_packets;
 };
 
-/// True if lttng, lttng-sessiond and lttng-crash are to be found; else one line in `message` that says what
+/// True if lttng and lttng-sessiond are to be found; else one line in `message` that says what
 /// is missing and how to get it.
 bool lttng_session_is_possible(struct varve_message *message);
 
@@ -39,18 +39,14 @@ bool lttng_session_is_possible(struct varve_message *message);
 int lttng_session_start(const struct lttng_session_options *options, struct lttng_session **session_out,
                         struct varve_message *message);
 
-/// Before the session is stopped, after a recorded process was killed: what it had written but LTTng could
-/// not deliver, into the new folder `path`. VARVE_ERROR_NOT_FOUND: there was nothing.
-int lttng_session_extract(struct lttng_session *session, const char *path, struct varve_message *message);
-
 /// Stop and destroy the session: the trace is complete and its buffers are gone. Ends `session`, after an
 /// error too. `loss_out` may be NULL.
 int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss *loss_out,
                        struct varve_message *message);
 
 /// The same for a session whose collector died: take it over by name. VARVE_ERROR_NOT_FOUND: no such session;
-/// `*session_out` is then NULL or, if buffers are left in `shm`, a session of which lttng_session_extract and
-/// lttng_session_stop alone make use.
+/// `*session_out` is then NULL or, if buffers are left in `shm`, a session of which lttng_session_stop alone makes
+/// use.
 int lttng_session_adopt(const struct lttng_session_options *options, struct lttng_session **session_out,
                         struct varve_message *message);
 

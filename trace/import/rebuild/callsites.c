@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Call-site files of a rebuild: modules, code objects and call sites are written down in the order in which
- * they are told, as the workload did. The hard part is that a trace may tell all of it again from the
- * beginning (a second one was started): numbers are never used twice, so what has come once is passed over.
+ * Call-site files of a rebuild. A trace may hold all of it several times (a second LTTng session was started in
+ * mid-run): numbers are never used twice, so what has come once is passed over. Called by whoever reads the trace.
  */
 #include "trace/import/rebuild/rebuild.h"
 #include "trace/format/callsite_file.h"
@@ -16,9 +15,9 @@
 #define TEXT_BYTES_MAX UINT16_MAX
 #define BUILD_ID_BYTES_MAX 64U
 
-void rebuild_sites_path(const struct rebuild_folder *folder, uint64_t file, char *path, size_t bytes)
+void rebuild_sites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes)
 {
-    snprintf(path, bytes, "%s/sites%llu", folder->path, (unsigned long long)file);
+    snprintf(path, bytes, "%s/sites%llu", rebuild->folder, (unsigned long long)file);
 }
 
 void rebuild_sites_drop(struct rebuild_sites *sites)
@@ -65,8 +64,8 @@ int rebuild_sites_flush(struct varve_rebuild *rebuild)
     int code = VARVE_OK;
 
     if (rebuild->error == VARVE_OK && buffer->count > 0) {
-        rebuild_sites_path(&rebuild->folder, buffer->file, path, sizeof(path));
-        code = rebuild_file_append(path, buffer->bytes, buffer->count, &message);
+        rebuild_sites_path(rebuild, buffer->file, path, sizeof(path));
+        code = rebuild_file_write(path, buffer->bytes, buffer->count, -1, &message);
         buffer->count = 0;
     }
     return code == VARVE_OK ? rebuild->error : rebuild_keep(rebuild, code, &message);
@@ -144,7 +143,7 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
 #define PROCESS_OF_NEW(rebuild, told, bits, entry_number) \
     process_of_new(rebuild, (told)->process, (told)->pid, offsetof(struct rebuild_sites, bits), entry_number)
 
-/* ---- what is told ---- */
+/* ---- entries of each kind ---- */
 
 int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *told)
 {

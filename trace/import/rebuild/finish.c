@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of a rebuild: what was told becomes a recording directory, the collector makes a database of it as
- * of any other, and that moves to its place. What the trace lacks is said in the table `stats` rather than
- * guessed; only a clock that nobody told of must be made up. collect.c feeds the collector.
+ * The end of a rebuild: what came becomes a recording directory, the collector makes a database of it as of any other,
+ * and that moves to its place. What the trace lacks is said in the table `stats` rather than guessed; only a clock of
+ * which nothing came must be made up. Ten thousand rings are not opened at once: each is written and shown to the
+ * collector before the time of its first record is reached, and goes when it has been read.
  */
 #include "trace/import/rebuild/rebuild.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +17,471 @@
 #include <unistd.h>
 
 #define SPILLS_OPEN_MAX 512U /* half a megabyte of memory each */
+#define RINGS_AHEAD 64U      /* opened before they are needed */
+#define RUNNING_MAX 16384U   /* processes that stay mapped because nothing said that they ended */
 
-/* ---- rings and processes ---- */
+struct rebuild_end {
+    struct varve_rebuild *rebuild;
+    struct collector *collector;
+    struct rebuild_process **by_number; /* [number], NULL: none */
+    uint32_t number_limit;
+    struct rebuild_ring **order; /* chosen rings, by the time when they began */
+    size_t order_count;
+    uint64_t rows;        /* events that will come out */
+    uint64_t missing;     /* records of the chosen rings */
+    uint64_t left_out;    /* records of other recordings */
+    unsigned spill_limit; /* rings whose spill files may be open at a time */
+    struct varve_record *block; /* scratch: RING_STAGING_RECORDS */
+    uint8_t *packed;            /* scratch: such a block packed, its struct record_block before it */
+    varve_collect_progress progress;
+    void *progress_context;
+};
+
+/* ---- the rows of a ring: its records, and a marker (a LOST record) where some are missing ---- */
+
+/* Numbers of rows follow from counting: a LOST record says how many it skips, a marker stands for those that are
+ * missing. `ring` gathers what its header will say; nothing else is changed. */
+struct row_reader {
+    struct rebuild_records *records;
+    struct rebuild_ring *ring;
+    bool has_next, is_over;
+    struct varve_record next; /* behind a marker */
+};
+
+static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records, struct rebuild_ring *ring)
+{
+    *reader = (struct row_reader){.records = records, .ring = ring};
+    ring->records = ring->markers = ring->missing = ring->last = ring->lost = ring->lost_bytes = 0;
+    ring->first_ticks = UINT64_MAX;
+    ring->last_ticks = 0;
+}
+
+static struct varve_record marker_make(struct rebuild_ring *ring, uint64_t missing, uint64_t ticks)
+{
+    ring->markers++;
+    ring->missing += missing;
+    return (struct varve_record){
+        .ticks = ticks,
+        .arg = missing,
+        .dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, VARVE_FLAG_GAP),
+    };
+}
+
+/* A LOST record says that it skips numbers: what it says and what the numbers say must agree, for the collector
+ * counts by the record. Numbers are right; a record that claims too much is damaged. */
+static uint64_t skipped_by(struct varve_record *lost, uint64_t room)
+{
+    if (lost->arg >= REBUILD_NUMBER_LIMIT) {
+        return 0; /* the collector does not believe it either */
+    }
+    lost->arg = lost->arg < room ? lost->arg : room;
+    return lost->arg;
+}
+
+/* The next record of the table as one row, or two. */
+static void row_take(struct row_reader *reader, const struct rebuild_row *row, struct varve_record *record_out)
+{
+    struct rebuild_ring *ring = reader->ring;
+    struct varve_record record = row->record;
+    uint64_t room = row->number - ring->last - 1; /* numbers in between */
+
+    ring->first_ticks = ring->last == 0 ? record.ticks : ring->first_ticks;
+    ring->last_ticks = record.ticks > ring->last_ticks ? record.ticks : ring->last_ticks;
+    ring->records++;
+    if (varve_record_kind(&record) == VARVE_KIND_LOST) {
+        uint64_t skipped = skipped_by(&record, room);
+
+        room -= skipped;
+        ring->lost += skipped;
+        ring->lost_bytes += record.size;
+    }
+    ring->last = row->number;
+    reader->has_next = room > 0;
+    reader->next = record;
+    *record_out = room > 0 ? marker_make(ring, room, record.ticks) : record;
+}
+
+/* What the end of the thread tells besides; true: there is one more marker. */
+static bool ring_end(struct rebuild_ring *ring, struct varve_record *marker)
+{
+    uint64_t told_lost = 0; /* dropped at the very end: no LOST record could tell of them */
+    bool has_marker = false;
+
+    if (ring->created_ticks == 0) { /* of a ring that is known by its end alone */
+        ring->created_ticks = ring->process->told.start_ticks;
+    }
+    if (ring->has_end && ring->end.emitted > ring->last) {
+        uint64_t rest = ring->end.emitted - ring->last;
+        uint64_t ticks = ring->last > 0 ? ring->last_ticks : ring->created_ticks;
+
+        told_lost = ring->end.lost > ring->lost ? ring->end.lost - ring->lost : 0;
+        told_lost = told_lost < rest ? told_lost : rest;
+        has_marker = rest > told_lost;
+        if (has_marker) {
+            *marker = marker_make(ring, rest - told_lost, ticks);
+        }
+        ring->first_ticks = ticks < ring->first_ticks ? ticks : ring->first_ticks;
+        ring->last = ring->end.emitted - told_lost;
+    } else if (ring->has_end && ring->markers == 0 && ring->end.lost > ring->lost) {
+        told_lost = ring->end.lost - ring->lost;
+    }
+    ring->last += told_lost;
+    ring->lost += told_lost;
+    if (ring->has_end && (ring->markers == 0 || ring->end.lost_bytes > ring->lost_bytes)) {
+        ring->lost_bytes = ring->end.lost_bytes;
+    }
+    if (!ring->is_described || ring->first_ticks == UINT64_MAX) {
+        ring->first_ticks = ring->first_ticks == UINT64_MAX ? ring->created_ticks : ring->first_ticks;
+        ring->created_ticks = ring->first_ticks;
+    }
+    return has_marker;
+}
+
+/* VARVE_ERROR_NOT_FOUND: that was all. The table is read at the ring, see rebuild_records_seek. */
+static int row_next(struct row_reader *reader, struct varve_record *record, struct varve_message *message)
+{
+    struct rebuild_row row;
+    int code;
+
+    if (reader->has_next) {
+        reader->has_next = false;
+        *record = reader->next;
+        return VARVE_OK;
+    }
+    if (reader->is_over) {
+        return VARVE_ERROR_NOT_FOUND;
+    }
+    code = rebuild_records_next(reader->records, &row, message);
+    if (code == VARVE_OK) {
+        row_take(reader, &row, record);
+    } else if (code == VARVE_ERROR_NOT_FOUND) {
+        reader->is_over = true;
+        code = ring_end(reader->ring, record) ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+    }
+    return code;
+}
+
+/* All rings, in one go through the table: what their headers will say. */
+static int measure_rings(const struct varve_rebuild *rebuild, struct varve_message *message)
+{
+    struct row_reader reader;
+    struct varve_record record;
+    struct rebuild_row row;
+    int code = rebuild_records_seek(rebuild->records, REBUILD_RINGS_ALL, message);
+
+    for (size_t i = 0; i < rebuild->ring_count; i++) {
+        row_reader_begin(&reader, rebuild->records, rebuild->rings[i]);
+    }
+    while (code == VARVE_OK && (code = rebuild_records_next(rebuild->records, &row, message)) == VARVE_OK) {
+        if (row.ring >= rebuild->ring_count) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "%.300s: was changed by another program",
+                                     rebuild->folder);
+        }
+        reader.ring = rebuild->rings[row.ring];
+        row_take(&reader, &row, &record);
+    }
+    for (size_t i = 0; i < rebuild->ring_count; i++) {
+        (void)ring_end(rebuild->rings[i], &record);
+    }
+    return code == VARVE_ERROR_NOT_FOUND ? VARVE_OK : code;
+}
+
+/* ---- ring files ---- */
+
+static void header_fill(const struct rebuild_ring *ring, uint32_t capacity, struct ring_header *header)
+{
+    header->magic = RING_MAGIC;
+    header->version = VARVE_TRANSPORT_VERSION;
+    header->process_id = ring->process->number;
+    header->ring_index = ring->origin.ring;
+    header->tid = (uint32_t)ring->origin.tid;
+    header->capacity = capacity;
+    header->staging_capacity = RING_STAGING_RECORDS;
+    header->created_ticks = ring->created_ticks;
+    memcpy(header->thread_name, ring->name, sizeof(header->thread_name));
+    /* the collector adds what markers stand for, and a row for each */
+    header->emitted = ring->last;
+    header->lost = ring->lost;
+    header->lost_bytes = ring->lost_bytes;
+    header->lost_by_kind[VARVE_KIND_LOST] = ring->lost;
+    header->state = RING_STATE_RETIRED;
+}
+
+static uint32_t capacity_for(uint64_t rows)
+{
+    uint32_t capacity = RING_CAPACITY_MIN;
+
+    while (capacity < rows && capacity < RING_CAPACITY_MAX) {
+        capacity *= 2;
+    }
+    return capacity;
+}
+
+/* A block of rows: of a spilled ring packed behind those before it, else into the slots. */
+static int block_write(const struct rebuild_end *end, const char *path, uint32_t count, uint64_t *offset, bool is_packed,
+                       struct varve_message *message)
+{
+    struct record_block block = {.records = count};
+    uint64_t stride = count * sizeof(*end->block);
+    int code;
+
+    if (is_packed) {
+        block.bytes = (uint32_t)record_pack(end->block, count, end->packed + sizeof(block));
+        memcpy(end->packed, &block, sizeof(block));
+        stride = record_block_stride(&block);
+        memset(end->packed + sizeof(block) + block.bytes, 0, stride - sizeof(block) - block.bytes);
+    }
+    code = rebuild_file_write(path, is_packed ? (const void *)end->packed : (const void *)end->block, stride,
+                              (int64_t)*offset, message);
+    *offset += stride;
+    return code;
+}
+
+/* All rows: whole blocks of a spilled ring into its spill file and the rest into the staging slots; of others into
+ * the slots of the ring itself. */
+static int rows_write(const struct rebuild_end *end, struct rebuild_ring *ring, const char *path, const char *spill,
+                      uint64_t *spill_bytes, struct varve_message *message)
+{
+    uint64_t slots = RING_HEADER_BYTES + (spill == NULL ? RING_STAGING_BYTES : 0);
+    struct row_reader reader;
+    uint32_t count = 0;
+    int code = rebuild_records_seek(end->rebuild->records, ring->id, message);
+
+    *spill_bytes = 0;
+    row_reader_begin(&reader, end->rebuild->records, ring);
+    while (code == VARVE_OK && (code = row_next(&reader, &end->block[count], message)) == VARVE_OK) {
+        if (++count == RING_STAGING_RECORDS) {
+            code = spill != NULL ? block_write(end, spill, count, spill_bytes, true, message)
+                                 : block_write(end, path, count, &slots, false, message);
+            count = 0;
+        }
+    }
+    if (code == VARVE_ERROR_NOT_FOUND) {
+        code = count > 0 ? block_write(end, path, count, &slots, false, message) : VARVE_OK;
+    }
+    return code;
+}
+
+/* The files of a ring under the names that the collector looks for. `may_spill`: else no descriptor is needed to read
+ * it, and it takes four times the space. */
+static int ring_write(const struct rebuild_end *end, struct rebuild_ring *ring, bool may_spill,
+                      struct varve_message *message)
+{
+    uint64_t rows = ring->records + ring->markers;
+    bool is_spilled = rows >= RING_STAGING_RECORDS && (may_spill || rows > RING_CAPACITY_MAX);
+    uint32_t capacity = is_spilled ? RING_CAPACITY_MIN : capacity_for(rows);
+    struct ring_header header;
+    char path[REBUILD_PATH_BYTES];
+    char spill[REBUILD_PATH_BYTES + 8];
+    uint64_t spill_bytes;
+    int code;
+
+    snprintf(path, sizeof(path), "%s/p%u.r%u", end->rebuild->folder, ring->process->number, ring->origin.ring);
+    snprintf(spill, sizeof(spill), "%s.spill", path);
+    code = rows_write(end, ring, path, is_spilled ? spill : NULL, &spill_bytes, message);
+    if (code != VARVE_OK) {
+        return code;
+    }
+    memset(&header, 0, sizeof(header));
+    header_fill(ring, capacity, &header);
+    if (is_spilled) {
+        header.spill_head = rows;
+        header.spill_flushed = rows / RING_STAGING_RECORDS * RING_STAGING_RECORDS;
+        header.spill_bytes = spill_bytes;
+    } else {
+        header.head = rows;
+    }
+    code = rebuild_file_write(path, &header, offsetof(struct ring_header, nested), 0, message);
+    if (code == VARVE_OK && truncate(path, (off_t)ring_file_bytes(capacity)) != 0) {
+        code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
+    }
+    return code;
+}
+
+/* ---- which processes, which rings ---- */
+
+static int compare_rings(const void *left, const void *right)
+{
+    const struct rebuild_ring *a = *(struct rebuild_ring *const *)left;
+    const struct rebuild_ring *b = *(struct rebuild_ring *const *)right;
+
+    return a->origin.ring < b->origin.ring ? -1 : a->origin.ring > b->origin.ring;
+}
+
+static int assign_rings(struct varve_rebuild *rebuild, uint64_t *left_out)
+{
+    for (size_t i = 0; i < rebuild->ring_count; i++) {
+        struct rebuild_ring *ring = rebuild->rings[i];
+        struct rebuild_process *process = ring->process;
+        uint32_t count = process->ring_count;
+
+        if (!process->is_taken) {
+            *left_out += ring->records;
+            continue;
+        }
+        if ((count & (count - 1)) == 0) { /* at each power of two */
+            struct rebuild_ring **grown = realloc(process->rings, (count * 2 + 1) * sizeof(*process->rings));
+            if (grown == NULL) {
+                return VARVE_ERROR_NO_MEMORY;
+            }
+            process->rings = grown;
+        }
+        process->rings[process->ring_count++] = ring;
+    }
+    for (size_t i = 0; i < rebuild->process_count; i++) {
+        struct rebuild_process *process = rebuild->processes[i];
+        if (process->ring_count > 1) {
+            qsort(process->rings, process->ring_count, sizeof(*process->rings), compare_rings);
+        }
+    }
+    return VARVE_OK;
+}
+
+static int compare_by_pid(const void *left, const void *right)
+{
+    const struct rebuild_process *a = *(struct rebuild_process *const *)left;
+    const struct rebuild_process *b = *(struct rebuild_process *const *)right;
+
+    if (a->pid != b->pid) {
+        return a->pid < b->pid ? -1 : 1;
+    }
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+/* A later image under the same pid: the earlier one has ended, by exec if it is the same process. */
+static int note_replaced(struct rebuild_process *const *by_number, uint32_t limit)
+{
+    struct rebuild_process **sorted = malloc(((size_t)limit + 1) * sizeof(*sorted));
+    size_t count = 0;
+
+    if (sorted == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (uint32_t number = 0; number < limit; number++) {
+        if (by_number[number] != NULL) {
+            sorted[count++] = by_number[number];
+        }
+    }
+    qsort(sorted, count, sizeof(*sorted), compare_by_pid);
+    for (size_t i = 0; i + 1 < count; i++) {
+        if (sorted[i]->pid == sorted[i + 1]->pid) {
+            sorted[i]->has_end = true;
+            sorted[i]->is_replaced =
+                sorted[i]->told.start_ticks_proc == sorted[i + 1]->told.start_ticks_proc &&
+                sorted[i]->is_described && sorted[i + 1]->is_described;
+        }
+    }
+    free(sorted);
+    return VARVE_OK;
+}
+
+/* Which processes are taken, which rings each of them has. */
+static int choose_processes(struct rebuild_end *end, struct varve_message *message)
+{
+    struct varve_rebuild *rebuild = end->rebuild;
+    struct rebuild_process **by_number;
+    uint32_t limit = 1;
+    int code;
+
+    for (size_t i = 0; i < rebuild->process_count; i++) {
+        limit = rebuild->processes[i]->number >= limit ? rebuild->processes[i]->number + 1 : limit;
+    }
+    by_number = calloc(limit, sizeof(*by_number));
+    if (by_number == NULL) {
+        return rebuild_no_memory(message);
+    }
+    for (size_t i = 0; i < rebuild->process_count; i++) {
+        struct rebuild_process *process = rebuild->processes[i];
+        struct rebuild_process *other = by_number[process->number];
+
+        if (!process->is_of_another && (other == NULL || (process->is_described && !other->is_described))) {
+            by_number[process->number] = process;
+            process->is_taken = true;
+            if (other != NULL) {
+                other->is_taken = false;
+            }
+        }
+    }
+    end->by_number = by_number;
+    end->number_limit = limit;
+    code = assign_rings(rebuild, &end->left_out);
+    for (uint32_t number = 0; number < limit; number++) {
+        struct rebuild_process *process = by_number[number];
+        if (process != NULL && process->ring_count == 0 && !process->is_described) {
+            by_number[number] = NULL; /* nothing is known of it but that it was there */
+        }
+    }
+    if (code == VARVE_OK) {
+        code = note_replaced(by_number, limit);
+    }
+    return code == VARVE_OK ? VARVE_OK : rebuild_no_memory(message);
+}
+
+/* ---- files of processes ---- */
+
+static void control_fill(const struct rebuild_process *process, struct process_control *control)
+{
+    const struct varve_mirror_process *told = &process->told;
+    uint32_t state = process->end == VARVE_MIRROR_END_EXITED      ? PROCESS_STATE_EXITED
+                     : process->end == VARVE_MIRROR_END_EXECUTING ? PROCESS_STATE_EXECUTING
+                                                                  : PROCESS_STATE_RUNNING;
+
+    memset(control, 0, sizeof(*control));
+    control->magic = PROCESS_MAGIC;
+    control->version = VARVE_TRANSPORT_VERSION;
+    control->process_id = process->number;
+    control->parent_id = told->parent;
+    control->pid = process->pid;
+    control->parent_pid = told->parent_pid;
+    control->rank = told->rank;
+    control->start_ticks_proc = told->start_ticks_proc;
+    control->start_ticks = process->is_described ? told->start_ticks : process->first_ticks;
+    control->state = state;
+    control->ring_count = 1;
+    if (process->is_described) {
+        snprintf(control->executable, sizeof(control->executable), "%s", process->executable);
+        snprintf(control->command_line, sizeof(control->command_line) - 1, "%s", process->command_line);
+    }
+    if (process->exec_path != NULL) {
+        snprintf(control->exec_path, sizeof(control->exec_path), "%s", process->exec_path);
+    }
+}
+
+/* Control page and call-site file. */
+static int process_write(const struct varve_rebuild *rebuild, const struct rebuild_process *process,
+                         struct varve_message *message)
+{
+    char path[REBUILD_PATH_BYTES];
+    char sites[REBUILD_PATH_BYTES];
+    struct process_control *control = malloc(PROCESS_CONTROL_BYTES);
+    int code;
+
+    if (control == NULL) {
+        return rebuild_no_memory(message);
+    }
+    control_fill(process, control);
+    snprintf(path, sizeof(path), "%s/p%u", rebuild->folder, process->number);
+    code = rebuild_file_write(path, control, sizeof(*control), 0, message);
+    free(control);
+    if (code == VARVE_OK && truncate(path, PROCESS_CONTROL_BYTES) != 0) {
+        code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
+    }
+    if (code == VARVE_OK && process->sites.has_file) {
+        rebuild_sites_path(rebuild, process->file, sites, sizeof(sites));
+        snprintf(path, sizeof(path), "%s/p%u.sites", rebuild->folder, process->number);
+        if (rename(sites, path) != 0) {
+            code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be renamed", sites);
+        }
+    }
+    return code;
+}
+
+/* ---- the order ---- */
 
 /* Nothing of a ring is older. */
 static uint64_t begin_of(const struct rebuild_ring *ring)
 {
-    return ring->created_ticks < ring->run.first_ticks ? ring->created_ticks : ring->run.first_ticks;
+    return ring->created_ticks < ring->first_ticks ? ring->created_ticks : ring->first_ticks;
 }
 
 /* Ring 0, which is for what comes after the end of threads, after the others. */
@@ -41,18 +501,15 @@ static int compare_begin(const void *left, const void *right)
 
 static void note_times(struct rebuild_process *process, const struct rebuild_ring *ring)
 {
-    const struct rebuild_run *run = &ring->run;
-    uint64_t last = run->last_ticks > ring->created_ticks ? run->last_ticks : ring->created_ticks;
+    uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
 
-    process->first_ticks = run->first_ticks < process->first_ticks ? run->first_ticks : process->first_ticks;
+    process->first_ticks = ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
     process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
 }
 
-/* Every ring is settled; those that are left out go. */
-static int settle_rings(struct rebuild_end *end, uint64_t *missing, struct varve_message *message)
+static int order_rings(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    int code = VARVE_OK;
 
     end->order = malloc((rebuild->ring_count + 1) * sizeof(*end->order));
     if (end->order == NULL) {
@@ -65,33 +522,31 @@ static int settle_rings(struct rebuild_end *end, uint64_t *missing, struct varve
             process->last_ticks = process->told.start_ticks;
         }
     }
-    for (size_t i = 0; code == VARVE_OK && i < rebuild->ring_count; i++) {
+    for (size_t i = 0; i < rebuild->ring_count; i++) {
         struct rebuild_ring *ring = rebuild->rings[i];
 
-        if (!ring->process->is_taken) {
-            rebuild_run_drop(&rebuild->folder, &ring->run, true);
-            rebuild_side_drop(&rebuild->folder, &ring->side);
-            continue;
+        if (ring->process->is_taken) {
+            ring->begin_ticks = begin_of(ring);
+            note_times(ring->process, ring);
+            end->rows += ring->records + ring->markers;
+            end->missing += ring->missing;
+            end->order[end->order_count++] = ring;
         }
-        code = rebuild_ring_settle(rebuild, ring, message);
-        ring->begin_ticks = begin_of(ring);
-        note_times(ring->process, ring);
-        end->rows += rebuild_run_rows(&ring->run);
-        *missing += ring->run.missing;
-        end->order[end->order_count++] = ring;
     }
     qsort(end->order, end->order_count, sizeof(*end->order), compare_begin);
-    return code;
+    return VARVE_OK;
 }
 
-static int prepare(struct rebuild_end *end, uint64_t *left_out, uint64_t *missing,
-                   struct varve_message *message)
+static int prepare(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    int code = rebuild_processes_choose(rebuild, &end->by_number, &end->number_limit, left_out, message);
+    int code = measure_rings(rebuild, message);
 
     if (code == VARVE_OK) {
-        code = settle_rings(end, missing, message);
+        code = choose_processes(end, message);
+    }
+    if (code == VARVE_OK) {
+        code = order_rings(end, message);
     }
     if (code == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
         code =
@@ -99,7 +554,7 @@ static int prepare(struct rebuild_end *end, uint64_t *left_out, uint64_t *missin
     }
     for (uint32_t number = 1; code == VARVE_OK && number < end->number_limit; number++) {
         if (end->by_number[number] != NULL) {
-            code = rebuild_process_write(rebuild, end->by_number[number], message);
+            code = process_write(rebuild, end->by_number[number], message);
         }
     }
     return code;
@@ -132,7 +587,7 @@ static int compare_anchors(const void *left, const void *right)
 /* Nobody told what ticks are: one is taken for a nanosecond. */
 static int make_anchors(const struct rebuild_end *end)
 {
-    struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->run.first_ticks : 0};
+    struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};
     struct clock_anchor last = {.ticks = first.ticks + 1};
     int code;
 
@@ -187,9 +642,9 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     }
     collector->is_recovering = collector->quiet = true;
     collector->directory.rings_fd = collector->directory.owner_fd = -1;
-    collector->directory.fd = open(rebuild->folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    memcpy(collector->directory.path, rebuild->folder.path, sizeof(rebuild->folder.path));
-    memcpy(collector->directory.rings, rebuild->folder.path, sizeof(rebuild->folder.path));
+    collector->directory.fd = open(rebuild->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    memcpy(collector->directory.path, rebuild->folder, sizeof(rebuild->folder));
+    memcpy(collector->directory.rings, rebuild->folder, sizeof(rebuild->folder));
     control = mmap(NULL, SESSION_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (control == MAP_FAILED) {
         return rebuild_no_memory(message);
@@ -209,7 +664,7 @@ static int collector_begin(struct rebuild_end *end, struct varve_message *messag
     return collector_open(collector, STORE_CREATE_PRIVATE, message);
 }
 
-static int store_told(const struct rebuild_end *end)
+static int store_meta(const struct rebuild_end *end)
 {
     const struct varve_rebuild *rebuild = end->rebuild;
     struct store *store = end->collector->store;
@@ -231,6 +686,227 @@ static int store_told(const struct rebuild_end *end)
     return code;
 }
 
+/* ---- feeding the collector: processes ---- */
+
+/* For the collector, whoever it finds now has ended; but it may still have rings to show. */
+static void keep_running(const struct rebuild_end *end)
+{
+    struct collector *collector = end->collector;
+
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        if (process != NULL && !process->is_closed && process->has_ended &&
+            !end->by_number[process->id]->has_closed) {
+            process->has_ended = false;
+            process->end_ns = -1;
+            collector->processes_alive++;
+        }
+    }
+    collector->processes_missing = 0;
+}
+
+/* Announce all processes up to this number. */
+static int show_processes(const struct rebuild_end *end, uint32_t number, struct varve_message *message)
+{
+    struct collector *collector = end->collector;
+    uint64_t bound = UINT64_MAX;
+    int code = VARVE_OK;
+
+    if (collector->process_count < number) {
+        collector->directory.counts->process_count = number;
+        code = collect_processes_discover(collector, &bound);
+        keep_running(end);
+    }
+    return code == VARVE_OK ? VARVE_OK
+                            : varve_message_set(message, code, "cannot follow process %u: %s", number,
+                                                varve_strerror(code));
+}
+
+/* Those all of whose rings were read, and of which somebody said that they ended; where too many were never
+ * heard of again, they are gone too. */
+static int close_processes(const struct rebuild_end *end)
+{
+    struct collector *collector = end->collector;
+
+    for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
+        struct traced_process *process = collector->processes[i];
+        struct rebuild_process *known = end->by_number[i + 1];
+
+        if (process == NULL || known->has_closed || process->readers > 0 ||
+            known->rings_open < known->ring_count ||
+            (!known->has_end && collector->processes_alive <= RUNNING_MAX)) {
+            continue;
+        }
+        known->has_closed = true;
+        process->has_ended = process->saw_end = true;
+        process->is_replaced = known->is_replaced;
+        process->end_ns = collect_clock_ns(&collector->clock, known->last_ticks);
+        collector->processes_alive--;
+    }
+    return collect_processes_retire(collector);
+}
+
+/* ---- feeding the collector: rings ---- */
+
+static unsigned spills_open(const struct collector *collector)
+{
+    unsigned count = 0;
+
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        count += collector->readers[i]->ring->spill_flushed > 0;
+    }
+    return count;
+}
+
+static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, struct varve_message *message)
+{
+    struct collector *collector = end->collector;
+    uint32_t index = ring->origin.ring;
+    size_t readers = collector->reader_count;
+    uint64_t bound = UINT64_MAX;
+    struct traced_process *process;
+    bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
+    int code = ring_write(end, ring, may_spill, message);
+
+    if (code != VARVE_OK) {
+        return code;
+    }
+    ring->is_open = true;
+    ring->process->rings_open++;
+    process = collector->processes[ring->process->number - 1];
+    if (process != NULL) {
+        if (index == 0) {
+            process->control->late_created = 1;
+        } else {
+            process->rings_seen = index; /* whatever is between has no file */
+            process->control->ring_count = index + 1;
+        }
+        code = collect_rings_discover(collector, process, &bound);
+    }
+    if (code == VARVE_OK && collector->reader_count == readers) {
+        code = VARVE_ERROR_IO;
+    }
+    if (code != VARVE_OK) {
+        return varve_message_set(message, code, "cannot follow ring %u of process %u: %s", index,
+                                 ring->process->number, varve_strerror(code));
+    }
+    /* What is uncommitted stays so: nobody writes. */
+    collector->readers[collector->reader_count - 1]->is_in_flight = false;
+    return VARVE_OK;
+}
+
+/* With all rings of its process that have lower numbers, so that rows are in the order of numbers. */
+static int ring_show_in_order(const struct rebuild_end *end, const struct rebuild_ring *ring,
+                              struct varve_message *message)
+{
+    const struct rebuild_process *process = ring->process;
+    int code = VARVE_OK;
+
+    for (uint32_t i = 0; code == VARVE_OK && i < process->ring_count; i++) {
+        struct rebuild_ring *other = process->rings[i];
+
+        if (other->origin.ring > ring->origin.ring) {
+            break;
+        }
+        if (!other->is_open && (other->origin.ring > 0 || other == ring)) {
+            code = ring_show(end, other, message);
+        }
+    }
+    return code;
+}
+
+/* What was read from a spill file lay there for our convenience: the workload did not spill it. */
+static void forget_spills(const struct collector *collector)
+{
+    for (size_t i = 0; i < collector->reader_count; i++) {
+        struct ring_reader *reader = collector->readers[i];
+        if (reader->spill_read > 0 && reader->spill_read == reader->spill_seen &&
+            reader->read == reader->head_seen) {
+            reader->read += reader->spill_read;
+            reader->head_seen = reader->read;
+            reader->spill_read = reader->spill_seen = 0;
+        }
+    }
+}
+
+/* Merge all that is older than the watermark. */
+static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct varve_message *message)
+{
+    struct collector *collector = end->collector;
+    uint64_t moved;
+    int code;
+
+    do {
+        collector->watermark = watermark;
+        code = merge_run(collector, &moved, message);
+        if (code == VARVE_ERROR_FULL && moved > 0) {
+            code = VARVE_OK; /* the store wants a commit; if the disk is full, that will say so */
+        }
+        forget_spills(collector);
+        if (code == VARVE_OK) {
+            code = collector_commit(collector, message);
+        }
+        if (code == VARVE_OK) {
+            code = close_processes(end);
+        }
+        if (end->progress != NULL) {
+            end->progress(end->progress_context, "draining", collector->seq, end->rows);
+        }
+    } while (code == VARVE_OK && moved > 0);
+    return code;
+}
+
+/* Some more rings, with their processes; `*next` is the first one that remains. */
+static int show_some(const struct rebuild_end *end, size_t *next, struct varve_message *message)
+{
+    size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
+    uint32_t number = 0;
+    int code;
+
+    for (size_t i = *next; i < to; i++) {
+        uint32_t other = end->order[i]->process->number;
+        number = other > number ? other : number;
+    }
+    code = show_processes(end, number, message);
+    for (; code == VARVE_OK && *next < to; (*next)++) {
+        code = ring_show_in_order(end, end->order[*next], message);
+    }
+    return code;
+}
+
+/* Feed all rings to the collector in the order in which they began. */
+static int feed_collector(const struct rebuild_end *end, struct varve_message *message)
+{
+    size_t next = 0;
+    int code = VARVE_OK;
+
+    while (code == VARVE_OK && next < end->order_count) {
+        uint64_t watermark = UINT64_MAX;
+
+        code = show_some(end, &next, message);
+        if (next < end->order_count) {
+            watermark = end->order[next]->begin_ticks;
+            watermark -= watermark > 0;
+        }
+        if (code == VARVE_OK && watermark > 0) {
+            code = merge_until(end, watermark, message);
+        }
+    }
+    if (code == VARVE_OK) {
+        code = show_processes(end, end->number_limit - 1, message); /* those without rings */
+    }
+    if (code == VARVE_OK) {
+        code = close_processes(end);
+    }
+    if (code == VARVE_OK && end->collector->reader_count > 0) {
+        code = varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read",
+                                 end->rebuild->folder);
+    }
+    return code;
+}
+
+/* ---- the whole ---- */
+
 static int collect(struct rebuild_end *end, struct varve_message *message)
 {
     int code = collector_begin(end, message);
@@ -239,14 +915,14 @@ static int collect(struct rebuild_end *end, struct varve_message *message)
         code = set_clock(end);
     }
     if (code == VARVE_OK) {
-        code = store_told(end);
+        code = store_meta(end);
     }
     if (code != VARVE_OK && message->text[0] == '\0') {
         varve_message_set(message, code, "%.300s: cannot be written: %s", end->rebuild->path,
                           varve_strerror(code));
     }
     if (code == VARVE_OK) {
-        code = rebuild_collect(end, message);
+        code = feed_collector(end, message);
     }
     return code == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message)
                             : code;
@@ -276,15 +952,13 @@ static unsigned spill_limit(void)
 static int finish(struct rebuild_end *end, struct varve_collect_result *result, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    uint64_t left_out = 0;
-    uint64_t missing = 0;
-    int code = prepare(end, &left_out, &missing, message);
+    int code = prepare(end, message);
 
     if (code == VARVE_OK) {
-        code = varve_rebuild_stat(rebuild, "records_missing", true, missing);
+        code = varve_rebuild_stat(rebuild, "records_missing", true, end->missing);
     }
-    if (code == VARVE_OK && left_out > 0) {
-        code = varve_rebuild_stat(rebuild, "records_of_others", false, left_out);
+    if (code == VARVE_OK && end->left_out > 0) {
+        code = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
     }
     if (code == VARVE_OK && rebuild->damaged > 0) {
         code = varve_rebuild_stat(rebuild, "records_damaged", true, rebuild->damaged);
@@ -294,7 +968,7 @@ static int finish(struct rebuild_end *end, struct varve_collect_result *result, 
     }
     collector_end(end, result);
     if (code == VARVE_OK) {
-        code = publish_file(rebuild->folder.path, rebuild->path, rebuild->may_replace, message);
+        code = publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message);
     }
     return code;
 }
@@ -307,16 +981,23 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
     struct varve_message reason = {""};
     int code = rebuild_sites_flush(rebuild);
 
+    end.block = malloc(RING_STAGING_BYTES);
+    end.packed = malloc(sizeof(struct record_block) + (size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX +
+                        sizeof(uint64_t) + RECORD_BLOCK_ALIGNMENT);
     memset(result, 0, sizeof(*result));
     snprintf(result->database_path, sizeof(result->database_path), "%s", rebuild->path);
     if (code != VARVE_OK) {
         reason = rebuild->message;
+    } else if (end.block == NULL || end.packed == NULL) {
+        code = rebuild_no_memory(&reason);
     } else {
         code = finish(&end, result, &reason);
     }
     if (code != VARVE_OK) {
         varve_message_set(message, code, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(code));
     }
+    free(end.block);
+    free(end.packed);
     free(end.by_number);
     free(end.order);
     varve_rebuild_abandon(rebuild);

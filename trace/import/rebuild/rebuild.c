@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rebuilding a recording from what a second sink was told (trace.h): begin, end without a result, and what
- * belongs to the recording as a whole. Records are in rings.c, processes in processes.c, call
- * sites in callsites.c, the end in finish.c. Nothing is decided before the end but one thing:
- * which of two recordings in one trace is meant, the one that is heard of first.
+ * Rebuilding a recording from what a second sink got (trace.h): begin, end without a result, and all that comes of
+ * processes, threads, records and the recording as a whole. Nothing is decided before the end but one thing: which of
+ * two recordings in one trace is meant, the one that is heard of first. Called by whoever reads the trace.
  */
 #include "trace/import/rebuild/rebuild.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define TARGET_BYTES_MAX 3800U /* names are put behind it, up to DIRECTORY_PATH_BYTES */
+#define SLOTS_FIRST 64U
+#define RING_NONE UINT32_MAX /* key of a process */
+
+int rebuild_no_memory(struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to rebuild a recording");
+}
 
 int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_message *message)
 {
@@ -19,7 +31,8 @@ int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_mes
     return rebuild->error;
 }
 
-bool rebuild_is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
+/* Does this belong to the recording that is rebuilt? The first one to ask decides. */
+static bool is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
 {
     if (!rebuild->has_trace_id) {
         rebuild->has_trace_id = true;
@@ -28,21 +41,80 @@ bool rebuild_is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
     return rebuild->trace_id == trace_id;
 }
 
+/* ---- files ---- */
+
+static int file_fail(struct varve_message *message, const char *what, const char *path)
+{
+    int code = errno == ENOENT || errno == ENOTDIR                    ? VARVE_ERROR_NOT_FOUND
+               : errno == EACCES || errno == EPERM || errno == EROFS  ? VARVE_ERROR_PERMISSION
+               : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? VARVE_ERROR_FULL
+                                                                      : VARVE_ERROR_IO;
+
+    return varve_message_set(message, code, "%.300s: cannot %s: %s", path, what, strerror(errno));
+}
+
+/* `offset` < 0: at the end, of a file opened for appending. */
+static bool write_all(int fd, const char *bytes, size_t count, off_t offset)
+{
+    while (count > 0) {
+        ssize_t written = offset < 0 ? write(fd, bytes, count) : pwrite(fd, bytes, count, offset);
+
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            errno = written == 0 ? ENOSPC : errno;
+            return false;
+        }
+        bytes += written;
+        count -= (size_t)written;
+        offset += offset < 0 ? 0 : written;
+    }
+    return true;
+}
+
+int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_t offset,
+                       struct varve_message *message)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (offset < 0 ? O_APPEND : 0), 0600);
+    int code = VARVE_OK;
+
+    if (fd < 0) {
+        return file_fail(message, "make the file", path);
+    }
+    if (!write_all(fd, bytes, count, offset)) {
+        code = file_fail(message, "write", path);
+    }
+    close(fd);
+    return code;
+}
+
 /* ---- begin and end ---- */
 
 int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **rebuild_out,
                        struct varve_message *message)
 {
-    struct varve_rebuild *rebuild = calloc(1, sizeof(*rebuild));
+    char records[REBUILD_PATH_BYTES];
+    struct varve_rebuild *rebuild;
     int code;
 
     *rebuild_out = NULL;
+    if (strlen(path) > TARGET_BYTES_MAX) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
+    }
+    rebuild = calloc(1, sizeof(*rebuild));
     if (rebuild == NULL || (rebuild->path = strdup(path)) == NULL) {
         free(rebuild);
         return rebuild_no_memory(message);
     }
     rebuild->may_replace = replace;
-    code = rebuild_folder_make(&rebuild->folder, path, replace, message);
+    code = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
+    if (code != VARVE_OK) {
+        rebuild->folder[0] = '\0'; /* there is nothing to remove */
+    } else {
+        snprintf(records, sizeof(records), "%s/records", rebuild->folder);
+        code = rebuild_records_open(records, &rebuild->records, message);
+    }
     if (code != VARVE_OK) {
         varve_rebuild_abandon(rebuild);
         return code;
@@ -65,19 +137,32 @@ static void told_free(struct varve_rebuild *rebuild)
     free(rebuild->anchors);
 }
 
+static void process_free(struct rebuild_process *process)
+{
+    rebuild_sites_drop(&process->sites);
+    free(process->executable);
+    free(process->command_line);
+    free(process->exec_path);
+    free(process->rings);
+    free(process);
+}
+
 void varve_rebuild_abandon(struct varve_rebuild *rebuild)
 {
     if (rebuild == NULL) {
         return;
     }
     for (size_t i = 0; i < rebuild->ring_count; i++) {
-        rebuild_ring_free(rebuild, rebuild->rings[i]);
+        free(rebuild->rings[i]);
     }
     for (size_t i = 0; i < rebuild->process_count; i++) {
-        rebuild_process_free(rebuild->processes[i]);
+        process_free(rebuild->processes[i]);
     }
     told_free(rebuild);
-    rebuild_folder_remove(&rebuild->folder);
+    rebuild_records_close(rebuild->records);
+    if (rebuild->folder[0] != '\0') {
+        varve_publish_folder_remove(rebuild->folder);
+    }
     free(rebuild->rings);
     free(rebuild->processes);
     free(rebuild->ring_index.slots);
@@ -89,10 +174,10 @@ void varve_rebuild_abandon(struct varve_rebuild *rebuild)
 
 uint64_t varve_rebuild_events(const struct varve_rebuild *rebuild)
 {
-    return rebuild->records;
+    return rebuild->events;
 }
 
-/* ---- what is told of the whole ---- */
+/* ---- the recording as a whole ---- */
 
 static int keep_no_memory(struct varve_rebuild *rebuild)
 {
@@ -103,7 +188,7 @@ static int keep_no_memory(struct varve_rebuild *rebuild)
 
 int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror_clock *told)
 {
-    if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, told->trace_id)) {
+    if (rebuild->error != VARVE_OK || !is_ours(rebuild, told->trace_id)) {
         return rebuild->error;
     }
     if (!array_grow((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count + 1,
@@ -120,7 +205,7 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
 {
     struct rebuild_meta *meta;
 
-    if (rebuild->error != VARVE_OK || !rebuild_is_ours(rebuild, trace_id)) {
+    if (rebuild->error != VARVE_OK || !is_ours(rebuild, trace_id)) {
         return NULL;
     }
     for (size_t i = 0; i < rebuild->meta_count; i++) {
@@ -197,4 +282,263 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
     }
     rebuild->stat_count++;
     return VARVE_OK;
+}
+
+/* ---- finding processes and rings ---- */
+
+static size_t hash_of(const struct rebuild_key *key)
+{
+    uint64_t hash = ((uint64_t)key->pid << 32 | key->process) * UINT64_C(0x9e3779b97f4a7c15);
+
+    hash = (hash ^ hash >> 29 ^ key->ring) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (size_t)(hash ^ hash >> 32);
+}
+
+static struct rebuild_index_slot *slot_find(const struct rebuild_index *index, const struct rebuild_key *key)
+{
+    size_t at = hash_of(key) & (index->slot_count - 1);
+
+    while (index->slots[at].value != NULL &&
+           (index->slots[at].key.ring != key->ring || index->slots[at].key.process != key->process ||
+            index->slots[at].key.pid != key->pid)) {
+        at = (at + 1) & (index->slot_count - 1);
+    }
+    return &index->slots[at];
+}
+
+static bool index_grow(struct rebuild_index *index)
+{
+    struct rebuild_index grown = {.used = index->used};
+
+    grown.slot_count = index->slot_count == 0 ? SLOTS_FIRST : index->slot_count * 2;
+    grown.slots = calloc(grown.slot_count, sizeof(*grown.slots));
+    if (grown.slots == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < index->slot_count; i++) {
+        if (index->slots[i].value != NULL) {
+            *slot_find(&grown, &index->slots[i].key) = index->slots[i];
+        }
+    }
+    free(index->slots);
+    *index = grown;
+    return true;
+}
+
+/* Where the value of `key` is or belongs; NULL without memory. Whoever fills an empty one adds to `used`. */
+static void **index_slot(struct rebuild_index *index, const struct rebuild_key *key)
+{
+    struct rebuild_index_slot *slot;
+
+    if (index->used * 2 >= index->slot_count && !index_grow(index)) {
+        return NULL;
+    }
+    slot = slot_find(index, key);
+    slot->key = *key;
+    return &slot->value;
+}
+
+static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
+{
+    struct rebuild_process *process = calloc(1, sizeof(*process));
+
+    if (process == NULL || !array_grow((void **)&rebuild->processes, &rebuild->process_capacity,
+                                       rebuild->process_count + 1, sizeof(struct rebuild_process *))) {
+        free(process);
+        return NULL;
+    }
+    process->number = number;
+    process->pid = pid;
+    process->file = rebuild->process_count;
+    process->told.rank = -1;
+    rebuild->processes[rebuild->process_count++] = process;
+    return process;
+}
+
+struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
+{
+    const struct rebuild_key key = {(uint32_t)pid, number, RING_NONE};
+    struct varve_message message;
+    void **slot;
+
+    if (rebuild->error != VARVE_OK) {
+        return NULL;
+    }
+    if (number == 0 || number > REBUILD_PROCESS_LIMIT || pid <= 0) {
+        rebuild->damaged++;
+        return NULL;
+    }
+    slot = index_slot(&rebuild->process_index, &key);
+    if (slot != NULL && *slot == NULL) {
+        *slot = process_make(rebuild, number, pid);
+        rebuild->process_index.used += *slot != NULL;
+    }
+    if (slot == NULL || *slot == NULL) {
+        rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
+        return NULL;
+    }
+    return *slot;
+}
+
+static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin,
+                                      struct rebuild_process *process)
+{
+    struct rebuild_ring *ring = calloc(1, sizeof(*ring));
+
+    if (ring == NULL || !array_grow((void **)&rebuild->rings, &rebuild->ring_capacity,
+                                    rebuild->ring_count + 1, sizeof(struct rebuild_ring *))) {
+        free(ring);
+        return NULL;
+    }
+    ring->origin = *origin;
+    ring->process = process;
+    ring->tid_number = UINT64_MAX;
+    ring->id = (uint32_t)rebuild->ring_count;
+    rebuild->rings[rebuild->ring_count++] = ring;
+    return ring;
+}
+
+static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin)
+{
+    const struct rebuild_key key = {(uint32_t)origin->pid, origin->process, origin->ring};
+    struct varve_message message;
+    struct rebuild_process *process;
+    void **slot;
+
+    if (origin->ring == UINT32_MAX) {
+        rebuild->damaged++;
+        return NULL;
+    }
+    slot = index_slot(&rebuild->ring_index, &key);
+    if (slot != NULL && *slot != NULL) {
+        return *slot;
+    }
+    process = rebuild_process_of(rebuild, origin->process, origin->pid);
+    if (process == NULL) {
+        return NULL;
+    }
+    if (slot != NULL) {
+        *slot = ring_make(rebuild, origin, process);
+        rebuild->ring_index.used += *slot != NULL;
+    }
+    if (slot == NULL || *slot == NULL) {
+        rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
+        return NULL;
+    }
+    return *slot;
+}
+
+/* ---- processes ---- */
+
+static int text_replace(struct varve_rebuild *rebuild, char **text, const char *told)
+{
+    struct varve_message message;
+    char *copy = strdup(told != NULL ? told : "");
+
+    if (copy == NULL) {
+        return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
+    }
+    free(*text);
+    *text = copy;
+    return VARVE_OK;
+}
+
+int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirror_process *told)
+{
+    struct rebuild_process *process = rebuild_process_of(rebuild, told->process, told->pid);
+
+    if (process == NULL) {
+        return rebuild->error;
+    }
+    process->is_described = true;
+    process->is_of_another = !is_ours(rebuild, told->trace_id);
+    process->told = *told;
+    process->told.executable = process->told.command_line = NULL;
+    if (text_replace(rebuild, &process->executable, told->executable) == VARVE_OK) {
+        text_replace(rebuild, &process->command_line, told->command_line);
+    }
+    return rebuild->error;
+}
+
+int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_mirror_process_end *end)
+{
+    struct rebuild_process *process = rebuild_process_of(rebuild, end->process, end->pid);
+
+    if (process == NULL) {
+        return rebuild->error;
+    }
+    process->has_end = true;
+    process->end = end->end;
+    return text_replace(rebuild, &process->exec_path, end->exec_path);
+}
+
+/* ---- threads and records ---- */
+
+int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_mirror_thread *thread)
+{
+    struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &thread->origin) : NULL;
+
+    if (ring != NULL) {
+        const char *name = thread->name != NULL ? thread->name : "";
+        ring->is_described = true;
+        ring->origin.tid = thread->origin.tid;
+        ring->created_ticks = thread->created_ticks;
+        memset(ring->name, 0, sizeof(ring->name));
+        memcpy(ring->name, name, strnlen(name, sizeof(ring->name)));
+    }
+    return rebuild->error;
+}
+
+int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_mirror_thread_end *end)
+{
+    struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &end->origin) : NULL;
+
+    if (ring != NULL && end->emitted < REBUILD_NUMBER_LIMIT && end->lost < REBUILD_NUMBER_LIMIT) {
+        ring->has_end = true;
+        ring->end = *end;
+    } else if (ring != NULL) {
+        rebuild->damaged++;
+    }
+    return rebuild->error;
+}
+
+static struct rebuild_ring *ring_find(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin)
+{
+    struct rebuild_ring *ring = rebuild->ring_last;
+
+    if (ring == NULL || ring->origin.ring != origin->ring || ring->origin.process != origin->process ||
+        ring->origin.pid != origin->pid) {
+        ring = ring_of(rebuild, origin);
+        rebuild->ring_last = ring != NULL ? ring : rebuild->ring_last;
+    }
+    return ring;
+}
+
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin,
+                         uint64_t ring_seq, const struct varve_record *record)
+{
+    struct varve_record taken = *record;
+    struct varve_message message;
+    struct rebuild_ring *ring;
+    int code;
+
+    if (rebuild->error != VARVE_OK) {
+        return rebuild->error;
+    }
+    if (ring_seq == 0 || ring_seq >= REBUILD_NUMBER_LIMIT) {
+        rebuild->damaged++;
+        return VARVE_OK;
+    }
+    ring = ring_find(rebuild, origin);
+    if (ring == NULL) {
+        return rebuild->error;
+    }
+    taken.dev_seq_kind_flags &= ~(uint64_t)(0xffU & ~VARVE_FLAGS_STORED);
+    rebuild->events++;
+    if (ring_seq < ring->tid_number) {
+        ring->tid_number = ring_seq;
+        ring->origin.tid = ring->is_described ? ring->origin.tid : origin->tid;
+    }
+    code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
+    return code == VARVE_OK ? VARVE_OK : rebuild_keep(rebuild, code, &message);
 }

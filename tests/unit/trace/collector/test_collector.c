@@ -266,7 +266,7 @@ static void die_and_recover(unsigned commits, bool takes_more, bool has_orphans)
     lab_drop_collector(lab);
     lab_kill(lab, pid);
     snprintf(directory, sizeof(directory), "%s.d", lab->database);
-    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, &result, &lab->message));
+    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, &result, &lab->message));
     assert_int_equal(result.events, at);
     expect_marks(lab, (int64_t)at);
     lab_expect(lab, CONSERVED, 0);
@@ -313,7 +313,7 @@ static void test_death_between_commit_and_release(void **state)
     ring->nested_count = 2;
     lab_drop_collector(lab);
     snprintf(directory, sizeof(directory), "%s.d", lab->database);
-    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, &result, &lab->message));
+    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, &result, &lab->message));
     expect_marks(lab, 12);
     lab_end(lab);
 }

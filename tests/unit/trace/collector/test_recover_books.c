@@ -21,7 +21,7 @@ static void recover(struct lab *lab, struct varve_collect_result *result)
     char directory[128];
 
     snprintf(directory, sizeof(directory), "%s.d", lab->database);
-    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, result, &lab->message));
+    LAB_OK(lab, varve_collect_recover(directory, NULL, NULL, NULL, NULL, result, &lab->message));
 }
 
 static void emit(const struct lab *lab, struct ring_header *ring, unsigned count)

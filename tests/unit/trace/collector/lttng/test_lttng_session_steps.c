@@ -99,10 +99,10 @@ static void test_tools_missing(void **state)
     (void)state;
     fake_begin();
     assert_true(lttng_session_is_possible(&message));
-    assert_int_equal(unlink(place("fake/lttng-crash")), 0);
+    assert_int_equal(unlink(place("fake/lttng-sessiond")), 0);
     assert_int_equal(setenv("PATH", place("fake"), 1), 0);
     assert_false(lttng_session_is_possible(&message));
-    assert_non_null(strstr(message.text, "lttng-crash is not in PATH"));
+    assert_non_null(strstr(message.text, "lttng-sessiond is not in PATH"));
     assert_non_null(strstr(message.text, "apt install lttng-tools"));
     assert_int_equal(lttng_session_start(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
     assert_int_equal(lttng_session_adopt(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);

@@ -6,9 +6,9 @@
  * sink: when it cannot be had, that is said, and the recording goes on without it, unless it is the only one.
  */
 #include "trace/collector/collector.h"
+#include "trace/collector/lttng/missing.h"
 #include "trace/collector/lttng/session.h"
 #include "trace/format/sink_provider.h"
-#include "trace/collector/lttng/salvage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,18 +74,6 @@ static bool read_name(struct collector *collector)
     return is_read && is_own_name(collector);
 }
 
-/* Without them a killed program costs what LTTng loses. */
-static void keep_copies(struct collector *collector, varve_collect_numbers *numbers)
-{
-    char path[DIRECTORY_PATH_BYTES + 16];
-
-    collector->lttng.numbers = numbers;
-    if (numbers != NULL) {
-        snprintf(path, sizeof(path), "%s/salvage", collector->directory.path);
-        salvage_open(path, &collector->lttng.salvage, NULL);
-    }
-}
-
 static int start(struct collector *collector, const char *provider_path, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
@@ -132,7 +120,7 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
     collector->lttng.may_block = options->overflow == VARVE_OVERFLOW_BLOCK;
     error = start(collector, options->provider_path, &reason);
     if (error == VARVE_OK) {
-        keep_copies(collector, options->numbers);
+        collector->lttng.numbers = options->numbers;
         return VARVE_OK;
     }
     collect_lttng_abandon(collector);
@@ -154,8 +142,6 @@ void collect_lttng_abandon(struct collector *collector)
         lttng_session_stop(lttng->session, NULL, NULL);
         lttng->session = NULL;
     }
-    salvage_close(lttng->salvage);
-    lttng->salvage = NULL;
     if (lttng->output[0] != '\0') {
         lttng_folder_remove(lttng->output);
         lttng_folder_remove(lttng->shm);
@@ -173,99 +159,67 @@ static void tell_failure(const struct collector *collector, const struct varve_m
     }
 }
 
-static void mark(void *context, uint32_t process, int32_t pid, uint32_t ring, uint64_t ring_seq)
-{
-    salvage_mark(context, process, pid, ring, ring_seq);
-}
+/* ---- what the trace lacks ---- */
 
-static int tell_again(void *context, const struct varve_mirror_origin *origin, uint64_t ring_seq,
-                      const struct varve_record *record)
-{
-    const struct collector *collector = context;
-
-    collector->mirror.provider->record(origin, ring_seq, record);
-    return VARVE_OK;
-}
-
-/* Into a session of its own: the one of the recording is over. */
-static int salvage_rest(struct collector *collector, struct varve_collect_result *result,
-                        struct varve_message *message)
+void collect_lttng_ring(struct collector *collector, const struct ring_reader *reader)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    struct lttng_session_options options = session_options(lttng);
-    char name[sizeof(lttng->name) + 8];
-    char output[sizeof(lttng->output) + 16];
-    char shm[sizeof(lttng->shm) + 16];
-    struct lttng_session *session;
-    int ended;
-    int error;
 
-    snprintf(name, sizeof(name), "%s-again", lttng->name);
-    snprintf(output, sizeof(output), "%s/salvaged", lttng->output);
-    snprintf(shm, sizeof(shm), "%s-again", lttng->shm);
-    options.name = name;
-    options.output = output;
-    options.shm = shm;
-    options.may_block = true; /* nobody but this process waits */
-    error = lttng_session_start(&options, &session, message);
-    if (error != VARVE_OK) {
-        return error;
+    if (lttng->output[0] == '\0' || lttng->numbers == NULL ||
+        !array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1,
+                    sizeof(*lttng->rings))) {
+        return; /* without memory for it a ring is not counted */
     }
-    error = salvage_each(lttng->salvage, tell_again, collector, &result->salvaged, message);
-    ended = lttng_session_stop(session, NULL, message);
-    lttng_folder_remove(shm);
-    return error != VARVE_OK ? error : ended;
+    lttng->rings[lttng->ring_count++] =
+        (struct lttng_ring){.process = reader->process->id,
+                            .ring = reader->index,
+                            .records = reader->read + reader->spill_read - reader->unreadable,
+                            .last = reader->sequence};
 }
 
-/* How many copies are not in the trace. Where the disk was full for some, the others count. */
-static int count_missing(struct salvage *salvage, uint64_t *missing, struct varve_message *message)
-{
-    int error = salvage_each(salvage, NULL, NULL, missing, message);
-
-    return error == VARVE_ERROR_FULL ? VARVE_OK : error;
-}
-
-/* What the trace of a killed program lacks: from its buffers, and what these hide from the copies. */
-static int complete(struct collector *collector, const char *extract, struct varve_collect_result *result,
-                    struct varve_message *message)
+/* Rings that the database had complete when the collector died. */
+static void add_known(struct collector *collector)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    uint64_t missing = 0;
-    char traced[sizeof(lttng->output) + 8];
-    int error;
 
-    snprintf(traced, sizeof(traced), "%s/ust", lttng->output);
-    error = lttng->numbers(traced, mark, lttng->salvage, message);
-    if (error == VARVE_OK) {
-        error = count_missing(lttng->salvage, &missing, message);
+    for (size_t i = 0; i < collector->known_count; i++) {
+        const struct store_ring_position *known = &collector->known[i];
+
+        if (known->is_final && array_grow((void **)&lttng->rings, &lttng->ring_capacity,
+                                          lttng->ring_count + 1, sizeof(*lttng->rings))) {
+            lttng->rings[lttng->ring_count++] =
+                (struct lttng_ring){.process = known->process_id,
+                                    .ring = known->ring,
+                                    .records = known->tail + known->spill_tail - known->unreadable,
+                                    .last = known->sequence};
+        }
     }
-    if (error == VARVE_OK && missing == 0 && result->has_extract) {
-        lttng_folder_remove(extract); /* all of it is in the trace already */
-        result->has_extract = false;
-    }
-    if (error == VARVE_OK && missing > 0 && result->has_extract) {
-        error = lttng->numbers(extract, mark, lttng->salvage, message);
-    }
-    if (error == VARVE_OK && missing > 0) {
-        error = count_missing(lttng->salvage, &missing, message);
-    }
-    return error == VARVE_OK && missing > 0 ? salvage_rest(collector, result, message) : error;
 }
 
-static void end_session(struct collector *collector, const char *extract, struct varve_collect_result *result)
+void collect_lttng_count(struct collector *collector, struct varve_collect_result *result)
+{
+    struct collect_lttng *lttng = &collector->lttng;
+    const char *folder = result->ctf_path[0] != '\0' ? result->ctf_path : lttng->output;
+    struct varve_message reason = {""};
+
+    if (lttng->numbers == NULL || lttng->output[0] == '\0' || access(folder, F_OK) != 0) {
+        return;
+    }
+    add_known(collector);
+    if (lttng_missing_count(lttng->rings, lttng->ring_count, folder, lttng->numbers, &result->lttng_missing,
+                            &reason) != VARVE_OK &&
+        !collector->quiet) {
+        fprintf(stderr, "varve: what the LTTng trace lacks is not known: %s\n", reason.text);
+    }
+}
+
+static void end_session(struct collector *collector, struct varve_collect_result *result)
 {
     struct collect_lttng *lttng = &collector->lttng;
     struct lttng_session_loss loss = {0};
     struct varve_message reason = {""};
     int error;
 
-    if (collector->was_killed) {
-        error = lttng_session_extract(lttng->session, extract, &reason);
-        result->has_extract = error == VARVE_OK;
-        if (error != VARVE_OK && error != VARVE_ERROR_NOT_FOUND) {
-            tell_failure(collector, &reason);
-        }
-    }
     error = lttng_session_stop(lttng->session, &loss, &reason);
     lttng->session = NULL;
     if (error != VARVE_OK) {
@@ -281,21 +235,15 @@ static void end_session(struct collector *collector, const char *extract, struct
 void collect_lttng_finish(struct collector *collector, struct varve_collect_result *result)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    struct varve_message reason = {""};
-    char extract[sizeof(lttng->output) + 16];
 
     if (lttng->session == NULL) {
         return;
     }
-    snprintf(extract, sizeof(extract), "%s/crash", lttng->output);
-    end_session(collector, extract, result);
-    if (collector->was_killed && lttng->salvage != NULL &&
-        complete(collector, extract, result, &reason) != VARVE_OK) {
-        tell_failure(collector, &reason);
-    }
-    salvage_close(lttng->salvage);
-    lttng->salvage = NULL;
+    end_session(collector, result);
     lttng_folder_remove(lttng->shm);
+    if (collector->was_killed && !collector->is_recovering) {
+        collect_lttng_count(collector, result);
+    }
 }
 
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
