@@ -97,6 +97,12 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
 void varve_alloc_close(struct varve_alloc *alloc);
 /// Names of the policies, NULL at the end.
 const char *const *varve_alloc_policies(void);
+/// Size of the block that serves a request of `bytes`, and of the segment that a block of `rounded` bytes gets
+/// where there is none, by the rules of `policy` (NULL: "pytorch") for the default pool. Pure functions; 0 for
+/// 0 bytes, 2^60 or more, or an unknown policy.
+uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes);
+uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
+                                  uint64_t rounded);
 /// Record somewhere else from now on; NULL: nowhere. `emits_names` must stay what it was. Within the
 /// allocator's lock no decision falls between this and what the caller does beside it.
 void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_alloc_recorder *recorder);
@@ -155,7 +161,7 @@ int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction);
 double varve_alloc_get_memory_fraction(struct varve_alloc *alloc);
 int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes); /* 0: none */
 /// Other settings for later requests; what was decided stays. The limit is not among them (memory_fraction is
-/// not looked at). Errors: VARVE_ERROR_NO_MEMORY, with nothing changed.
+/// not looked at). Errors: VARVE_ERROR_INVALID, with nothing changed.
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message);
 /// Take the lock that every free takes, so that no memory is freed meanwhile; recursive. A fork while another

@@ -5,13 +5,26 @@
  */
 #include "alloc/core/allocator.h"
 #include "alloc/core/config.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/free.h"
+#include "alloc/core/oom.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/release.h"
+#include "alloc/core/request.h"
+#include "alloc/core/settings.h"
+#include "alloc/core/share.h"
+#include "alloc/core/stream_ordered.h"
+#include "alloc/core/stream_use.h"
+#include "alloc/core/walk.h"
+#include "alloc/policy/policy.h"
+#include "alloc/policy/rounding.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define REQUEST_LIMIT (UINT64_C(1) << 60)
 
 void varve_alloc_free_mutex_lock(struct varve_alloc *alloc)
 {
@@ -38,7 +51,7 @@ static int check_device(const struct varve_alloc_options *options, struct varve_
     const struct alloc_policy *policy = policy_find(options->policy);
     uint64_t unit = options->config.large_segment_size;
 
-    if (policy->is_ordered && ops->alloc_async == NULL) {
+    if (policy->stream_ordered && ops->alloc_async == NULL) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "policy %s: device %s has no pool of stream-ordered memory", policy->name,
                                  ops->name);
@@ -115,7 +128,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
         alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)alloc->config.max_split_size;
     pool_init(alloc, &alloc->large, NULL, false);
     pool_init(alloc, &alloc->small, NULL, true);
-    if (pool_stream(alloc, &alloc->large, 0) == NULL || pool_stream(alloc, &alloc->small, 0) == NULL) {
+    if (pool_bins(alloc, &alloc->large, 0) == NULL || pool_bins(alloc, &alloc->small, 0) == NULL) {
         varve_alloc_close(alloc);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
@@ -124,16 +137,16 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     return VARVE_OK;
 }
 
-/* The segment that begins with `block` goes back, whatever is in use. */
-static void give_back(struct varve_alloc *alloc, struct block *block)
+/* The segment that begins with `block` goes back to the device, whatever is in use. */
+static void release_segment_of(struct varve_alloc *alloc, struct block *block)
 {
     uint64_t bytes = 0;
 
     if (block->prev != NULL || block->expandable != NULL) {
         return;
     }
-    if (block->is_ordered) {
-        ordered_abandon(alloc, block);
+    if (block->stream_ordered) {
+        stream_ordered_abandon(alloc, block);
         return;
     }
     for (const struct block *part = block; part != NULL; part = part->next) {
@@ -144,30 +157,19 @@ static void give_back(struct varve_alloc *alloc, struct block *block)
 
 void varve_alloc_close(struct varve_alloc *alloc)
 {
-    for (uint64_t i = 0; alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
-        if (alloc->map.slots[i].block != NULL) {
-            give_back(alloc, alloc->map.slots[i].block);
-        }
-    }
-    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
-        for (struct block *block = free_index_first(&pool->index); block != NULL;
-             block = free_index_following(&pool->index, block)) {
-            give_back(alloc, block);
-        }
+    struct block_walk walk = {0};
+    struct block *block;
+
+    while ((block = walk_next(alloc, &walk)) != NULL) {
+        release_segment_of(alloc, block);
     }
     expandable_close(alloc);
-    ordered_trim(alloc, false);
+    stream_ordered_trim(alloc, false);
     stream_use_close(alloc);
     share_close(alloc);
-    while (alloc->private_pools != NULL) {
-        struct private_pool *pool = alloc->private_pools;
-        alloc->private_pools = pool->next;
-        pool_close(&pool->large);
-        pool_close(&pool->small);
-        free(pool);
-    }
-    pool_close(&alloc->large);
-    pool_close(&alloc->small);
+    private_pools_close(alloc);
+    free_index_close(&alloc->large.index);
+    free_index_close(&alloc->small.index);
     block_map_close(&alloc->map);
     block_slab_close(&alloc->slab);
     free(alloc->streams);
@@ -176,13 +178,13 @@ void varve_alloc_close(struct varve_alloc *alloc)
 
 /* ---- allocating ---- */
 
-static void fail(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
+static void report_oom(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
     oom_account(alloc, request, oom);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM,
-                                  .home = request->home,
+                                  .bins = request->wanted.bins,
                                   .addr = oom->largest_free,
-                                  .size = request->rounded,
+                                  .size = request->wanted.rounded,
                                   .requested = oom->allocated,
                                   .arg = oom->reserved,
                                   .flags = VARVE_FLAG_FAILED});
@@ -217,7 +219,7 @@ static __attribute__((noinline)) void end_failed(struct varve_alloc *alloc, cons
     struct varve_alloc_oom oom;
 
     if (error == VARVE_ERROR_NO_MEMORY) {
-        fail(alloc, request, &oom);
+        report_oom(alloc, request, &oom);
     }
     ALLOC_CHECK_STEP(alloc);
     alloc_unlock(alloc);
@@ -227,7 +229,7 @@ static __attribute__((noinline)) void end_failed(struct varve_alloc *alloc, cons
     }
 }
 
-static __attribute__((noinline)) int poll(struct varve_alloc *alloc, struct varve_message *message)
+static __attribute__((noinline)) int poll_events(struct varve_alloc *alloc, struct varve_message *message)
 {
     int error = stream_use_poll(alloc);
 
@@ -246,12 +248,12 @@ int varve_alloc_raw_alloc_with_stream(struct varve_alloc *alloc, uint64_t bytes,
     int error;
 
     *addr_out = 0;
-    if (UNLIKELY(bytes - 1 >= REQUEST_LIMIT - 1)) {
+    if (UNLIKELY(bytes - 1 >= ROUNDING_REQUEST_LIMIT - 1)) {
         return bytes == 0 ? VARVE_OK : refuse_size(bytes, message);
     }
     alloc_lock(alloc);
     if (UNLIKELY(alloc->pending_events > 0 || alloc->deferred != NULL) && alloc->capture_count == 0) {
-        error = poll(alloc, message);
+        error = poll_events(alloc, message);
         if (error != VARVE_OK) {
             return error;
         }
@@ -304,11 +306,11 @@ int varve_alloc_record_stream(struct varve_alloc *alloc, uint64_t addr, uint64_t
     if (block == NULL) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND,
                                   "address %#" PRIx64 " is not allocated by this allocator", addr);
-    } else if (index_stream_handle(block->home) != stream) {
+    } else if (block->bins->stream != stream) {
         error = stream_use_add(alloc, block, stream);
         if (error == VARVE_OK) {
             EMIT(alloc, (struct emission){.kind = VARVE_KIND_RECORD_STREAM,
-                                          .home = block->home,
+                                          .bins = block->bins,
                                           .addr = addr,
                                           .size = block->size,
                                           .arg = stream,
@@ -370,15 +372,14 @@ int varve_alloc_get_block(struct varve_alloc *alloc, uint64_t addr, struct varve
 int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varve_block_info *block_out)
 {
     const struct block *block;
+    uint64_t position = 0;
 
     alloc_lock(alloc);
     block = block_map_find(&alloc->map, addr);
-    for (uint64_t i = 0; block == NULL && alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
-        const struct block *candidate = alloc->map.slots[i].block;
-
-        if (candidate != NULL && addr - candidate->addr < candidate->requested) {
-            block = candidate;
-        }
+    if (block == NULL) {
+        do {
+            block = block_map_each(&alloc->map, &position);
+        } while (block != NULL && addr - block->addr >= block->requested);
     }
     block = block != NULL && block->is_allocated ? block : NULL;
     if (block != NULL) {

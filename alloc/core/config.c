@@ -8,6 +8,7 @@
  * recording. Source: c10/core/AllocatorConfig.cpp and c10/cuda/CUDAAllocatorConfig.cpp of PyTorch 2.11.
  */
 #include "alloc/core/config.h"
+#include "alloc/core/config_tokens.h"
 #include "alloc/policy/rounding.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
  * malloc yet. White space is dropped inside a token too, as PyTorch does, so "Tr ue" is True; positions still
  * count it. Called by config.c.
  */
-#include "alloc/core/config.h"
+#include "alloc/core/config_tokens.h"
 
 #include <assert.h>
 #include <errno.h>

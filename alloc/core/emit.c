@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decisions become records: the one place where an allocator's event gets its fields and its number in the
- * device's order. Called with the lock held, which is what makes that order exact.
+ * Into the ring directly where that is the recorder: nearly all recorded programs.
  */
+#include "alloc/core/emit.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/pools.h"
 
 static void record_into_ring(void *context, const struct varve_record *record)
 {
@@ -13,7 +14,7 @@ static void record_into_ring(void *context, const struct varve_record *record)
 
 const struct varve_alloc_recorder varve_alloc_recorder_ring = {record_into_ring, NULL, true};
 
-HOT void hand_over(struct varve_alloc *alloc, const struct varve_record *record)
+HOT void write_record(struct varve_alloc *alloc, const struct varve_record *record)
 {
     if (alloc->recorder == &varve_alloc_recorder_ring) {
         varve_emit(record);
@@ -33,10 +34,10 @@ void emit_pool(struct varve_alloc *alloc, const struct pool *pool)
         .device = (uint8_t)alloc->device->index,
     };
 
-    hand_over(alloc, &record);
+    write_record(alloc, &record);
 }
 
-void emit_record(struct varve_alloc *alloc, uint32_t what, const struct index_stream *home, uint64_t addr,
+void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr,
                  uint64_t size, uint64_t requested, uint64_t arg, uint64_t id)
 {
     struct varve_record record = {
@@ -50,9 +51,9 @@ void emit_record(struct varve_alloc *alloc, uint32_t what, const struct index_st
         .cause = (uint8_t)(what >> 8),
     };
 
-    if (home != NULL) {
-        record.id_stream |= (uint64_t)home->number << 48;
-        record.pool = home->pool->number;
+    if (bins != NULL) {
+        record.id_stream |= (uint64_t)bins->number << 48;
+        record.pool = bins->pool->number;
     }
-    hand_over(alloc, &record);
+    write_record(alloc, &record);
 }

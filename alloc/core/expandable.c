@@ -5,7 +5,13 @@
  * memory is a block as well, in the pool's `unmapped` list, so that neighbours are found and merged in one
  * way.
  */
+#include "alloc/core/expandable.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/free.h"
+#include "alloc/core/oom.h"
+#include "alloc/core/pools.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>
@@ -37,8 +43,8 @@ static int device_map_units(struct varve_alloc *alloc, struct expandable *segmen
     return error;
 }
 
-static int device_give_access(struct varve_alloc *alloc, const struct expandable *segment, uint64_t first,
-                              uint64_t count)
+static int device_set_access(struct varve_alloc *alloc, const struct expandable *segment, uint64_t first,
+                             uint64_t count)
 {
     uint64_t addr = segment->addr + first * segment->unit;
     int error =
@@ -75,7 +81,7 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
         error = device_map_units(alloc, segment, first, count);
     }
     if (error == VARVE_OK) {
-        error = device_give_access(alloc, segment, first, count);
+        error = device_set_access(alloc, segment, first, count);
         for (uint64_t i = 0; error != VARVE_OK && i < count; i++) {
             alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit,
                                           segment->unit);
@@ -106,8 +112,7 @@ static bool device_unmap(struct varve_alloc *alloc, struct expandable *segment, 
 int expandable_reserve(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
 {
     const struct pool *pool = request->pool;
-    struct varve_device_place place = {.stream = index_stream_handle(request->home),
-                                       .is_small = pool->is_small};
+    struct varve_device_place place = {.stream = request->wanted.bins->stream, .is_small = pool->is_small};
     uint64_t unit = unit_of(alloc, pool);
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
     struct expandable *segment;
@@ -140,10 +145,10 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     segment->segment_id = ++alloc->segment_id;
     segment->next = alloc->expandables;
     alloc->expandables = segment;
-    block = block_slab_take(&alloc->slab);
+    block = block_slab_acquire(&alloc->slab);
     block->addr = segment->addr;
     block->size = segment->bytes;
-    block->home = request->home;
+    block->bins = request->wanted.bins;
     block->expandable = segment;
     block->segment_id = segment->segment_id;
     pool_unmapped_insert(request->pool, block);
@@ -164,36 +169,16 @@ static bool has_space(const struct block *block, uint64_t bytes)
 
 /* The lowest place where the request fits, counting free memory right before and after unmapped space. As in
  * PyTorch, a request that no segment can hold reserves one more at each attempt, which later ones may use. */
-static int find_place(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
+static int find_space(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
 {
     for (struct block *block = request->pool->unmapped; block != NULL; block = block->right) {
         struct block *candidate = block_is_available(block->prev) ? block->prev : block;
-        if (block->home == request->home && has_space(candidate, request->rounded)) {
+        if (block->bins == request->wanted.bins && has_space(candidate, request->wanted.rounded)) {
             *block_out = candidate;
             return VARVE_OK;
         }
     }
     return expandable_reserve(alloc, request, block_out);
-}
-
-/* What is left of an unmapped block behind its mapped front. */
-static void cut_unmapped(struct varve_alloc *alloc, struct block *block, uint64_t bytes)
-{
-    struct block *rest = block_slab_take(&alloc->slab);
-
-    rest->addr = block->addr + bytes;
-    rest->size = block->size - bytes;
-    rest->home = block->home;
-    rest->expandable = block->expandable;
-    rest->segment_id = block->segment_id;
-    rest->prev = block;
-    rest->next = block->next;
-    if (rest->next != NULL) {
-        rest->next->prev = rest;
-    }
-    block->next = rest;
-    block->size = bytes;
-    pool_unmapped_insert(block_pool(rest), rest);
 }
 
 int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes,
@@ -218,15 +203,16 @@ int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t byte
                                     mapped);
     }
     pool_unmapped_remove(pool, block);
-    block->is_mapped = true;
     if (mapped < block->size) {
-        cut_unmapped(alloc, block, mapped);
+        pool_unmapped_insert(pool, block_cut_back(&alloc->slab, block, block->size - mapped));
+        block->size = mapped;
     }
-    alloc->total += mapped;
+    block->is_mapped = true;
+    alloc->reserved_bytes += mapped;
     stat_change(alloc->stats.reserved_bytes, pool->is_small, (int64_t)mapped);
     alloc->stats.num_device_alloc++;
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_MAP,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = mapped,
                                   .arg = block->segment_id});
@@ -242,24 +228,24 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* What was mapped before a failure stays mapped, and free. */
-int expandable_obtain(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct block *block = NULL;
-    int error = find_place(alloc, request, &block);
+    int error = find_space(alloc, request, &block);
 
     if (error != VARVE_OK && error != VARVE_ERROR_NO_MEMORY) {
         return device_message(alloc, error, request->message, "the device failed to reserve addresses");
     }
     if (error == VARVE_OK && !block->is_mapped) {
-        error = expandable_map(alloc, block, least(block->size, request->rounded), request->message);
+        error = expandable_map(alloc, block, least(block->size, request->wanted.rounded), request->message);
     }
-    while (error == VARVE_OK && block->size < request->rounded) {
+    while (error == VARVE_OK && block->size < request->wanted.rounded) {
         struct block *next = block->next;
         if (next == NULL) {
             return VARVE_ERROR_NO_MEMORY; /* the request is larger than all address space of a segment */
         }
-        error =
-            expandable_map(alloc, next, least(request->rounded - block->size, next->size), request->message);
+        error = expandable_map(alloc, next, least(request->wanted.rounded - block->size, next->size),
+                               request->message);
         block = next; /* it has absorbed the block before */
     }
     if (error == VARVE_OK) {
@@ -281,30 +267,7 @@ uint64_t expandable_releasable(const struct block *block, uint64_t *addr_out)
     return to > from ? (to - from) * segment->unit : 0;
 }
 
-/* A mapped leftover beside what is unmapped. */
-static void leave_over(struct varve_alloc *alloc, struct block *block, uint64_t addr, uint64_t bytes,
-                       bool is_before)
-{
-    struct block *rest = block_slab_take(&alloc->slab);
-
-    rest->addr = addr;
-    rest->size = bytes;
-    rest->home = block->home;
-    rest->expandable = block->expandable;
-    rest->segment_id = block->segment_id;
-    rest->is_mapped = true;
-    rest->prev = is_before ? block->prev : block;
-    rest->next = is_before ? block : block->next;
-    if (rest->prev != NULL) {
-        rest->prev->next = rest;
-    }
-    if (rest->next != NULL) {
-        rest->next->prev = rest;
-    }
-    block_insert_free(rest);
-}
-
-static void give_address_space_back(struct varve_alloc *alloc, struct block *block)
+static void release_address_space(struct varve_alloc *alloc, struct block *block)
 {
     struct expandable *segment = block->expandable;
     struct expandable **link = &alloc->expandables;
@@ -315,7 +278,7 @@ static void give_address_space_back(struct varve_alloc *alloc, struct block *blo
     }
     *link = segment->next;
     pool_unmapped_remove(block_pool(block), block);
-    block_slab_give(&alloc->slab, block);
+    block_slab_release(&alloc->slab, block);
     alloc->device->ops->vmm_address_free(alloc->device, segment->addr, segment->bytes);
     munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
 }
@@ -332,16 +295,16 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         return 0; /* it stays as it is */
     }
     if (bytes > 0) {
-        if (!device_unmap(alloc, segment, index_stream_handle(block->home),
-                          (addr - segment->addr) / segment->unit, bytes / segment->unit)) {
+        if (!device_unmap(alloc, segment, block->bins->stream, (addr - segment->addr) / segment->unit,
+                          bytes / segment->unit)) {
             return 0;
         }
         free_index_remove(&pool->index, block);
         if (addr > begin) {
-            leave_over(alloc, block, begin, addr - begin, true);
+            block_insert_free(block_cut_front(&alloc->slab, block, addr - begin));
         }
         if (addr + bytes < end) {
-            leave_over(alloc, block, addr + bytes, end - addr - bytes, false);
+            block_insert_free(block_cut_back(&alloc->slab, block, end - addr - bytes));
         }
         block->addr = addr;
         block->size = bytes;
@@ -349,18 +312,18 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         block_merge(alloc, block, block->prev);
         block_merge(alloc, block, block->next);
         pool_unmapped_insert(pool, block);
-        alloc->total -= bytes;
+        alloc->reserved_bytes -= bytes;
         stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)bytes);
         alloc->stats.num_device_free++;
         EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_UNMAP,
                                       .cause = cause,
-                                      .home = block->home,
+                                      .bins = block->bins,
                                       .addr = addr,
                                       .size = bytes,
                                       .arg = block->segment_id});
     }
     if (!block->is_mapped && !block_is_split(block)) {
-        give_address_space_back(alloc, block);
+        release_address_space(alloc, block);
     }
     return bytes;
 }

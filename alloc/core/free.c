@@ -4,6 +4,12 @@
  * neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset
  * and shows up in snapshots.
  */
+#include "alloc/core/free.h"
+#include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/oom.h"
+#include "alloc/core/stream_use.h"
 #include "alloc/policy/pytorch.h"
 
 #include <inttypes.h>
@@ -13,8 +19,8 @@ void block_shrink_free(struct block *block, uint64_t bytes)
     struct pool *pool = block_pool(block);
 
     if (block->is_free) {
-        block->gc_base = pool->search_count;
-        free_index_move(&pool->index, block, block->addr + bytes, block->size - bytes);
+        block->freed_at = pool->search_count;
+        free_index_move(block, block->addr + bytes, block->size - bytes);
     } else {
         block->addr += bytes;
         block->size -= bytes;
@@ -26,14 +32,14 @@ void block_insert_free(struct block *block)
 {
     struct pool *pool = block_pool(block);
 
-    block->gc_base = pool->search_count;
+    block->freed_at = pool->search_count;
     free_index_insert(&pool->index, block);
 }
 
 HOT bool may_absorb(const struct varve_alloc *alloc, const struct block *block, const struct block *neighbour)
 {
     return block_is_available(neighbour) && neighbour->is_mapped == block->is_mapped &&
-           POLICY_CALL(alloc, may_merge, block, neighbour);
+           POLICY_CALL(alloc->policy, may_merge, &alloc->config, block, neighbour);
 }
 
 /* With `takes_place` the block comes into the index where the neighbour was. */
@@ -60,17 +66,17 @@ HOT uint64_t absorb(struct varve_alloc *alloc, struct block *block, struct block
     }
     block->size += absorbed;
     if (takes_place) {
-        index_replace(neighbour, block);
+        free_index_replace(neighbour, block);
     } else if (neighbour->is_free) {
-        index_remove(&pool->index, neighbour);
+        free_index_remove(&pool->index, neighbour);
     } else if (!neighbour->is_mapped) {
         pool_unmapped_remove(pool, neighbour);
     }
-    slab_give(&alloc->slab, neighbour);
+    block_slab_release(&alloc->slab, neighbour);
     if (block->is_mapped) {
         EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
                                       .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
-                                      .home = block->home,
+                                      .bins = block->bins,
                                       .addr = block->addr,
                                       .size = block->size,
                                       .requested = absorbed,
@@ -115,10 +121,10 @@ HOT void complete(struct varve_alloc *alloc, struct block *block, struct block_m
 
     assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
     emit_completed(alloc, block);
-    map_clear(&alloc->map, slot);
+    block_map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = may_absorb(alloc, block, block->next);
-    block->gc_base = block_pool(block)->search_count;
+    block->freed_at = block_pool(block)->search_count;
     if (may_absorb(alloc, block, block->prev)) {
         before = absorb(alloc, block, block->prev, !has_next);
     }
@@ -126,7 +132,7 @@ HOT void complete(struct varve_alloc *alloc, struct block *block, struct block_m
         after = absorb(alloc, block, block->next, true);
     }
     if (!block->is_free) {
-        index_insert(&block_pool(block)->index, block);
+        free_index_insert(&block_pool(block)->index, block);
     }
     count_inactive(alloc, block, before, after);
     stat_complete(&alloc->stats, is_small, block->requested);
@@ -134,7 +140,7 @@ HOT void complete(struct varve_alloc *alloc, struct block *block, struct block_m
 
 void block_free(struct varve_alloc *alloc, struct block *block)
 {
-    complete(alloc, block, map_find(&alloc->map, block->addr));
+    complete(alloc, block, block_map_find_slot(&alloc->map, block->addr));
 }
 
 static __attribute__((noinline)) int refuse(uint64_t addr, bool was_freed, struct varve_message *message)
@@ -158,7 +164,7 @@ static __attribute__((noinline)) int wait_for_streams(struct varve_alloc *alloc,
 
 int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
-    struct block_map_slot *slot = map_find(&alloc->map, addr);
+    struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
     struct block *block;
     bool is_small;
 
@@ -168,9 +174,9 @@ int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message 
     block = slot->block;
     is_small = block_pool(block)->is_small;
     block->is_allocated = false;
-    stat_take_back(&alloc->stats, is_small, block->size);
+    stat_free(&alloc->stats, is_small, block->size);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_REQUESTED,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
@@ -179,7 +185,7 @@ int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message 
     if (block->size >= alloc->config.max_split_size) {
         stat_decrease(&alloc->stats.oversize_allocations, 1);
     }
-    if (UNLIKELY(block->uses != NULL || block->is_ordered)) {
+    if (UNLIKELY(block->uses != NULL || block->stream_ordered)) {
         return wait_for_streams(alloc, block, message);
     }
     complete(alloc, block, slot);

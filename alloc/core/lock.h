@@ -31,7 +31,7 @@ static inline const void *lock_self(void)
     return &lock_mark;
 }
 
-static inline void lock_take(struct alloc_lock *lock)
+static inline void lock_acquire(struct alloc_lock *lock)
 {
     const void *self = lock_self();
     uint32_t unheld = 0;
@@ -50,7 +50,7 @@ static inline void lock_take(struct alloc_lock *lock)
     lock->depth = 1;
 }
 
-static inline void lock_drop(struct alloc_lock *lock)
+static inline void lock_release(struct alloc_lock *lock)
 {
     assert(lock->depth > 0 && atomic_load_explicit(&lock->owner, memory_order_relaxed) == lock_self());
     if (__builtin_expect(--lock->depth > 0, 0)) {

@@ -5,7 +5,13 @@
  * (inspect/forecast.c) stop after the plan, so that the two can't drift apart. A plan is a list through the blocks
  * themselves (`planned_next`), since it may be as long as the pool.
  */
+#include "alloc/core/release.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/segment.h"
+#include "alloc/core/stream_ordered.h"
+#include "alloc/core/stream_use.h"
 
 void plan_add(struct release_plan *plan, struct block *block, uint64_t bytes)
 {
@@ -36,12 +42,13 @@ uint64_t release_garbage_target(const struct varve_alloc *alloc)
     double threshold = alloc->config.garbage_collection_threshold;
     uint64_t bytes = (uint64_t)(threshold * (double)alloc->limit);
 
-    return alloc->limit != 0 && threshold > 0 && alloc->total > bytes ? alloc->total - bytes : 0;
+    return alloc->limit != 0 && threshold > 0 && alloc->reserved_bytes > bytes ? alloc->reserved_bytes - bytes
+                                                                               : 0;
 }
 
-static uint64_t age_of(const struct pool *pool, const struct block *block)
+static uint64_t gc_age(const struct pool *pool, const struct block *block)
 {
-    return pool->search_count - block->gc_base;
+    return pool->search_count - block->freed_at;
 }
 
 /* Blocks above the mean age go, in passes, until enough bytes went; a pass does not stop when they did. */
@@ -56,7 +63,7 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan)
     for (struct block *block = free_index_first(&pool->index); has_found && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_split(block) && !block->is_planned) {
-            total_age += age_of(pool, block);
+            total_age += gc_age(pool, block);
             count++;
         }
     }
@@ -66,9 +73,9 @@ void plan_garbage(struct varve_alloc *alloc, struct release_plan *plan)
         for (struct block *block = free_index_first(&pool->index); block != NULL;
              block = free_index_following(&pool->index, block)) {
             if (!block->is_planned && !block_is_split(block) && block->expandable == NULL &&
-                (double)age_of(pool, block) >= least_age) {
+                (double)gc_age(pool, block) >= least_age) {
                 has_found = true;
-                total_age -= age_of(pool, block);
+                total_age -= gc_age(pool, block);
                 count--;
                 plan_add(plan, block, block->size);
             }
@@ -105,19 +112,19 @@ static bool is_whole(const struct block *block)
 bool plan_available(struct varve_alloc *alloc, const struct request *request, struct release_plan *plan)
 {
     uint64_t least = alloc->config.max_split_size;
-    uint64_t key = request->rounded > least ? request->rounded : least;
+    uint64_t key = request->wanted.rounded > least ? request->wanted.rounded : least;
     uint64_t begin_bytes = plan->bytes;
     struct block *block;
 
     if (least == VARVE_ALLOC_UNLIMITED) {
         return false;
     }
-    block = next_unplanned(free_index_lower_bound(request->home, key, 0));
+    block = next_unplanned(free_index_lower_bound(request->wanted.bins, key, 0));
     if (block != NULL && is_whole(block)) {
         plan_add(plan, block, block->size);
         return true;
     }
-    block = block != NULL ? previous_unplanned(block) : free_index_last(request->home);
+    block = block != NULL ? previous_unplanned(block) : free_index_last(request->wanted.bins);
     if (block != NULL && block->is_planned) {
         block = previous_unplanned(block);
     }
@@ -221,7 +228,7 @@ int release_cached(struct varve_alloc *alloc, enum varve_cause cause, struct rel
     *sum_out = carry_out(alloc, &plan, cause);
     sum_out->has_succeeded = true;
     private_pools_erase_empty(alloc);
-    return alloc->capture_count == 0 ? ordered_trim(alloc, true) : VARVE_OK;
+    return alloc->capture_count == 0 ? stream_ordered_trim(alloc, true) : VARVE_OK;
 }
 
 int release_pool(struct varve_alloc *alloc, struct private_pool *pool, struct release_sum *sum_out)

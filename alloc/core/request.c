@@ -4,6 +4,15 @@
  * alloc_found_block). The order of the stages, and of what each of them counts and records, is the
  * specification itself.
  */
+#include "alloc/core/request.h"
+#include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/free.h"
+#include "alloc/core/oom.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/release.h"
+#include "alloc/core/segment.h"
 #include "alloc/policy/pytorch.h"
 
 #include <assert.h>
@@ -16,34 +25,35 @@ HOT struct pool *pool_of_request(struct varve_alloc *alloc, uint64_t stream, boo
     return is_small ? &alloc->small : &alloc->large;
 }
 
-HOT struct index_stream *home_of_request(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
+HOT struct stream_bins *bins_of_request(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
 {
-    struct index_stream *recent = pool->index.recent;
+    struct stream_bins *recent = pool->index.recent;
 
-    return LIKELY(recent != NULL && recent->handle == stream) ? recent : pool_stream(alloc, pool, stream);
+    return LIKELY(recent != NULL && recent->stream == stream) ? recent : pool_bins(alloc, pool, stream);
 }
 
 HOT int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
-    uint64_t rounded = POLICY_CALL(alloc, block_size, bytes);
-    struct pool *pool = pool_of_request(alloc, stream, POLICY_CALL(alloc, is_small, rounded));
-    struct index_stream *home = home_of_request(alloc, pool, stream);
+    uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, bytes);
+    struct pool *pool =
+        pool_of_request(alloc, stream, POLICY_CALL(alloc->policy, is_small, &alloc->config, rounded));
+    struct stream_bins *bins = bins_of_request(alloc, pool, stream);
 
     request->bytes = bytes;
-    request->rounded = rounded;
+    request->wanted.rounded = rounded;
     request->segment_bytes = 0;
     request->pool = pool;
-    request->home = home;
-    request->is_expandable = alloc->can_expand;
-    request->is_ordered = false;
+    request->wanted.bins = bins;
+    request->wanted.is_expandable = alloc->can_expand;
+    request->wanted.stream_ordered = false;
     request->source = VARVE_CAUSE_CACHE;
     request->stage = VARVE_ALLOC_STAGE_CACHE;
     request->message = NULL;
-    if (UNLIKELY(alloc->policy->is_ordered) && pool->owner == NULL) {
-        request->is_ordered = true;
-        request->is_expandable = false;
+    if (UNLIKELY(alloc->policy->stream_ordered) && pool->owner == NULL) {
+        request->wanted.stream_ordered = true;
+        request->wanted.is_expandable = false;
     }
-    return home != NULL ? VARVE_OK : VARVE_ERROR_FULL;
+    return bins != NULL ? VARVE_OK : VARVE_ERROR_FULL;
 }
 
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
@@ -53,7 +63,9 @@ int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, 
 
 uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request)
 {
-    return request->is_ordered ? request->rounded : alloc->policy->segment_size(alloc, request->rounded);
+    return request->wanted.stream_ordered
+               ? request->wanted.rounded
+               : alloc->policy->segment_size(&alloc->config, request->wanted.rounded);
 }
 
 /* Before anything is decided, so that nothing can fail half way: front part and leftovers of a map. To be
@@ -79,10 +91,10 @@ HOT struct block *search(struct varve_alloc *alloc, struct request *request)
         alloc->config.garbage_collection_threshold > 0) {
         request->pool->search_count++; /* also for a second search: the ages depend on it */
     }
-    return POLICY_CALL(alloc, search, request);
+    return POLICY_CALL(alloc->policy, search, &alloc->config, &request->wanted);
 }
 
-static struct block *search_again(struct varve_alloc *alloc, struct request *request)
+static struct block *search_once_more(struct varve_alloc *alloc, struct request *request)
 {
     return search(alloc, request);
 }
@@ -92,7 +104,7 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 {
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_OOM_RETRY,
                                   .cause = stage,
-                                  .home = request->home,
+                                  .bins = request->wanted.bins,
                                   .size = request->segment_bytes,
                                   .requested = bytes_freed,
                                   .arg = has_served});
@@ -114,7 +126,7 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
         has_freed = alloc->callbacks[i].call(alloc->callbacks[i].context) || has_freed;
     }
     if (has_freed) {
-        block = search_again(alloc, request);
+        block = search_once_more(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
     after = stat_active_bytes(&alloc->stats);
@@ -123,25 +135,25 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
     return block;
 }
 
-/* try_mempool_fallback: a pool that lends its free blocks to requests of the default one. */
-static struct block *search_lenders(struct varve_alloc *alloc, struct request *request)
+/* try_mempool_fallback: free blocks of a private pool for a request of the default one. */
+static struct block *mempool_fallback(struct varve_alloc *alloc, struct request *request)
 {
     if (request->pool->owner != NULL) {
         return NULL;
     }
-    for (struct private_pool *lender = alloc->private_pools; lender != NULL; lender = lender->next) {
-        struct request lent = *request;
+    for (struct private_pool *pool = alloc->private_pools; pool != NULL; pool = pool->next) {
+        struct request fallback = *request;
         struct block *block;
-        if (!lender->use_on_oom) {
+        if (!pool->use_on_oom) {
             continue;
         }
-        lent.pool = request->pool->is_small ? &lender->small : &lender->large;
-        lent.home = pool_stream(alloc, lent.pool, index_stream_handle(request->home));
-        lent.is_expandable = lent.is_ordered = false;
-        request->stage = lent.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
-        block = lent.home != NULL ? search_again(alloc, &lent) : NULL;
+        fallback.pool = request->pool->is_small ? &pool->small : &pool->large;
+        fallback.wanted.bins = pool_bins(alloc, fallback.pool, request->wanted.bins->stream);
+        fallback.wanted.is_expandable = fallback.wanted.stream_ordered = false;
+        request->stage = fallback.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
+        block = fallback.wanted.bins != NULL ? search_once_more(alloc, &fallback) : NULL;
         if (block != NULL) {
-            *request = lent;
+            *request = fallback;
             request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
             return block;
         }
@@ -149,7 +161,7 @@ static struct block *search_lenders(struct varve_alloc *alloc, struct request *r
     return NULL;
 }
 
-static int obtain_after_gc(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int alloc_after_gc(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct release_sum sum = {0};
     bool has_run = alloc->policy->has_gc && release_garbage_target(alloc) > 0;
@@ -161,15 +173,15 @@ static int obtain_after_gc(struct varve_alloc *alloc, struct request *request, s
     }
     request->stage = VARVE_ALLOC_STAGE_NEW_SEGMENT;
     request->source = sum.segments > 0 ? VARVE_CAUSE_AFTER_GC : VARVE_CAUSE_NEW_SEGMENT;
-    error = segment_obtain(alloc, request, false, block_out);
+    error = segment_alloc(alloc, request, false, block_out);
     if (has_run) {
         emit_stage(alloc, request, VARVE_CAUSE_GC, sum.bytes, error == VARVE_OK);
     }
     return error;
 }
 
-static int obtain_after_available(struct varve_alloc *alloc, struct request *request,
-                                  struct block **block_out)
+static int alloc_after_release_available(struct varve_alloc *alloc, struct request *request,
+                                         struct block **block_out)
 {
     struct release_sum sum;
     int error = VARVE_ERROR_NO_MEMORY;
@@ -181,13 +193,14 @@ static int obtain_after_available(struct varve_alloc *alloc, struct request *req
     sum = release_available(alloc, request);
     if (sum.has_succeeded) {
         request->source = VARVE_CAUSE_AFTER_RELEASE;
-        error = segment_obtain(alloc, request, false, block_out);
+        error = segment_alloc(alloc, request, false, block_out);
     }
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_AVAILABLE, sum.bytes, error == VARVE_OK);
     return error;
 }
 
-static int obtain_after_all(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int retry_after_release_cached(struct varve_alloc *alloc, struct request *request,
+                                      struct block **block_out)
 {
     struct release_sum sum;
     int error;
@@ -201,15 +214,15 @@ static int obtain_after_all(struct varve_alloc *alloc, struct request *request, 
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
-        *block_out = search_again(alloc, request);
+        *block_out = search_once_more(alloc, request);
     }
-    error = *block_out != NULL ? VARVE_OK : segment_obtain(alloc, request, true, block_out);
+    error = *block_out != NULL ? VARVE_OK : segment_alloc(alloc, request, true, block_out);
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
     return error;
 }
 
 /* The stages after the pool has failed, up to the first success. */
-static int obtain_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+static int alloc_in_stages(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     int error;
 
@@ -222,33 +235,33 @@ static int obtain_in_stages(struct varve_alloc *alloc, struct request *request, 
     if (*block_out != NULL) {
         return VARVE_OK;
     }
-    error = obtain_after_gc(alloc, request, block_out);
+    error = alloc_after_gc(alloc, request, block_out);
     if (error == VARVE_ERROR_NO_MEMORY) {
-        *block_out = search_lenders(alloc, request);
+        *block_out = mempool_fallback(alloc, request);
         error = *block_out != NULL ? VARVE_OK : error;
     }
     if (error == VARVE_ERROR_NO_MEMORY) {
-        error = obtain_after_available(alloc, request, block_out);
+        error = alloc_after_release_available(alloc, request, block_out);
     }
     if (error == VARVE_ERROR_NO_MEMORY && alloc->capture_count == 0) {
-        error = obtain_after_all(alloc, request, block_out);
+        error = retry_after_release_cached(alloc, request, block_out);
     }
     return error;
 }
 
 /* Callbacks, and others while the lock is open, may drop the last reference to the pool and empty the cache:
  * a pool that a request is on its way to stays. */
-static __attribute__((noinline)) int obtain(struct varve_alloc *alloc, struct request *request,
-                                            struct block **block_out)
+static __attribute__((noinline)) int alloc_on_miss(struct varve_alloc *alloc, struct request *request,
+                                                   struct block **block_out)
 {
-    struct private_pool *owner = request->pool->owner; /* lenders change request->pool */
+    struct private_pool *owner = request->pool->owner; /* a fallback changes request->pool */
     int error;
 
     if (owner == NULL) {
-        return obtain_in_stages(alloc, request, block_out);
+        return alloc_in_stages(alloc, request, block_out);
     }
     owner->request_count++;
-    error = obtain_in_stages(alloc, request, block_out);
+    error = alloc_in_stages(alloc, request, block_out);
     owner->request_count--;
     return error;
 }
@@ -257,27 +270,16 @@ static __attribute__((noinline)) int obtain(struct varve_alloc *alloc, struct re
 HOT struct block *split(struct varve_alloc *alloc, const struct request *request, struct block *block,
                         bool was_split)
 {
-    struct block *front = slab_take(&alloc->slab);
+    struct block *front = block_cut_front(&alloc->slab, block, request->wanted.rounded);
     struct block *remainder = block;
     bool is_small = block_pool(block)->is_small;
 
-    front->addr = block->addr;
-    front->size = request->rounded;
-    front->home = block->home;
-    front->expandable = block->expandable;
-    front->segment_id = block->segment_id;
-    front->is_mapped = true;
-    front->prev = block->prev;
-    if (front->prev != NULL) {
-        front->prev->next = front;
-    }
-    front->next = remainder;
-    remainder->prev = front;
     if (LIKELY(remainder->is_free)) {
-        remainder->gc_base = block_pool(remainder)->search_count;
-        index_move(remainder, remainder->addr + request->rounded, remainder->size - request->rounded);
+        remainder->freed_at = block_pool(remainder)->search_count;
+        free_index_move(remainder, remainder->addr + request->wanted.rounded,
+                        remainder->size - request->wanted.rounded);
     } else {
-        block_shrink_free(remainder, request->rounded);
+        block_shrink_free(remainder, request->wanted.rounded);
     }
     if (remainder->expandable == NULL) {
         if (was_split) {
@@ -288,7 +290,7 @@ HOT struct block *split(struct varve_alloc *alloc, const struct request *request
         }
     }
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
-                                  .home = front->home,
+                                  .bins = front->bins,
                                   .addr = front->addr,
                                   .size = front->size,
                                   .requested = remainder->size,
@@ -297,16 +299,17 @@ HOT struct block *split(struct varve_alloc *alloc, const struct request *request
 }
 
 /* alloc_found_block. The descriptors that it needs are reserved. */
-HOT struct block *hand_out(struct varve_alloc *alloc, const struct request *request, struct block *block)
+HOT struct block *alloc_found_block(struct varve_alloc *alloc, const struct request *request,
+                                    struct block *block)
 {
     bool was_split = block_is_split(block);
     bool is_small = block_pool(block)->is_small;
     uint64_t found_size = block->size;
 
-    if (POLICY_CALL(alloc, should_split, request, block)) {
+    if (POLICY_CALL(alloc->policy, should_split, &alloc->config, &request->wanted, block)) {
         block = split(alloc, request, block, was_split);
     } else if (block->is_free) {
-        index_remove(&request->pool->index, block);
+        free_index_remove(&request->pool->index, block);
     }
     if (was_split && block->size == found_size && block->expandable == NULL) {
         stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)block->size);
@@ -317,21 +320,21 @@ HOT struct block *hand_out(struct varve_alloc *alloc, const struct request *requ
     block->id = ++alloc->allocation_id;
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
                                   .cause = request->source,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
                                   .arg = arg_of_alloc(block->segment_id, found_size),
                                   .id = block->id});
-    map_put(&alloc->map, block);
-    stat_hand_out(&alloc->stats, is_small, block->size, block->requested);
+    block_map_put(&alloc->map, block);
+    stat_allocate(&alloc->stats, is_small, block->size, block->requested);
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->stats.oversize_allocations, 1);
     }
     return block;
 }
 
-HOT int serve(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+HOT int alloc_locked(struct varve_alloc *alloc, struct request *request, struct block **block_out)
 {
     struct block *block;
 
@@ -341,15 +344,15 @@ HOT int serve(struct varve_alloc *alloc, struct request *request, struct block *
     }
     block = search(alloc, request);
     if (UNLIKELY(block == NULL)) {
-        struct block *obtained = NULL;
-        int error = obtain(alloc, request, &obtained);
+        struct block *found = NULL;
+        int error = alloc_on_miss(alloc, request, &found);
 
         if (error != VARVE_OK) {
             return error;
         }
-        block = obtained;
+        block = found;
     }
-    *block_out = hand_out(alloc, request, block);
+    *block_out = alloc_found_block(alloc, request, block);
     return VARVE_OK;
 }
 
@@ -363,7 +366,7 @@ int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, stru
     if (UNLIKELY(error != VARVE_OK)) {
         return varve_message_set(message, error, "no memory for a new stream");
     }
-    error = serve(alloc, request, &block);
+    error = alloc_locked(alloc, request, &block);
     if (LIKELY(error == VARVE_OK)) {
         assert(block != NULL);
         *addr_out = block->addr;

@@ -3,7 +3,13 @@
  * Memory from the device and back: alloc_block and release_block. The limit is tested with the size of a
  * whole segment even where an expandable one would map less, as PyTorch does.
  */
+#include "alloc/core/segment.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/oom.h"
+#include "alloc/core/pools.h"
 
 #include <inttypes.h>
 
@@ -12,18 +18,19 @@ static int device_alloc(struct varve_alloc *alloc, const struct request *request
 {
     const struct varve_device_ops *ops = alloc->device->ops;
     bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
-    uint64_t stream = index_stream_handle(request->home);
+    uint64_t stream = request->wanted.bins->stream;
     int error;
 
     if (opens) {
         alloc_unlock(alloc);
     }
-    error = request->is_ordered ? ops->alloc_async(alloc->device, request->segment_bytes, stream, addr_out)
-                                : ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    error = request->wanted.stream_ordered
+                ? ops->alloc_async(alloc->device, request->segment_bytes, stream, addr_out)
+                : ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
     if (opens) {
         alloc_lock(alloc);
         if (request_reserve(alloc) != VARVE_OK) {
-            if (error == VARVE_OK && request->is_ordered) {
+            if (error == VARVE_OK && request->wanted.stream_ordered) {
                 ops->free_async(alloc->device, *addr_out, request->segment_bytes, stream);
             } else if (error == VARVE_OK) {
                 ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
@@ -41,7 +48,7 @@ static void count_segment(struct varve_alloc *alloc, const struct request *reque
     if (request->pool->owner != NULL) {
         request->pool->owner->segment_count++;
     }
-    alloc->total += request->segment_bytes;
+    alloc->reserved_bytes += request->segment_bytes;
     stat_change(alloc->stats.segment, is_small, 1);
     stat_change(alloc->stats.reserved_bytes, is_small, (int64_t)request->segment_bytes);
     if (request->segment_bytes >= alloc->config.max_split_size) {
@@ -50,20 +57,19 @@ static void count_segment(struct varve_alloc *alloc, const struct request *reque
     alloc->stats.num_device_alloc++;
 }
 
-int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_retry,
-                   struct block **block_out)
+int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
 {
     struct block *block;
     uint64_t addr = 0;
     int error;
 
     alloc->stats.num_alloc_retries += is_retry;
-    if (alloc->limit != 0 &&
-        (request->segment_bytes > alloc->limit || alloc->total > alloc->limit - request->segment_bytes)) {
+    if (alloc->limit != 0 && (request->segment_bytes > alloc->limit ||
+                              alloc->reserved_bytes > alloc->limit - request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    if (request->is_expandable) {
-        return expandable_obtain(alloc, request, block_out);
+    if (request->wanted.is_expandable) {
+        return expandable_alloc(alloc, request, block_out);
     }
     error = device_alloc(alloc, request, &addr);
     if (error != VARVE_OK) {
@@ -73,20 +79,20 @@ int segment_obtain(struct varve_alloc *alloc, struct request *request, bool is_r
                                     "the device failed to allocate %" PRIu64 " bytes",
                                     request->segment_bytes);
     }
-    block = block_slab_take(&alloc->slab);
+    block = block_slab_acquire(&alloc->slab);
     block->addr = addr;
     block->size = request->segment_bytes;
-    block->home = request->home;
+    block->bins = request->wanted.bins;
     block->is_mapped = true;
-    block->is_ordered = request->is_ordered;
+    block->stream_ordered = request->wanted.stream_ordered;
     block->segment_id = ++alloc->segment_id;
     count_segment(alloc, request);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
                                   .cause = request->source,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
-                                  .requested = request->rounded,
+                                  .requested = request->wanted.rounded,
                                   .arg = block->segment_id});
     *block_out = block;
     return VARVE_OK;
@@ -96,7 +102,7 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block)
 {
     const struct pool *pool = block_pool(block);
 
-    alloc->total -= block->size;
+    alloc->reserved_bytes -= block->size;
     if (pool->owner != NULL) {
         assert(pool->owner->segment_count > 0);
         pool->owner->segment_count--;
@@ -116,12 +122,12 @@ void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
                                   .cause = cause,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
                                   .arg = block->segment_id});
     alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
     segment_uncount(alloc, block);
     free_index_remove(&pool->index, block);
-    block_slab_give(&alloc->slab, block);
+    block_slab_release(&alloc->slab, block);
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What may change while an allocator runs: its limit, and who is told of misses and failures.
+ * Entry points for what may change while an allocator runs. Each takes the lock.
  */
+#include "alloc/core/settings.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/config.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/walk.h"
 
 /* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */
 enum config_number {
@@ -69,54 +74,50 @@ int varve_alloc_set_memory_limit(struct varve_alloc *alloc, uint64_t bytes)
     return VARVE_OK;
 }
 
-/* What is current changes without a move: it is as if it had been so at the last reset (inspect/stats.h). */
-static void stat_become(struct varve_alloc_stat *stat, int64_t current)
+static uint64_t segment_bytes(const struct block *first)
 {
-    stat->freed += current - stat->current;
-    stat->current = current;
-    stat->peak = stat->peak > current ? stat->peak : current;
+    uint64_t bytes = 0;
+
+    for (const struct block *block = first; block != NULL; block = block->next) {
+        bytes += block->size;
+    }
+    return bytes;
 }
 
 /* What counts as oversize has changed, and with it how many blocks and segments are. */
-static int count_oversize(struct varve_alloc *alloc, uint64_t size)
+static void count_oversize(struct varve_alloc *alloc, uint64_t size)
 {
-    struct varve_alloc_snapshot now;
+    struct block_walk walk = {0};
+    const struct block *block;
     int64_t blocks = 0, segments = 0;
-    int error = varve_alloc_snapshot(alloc, &now);
 
-    if (error != VARVE_OK) {
-        return error;
-    }
-    for (size_t i = 0; i < now.block_count; i++) {
-        blocks += now.blocks[i].state == VARVE_BLOCK_ACTIVE_ALLOCATED && now.blocks[i].bytes >= size;
-    }
-    for (size_t i = 0; i < now.segment_count; i++) {
-        segments += !now.segments[i].is_expandable && now.segments[i].bytes >= size;
+    while ((block = walk_next(alloc, &walk)) != NULL) {
+        blocks += block->is_allocated && block->size >= size;
+        segments += block->expandable == NULL && block->prev == NULL && segment_bytes(block) >= size;
     }
     stat_become(&alloc->stats.oversize_allocations, blocks);
     stat_become(&alloc->stats.oversize_segments, segments);
-    varve_alloc_snapshot_free(&now);
-    return VARVE_OK;
 }
 
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message)
 {
-    int error = VARVE_OK;
+    int error = config_check(config, message);
 
+    if (error != VARVE_OK) {
+        return error;
+    }
     alloc_lock(alloc);
     if (config->max_split_size != alloc->config.max_split_size) {
-        error = count_oversize(alloc, config->max_split_size);
+        count_oversize(alloc, config->max_split_size);
     }
-    if (error == VARVE_OK) {
-        alloc->config = *config;
-        alloc->can_expand = config->expandable_segments;
-        alloc->stats.max_split_size =
-            config->max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config->max_split_size;
-        settings_emit(alloc);
-    }
+    alloc->config = *config;
+    alloc->can_expand = config->expandable_segments;
+    alloc->stats.max_split_size =
+        config->max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config->max_split_size;
+    settings_emit(alloc);
     alloc_unlock(alloc);
-    return error == VARVE_OK ? error : varve_message_set(message, error, "no memory to change settings");
+    return VARVE_OK;
 }
 
 void varve_alloc_set_recorder(struct varve_alloc *alloc, const struct varve_alloc_recorder *recorder)

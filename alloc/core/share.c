@@ -4,7 +4,10 @@
  * is mapped once, however many blocks of it are opened. Peers get access to expandable segments, which have
  * no access of their own by default.
  */
+#include "alloc/core/share.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/oom.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +35,7 @@ int varve_alloc_ipc_export(struct varve_alloc *alloc, uint64_t addr, struct varv
     error = varve_alloc_get_base_allocation(alloc, addr, &base, &bytes);
     if (error == VARVE_OK &&
         (block_map_find(&alloc->map, addr)->expandable != NULL ||
-         block_map_find(&alloc->map, addr)->is_ordered || alloc->device->ops->ipc_export == NULL)) {
+         block_map_find(&alloc->map, addr)->stream_ordered || alloc->device->ops->ipc_export == NULL)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
     if (error == VARVE_OK) {

@@ -10,7 +10,13 @@
  * wait for the end of a capture and tried again by later requests. A stream that freed memory by itself must
  * live until that has been trimmed, as with all memory of that stream.
  */
+#include "alloc/core/stream_ordered.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/segment.h"
+#include "alloc/core/stream_use.h"
+#include "alloc/policy/policy.h"
 
 static void forget(struct varve_alloc *alloc, struct block *block)
 {
@@ -19,30 +25,30 @@ static void forget(struct varve_alloc *alloc, struct block *block)
     emit_completed(alloc, block);
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
                                   .cause = VARVE_CAUSE_FREE,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
                                   .arg = block->segment_id});
     block_map_remove(&alloc->map, block);
     stat_complete(&alloc->stats, is_small, block->requested);
     segment_uncount(alloc, block);
-    block_slab_give(&alloc->slab, block);
+    block_slab_release(&alloc->slab, block);
 }
 
 /* The stream on which the block is to be freed, behind all that use it. What has been waited for is not
  * waited for again after an error: more work of those streams is none with this block. */
 static int users_join(struct varve_alloc *alloc, struct block *block, uint64_t *stream_out)
 {
-    uint64_t home = index_stream_handle(block->home);
+    uint64_t own = block->bins->stream;
     int error;
 
     if (block->uses == NULL && !block->is_joining) {
-        *stream_out = home;
+        *stream_out = own;
         return VARVE_OK;
     }
     error = alloc->device->ops->join_stream(alloc->device, stream_out);
     if (error == VARVE_OK && !block->is_joining) {
-        error = stream_use_order(alloc, *stream_out, home);
+        error = stream_use_order(alloc, *stream_out, own);
         block->is_joining = error == VARVE_OK;
     }
     while (error == VARVE_OK && block->uses != NULL) {
@@ -54,12 +60,12 @@ static int users_join(struct varve_alloc *alloc, struct block *block, uint64_t *
     return error;
 }
 
-int ordered_give(struct varve_alloc *alloc, struct block *block)
+int stream_ordered_free(struct varve_alloc *alloc, struct block *block)
 {
     uint64_t stream = 0;
     int error = users_join(alloc, block, &stream);
 
-    assert(!block->is_allocated && block->is_ordered && !block_is_split(block));
+    assert(!block->is_allocated && block->stream_ordered && !block_is_split(block));
     if (error == VARVE_OK) {
         error = alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
     }
@@ -67,19 +73,19 @@ int ordered_give(struct varve_alloc *alloc, struct block *block)
         if (block->is_joining) {
             alloc->has_joined = true;
         } else {
-            index_stream_set_freed(block->home, true);
+            block->bins->has_freed = true;
         }
         forget(alloc, block);
     }
     return error;
 }
 
-void ordered_abandon(struct varve_alloc *alloc, struct block *block)
+void stream_ordered_abandon(struct varve_alloc *alloc, struct block *block)
 {
-    uint64_t home = index_stream_handle(block->home), stream = home;
+    uint64_t own = block->bins->stream, stream = own;
 
     if (users_join(alloc, block, &stream) != VARVE_OK && !block->is_joining) {
-        stream = home;
+        stream = own;
     }
     alloc->device->ops->free_async(alloc->device, block->addr, block->size, stream);
 }
@@ -103,25 +109,25 @@ static int streams_wait(struct varve_alloc *alloc, const struct pool *pool)
     int error = VARVE_OK;
 
     for (uint32_t i = 0; error == VARVE_OK && i < pool->index.stream_count; i++) {
-        struct index_stream *home = pool->index.streams[i];
+        struct stream_bins *bins = pool->index.streams[i];
 
-        if (index_stream_has_freed(home)) {
-            error = alloc->device->ops->stream_synchronize(alloc->device, index_stream_handle(home));
+        if (bins->has_freed) {
+            error = alloc->device->ops->stream_synchronize(alloc->device, bins->stream);
             if (error == VARVE_ERROR_BUSY) {
                 error = VARVE_OK; /* captured: the pool keeps what it may still use */
             } else if (error == VARVE_OK) {
-                index_stream_set_freed(home, false);
+                bins->has_freed = false;
             }
         }
     }
     return error;
 }
 
-int ordered_trim(struct varve_alloc *alloc, bool waits)
+int stream_ordered_trim(struct varve_alloc *alloc, bool waits)
 {
     int error = VARVE_OK;
 
-    if (!alloc->policy->is_ordered) {
+    if (!alloc->policy->stream_ordered) {
         return error;
     }
     if (waits) {

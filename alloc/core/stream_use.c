@@ -9,7 +9,12 @@
  * PyTorch keeps queues and uses in hash tables, whose order nobody can rely on; here both go by stream
  * handle.
  */
+#include "alloc/core/stream_use.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/free.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/stream_ordered.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +107,7 @@ static int queue_reserve(struct event_queue *queue)
     return VARVE_OK;
 }
 
-static int event_take(struct varve_alloc *alloc, uint64_t *event_out)
+static int event_acquire(struct varve_alloc *alloc, uint64_t *event_out)
 {
     if (alloc->spare_event_count > 0) {
         *event_out = alloc->spare_events[--alloc->spare_event_count];
@@ -111,7 +116,7 @@ static int event_take(struct varve_alloc *alloc, uint64_t *event_out)
     return alloc->device->ops->event_create(alloc->device, event_out);
 }
 
-static void event_give(struct varve_alloc *alloc, uint64_t event)
+static void event_release(struct varve_alloc *alloc, uint64_t event)
 {
     if (alloc->spare_event_count == alloc->spare_event_capacity) {
         uint32_t capacity = alloc->spare_event_capacity * 2 + 64;
@@ -134,14 +139,14 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
     int error = queue != NULL ? queue_reserve(queue) : VARVE_ERROR_NO_MEMORY;
 
     if (error == VARVE_OK) {
-        error = event_take(alloc, &event);
+        error = event_acquire(alloc, &event);
     }
     if (error != VARVE_OK) {
         return error;
     }
     error = alloc->device->ops->event_record(alloc->device, event, stream);
     if (error != VARVE_OK) {
-        event_give(alloc, event);
+        event_release(alloc, event);
         return error;
     }
     queue->items[(queue->head + queue->count++) & (queue->capacity - 1)] =
@@ -154,7 +159,7 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
 int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other)
 {
     uint64_t event = 0;
-    int error = event_take(alloc, &event);
+    int error = event_acquire(alloc, &event);
 
     if (error != VARVE_OK) {
         return error;
@@ -163,7 +168,7 @@ int stream_use_order(struct varve_alloc *alloc, uint64_t stream, uint64_t other)
     if (error == VARVE_OK) {
         error = alloc->device->ops->stream_wait_event(alloc->device, stream, event);
     }
-    event_give(alloc, event); /* what was waited for is that record, whatever the event stands for later */
+    event_release(alloc, event); /* what was waited for is that record, whatever the event stands for later */
     return error;
 }
 
@@ -182,7 +187,7 @@ static int events_insert(struct varve_alloc *alloc, struct block *block)
 
 static int order(struct varve_alloc *alloc, struct block *block)
 {
-    return block->is_ordered ? ordered_give(alloc, block) : events_insert(alloc, block);
+    return block->stream_ordered ? stream_ordered_free(alloc, block) : events_insert(alloc, block);
 }
 
 static void wait_begin(struct varve_alloc *alloc, const struct block *block)
@@ -198,13 +203,13 @@ static void wait_end(struct varve_alloc *alloc, struct block *block)
 
 int stream_use_wait(struct varve_alloc *alloc, struct block *block)
 {
-    bool is_ordered = block->is_ordered;
+    bool stream_ordered = block->stream_ordered;
     int error = VARVE_OK;
 
     if (alloc->capture_count == 0 || block->uses == NULL) {
         error = order(alloc, block);
         if (error == VARVE_OK) {
-            if (!is_ordered) { /* else there is no block any more */
+            if (!stream_ordered) { /* else there is no block any more */
                 wait_begin(alloc, block);
             }
             return VARVE_OK;
@@ -256,7 +261,7 @@ static int deferred_insert(struct varve_alloc *alloc)
     assert(alloc->capture_count == 0);
     while (*link != NULL) {
         struct block *block = *link, *next = block->right;
-        bool is_ordered = block->is_ordered, is_small = block_pool(block)->is_small;
+        bool stream_ordered = block->stream_ordered, is_small = block_pool(block)->is_small;
         uint64_t bytes = block->size;
         int error;
 
@@ -269,7 +274,7 @@ static int deferred_insert(struct varve_alloc *alloc)
             return error;
         } else {
             *link = next;
-            if (is_ordered) { /* there is no block any more */
+            if (stream_ordered) { /* there is no block any more */
                 stat_wait(&alloc->stats, is_small, bytes, false);
             } else {
                 deferred_leave(alloc, block);
@@ -287,7 +292,7 @@ static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
     queue->head = (queue->head + 1) & (queue->capacity - 1);
     queue->count--;
     alloc->pending_events--;
-    event_give(alloc, item.event);
+    event_release(alloc, item.event);
     /* uses that are left could not be recorded: the block is in the deferred list for that */
     if (--item.block->event_count == 0 && item.block->uses == NULL) {
         wait_end(alloc, item.block);
@@ -375,6 +380,9 @@ int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool 
 
 void stream_use_close(struct varve_alloc *alloc)
 {
+    struct block *block;
+    uint64_t position = 0;
+
     for (uint32_t i = 0; i < alloc->queue_count; i++) {
         struct event_queue *queue = &alloc->queues[i];
         for (uint32_t k = 0; k < queue->count; k++) {
@@ -386,9 +394,9 @@ void stream_use_close(struct varve_alloc *alloc)
     while (alloc->spare_event_count > 0) {
         alloc->device->ops->event_destroy(alloc->device, alloc->spare_events[--alloc->spare_event_count]);
     }
-    for (uint64_t i = 0; alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
-        while (alloc->map.slots[i].block != NULL && alloc->map.slots[i].block->uses != NULL) {
-            use_drop(alloc, &alloc->map.slots[i].block->uses);
+    while ((block = block_map_each(&alloc->map, &position)) != NULL) {
+        while (block->uses != NULL) {
+            use_drop(alloc, &block->uses);
         }
     }
     while (alloc->spare_uses != NULL) {

@@ -53,7 +53,7 @@ static bool is_pending(const struct device_ledger *ledger, const struct device_s
 
 int ledger_event_create(struct device_ledger *ledger, uint64_t *event_out)
 {
-    if (!slots_take(&ledger->events, event_out)) {
+    if (!slots_acquire(&ledger->events, event_out)) {
         return DEVICE_REFUSE(ledger, VARVE_ERROR_NO_MEMORY, "no memory for the books of an event");
     }
     return 0;
@@ -64,7 +64,7 @@ int ledger_event_destroy(struct device_ledger *ledger, uint64_t event)
     if (!event_find(ledger, event)) {
         return VARVE_ERROR_NOT_FOUND;
     }
-    slots_give(&ledger->events, event);
+    slots_release(&ledger->events, event);
     return 0;
 }
 
@@ -116,7 +116,7 @@ struct device_stream *ledger_stream_find(const struct device_ledger *ledger, uin
     return &ledger->streams[position];
 }
 
-struct device_stream *ledger_stream_take(struct device_ledger *ledger, uint64_t stream)
+struct device_stream *ledger_stream_acquire(struct device_ledger *ledger, uint64_t stream)
 {
     struct device_stream *found = ledger_stream_find(ledger, stream);
     size_t position;

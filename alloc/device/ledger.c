@@ -53,7 +53,7 @@ static void handle_drop(struct device_ledger *ledger, uint64_t id)
     if (ledger->handle_gone) {
         ledger->handle_gone(ledger->handle_gone_context, handle);
     }
-    slots_give(&ledger->handles, id);
+    slots_release(&ledger->handles, id);
 }
 
 void ledger_init(struct device_ledger *ledger, uint64_t capacity, uint64_t grain, uint64_t floor,
@@ -208,7 +208,7 @@ int ledger_handle_create(struct device_ledger *ledger, uint64_t bytes, uint64_t 
         return DEVICE_REFUSE(ledger, VARVE_ERROR_INVALID, "a handle of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)ledger->grain);
     }
-    slot = slots_take(&ledger->handles, handle_out);
+    slot = slots_acquire(&ledger->handles, handle_out);
     if (!slot) {
         return DEVICE_REFUSE(ledger, VARVE_ERROR_NO_MEMORY, "no memory for the books of a handle");
     }

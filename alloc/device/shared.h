@@ -91,8 +91,8 @@ struct device_slots {
 };
 
 /// A slot and its id, not 0; NULL if there is no memory. The slot moves with the next take.
-struct device_slot *slots_take(struct device_slots *slots, uint64_t *id_out);
-void slots_give(struct device_slots *slots, uint64_t id);
+struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out);
+void slots_release(struct device_slots *slots, uint64_t id);
 /// NULL for an id that is not out.
 struct device_slot *slots_find(const struct device_slots *slots, uint64_t id);
 /// Position of an id in `slots->slots`.
@@ -179,7 +179,7 @@ int ledger_event_query(struct device_ledger *ledger, uint64_t event);
 int ledger_event_complete(struct device_ledger *ledger, uint64_t event);
 /// What is known of a stream, NULL: nothing; made if it is new, NULL: no memory. It moves with the next one.
 struct device_stream *ledger_stream_find(const struct device_ledger *ledger, uint64_t stream);
-struct device_stream *ledger_stream_take(struct device_ledger *ledger, uint64_t stream);
+struct device_stream *ledger_stream_acquire(struct device_ledger *ledger, uint64_t stream);
 
 /* ---- check.c ---- */
 

@@ -28,7 +28,7 @@ static bool slots_grow(struct device_slots *slots)
     return true;
 }
 
-struct device_slot *slots_take(struct device_slots *slots, uint64_t *id_out)
+struct device_slot *slots_acquire(struct device_slots *slots, uint64_t *id_out)
 {
     struct device_slot *slot;
     uint32_t index, generation = 0;
@@ -52,7 +52,7 @@ struct device_slot *slots_take(struct device_slots *slots, uint64_t *id_out)
     return slot;
 }
 
-void slots_give(struct device_slots *slots, uint64_t id)
+void slots_release(struct device_slots *slots, uint64_t id)
 {
     struct device_slot *slot = slots_find(slots, id);
 

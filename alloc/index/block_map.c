@@ -8,7 +8,8 @@
  * Invariants: 2 * count <= slots; between the slot that an address hashes to and the slot that it is in, none
  * is empty.
  */
-#include "alloc/index/hot.h"
+#include "alloc/index/block_map.h"
+#include "alloc/index/pages.h"
 
 #define BITS_MIN 12U
 
@@ -21,9 +22,9 @@ static int map_grow(struct block_map *map)
     if (grown.slots == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    for (uint64_t i = 0; map->slots != NULL && i <= map_mask(map); i++) {
+    for (uint64_t i = 0; map->slots != NULL && i <= block_map_mask(map); i++) {
         if (map->slots[i].block != NULL) {
-            map_fill(&grown, map->slots[i].addr, map->slots[i].block);
+            block_map_fill(&grown, map->slots[i].addr, map->slots[i].block);
         }
     }
     pages_unmap(map->slots, map->mapped_bytes);
@@ -36,26 +37,35 @@ int block_map_reserve(struct block_map *map)
     return map->count < map->limit ? VARVE_OK : map_grow(map);
 }
 
-void block_map_put(struct block_map *map, struct block *block)
-{
-    map_put(map, block);
-}
-
 struct block *block_map_find(const struct block_map *map, uint64_t addr)
 {
-    const struct block_map_slot *slot = map_find(map, addr);
+    const struct block_map_slot *slot = block_map_find_slot(map, addr);
 
     return slot != NULL ? slot->block : NULL;
+}
+
+struct block *block_map_each(const struct block_map *map, uint64_t *position)
+{
+    uint64_t slots = map->count > 0 ? block_map_mask(map) + 1 : 0;
+
+    while (*position < slots) {
+        struct block *block = map->slots[(*position)++].block;
+
+        if (block != NULL) {
+            return block;
+        }
+    }
+    return NULL;
 }
 
 /* An entry may move back to the hole if its home is not after it: probes for it would pass the hole. */
 struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot)
 {
-    uint64_t mask = map_mask(map);
+    uint64_t mask = block_map_mask(map);
     uint64_t hole = (uint64_t)(slot - map->slots);
 
     for (uint64_t i = (hole + 1) & mask; map->slots[i].block != NULL; i = (i + 1) & mask) {
-        uint64_t distance = (i - map_home(map, map->slots[i].addr)) & mask;
+        uint64_t distance = (i - block_map_start(map, map->slots[i].addr)) & mask;
         if (distance >= ((i - hole) & mask)) {
             map->slots[hole] = map->slots[i];
             hole = i;
@@ -66,10 +76,10 @@ struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_
 
 void block_map_remove(struct block_map *map, const struct block *block)
 {
-    struct block_map_slot *slot = map_find(map, block->addr);
+    struct block_map_slot *slot = block_map_find_slot(map, block->addr);
 
     assert(slot != NULL && slot->block == block);
-    map_clear(map, slot);
+    block_map_clear(map, slot);
 }
 
 void block_map_close(struct block_map *map)
@@ -86,7 +96,7 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
                    : varve_message_set(message, VARVE_ERROR_CORRUPT, "map: entries without slots");
     }
     uint64_t filled = 0;
-    for (uint64_t i = 0; i <= map_mask(map); i++) {
+    for (uint64_t i = 0; i <= block_map_mask(map); i++) {
         const struct block_map_slot *slot = &map->slots[i];
         if (slot->block == NULL ? slot->addr != 0 : slot->block->addr != slot->addr) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "map: slot %llu has address 0x%llx",
@@ -99,7 +109,7 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
         }
         filled += slot->block != NULL;
     }
-    if (filled != map->count || filled > map->limit || 2 * map->limit != map_mask(map) + 1 ||
+    if (filled != map->count || filled > map->limit || 2 * map->limit != block_map_mask(map) + 1 ||
         map->mapped_bytes != sizeof(struct block_map_slot) << map->bits) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "map: %llu entries in 2^%u slots, counted %llu",

@@ -6,13 +6,11 @@
  * region is cut up as it is needed, not linked when it is mapped, so a region of millions costs one call and
  * no page fault. Called under the allocator's lock by split, merge and segment code.
  */
-#include "alloc/index/hot.h"
-
-#include <sys/mman.h>
+#include "alloc/index/block_slab.h"
+#include "alloc/index/pages.h"
 
 #define REGION_BYTES_MIN (UINT64_C(1) << 20)
 #define REGION_BYTES_MAX (UINT64_C(32) << 20)
-#define HUGE_BYTES_MIN (UINT64_C(4) << 20)
 
 /* At the start of each region; descriptors follow, one cache line further. */
 struct region {
@@ -23,32 +21,6 @@ struct region {
 #define REGION_HEADER_BYTES SLAB_LINE_BYTES
 static_assert(sizeof(struct region) <= REGION_HEADER_BYTES, "the header of a region leaves its cache line");
 static_assert(sizeof(struct block) == 2 * SLAB_LINE_BYTES, "a descriptor is two cache lines");
-
-void *pages_map(uint64_t bytes)
-{
-    if (bytes > PTRDIFF_MAX) {
-        return NULL;
-    }
-    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) {
-        return NULL;
-    }
-    if (bytes >= HUGE_BYTES_MIN) {
-        /* A walk through a million descriptors misses the TLB at each step otherwise. Only advice: it may
-         * fail. */
-        (void)madvise(pages, bytes, MADV_HUGEPAGE);
-    }
-    return pages;
-}
-
-void pages_unmap(void *pages, uint64_t bytes)
-{
-    if (pages != NULL) {
-        int code = munmap(pages, bytes);
-        assert(code == 0);
-        (void)code;
-    }
-}
 
 /* Regions double, so that a million descriptors need few mappings and can use huge pages. */
 static int region_add(struct block_slab *slab, uint64_t count)
@@ -86,23 +58,13 @@ static int region_add(struct block_slab *slab, uint64_t count)
     return VARVE_OK;
 }
 
-struct block *block_slab_take_fresh(struct block_slab *slab)
+struct block *block_slab_acquire_fresh(struct block_slab *slab)
 {
     if (slab->fresh == slab->fresh_end && region_add(slab, 1) != VARVE_OK) {
         return NULL;
     }
     slab->in_use++;
     return slab->fresh++;
-}
-
-struct block *block_slab_take(struct block_slab *slab)
-{
-    return slab_take(slab);
-}
-
-void block_slab_give(struct block_slab *slab, struct block *block)
-{
-    slab_give(slab, block);
 }
 
 int block_slab_reserve(struct block_slab *slab, uint64_t count)

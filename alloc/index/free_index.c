@@ -9,22 +9,30 @@
  * block has no priority until a second one comes. Called under the allocator's lock by the policies'
  * searches, by free and by the release of segments.
  */
-#include "alloc/index/hot.h"
+#include "alloc/index/free_index.h"
+#include "alloc/index/pages.h"
+
+#include <string.h>
+
+static bool index_is_before(const struct block *block, uint64_t size, uint64_t addr)
+{
+    return block->size < size || (block->size == size && block->addr < addr);
+}
 
 /* ---- Bins ---- */
 
 /* Last bin with blocks before `bin`; INDEX_BIN_COUNT if there is none. */
-static unsigned bin_before(const struct index_stream *home, unsigned bin)
+static unsigned bin_before(const struct stream_bins *bins, unsigned bin)
 {
     unsigned word = bin / 64;
-    uint64_t bits = word == INDEX_WORD_COUNT ? 0 : home->words[word] & ((UINT64_C(1) << bin % 64) - 1);
+    uint64_t bits = word == INDEX_WORD_COUNT ? 0 : bins->words[word] & ((UINT64_C(1) << bin % 64) - 1);
     if (bits == 0) {
-        uint64_t words = home->summary & ((UINT64_C(1) << word) - 1);
+        uint64_t words = bins->summary & ((UINT64_C(1) << word) - 1);
         if (words == 0) {
             return INDEX_BIN_COUNT;
         }
         word = 63 - (unsigned)__builtin_clzll(words);
-        bits = home->words[word];
+        bits = bins->words[word];
     }
     return word * 64 + 63 - (unsigned)__builtin_clzll(bits);
 }
@@ -36,11 +44,11 @@ void free_index_tree_insert(struct block **root, struct block *block)
     struct block **link = root;
     struct block *up = NULL;
     uint32_t priority = index_priority_of(block->addr);
-    block->balance = priority;
+    block->priority = priority;
     if ((*root)->left == NULL && (*root)->right == NULL) {
-        (*root)->balance = index_priority_of((*root)->addr); /* it was alone */
+        (*root)->priority = index_priority_of((*root)->addr); /* it was alone */
     }
-    while (*link != NULL && (*link)->balance >= priority) {
+    while (*link != NULL && (*link)->priority >= priority) {
         up = *link;
         assert(up->size != block->size || up->addr != block->addr);
         link = index_is_before(up, block->size, block->addr) ? &up->right : &up->left;
@@ -80,7 +88,7 @@ void free_index_tree_remove(struct block **root, struct block *block)
     struct block **link = up == NULL ? root : up->left == block ? &up->left : &up->right;
     assert(*link == block);
     while (left != NULL && right != NULL) {
-        if (left->balance >= right->balance) {
+        if (left->priority >= right->priority) {
             *link = left;
             left->up = up;
             up = left;
@@ -126,7 +134,7 @@ static bool streams_grow(struct free_index *index)
     if (capacity < index->stream_capacity) {
         return false;
     }
-    struct index_stream **streams = pages_map(capacity * sizeof *streams);
+    struct stream_bins **streams = pages_map(capacity * sizeof *streams);
     if (streams == NULL) {
         return false;
     }
@@ -140,7 +148,7 @@ static bool streams_grow(struct free_index *index)
     return true;
 }
 
-static struct index_stream *stream_take(struct free_index *index)
+static struct stream_bins *stream_take(struct free_index *index)
 {
     if (index->chunks == NULL || index->chunks->used == INDEX_CHUNK_STREAMS) {
         struct index_chunk *chunk = pages_map(INDEX_CHUNK_BYTES);
@@ -161,7 +169,7 @@ static uint32_t stream_position(const struct free_index *index, uint64_t handle)
     uint32_t end = index->stream_count;
     while (first < end) {
         uint32_t middle = first + (end - first) / 2;
-        if (index->streams[middle]->handle < handle) {
+        if (index->streams[middle]->stream < handle) {
             first = middle + 1;
         } else {
             end = middle;
@@ -170,124 +178,70 @@ static uint32_t stream_position(const struct free_index *index, uint64_t handle)
     return first;
 }
 
-static struct index_stream *stream_add(struct free_index *index, struct pool *pool, uint64_t handle)
+static struct stream_bins *stream_add(struct free_index *index, struct pool *pool, uint64_t handle)
 {
     uint32_t position = stream_position(index, handle);
     if (index->stream_count == index->stream_capacity && !streams_grow(index)) {
         return NULL;
     }
-    struct index_stream *home = stream_take(index);
-    if (home == NULL) {
+    struct stream_bins *bins = stream_take(index);
+    if (bins == NULL) {
         return NULL;
     }
-    home->handle = handle;
-    home->pool = pool;
-    home->index = index;
+    bins->stream = handle;
+    bins->pool = pool;
+    bins->index = index;
     for (uint32_t i = index->stream_count; i > position; i--) {
         index->streams[i] = index->streams[i - 1];
         index->streams[i]->position = i;
     }
-    index->streams[position] = home;
-    home->position = position;
+    index->streams[position] = bins;
+    bins->position = position;
     index->stream_count++;
-    return home;
+    return bins;
 }
 
-struct index_stream *free_index_find_stream(struct free_index *index, uint64_t stream)
+struct stream_bins *free_index_find_bins(struct free_index *index, uint64_t stream)
 {
-    struct index_stream *recent = index->recent;
-    if (recent != NULL && recent->handle == stream) {
+    struct stream_bins *recent = index->recent;
+    if (recent != NULL && recent->stream == stream) {
         return recent;
     }
     uint32_t position = stream_position(index, stream);
-    if (position == index->stream_count || index->streams[position]->handle != stream) {
+    if (position == index->stream_count || index->streams[position]->stream != stream) {
         return NULL;
     }
     index->recent = index->streams[position];
     return index->recent;
 }
 
-struct index_stream *free_index_stream(struct free_index *index, struct pool *pool, uint64_t stream)
+struct stream_bins *free_index_bins(struct free_index *index, struct pool *pool, uint64_t stream)
 {
-    struct index_stream *home = free_index_find_stream(index, stream);
-    if (home == NULL) {
-        home = stream_add(index, pool, stream);
-        if (home != NULL) {
-            index->recent = home;
+    struct stream_bins *bins = free_index_find_bins(index, stream);
+    if (bins == NULL) {
+        bins = stream_add(index, pool, stream);
+        if (bins != NULL) {
+            index->recent = bins;
         }
     }
-    return home;
-}
-
-uint64_t index_stream_handle(const struct index_stream *home)
-{
-    return home->handle;
-}
-
-uint16_t index_stream_number(const struct index_stream *home)
-{
-    return home->number;
-}
-
-void index_stream_set_number(struct index_stream *home, uint16_t number)
-{
-    home->number = number;
-}
-
-struct pool *index_stream_pool(const struct index_stream *home)
-{
-    return home->pool;
-}
-
-bool index_stream_has_freed(const struct index_stream *home)
-{
-    return home->has_freed;
-}
-
-void index_stream_set_freed(struct index_stream *home, bool has_freed)
-{
-    home->has_freed = has_freed;
+    return bins;
 }
 
 /* ---- Blocks ---- */
 
-void free_index_insert(struct free_index *index, struct block *block)
+struct block *free_index_bin_first(const struct stream_bins *bins, unsigned bin)
 {
-    index_insert(index, block);
+    return tree_first(bins->roots[bin]);
 }
 
-void free_index_remove(struct free_index *index, struct block *block)
-{
-    index_remove(index, block);
-}
-
-void free_index_move(struct free_index *index, struct block *block, uint64_t addr, uint64_t size)
-{
-    assert(block->home->index == index);
-    (void)index;
-    index_move(block, addr, size);
-}
-
-void free_index_replace(struct free_index *index, struct block *old, struct block *block)
-{
-    assert(block->home->index == index);
-    (void)index;
-    index_replace(old, block);
-}
-
-struct block *free_index_bin_first(const struct index_stream *home, unsigned bin)
-{
-    return tree_first(home->bins[bin]);
-}
-
-struct block *free_index_lower_bound(const struct index_stream *home, uint64_t size, uint64_t addr)
+struct block *free_index_lower_bound(const struct stream_bins *bins, uint64_t size, uint64_t addr)
 {
     if (size >= FREE_INDEX_SIZE_LIMIT) {
         return NULL;
     }
     unsigned bin = index_bin_of(size);
     struct block *found = NULL;
-    for (struct block *block = home->bins[bin]; block != NULL;) {
+    for (struct block *block = bins->roots[bin]; block != NULL;) {
         if (index_is_before(block, size, addr)) {
             block = block->right;
         } else {
@@ -298,8 +252,8 @@ struct block *free_index_lower_bound(const struct index_stream *home, uint64_t s
     if (found != NULL) {
         return found;
     }
-    bin = bin_from(home, bin + 1);
-    return bin < INDEX_BIN_COUNT ? tree_first(home->bins[bin]) : NULL;
+    bin = bin_from(bins, bin + 1);
+    return bin < INDEX_BIN_COUNT ? tree_first(bins->roots[bin]) : NULL;
 }
 
 struct block *free_index_next(const struct block *block)
@@ -316,8 +270,8 @@ struct block *free_index_next(const struct block *block)
     if (up != NULL) {
         return up;
     }
-    unsigned bin = bin_from(block->home, index_bin_of(block->size) + 1);
-    return bin < INDEX_BIN_COUNT ? tree_first(block->home->bins[bin]) : NULL;
+    unsigned bin = bin_from(block->bins, index_bin_of(block->size) + 1);
+    return bin < INDEX_BIN_COUNT ? tree_first(block->bins->roots[bin]) : NULL;
 }
 
 struct block *free_index_previous(const struct block *block)
@@ -334,22 +288,22 @@ struct block *free_index_previous(const struct block *block)
     if (up != NULL) {
         return up;
     }
-    unsigned bin = bin_before(block->home, index_bin_of(block->size));
-    return bin < INDEX_BIN_COUNT ? tree_last(block->home->bins[bin]) : NULL;
+    unsigned bin = bin_before(block->bins, index_bin_of(block->size));
+    return bin < INDEX_BIN_COUNT ? tree_last(block->bins->roots[bin]) : NULL;
 }
 
-struct block *free_index_last(const struct index_stream *home)
+struct block *free_index_last(const struct stream_bins *bins)
 {
-    unsigned bin = bin_before(home, INDEX_BIN_COUNT);
-    return bin < INDEX_BIN_COUNT ? tree_last(home->bins[bin]) : NULL;
+    unsigned bin = bin_before(bins, INDEX_BIN_COUNT);
+    return bin < INDEX_BIN_COUNT ? tree_last(bins->roots[bin]) : NULL;
 }
 
 static struct block *first_from(const struct free_index *index, uint32_t position)
 {
     for (; position < index->stream_count; position++) {
-        const struct index_stream *home = index->streams[position];
-        if (home->blocks > 0) {
-            return tree_first(home->bins[bin_from(home, 0)]);
+        const struct stream_bins *bins = index->streams[position];
+        if (bins->blocks > 0) {
+            return tree_first(bins->roots[bin_from(bins, 0)]);
         }
     }
     return NULL;
@@ -363,7 +317,7 @@ struct block *free_index_first(const struct free_index *index)
 struct block *free_index_following(const struct free_index *index, const struct block *block)
 {
     struct block *next = free_index_next(block);
-    return next != NULL ? next : first_from(index, block->home->position + 1);
+    return next != NULL ? next : first_from(index, block->bins->position + 1);
 }
 
 void free_index_close(struct free_index *index)
@@ -373,6 +327,110 @@ void free_index_close(struct free_index *index)
         pages_unmap(index->chunks, INDEX_CHUNK_BYTES);
         index->chunks = next;
     }
-    pages_unmap(index->streams, index->stream_capacity * sizeof(struct index_stream *));
+    pages_unmap(index->streams, index->stream_capacity * sizeof(struct stream_bins *));
     *index = (struct free_index){0};
+}
+
+/* ---- The walker ---- */
+
+/* Every block is in the bin of its size and found from the root by links that agree in both directions, in
+ * strictly rising order, under a parent of no lower priority; bitmaps say which bins have blocks; counts and
+ * mapped bytes add up. It reads everything, so only tests and debug builds call it. */
+
+/* Deeper than any treap that fits a machine; links that form a circle end here. */
+#define DEPTH_MAX 256U
+
+struct walk {
+    const struct stream_bins *bins;
+    const struct block *last; /* visited, in order */
+    uint64_t counted;
+    unsigned bin;
+};
+
+static bool is_node_sound(const struct walk *walk, const struct block *block, const struct block *up)
+{
+    return block->up == up && block->is_free && block->bins == walk->bins &&
+           index_bin_of(block->size) == walk->bin &&
+           ((up == NULL && block->left == NULL && block->right == NULL) || /* alone: it has no priority */
+            (block->priority == index_priority_of(block->addr) &&
+             (up == NULL || block->priority <= up->priority)));
+}
+
+static bool is_tree_sound(struct walk *walk, const struct block *block, const struct block *up,
+                          unsigned depth)
+{
+    if (block == NULL) {
+        return true;
+    }
+    if (depth > DEPTH_MAX || !is_node_sound(walk, block, up) ||
+        !is_tree_sound(walk, block->left, block, depth + 1)) {
+        return false;
+    }
+    if (walk->last != NULL && !index_is_before(walk->last, block->size, block->addr)) {
+        return false;
+    }
+    walk->last = block;
+    walk->counted++;
+    return walk->counted <= walk->bins->blocks && is_tree_sound(walk, block->right, block, depth + 1);
+}
+
+static int stream_check(const struct stream_bins *bins, struct varve_message *message)
+{
+    struct walk walk = {.bins = bins};
+    for (; walk.bin < INDEX_BIN_COUNT; walk.bin++) {
+        unsigned word = walk.bin / 64;
+        const struct block *root = bins->roots[walk.bin];
+        bool is_marked = (bins->words[word] >> walk.bin % 64 & 1) != 0;
+        bool is_summed = (bins->summary >> word & 1) != 0;
+        if (is_marked != (root != NULL) || is_summed != (bins->words[word] != 0) ||
+            !is_tree_sound(&walk, root, NULL, 1)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "free index: stream 0x%llx, bin %u, after %llu blocks of %llu",
+                                     (unsigned long long)bins->stream, walk.bin,
+                                     (unsigned long long)walk.counted, (unsigned long long)bins->blocks);
+        }
+    }
+    if (walk.counted != bins->blocks || bins->summary >> INDEX_WORD_COUNT != 0) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "free index: stream 0x%llx has %llu blocks, counted %llu",
+                                 (unsigned long long)bins->stream, (unsigned long long)bins->blocks,
+                                 (unsigned long long)walk.counted);
+    }
+    return VARVE_OK;
+}
+
+int free_index_check(const struct free_index *index, struct varve_message *message)
+{
+    uint64_t blocks = 0;
+    uint64_t taken = 0;
+    uint64_t bytes = index->stream_capacity * sizeof(struct stream_bins *);
+    for (const struct index_chunk *chunk = index->chunks; chunk != NULL; chunk = chunk->next) {
+        taken += chunk->used;
+        bytes += INDEX_CHUNK_BYTES;
+    }
+    bool is_recent_found = index->recent == NULL;
+    for (uint32_t i = 0; i < index->stream_count; i++) {
+        const struct stream_bins *bins = index->streams[i];
+        if (bins->position != i || bins->index != index ||
+            (i > 0 && index->streams[i - 1]->stream >= bins->stream)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "free index: stream %u of %u is misplaced",
+                                     i, index->stream_count);
+        }
+        int code = stream_check(bins, message);
+        if (code != VARVE_OK) {
+            return code;
+        }
+        blocks += bins->blocks;
+        is_recent_found |= bins == index->recent;
+    }
+    if (blocks != index->blocks || taken != index->stream_count || bytes != index->mapped_bytes ||
+        index->stream_count > index->stream_capacity || !is_recent_found) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "free index: %llu blocks, counted %llu; %u streams, %llu taken; %llu bytes, "
+                                 "counted %llu",
+                                 (unsigned long long)index->blocks, (unsigned long long)blocks,
+                                 index->stream_count, (unsigned long long)taken,
+                                 (unsigned long long)index->mapped_bytes, (unsigned long long)bytes);
+    }
+    return VARVE_OK;
 }

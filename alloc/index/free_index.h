@@ -1,44 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * The inside of the free index, for free_index.c and its walker free_index_check.c: how a stream keeps its
- * blocks, and the three functions of a block that everything rests on: bin, order and priority. The bin
- * follows from the size and grows with it, so bins in turn, each in order, are the order of the stream.
+ * The free blocks of a pool, ordered by (stream, size, address): for each stream size bins with a bitmap above
+ * them, and a balanced tree in each bin. A bin follows from the size and grows with it, so bins in turn, each
+ * in order, are the order of the stream. Called by policies' searches, by free and by the release of segments.
  */
 #ifndef VARVE_ALLOC_INDEX_FREE_INDEX_H
 #define VARVE_ALLOC_INDEX_FREE_INDEX_H
 
 #include "alloc/index/block.h"
+#include "trace/trace.h"
 
+#include <assert.h>
+
+#define FREE_INDEX_SIZE_LIMIT (UINT64_C(1) << 61) /* sizes are smaller */
 #define INDEX_UNIT_BITS 9U   /* sizes are multiples of 2^9, though nothing breaks if they are not */
 #define INDEX_LINEAR_BITS 5U /* 2^5 bins per doubling */
 #define INDEX_BIN_COUNT 1536U
 #define INDEX_WORD_COUNT (INDEX_BIN_COUNT / 64)
-#define INDEX_CHUNK_BYTES (UINT64_C(1) << 16)
 
-struct index_stream {
-    uint64_t handle;
+struct pool;
+
+/* The bins of a stream. */
+struct stream_bins {
+    uint64_t stream; /* its handle */
     struct pool *pool;
     const struct free_index *index;
     uint64_t blocks;
     uint32_t position; /* in index->streams */
-    uint16_t number;
-    bool has_freed;
-    uint64_t summary;                 /* bit w: words[w] is not 0 */
-    uint64_t words[INDEX_WORD_COUNT]; /* bit b of word w: bins[64 w + b] is not NULL */
-    struct block *bins[INDEX_BIN_COUNT];
+    uint16_t number;   /* of the stream, as records carry it */
+    bool has_freed;    /* core/stream_ordered.c: memory was freed on the stream since the last trim */
+    uint64_t summary;  /* bit w: words[w] is not 0 */
+    uint64_t words[INDEX_WORD_COUNT];     /* bit b of word w: roots[64 w + b] is not NULL */
+    struct block *roots[INDEX_BIN_COUNT]; /* of the trees, by bin */
 };
+
+struct free_index {
+    struct stream_bins **streams; /* ordered by stream as an unsigned number */
+    uint32_t stream_count, stream_capacity;
+    struct stream_bins *recent; /* the last one that was found */
+    struct index_chunk *chunks; /* newest first */
+    uint64_t blocks;            /* free blocks in all */
+    uint64_t mapped_bytes;
+};
+
+/* Memory of bins, mapped at once. */
+#define INDEX_CHUNK_BYTES (UINT64_C(1) << 16)
 
 struct index_chunk {
     struct index_chunk *next;
-    uint64_t used; /* streams in it */
-    struct index_stream streams[];
+    uint64_t used; /* bins in it */
+    struct stream_bins streams[];
 };
 
-#define INDEX_CHUNK_STREAMS ((INDEX_CHUNK_BYTES - sizeof(struct index_chunk)) / sizeof(struct index_stream))
+#define INDEX_CHUNK_STREAMS ((INDEX_CHUNK_BYTES - sizeof(struct index_chunk)) / sizeof(struct stream_bins))
+static_assert(sizeof(struct index_chunk) + sizeof(struct stream_bins) <= INDEX_CHUNK_BYTES,
+              "a chunk has room for the bins of a stream");
 static_assert(INDEX_WORD_COUNT <= 64, "one word of summary");
-static_assert(sizeof(struct index_chunk) + sizeof(struct index_stream) <= INDEX_CHUNK_BYTES,
-              "a chunk has a stream");
+
+/// The bins of a stream, NULL if it has none.
+struct stream_bins *free_index_find_bins(struct free_index *index, uint64_t stream);
+/// The same, made if they are new; NULL if there is no memory. They never move. `pool` is kept with new ones.
+struct stream_bins *free_index_bins(struct free_index *index, struct pool *pool, uint64_t stream);
+/// First block of that stream with (size, addr) >= the given ones; NULL if there is none. Any size is allowed.
+struct block *free_index_lower_bound(const struct stream_bins *bins, uint64_t size, uint64_t addr);
+/// Neighbours within the stream (NULL at its ends).
+struct block *free_index_next(const struct block *block);
+struct block *free_index_previous(const struct block *block);
+/// Largest (last) block of the stream, NULL if it has none.
+struct block *free_index_last(const struct stream_bins *bins);
+/// Walk over all streams, in order of (stream, size, address).
+struct block *free_index_first(const struct free_index *index);
+struct block *free_index_following(const struct free_index *index, const struct block *block);
+void free_index_close(struct free_index *index);
+int free_index_check(const struct free_index *index, struct varve_message *message);
+
+/* Bins with several blocks. After a removal the block's links are NULL. */
+void free_index_tree_insert(struct block **root, struct block *block);
+void free_index_tree_remove(struct block **root, struct block *block);
+struct block *free_index_bin_first(const struct stream_bins *bins, unsigned bin);
 
 /* Sizes below 64 units have a bin for each number of units; above, the five bits after the leading one choose
  * the bin. */
@@ -49,19 +89,163 @@ static inline unsigned index_bin_of(uint64_t size)
     return (shift << INDEX_LINEAR_BITS) + (unsigned)((size >> INDEX_UNIT_BITS) >> shift);
 }
 
-/* free_index.c: bins with several blocks. After a removal the block's links are NULL. */
-void free_index_tree_insert(struct block **root, struct block *block);
-void free_index_tree_remove(struct block **root, struct block *block);
-struct block *free_index_bin_first(const struct index_stream *home, unsigned bin);
-
-static inline bool index_is_before(const struct block *block, uint64_t size, uint64_t addr)
-{
-    return block->size < size || (block->size == size && block->addr < addr);
-}
-
 static inline uint32_t index_priority_of(uint64_t addr)
 {
     return (uint32_t)(addr_mix(addr) >> 32);
+}
+
+HOT void bin_mark(struct stream_bins *bins, unsigned bin)
+{
+    bins->words[bin / 64] |= UINT64_C(1) << bin % 64;
+    bins->summary |= UINT64_C(1) << bin / 64;
+}
+
+HOT void bin_unmark(struct stream_bins *bins, unsigned bin)
+{
+    bins->words[bin / 64] &= ~(UINT64_C(1) << bin % 64);
+    if (bins->words[bin / 64] == 0) {
+        bins->summary &= ~(UINT64_C(1) << bin / 64);
+    }
+}
+
+/* First bin with blocks that is not before `bin`; INDEX_BIN_COUNT if there is none. */
+HOT unsigned bin_from(const struct stream_bins *bins, unsigned bin)
+{
+    unsigned word = bin / 64;
+    uint64_t bits, words;
+
+    if (UNLIKELY(word == INDEX_WORD_COUNT)) {
+        return INDEX_BIN_COUNT;
+    }
+    bits = bins->words[word] & (~UINT64_C(0) << bin % 64);
+    if (bits == 0) {
+        words = bins->summary & (~UINT64_C(0) << (word + 1));
+        if (words == 0) {
+            return INDEX_BIN_COUNT;
+        }
+        word = (unsigned)__builtin_ctzll(words);
+        bits = bins->words[word];
+    }
+    return word * 64 + (unsigned)__builtin_ctzll(bits);
+}
+
+/* A root without children. */
+HOT bool is_alone(const struct block *block)
+{
+    return block->up == NULL && block->left == NULL && block->right == NULL;
+}
+
+HOT void bin_insert(struct stream_bins *bins, unsigned bin, struct block *block)
+{
+    if (LIKELY(bins->roots[bin] == NULL)) {
+        block->up = block->left = block->right = NULL;
+        bins->roots[bin] = block;
+        bin_mark(bins, bin);
+    } else {
+        free_index_tree_insert(&bins->roots[bin], block);
+    }
+}
+
+/* Its links are NULL afterwards. */
+HOT void bin_remove(struct stream_bins *bins, unsigned bin, struct block *block)
+{
+    if (LIKELY(is_alone(block))) {
+        assert(bins->roots[bin] == block);
+        bins->roots[bin] = NULL;
+        bin_unmark(bins, bin);
+    } else {
+        free_index_tree_remove(&bins->roots[bin], block);
+    }
+}
+
+/// At block->bins; sets is_free.
+HOT void free_index_insert(struct free_index *index, struct block *block)
+{
+    struct stream_bins *bins = block->bins;
+
+    assert(!block->is_free && block->size < FREE_INDEX_SIZE_LIMIT && bins->index == index);
+    bin_insert(bins, index_bin_of(block->size), block);
+    block->is_free = true;
+    bins->blocks++;
+    index->blocks++;
+}
+
+/// Clears is_free.
+HOT void free_index_remove(struct free_index *index, struct block *block)
+{
+    struct stream_bins *bins = block->bins;
+
+    assert(block->is_free && bins->index == index);
+    bin_remove(bins, index_bin_of(block->size), block);
+    block->is_free = false;
+    bins->blocks--;
+    index->blocks--;
+}
+
+/// A free block begins at another address or has another size.
+/* What splits and merges change most of the time is the rest of a large segment, which stays alone in its
+ * wide bin. */
+HOT void free_index_move(struct block *block, uint64_t addr, uint64_t size)
+{
+    struct stream_bins *bins = block->bins;
+    unsigned from = index_bin_of(block->size);
+    unsigned to = index_bin_of(size);
+
+    assert(block->is_free && size < FREE_INDEX_SIZE_LIMIT);
+    if (from != to || UNLIKELY(!is_alone(block))) {
+        bin_remove(bins, from, block);
+        block->addr = addr;
+        block->size = size;
+        bin_insert(bins, to, block);
+    } else {
+        block->addr = addr;
+        block->size = size;
+    }
+}
+
+/// `block`, of the same stream, comes into the index and `old` goes.
+HOT void free_index_replace(struct block *old, struct block *block)
+{
+    struct stream_bins *bins = old->bins;
+    unsigned from = index_bin_of(old->size);
+    unsigned to = index_bin_of(block->size);
+
+    assert(old->is_free && !block->is_free && bins == block->bins);
+    if (from != to || UNLIKELY(!is_alone(old))) {
+        bin_remove(bins, from, old);
+        bin_insert(bins, to, block);
+    } else {
+        bins->roots[to] = block;
+        block->up = block->left = block->right = NULL;
+    }
+    old->is_free = false;
+    block->is_free = true;
+}
+
+/* The first block of that size or a larger one, the lowest among equals; any size is allowed. */
+HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
+{
+    unsigned bin;
+
+    if (UNLIKELY(size >= FREE_INDEX_SIZE_LIMIT)) {
+        return NULL;
+    }
+    bin = index_bin_of(size);
+    if (bins->roots[bin] != NULL) {
+        const struct block *block = bins->roots[bin];
+
+        if (LIKELY(is_alone(block)) && block->size >= size) {
+            return bins->roots[bin];
+        }
+        if (!is_alone(block)) {
+            return free_index_lower_bound(bins, size, 0);
+        }
+    }
+    bin = bin_from(bins, bin + 1);
+    if (UNLIKELY(bin == INDEX_BIN_COUNT)) {
+        return NULL;
+    }
+    return LIKELY(is_alone(bins->roots[bin])) ? bins->roots[bin] : free_index_bin_first(bins, bin);
 }
 
 #endif

@@ -4,6 +4,10 @@
  * each step. It reports the first thing that is wrong.
  */
 #include "alloc/core/allocator.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/stream_use.h"
+#include "alloc/inspect/stats.h"
 
 #include <inttypes.h>
 
@@ -30,7 +34,7 @@ static int check_neighbours(const struct block *block, struct varve_message *mes
     const struct block *next = block->next;
 
     if (next != NULL &&
-        (next->prev != block || next->addr != block->addr + block->size || next->home != block->home ||
+        (next->prev != block || next->addr != block->addr + block->size || next->bins != block->bins ||
          next->segment_id != block->segment_id || next->expandable != block->expandable)) {
         return wrong(message, "a neighbour does not fit to the block before it", next->addr,
                      block->addr + block->size);
@@ -67,14 +71,14 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
     bool is_small = block_pool(block)->is_small;
 
     if (!block->is_mapped || block->is_free || block->id == 0 ||
-        (!block->is_allocated && block_is_available(block) && !block->is_ordered) ||
-        (block->is_ordered && block_is_split(block)) ||
-        (block->is_joining && (block->is_allocated || !block->is_ordered))) {
+        (!block->is_allocated && block_is_available(block) && !block->stream_ordered) ||
+        (block->stream_ordered && block_is_split(block)) ||
+        (block->is_joining && (block->is_allocated || !block->stream_ordered))) {
         return wrong(message, "a block in use has a wrong state, address", block->addr, block->addr);
     }
     sums->in_use++;
     sums->waiting += block->event_count;
-    sums->deferred += !block->is_allocated && (block->uses != NULL || block->is_ordered);
+    sums->deferred += !block->is_allocated && (block->uses != NULL || block->stream_ordered);
     sums->oversize_allocations += block->is_allocated && block->size >= sums->oversize;
     sums->allocation[is_small] += block->is_allocated;
     sums->allocated[is_small] += block->is_allocated ? (int64_t)block->size : 0;
@@ -88,8 +92,7 @@ static int check_used(const struct block *block, struct sums *sums, struct varve
 /* Of unmapped space: by stream, then address. */
 static bool is_in_order(const struct block *block, const struct block *next)
 {
-    return block->home == next->home ? block->addr < next->addr
-                                     : index_stream_handle(block->home) < index_stream_handle(next->home);
+    return block->bins == next->bins ? block->addr < next->addr : block->bins->stream < next->bins->stream;
 }
 
 static int check_pool(const struct pool *pool, struct sums *sums, struct varve_message *message)
@@ -99,7 +102,7 @@ static int check_pool(const struct pool *pool, struct sums *sums, struct varve_m
     for (const struct block *block = free_index_first(&pool->index); error == VARVE_OK && block != NULL;
          block = free_index_following(&pool->index, block)) {
         if (!block_is_available(block) || !block->is_mapped || !block->is_free || block_pool(block) != pool ||
-            block->is_planned || block->gc_base > pool->search_count) {
+            block->is_planned || block->freed_at > pool->search_count) {
             return wrong(message, "a free block has a wrong state, address", block->addr, block->addr);
         }
         if (block_is_split(block) && block->expandable == NULL) {
@@ -174,8 +177,9 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
         error = wrong(message, "oversize_segments", (uint64_t)stats->oversize_segments.current,
                       (uint64_t)sums->oversize_segments);
     }
-    if (error == VARVE_OK && alloc->total != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
-        error = wrong(message, "total", alloc->total,
+    if (error == VARVE_OK &&
+        alloc->reserved_bytes != (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) {
+        error = wrong(message, "reserved bytes", alloc->reserved_bytes,
                       (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
     for (unsigned pool = 0; error == VARVE_OK && pool < 2; pool++) {
@@ -209,7 +213,7 @@ static int check_waiting(const struct varve_alloc *alloc, const struct sums *sum
     }
     for (const struct block *block = alloc->deferred; block != NULL; block = block->right) {
         deferred++;
-        if (block->is_allocated || (block->uses == NULL && !block->is_ordered) ||
+        if (block->is_allocated || (block->uses == NULL && !block->stream_ordered) ||
             block_map_find(&alloc->map, block->addr) != block || deferred > sums->deferred) {
             return wrong(message, "the deferred list has a wrong block, address", block->addr, block->addr);
         }
@@ -250,15 +254,14 @@ static int check_private_pools(const struct varve_alloc *alloc, const struct sum
 int varve_alloc_check(struct varve_alloc *alloc, struct varve_message *message)
 {
     struct sums sums = {.oversize = alloc->config.max_split_size};
+    const struct block *block;
+    uint64_t position = 0;
     int error;
 
     alloc_lock(alloc);
     error = block_map_check(&alloc->map, message);
-    for (uint64_t i = 0; error == VARVE_OK && alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits;
-         i++) {
-        if (alloc->map.slots[i].block != NULL) {
-            error = check_used(alloc->map.slots[i].block, &sums, message);
-        }
+    while (error == VARVE_OK && (block = block_map_each(&alloc->map, &position)) != NULL) {
+        error = check_used(block, &sums, message);
     }
     for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
          pool = pool_each(alloc, pool)) {

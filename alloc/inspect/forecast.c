@@ -4,6 +4,11 @@
  * from a burst of releases who caused it. Rests on the plans of core/release.c and on the policy's pure search.
  */
 #include "alloc/core/allocator.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/release.h"
+#include "alloc/core/stream_use.h"
+#include "alloc/policy/rounding.h"
 
 static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
@@ -28,9 +33,9 @@ int varve_alloc_forecast(struct varve_alloc *alloc, uint64_t bytes, uint64_t str
     error = prepare(alloc, bytes, stream, &request);
     if (error == VARVE_OK) {
         *forecast_out = (struct varve_alloc_forecast){
-            .rounded = request.rounded,
+            .rounded = request.wanted.rounded,
             .segment_bytes = request.segment_bytes,
-            .is_hit = alloc->policy->search(alloc, &request) != NULL,
+            .is_hit = alloc->policy->search(&alloc->config, &request.wanted) != NULL,
         };
     }
     alloc_unlock(alloc);

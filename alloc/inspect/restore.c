@@ -6,6 +6,13 @@
  * address space without memory.
  */
 #include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/expandable.h"
+#include "alloc/core/free.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/segment.h"
+#include "alloc/policy/rounding.h"
 
 #include <inttypes.h>
 
@@ -56,14 +63,14 @@ static int request_of(struct varve_alloc *alloc, const struct varve_segment_info
         private_pool->use_count += private_pool->use_count == 0;
         pool = segment->is_small ? &private_pool->small : &private_pool->large;
     }
-    *request = (struct request){.bytes = segment->bytes,
-                                .rounded = segment->bytes,
-                                .segment_bytes = segment->bytes,
-                                .pool = pool,
-                                .home = pool_stream(alloc, pool, segment->stream),
-                                .source = VARVE_CAUSE_INHERITED,
-                                .message = message};
-    return request->home != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    *request = (struct request){
+        .bytes = segment->bytes,
+        .segment_bytes = segment->bytes,
+        .wanted = {.rounded = segment->bytes, .bins = pool_bins(alloc, pool, segment->stream)},
+        .pool = pool,
+        .source = VARVE_CAUSE_INHERITED,
+        .message = message};
+    return request->wanted.bins != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
 /* The unmapped space of the pool and stream that covers the range, cut so that it begins there. */
@@ -75,7 +82,7 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
     struct block *front;
     int error;
 
-    while (space != NULL && (space->home != request->home || segment->addr < space->addr ||
+    while (space != NULL && (space->bins != request->wanted.bins || segment->addr < space->addr ||
                              segment->addr + segment->bytes > space->addr + space->size)) {
         space = space->right;
     }
@@ -91,22 +98,11 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
         return refuse(request->message, "a range that does not fit its reservation", segment->addr);
     }
     if (segment->addr > space->addr) {
-        front = block_slab_take(&alloc->slab);
-        if (front == NULL) {
+        if (block_slab_reserve(&alloc->slab, 1) != VARVE_OK) {
             return VARVE_ERROR_FULL;
         }
         pool_unmapped_remove(pool, space);
-        front->addr = space->addr;
-        front->size = segment->addr - space->addr;
-        front->home = space->home;
-        front->expandable = space->expandable;
-        front->segment_id = space->segment_id;
-        front->prev = space->prev;
-        front->next = space;
-        if (front->prev != NULL) {
-            front->prev->next = front;
-        }
-        space->prev = front;
+        front = block_cut_front(&alloc->slab, space, segment->addr - space->addr);
         space->addr += front->size;
         space->size -= front->size;
         pool_unmapped_insert(pool, front);
@@ -116,8 +112,8 @@ static int find_space(struct varve_alloc *alloc, const struct request *request,
     return VARVE_OK;
 }
 
-static int obtain(struct varve_alloc *alloc, struct request *request,
-                  const struct varve_segment_info *segment, struct block **block_out)
+static int alloc_segment(struct varve_alloc *alloc, struct request *request,
+                         const struct varve_segment_info *segment, struct block **block_out)
 {
     uint64_t limit = alloc->limit;
     int error;
@@ -133,7 +129,7 @@ static int obtain(struct varve_alloc *alloc, struct request *request,
     } else {
         alloc_lock(alloc); /* twice, so that it stays closed whatever the configuration says */
         alloc->limit = 0;  /* the state was reached in spite of the limit */
-        error = segment_obtain(alloc, request, false, block_out);
+        error = segment_alloc(alloc, request, false, block_out);
         alloc->limit = limit;
         alloc_unlock(alloc);
     }
@@ -156,24 +152,12 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
     if (bytes == block->size) {
         return block;
     }
-    front = block_slab_take(&alloc->slab);
-    front->addr = block->addr;
-    front->size = bytes;
-    front->home = block->home;
-    front->expandable = block->expandable;
-    front->segment_id = block->segment_id;
-    front->is_mapped = true;
-    front->prev = block->prev;
-    front->next = block;
-    if (front->prev != NULL) {
-        front->prev->next = front;
-    }
-    block->prev = front;
+    front = block_cut_front(&alloc->slab, block, bytes);
     block->addr += bytes;
     block->size -= bytes;
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
                                   .cause = VARVE_CAUSE_INHERITED,
-                                  .home = front->home,
+                                  .bins = front->bins,
                                   .addr = front->addr,
                                   .size = front->size,
                                   .requested = block->size,
@@ -181,20 +165,20 @@ static struct block *cut(struct varve_alloc *alloc, struct block *block, uint64_
     return front;
 }
 
-static void settle_used(struct varve_alloc *alloc, struct block *block)
+static void restore_used(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
 
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
     block_map_put(&alloc->map, block);
-    stat_hand_out(&alloc->stats, is_small, block->size, block->requested);
+    stat_allocate(&alloc->stats, is_small, block->size, block->requested);
     if (block->size >= alloc->config.max_split_size) {
         stat_increase(&alloc->stats.oversize_allocations, 1);
     }
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
                                   .cause = VARVE_CAUSE_INHERITED,
-                                  .home = block->home,
+                                  .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
@@ -202,7 +186,7 @@ static void settle_used(struct varve_alloc *alloc, struct block *block)
                                   .id = block->id});
 }
 
-static void settle_free(struct varve_alloc *alloc, struct block *block)
+static void restore_free(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
 
@@ -213,8 +197,9 @@ static void settle_free(struct varve_alloc *alloc, struct block *block)
     }
 }
 
-static int settle(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
-                  const struct varve_segment_info *segment, struct block *rest, struct varve_message *message)
+static int restore_blocks(struct varve_alloc *alloc, const struct varve_alloc_snapshot *snapshot,
+                          const struct varve_segment_info *segment, struct block *rest,
+                          struct varve_message *message)
 {
     for (size_t i = 0; i < segment->block_count; i++) {
         const struct varve_block_info *info = &snapshot->blocks[segment->first_block + i];
@@ -228,14 +213,14 @@ static int settle(struct varve_alloc *alloc, const struct varve_alloc_snapshot *
         block = cut(alloc, rest, bytes);
         block->requested = info->requested;
         if (info->state == VARVE_BLOCK_INACTIVE) {
-            settle_free(alloc, block);
+            restore_free(alloc, block);
         } else if (block_map_reserve(&alloc->map) != VARVE_OK) {
-            settle_free(alloc, block); /* so that the segment can be found, whatever its other parts are */
+            restore_free(alloc, block); /* so that the segment can be found, whatever its other parts are */
             return VARVE_ERROR_FULL;
         } else if (block_map_find(&alloc->map, block->addr) != NULL) {
             return refuse(message, "a second block", block->addr);
         } else {
-            settle_used(alloc, block);
+            restore_used(alloc, block);
         }
     }
     return VARVE_OK;
@@ -247,15 +232,15 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
     int error = VARVE_OK;
 
     alloc_lock(alloc);
-    if (alloc->total != 0 || alloc->expandables != NULL) {
-        error = refuse(message, "the allocator is not fresh: it has memory", alloc->total);
+    if (alloc->reserved_bytes != 0 || alloc->expandables != NULL) {
+        error = refuse(message, "the allocator is not fresh: it has memory", alloc->reserved_bytes);
     }
     for (size_t i = 0; error == VARVE_OK && i < snapshot->segment_count; i++) {
         const struct varve_segment_info *segment = &snapshot->segments[i];
         struct block *block = NULL;
         struct request request;
         error = check_blocks(snapshot, segment, message);
-        if (error == VARVE_OK && alloc->total > TOTAL_LIMIT - segment->bytes) {
+        if (error == VARVE_OK && alloc->reserved_bytes > TOTAL_LIMIT - segment->bytes) {
             error = refuse(message, "more memory than a device can have", segment->addr);
         } else if (error == VARVE_OK && segment->is_expandable && alloc->device->ops->vmm_reserve == NULL) {
             error =
@@ -268,10 +253,10 @@ int varve_alloc_restore(struct varve_alloc *alloc, const struct varve_alloc_snap
             error = request_of(alloc, segment, message, &request);
         }
         if (error == VARVE_OK) {
-            error = obtain(alloc, &request, segment, &block);
+            error = alloc_segment(alloc, &request, segment, &block);
         }
         if (error == VARVE_OK) {
-            error = settle(alloc, snapshot, segment, block, message);
+            error = restore_blocks(alloc, snapshot, segment, block, message);
         }
     }
     alloc_unlock(alloc);

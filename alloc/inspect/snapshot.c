@@ -4,6 +4,8 @@
  * that has memory; an expandable segment gives one entry for each contiguous range with memory.
  */
 #include "alloc/core/allocator.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/walk.h"
 
 #include <stdlib.h>
 
@@ -13,14 +15,9 @@ struct heads {
     size_t blocks; /* of all segments that begin here */
 };
 
-static bool is_head(const struct block *block)
-{
-    return block->is_mapped && (block->prev == NULL || !block->prev->is_mapped);
-}
-
 static int heads_add(struct heads *heads, const struct block *block)
 {
-    if (!is_head(block)) {
+    if (!block_begins_range(block)) {
         return VARVE_OK;
     }
     if (heads->count == heads->capacity) {
@@ -46,23 +43,14 @@ static int compare_heads(const void *a, const void *b)
     return (x->addr > y->addr) - (x->addr < y->addr);
 }
 
-/* Every block is in use, and then in the map, or free, and then in an index. */
 static int heads_gather(struct varve_alloc *alloc, struct heads *heads)
 {
+    struct block_walk walk = {0};
+    const struct block *block;
     int error = VARVE_OK;
 
-    for (uint64_t i = 0; error == VARVE_OK && alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits;
-         i++) {
-        if (alloc->map.slots[i].block != NULL) {
-            error = heads_add(heads, alloc->map.slots[i].block);
-        }
-    }
-    for (struct pool *pool = pool_each(alloc, NULL); error == VARVE_OK && pool != NULL;
-         pool = pool_each(alloc, pool)) {
-        for (const struct block *block = free_index_first(&pool->index); error == VARVE_OK && block != NULL;
-             block = free_index_following(&pool->index, block)) {
-            error = heads_add(heads, block);
-        }
+    while (error == VARVE_OK && (block = walk_next(alloc, &walk)) != NULL) {
+        error = heads_add(heads, block);
     }
     if (heads->count > 0) {
         qsort(heads->items, heads->count, sizeof(heads->items[0]), compare_heads);
@@ -85,7 +73,7 @@ static void describe(const struct block *head, struct varve_segment_info *segmen
 
     *segment = (struct varve_segment_info){
         .addr = head->addr,
-        .stream = index_stream_handle(head->home),
+        .stream = head->bins->stream,
         .segment_id = head->segment_id,
         .is_small = pool->is_small,
         .is_expandable = head->expandable != NULL,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All figures of struct varve_alloc_stats under the flat keys of torch.cuda.memory_stats. The one thing to
- * know is the order: PyTorch sorts by key, so "active.all" comes before "active_bytes.all" ('.' < '_') and
- * scalars stand among the arrays. The table below is written in that order and its length is checked; the
- * keys are literals, so a caller may keep them. Called by reports, replay and the pluggable allocator.
+ * Keys are in PyTorch's order: it sorts by key, so "active.all" comes before "active_bytes.all" ('.' < '_') and
+ * single figures stand among the arrays. The table is written in that order and its length is checked; the
+ * keys are literals, so a caller may keep them.
  */
 #include "alloc/inspect/stats.h"
+#include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/pools.h"
 
 #include <stddef.h>
 
@@ -59,7 +61,7 @@ _Static_assert(sizeof(struct varve_alloc_stats) == FIGURES * sizeof(int64_t), "a
 static void reset_accumulated(struct varve_alloc_stat *stat)
 {
     stat->allocated = 0;
-    stat->freed = stat->current; /* see stats.h */
+    stat->freed = stat->current; /* see counters.h */
 }
 
 static void reset_peak(struct varve_alloc_stat *stat)
@@ -100,25 +102,6 @@ static void complete_all(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS])
     all->allocated =
         stats[VARVE_ALLOC_STAT_SMALL_POOL].allocated + stats[VARVE_ALLOC_STAT_LARGE_POOL].allocated;
     all->freed = stats[VARVE_ALLOC_STAT_SMALL_POOL].freed + stats[VARVE_ALLOC_STAT_LARGE_POOL].freed;
-}
-
-static void note_peak(struct varve_alloc_stat *active, const struct varve_alloc_stat *allocated)
-{
-    int64_t total = allocated->current + active->current;
-
-    if (active->peak < total) {
-        active->peak = total;
-    }
-}
-
-void stats_note_active(struct varve_alloc_stats *stats, bool is_small)
-{
-    enum varve_alloc_stat_pool kind = stat_pool_kind(is_small);
-
-    note_peak(&stats->active[VARVE_ALLOC_STAT_ALL], &stats->allocation[VARVE_ALLOC_STAT_ALL]);
-    note_peak(&stats->active[kind], &stats->allocation[kind]);
-    note_peak(&stats->active_bytes[VARVE_ALLOC_STAT_ALL], &stats->allocated_bytes[VARVE_ALLOC_STAT_ALL]);
-    note_peak(&stats->active_bytes[kind], &stats->allocated_bytes[kind]);
 }
 
 /* What is allocated and what waits make what is active. While nothing waits both have the same peak, and the
@@ -167,4 +150,72 @@ void stats_reset_peak(struct varve_alloc_stats *stats)
         stats->active[pool].peak += stats->allocation[pool].current;
         stats->active_bytes[pool].peak += stats->allocated_bytes[pool].current;
     }
+}
+
+/* ---- entry points: copies under the lock ---- */
+
+int varve_alloc_get_device_stats(struct varve_alloc *alloc, struct varve_alloc_stats *stats_out)
+{
+    alloc_lock(alloc);
+    stats_read(&alloc->stats, stats_out);
+    alloc_unlock(alloc);
+    return VARVE_OK;
+}
+
+void varve_alloc_reset_accumulated_stats(struct varve_alloc *alloc)
+{
+    alloc_lock(alloc);
+    stats_reset_accumulated(&alloc->stats);
+    alloc_unlock(alloc);
+}
+
+void varve_alloc_reset_peak_stats(struct varve_alloc *alloc)
+{
+    alloc_lock(alloc);
+    stats_reset_peak(&alloc->stats);
+    alloc_unlock(alloc);
+}
+
+/* A figure of all pools together. */
+static int64_t figure(struct varve_alloc *alloc, const struct varve_alloc_stat *stat, bool is_peak)
+{
+    int64_t value;
+
+    alloc_lock(alloc);
+    value = is_peak ? stat->peak : stat->current;
+    alloc_unlock(alloc);
+    return value;
+}
+
+int64_t varve_alloc_memory_allocated(struct varve_alloc *alloc)
+{
+    return figure(alloc, &alloc->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL], false);
+}
+
+int64_t varve_alloc_memory_reserved(struct varve_alloc *alloc)
+{
+    return figure(alloc, &alloc->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL], false);
+}
+
+int64_t varve_alloc_max_memory_allocated(struct varve_alloc *alloc)
+{
+    return figure(alloc, &alloc->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL], true);
+}
+
+int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc)
+{
+    return figure(alloc, &alloc->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL], true);
+}
+
+uint64_t varve_alloc_overhead(struct varve_alloc *alloc)
+{
+    uint64_t bytes;
+
+    alloc_lock(alloc);
+    bytes = alloc->slab.region_bytes + alloc->map.mapped_bytes;
+    for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
+        bytes += pool->index.mapped_bytes;
+    }
+    alloc_unlock(alloc);
+    return bytes;
 }

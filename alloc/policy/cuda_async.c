@@ -11,21 +11,21 @@
  */
 #include "alloc/policy/pytorch.h"
 
-static uint64_t block_size(const struct varve_alloc *alloc, uint64_t bytes)
+static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
-    (void)alloc;
+    (void)config;
     return rounding_up(bytes > 0 ? bytes : 1, ROUNDING_MIN_BLOCK);
 }
 
-static struct block *search(const struct varve_alloc *alloc, const struct request *request)
+static struct block *search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
 {
-    return request->is_ordered ? NULL : pytorch_search(alloc, request);
+    return wanted->stream_ordered ? NULL : pytorch_search(config, wanted);
 }
 
-static bool should_split(const struct varve_alloc *alloc, const struct request *request,
+static bool should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
                          const struct block *block)
 {
-    return !request->is_ordered && pytorch_should_split(alloc, request, block);
+    return !wanted->stream_ordered && pytorch_should_split(config, wanted, block);
 }
 
 const struct alloc_policy policy_cuda_async = {
@@ -36,5 +36,5 @@ const struct alloc_policy policy_cuda_async = {
     .search = search,
     .should_split = should_split,
     .may_merge = pytorch_may_merge,
-    .is_ordered = true,
+    .stream_ordered = true,
 };

@@ -5,33 +5,34 @@
  * segments are of 20 MiB at least. The index is ordered by size, so a search looks at every block that fits:
  * this policy is for studies, not for speed.
  */
-#include "alloc/core/allocator.h"
+#include "alloc/policy/policy.h"
+#include "alloc/policy/rounding.h"
 
-static uint64_t block_size(const struct varve_alloc *alloc, uint64_t bytes)
+static uint64_t block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
-    (void)alloc;
+    (void)config;
     return rounding_up(bytes > 0 ? bytes : 1, ROUNDING_MIN_BLOCK);
 }
 
-static bool is_small(const struct varve_alloc *alloc, uint64_t rounded)
+static bool is_small(const struct varve_alloc_config *config, uint64_t rounded)
 {
-    (void)alloc;
+    (void)config;
     (void)rounded;
     return false;
 }
 
-static uint64_t segment_size(const struct varve_alloc *alloc, uint64_t rounded)
+static uint64_t segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
-    uint64_t least = alloc->config.large_segment_size;
+    uint64_t least = config->large_segment_size;
 
     return rounded < least ? least : rounding_up(rounded, ROUNDING_LARGE_STEP);
 }
 
-static struct block *search(const struct varve_alloc *alloc, const struct request *request)
+static struct block *search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
 {
-    struct block *lowest = free_index_lower_bound(request->home, request->rounded, 0);
+    struct block *lowest = free_index_lower_bound(wanted->bins, wanted->rounded, 0);
 
-    (void)alloc;
+    (void)config;
     for (struct block *block = lowest; block != NULL; block = free_index_next(block)) {
         if (block->addr < lowest->addr) {
             lowest = block;
@@ -40,19 +41,17 @@ static struct block *search(const struct varve_alloc *alloc, const struct reques
     return lowest;
 }
 
-static bool should_split(const struct varve_alloc *alloc, const struct request *request,
+static bool should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
                          const struct block *block)
 {
-    const struct private_pool *owner = block_pool(block)->owner;
-
-    (void)alloc;
-    return (owner == NULL || !owner->no_split) && block->size - request->rounded >= ROUNDING_MIN_BLOCK;
+    (void)config;
+    return !block_pool(block)->no_split && block->size - wanted->rounded >= ROUNDING_MIN_BLOCK;
 }
 
-static bool may_merge(const struct varve_alloc *alloc, const struct block *block,
+static bool may_merge(const struct varve_alloc_config *config, const struct block *block,
                       const struct block *neighbour)
 {
-    (void)alloc;
+    (void)config;
     (void)block;
     (void)neighbour;
     return true;

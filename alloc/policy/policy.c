@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policies by name. A new one is a file policy_NAME.c and one entry of POLICY_LIST in
- * core/allocator.h. Called when an allocator opens, and by commands that list what there is.
+ * The policies by name, and their pure functions for callers that have no allocator.
  */
-#include "alloc/core/allocator.h"
+#include "alloc/policy/policy.h"
+#include "alloc/policy/rounding.h"
 
 #include <string.h>
 
@@ -27,4 +27,27 @@ const char *const *varve_alloc_policies(void)
     static const char *const names[] = {POLICY_LIST(POLICY_NAME) NULL};
 
     return names;
+}
+
+static bool is_size(uint64_t bytes)
+{
+    return bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT;
+}
+
+uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes)
+{
+    const struct alloc_policy *found = policy_find(policy);
+
+    return found != NULL && is_size(bytes) ? found->block_size(config, bytes) : 0;
+}
+
+uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
+                                  uint64_t rounded)
+{
+    const struct alloc_policy *found = policy_find(policy);
+
+    if (found == NULL || !is_size(rounded)) {
+        return 0;
+    }
+    return found->stream_ordered ? rounded : found->segment_size(config, rounded);
 }

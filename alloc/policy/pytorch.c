@@ -5,9 +5,9 @@
  */
 #include "alloc/policy/pytorch.h"
 
-uint64_t pytorch_segment_size(const struct varve_alloc *alloc, uint64_t rounded)
+uint64_t pytorch_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
-    return rounding_segment_size(&alloc->config, rounded);
+    return rounding_segment_size(config, rounded);
 }
 
 /* What a free block at the edge of an expandable segment could grow to. */
@@ -39,9 +39,9 @@ static struct block *skip_expandable(struct block *block)
     return block;
 }
 
-struct block *pytorch_pass_expandable(const struct request *request, struct block *block)
+struct block *pytorch_pass_expandable(const struct wanted_block *wanted, struct block *block)
 {
-    return request->is_expandable ? prefer_least_growth(block) : skip_expandable(block);
+    return wanted->is_expandable ? prefer_least_growth(block) : skip_expandable(block);
 }
 
 const struct alloc_policy policy_pytorch = {

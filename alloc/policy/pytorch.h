@@ -9,27 +9,32 @@
 #ifndef VARVE_ALLOC_POLICY_PYTORCH_H
 #define VARVE_ALLOC_POLICY_PYTORCH_H
 
-#include "alloc/core/allocator.h"
+#include "alloc/policy/policy.h"
+#include "alloc/policy/rounding.h"
 
-HOT uint64_t pytorch_block_size(const struct varve_alloc *alloc, uint64_t bytes)
+/* pytorch.c: what is rare */
+uint64_t pytorch_segment_size(const struct varve_alloc_config *config, uint64_t rounded);
+/// The best block is of an expandable segment: which one it is to be instead.
+struct block *pytorch_pass_expandable(const struct wanted_block *wanted, struct block *block);
+
+HOT uint64_t pytorch_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
-    return rounding_block_size(&alloc->config, bytes);
+    return rounding_block_size(config, bytes);
 }
 
-HOT bool pytorch_is_small(const struct varve_alloc *alloc, uint64_t rounded)
+HOT bool pytorch_is_small(const struct varve_alloc_config *config, uint64_t rounded)
 {
-    (void)alloc;
+    (void)config;
     return rounded <= ROUNDING_SMALL_SIZE;
 }
 
-HOT struct block *pytorch_search(const struct varve_alloc *alloc, const struct request *request)
+HOT struct block *pytorch_search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
 {
-    const struct varve_alloc_config *config = &alloc->config;
-    uint64_t size = request->rounded;
-    struct block *block = index_best(request->home, size);
+    uint64_t size = wanted->rounded;
+    struct block *block = free_index_best(wanted->bins, size);
 
     if (block != NULL && UNLIKELY(block->expandable != NULL)) {
-        block = pytorch_pass_expandable(request, block);
+        block = pytorch_pass_expandable(wanted, block);
     }
     if (block == NULL || (size < config->max_split_size && block->size >= config->max_split_size)) {
         return NULL; /* an oversize block is not for a smaller request */
@@ -41,32 +46,32 @@ HOT struct block *pytorch_search(const struct varve_alloc *alloc, const struct r
     return block;
 }
 
-HOT bool pytorch_should_split(const struct varve_alloc *alloc, const struct request *request,
+HOT bool pytorch_should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
                               const struct block *block)
 {
     const struct pool *pool = block_pool(block);
-    uint64_t remaining = block->size - request->rounded;
+    uint64_t remaining = block->size - wanted->rounded;
 
-    if (UNLIKELY(pool->owner != NULL) && pool->owner->no_split) {
+    if (UNLIKELY(pool->no_split)) {
         return false;
     }
-    if (pool->is_small || request->is_expandable) {
+    if (pool->is_small || wanted->is_expandable) {
         return remaining >= ROUNDING_MIN_BLOCK;
     }
-    return request->rounded < alloc->config.max_split_size && remaining > ROUNDING_SMALL_SIZE;
+    return wanted->rounded < config->max_split_size && remaining > ROUNDING_SMALL_SIZE;
 }
 
-HOT bool pytorch_may_merge(const struct varve_alloc *alloc, const struct block *block,
+HOT bool pytorch_may_merge(const struct varve_alloc_config *config, const struct block *block,
                            const struct block *neighbour)
 {
-    (void)alloc;
+    (void)config;
     (void)block;
     (void)neighbour;
     return true;
 }
 
-#define POLICY_CALL(alloc, function, ...)                                                  \
-    (LIKELY((alloc)->policy == &policy_pytorch) ? pytorch_##function((alloc), __VA_ARGS__) \
-                                                : (alloc)->policy->function((alloc), __VA_ARGS__))
+/* A decision of a policy; of the usual one it is inline. */
+#define POLICY_CALL(policy, function, ...) \
+    (LIKELY((policy) == &policy_pytorch) ? pytorch_##function(__VA_ARGS__) : (policy)->function(__VA_ARGS__))
 
 #endif

@@ -9,7 +9,8 @@
  * it is the machine's cache misses that are measured. One JSON line each; the least of several rounds, since
  * others use the machine too. An argument is the largest number of blocks.
  */
-#include "alloc/index/block.h"
+#include "alloc/index/block_map.h"
+#include "alloc/index/block_slab.h"
 #include "support/random.h"
 
 #include <stdio.h>
@@ -61,7 +62,7 @@ struct field {
     struct block_slab slab;
     struct block_map map;
     struct free_index index;
-    struct index_stream *home;
+    struct stream_bins *bins;
     struct block **blocks; /* in random order */
     uint32_t *order;       /* of the steps: positions in `blocks` */
     uint64_t count;
@@ -72,8 +73,8 @@ static void field_open(struct field *field, enum size_kind kind, uint64_t count)
     *field = (struct field){.count = count};
     field->blocks = malloc(count * sizeof(struct block *));
     field->order = malloc(STEPS * sizeof *field->order);
-    field->home = free_index_stream(&field->index, NULL, 0);
-    if (field->blocks == NULL || field->order == NULL || field->home == NULL ||
+    field->bins = free_index_bins(&field->index, NULL, 0);
+    if (field->blocks == NULL || field->order == NULL || field->bins == NULL ||
         block_slab_reserve(&field->slab, count) != VARVE_OK) {
         fail("no memory");
     }
@@ -81,10 +82,10 @@ static void field_open(struct field *field, enum size_kind kind, uint64_t count)
     for (uint64_t i = 0; i < count; i++) {
         uint64_t j = random_below(&random_state, i + 1);
         field->blocks[i] = field->blocks[j];
-        struct block *block = block_slab_take(&field->slab);
+        struct block *block = block_slab_acquire(&field->slab);
         block->size = kind == SIZES_SAME ? 2048 : kind == SIZES_DIFFERENT ? 512 * (i + 1) : size_mixed();
         block->addr = addr;
-        block->home = field->home;
+        block->bins = field->bins;
         addr += (block->size + 511 + 512 * random_below(&random_state, 8)) & ~UINT64_C(511);
         field->blocks[j] = block;
     }
@@ -118,7 +119,7 @@ static double index_hot(struct field *field)
     }
     double start = now_ns();
     for (unsigned i = 0; i < STEPS; i++) {
-        struct block *block = free_index_lower_bound(field->home, sizes[i % HOT_SIZES], 0);
+        struct block *block = free_index_lower_bound(field->bins, sizes[i % HOT_SIZES], 0);
         free_index_remove(&field->index, block);
         free_index_insert(&field->index, block);
     }
@@ -133,7 +134,7 @@ static double index_random(struct field *field)
         struct block *block = field->blocks[field->order[i]];
         free_index_remove(&field->index, block);
         free_index_insert(&field->index, block);
-        other += free_index_lower_bound(field->home, block->size, block->addr) != block;
+        other += free_index_lower_bound(field->bins, block->size, block->addr) != block;
     }
     double ns = (now_ns() - start) / STEPS;
     if (other != 0) {
@@ -183,8 +184,8 @@ static double slab_hot(struct field *field)
         if (block_slab_reserve(&field->slab, 2) != VARVE_OK) {
             fail("no memory");
         }
-        struct block *first = block_slab_take(&field->slab);
-        block_slab_give(&field->slab, first);
+        struct block *first = block_slab_acquire(&field->slab);
+        block_slab_release(&field->slab, first);
     }
     return (now_ns() - start) / STEPS;
 }

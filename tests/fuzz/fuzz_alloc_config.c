@@ -5,6 +5,7 @@
  * changes nothing and has a reason of one line.
  */
 #include "alloc/core/config.h"
+#include "alloc/core/config_tokens.h"
 #include "alloc/policy/rounding.h"
 
 #include <stdlib.h>

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "alloc/core/config.h"
+#include "alloc/core/config_tokens.h"
 
 #include <string.h>
 

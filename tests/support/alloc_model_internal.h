@@ -26,7 +26,7 @@ struct model_block {
     struct model_block *prev, *next; /* by address in the segment */
     struct model_pool *pool;
     uint64_t stream, addr, size, requested;
-    uint64_t gc_base;
+    uint64_t freed_at;
     uint64_t uses[MODEL_USES];        /* streams the block was recorded for */
     bool use_is_captured[MODEL_USES]; /* … while a pool was being allocated to */
     unsigned use_count;

@@ -277,9 +277,9 @@ static void segment_release(struct alloc_model *model, struct model_block *block
 
 /* ---- release ---- */
 
-static uint64_t age_of(const struct model_block *block)
+static uint64_t gc_age(const struct model_block *block)
 {
-    return block->pool->searches - block->gc_base;
+    return block->pool->searches - block->freed_at;
 }
 
 void alloc_model_collect_garbage(struct alloc_model *model)
@@ -298,7 +298,7 @@ void alloc_model_collect_garbage(struct alloc_model *model)
     target = model->reserved - threshold;
     for (size_t i = 0; i < list->count; i++) {
         if (!alloc_model_block_is_split(list->items[i])) {
-            ages += (double)age_of(list->items[i]);
+            ages += (double)gc_age(list->items[i]);
             count++;
         }
     }
@@ -310,9 +310,9 @@ void alloc_model_collect_garbage(struct alloc_model *model)
         while (block) {
             struct model_block *next = alloc_model_list_next(list, block);
 
-            if (!block->base && !alloc_model_block_is_split(block) && (double)age_of(block) >= old) {
+            if (!block->base && !alloc_model_block_is_split(block) && (double)gc_age(block) >= old) {
                 reclaimed += block->size;
-                ages -= (double)age_of(block);
+                ages -= (double)gc_age(block);
                 count--;
                 is_released = true;
                 segment_release(model, block);

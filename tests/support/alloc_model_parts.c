@@ -158,7 +158,7 @@ bool alloc_model_block_is_split(const struct model_block *block)
 
 void alloc_model_block_insert(struct model_block *block)
 {
-    block->gc_base = block->pool->searches;
+    block->freed_at = block->pool->searches;
     alloc_model_list_add(&block->pool->free, block);
 }
 

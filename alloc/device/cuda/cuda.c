@@ -45,12 +45,12 @@ int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format
     return cuda_driver_error(result);
 }
 
-void cuda_books_open(struct cuda_device *cuda)
+void cuda_unlock(struct cuda_device *cuda)
 {
     pthread_mutex_unlock(&cuda->mutex);
 }
 
-void cuda_books_lock(struct cuda_device *cuda)
+void cuda_lock(struct cuda_device *cuda)
 {
     pthread_mutex_lock(&cuda->mutex);
 }
@@ -77,12 +77,12 @@ int cuda_enter(struct cuda_device *cuda, struct cuda_scope *scope)
             driver->context_pop(&current);
         }
     }
-    cuda_books_lock(cuda);
+    cuda_lock(cuda);
     if (result == CUDA_RESULT_SUCCESS) {
         return VARVE_OK;
     }
     error = cuda_failed(cuda, result, "the context of CUDA device %d", cuda->ordinal);
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     return error;
 }
 
@@ -91,7 +91,7 @@ int cuda_leave(struct cuda_device *cuda, const struct cuda_scope *scope, int res
     enum cuda_capture_mode mode = scope->mode;
     cuda_context popped;
 
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     cuda->driver->capture_mode_exchange(&mode);
     if (scope->has_pushed) {
         cuda->driver->context_pop(&popped);
@@ -134,9 +134,9 @@ static int cuda_segment_alloc(struct varve_device *device, uint64_t bytes, uint6
         return cuda_leave(cuda, &scope, error);
     }
     cuda->ledger.used += ledger_footprint(&cuda->ledger, bytes);
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     result = cuda->driver->memory_alloc(&addr, bytes);
-    cuda_books_lock(cuda);
+    cuda_lock(cuda);
     cuda->ledger.used -= ledger_footprint(&cuda->ledger, bytes);
     error = cuda_failed(cuda, result, "cuMemAlloc of %llu bytes", (unsigned long long)bytes);
     if (error != VARVE_OK) {
@@ -159,9 +159,9 @@ static int segment_give(struct cuda_device *cuda, struct device_range *range)
     cuda_result result;
 
     device_ranges_remove(&cuda->ledger.space, range);
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     result = cuda->driver->memory_free(range->addr);
-    cuda_books_lock(cuda);
+    cuda_lock(cuda);
     if (result != CUDA_RESULT_SUCCESS) {
         device_ranges_insert(&cuda->ledger.space, range);
         return cuda_failed(cuda, result, "cuMemFree of %llu bytes at %#llx", (unsigned long long)range->bytes,
@@ -445,9 +445,9 @@ void varve_cuda_reason(const struct varve_device *device, struct varve_message *
 
     message_out->text[0] = '\0';
     if (!cuda_is_inherited(cuda)) {
-        cuda_books_lock(cuda);
+        cuda_lock(cuda);
         *message_out = cuda->ledger.reason;
-        cuda_books_open(cuda);
+        cuda_unlock(cuda);
     }
 }
 
@@ -459,13 +459,13 @@ int varve_cuda_check(const struct varve_device *device, struct varve_message *me
     if (cuda_is_inherited(cuda)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
-    cuda_books_lock(cuda);
+    cuda_lock(cuda);
     error = ledger_check(&cuda->ledger, message);
     for (uint32_t i = 0; error == VARVE_OK && i < cuda->ledger.events.count; i++) {
         if (cuda->ledger.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the event of slot %u is none", i);
         }
     }
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     return error;
 }

@@ -13,7 +13,7 @@
  *   share.c   peers, and segments of other processes
  *
  * Every operation stands between cuda_enter and cuda_leave. What may last (memory of the driver, waiting)
- * is called with the books open to others: cuda_books_open and cuda_books_lock around it.
+ * is called with the books open to others: cuda_unlock and cuda_lock around it.
  */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_CUDA_H
 #define VARVE_ALLOC_DEVICE_CUDA_CUDA_H
@@ -81,8 +81,8 @@ int cuda_leave(struct cuda_device *cuda, const struct cuda_scope *scope, int res
 int cuda_leave_freed(struct cuda_device *cuda, const struct cuda_scope *scope, int result);
 /// The result of a cuda_enter that failed, likewise.
 int cuda_enter_freed(const struct cuda_device *cuda, int error);
-void cuda_books_open(struct cuda_device *cuda);
-void cuda_books_lock(struct cuda_device *cuda);
+void cuda_unlock(struct cuda_device *cuda);
+void cuda_lock(struct cuda_device *cuda);
 /// The error for a failed call, its reason noted: the call with its sizes, then what CUDA says. 0 for
 /// success. With the books locked.
 int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format, ...)
@@ -133,7 +133,7 @@ int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes);
 /// For a close, after what was out of the pool is back. With the books locked.
 void cuda_pool_close(struct cuda_device *cuda);
 /// A peer reads and writes what is in the pool. With the books locked.
-int cuda_pool_give_access(struct cuda_device *cuda, cuda_ordinal peer);
+int cuda_pool_set_access(struct cuda_device *cuda, cuda_ordinal peer);
 
 /* ---- share.c ---- */
 

@@ -39,9 +39,9 @@ int cuda_stream_synchronize(struct varve_device *device, uint64_t stream)
     if (error == VARVE_OK) {
         cuda_result result;
 
-        cuda_books_open(cuda);
+        cuda_unlock(cuda);
         result = cuda->driver->stream_synchronize(cuda_stream_of(stream));
-        cuda_books_lock(cuda);
+        cuda_lock(cuda);
         error = cuda_failed(cuda, result, "cuStreamSynchronize of %#llx", (unsigned long long)stream);
     }
     return cuda_leave(cuda, &scope, error);
@@ -76,7 +76,7 @@ static int event_make(struct cuda_device *cuda, uint64_t *event_out)
     uint32_t index;
     int error;
 
-    if (!slots_take(&cuda->ledger.events, &id)) {
+    if (!slots_acquire(&cuda->ledger.events, &id)) {
         return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_NO_MEMORY, "no memory for the books of an event");
     }
     index = slots_index(id);
@@ -86,7 +86,7 @@ static int event_make(struct cuda_device *cuda, uint64_t *event_out)
                             "cuEventCreate");
     }
     if (error != VARVE_OK) {
-        slots_give(&cuda->ledger.events, id);
+        slots_release(&cuda->ledger.events, id);
         return error;
     }
     *event_out = id;
@@ -126,7 +126,7 @@ int cuda_event_destroy(struct varve_device *device, uint64_t event)
     if (!event_find(cuda, event)) {
         return cuda_leave(cuda, &scope, VARVE_ERROR_NOT_FOUND);
     }
-    slots_give(&cuda->ledger.events, event);
+    slots_release(&cuda->ledger.events, event);
     return cuda_leave(cuda, &scope, VARVE_OK);
 }
 
@@ -195,9 +195,9 @@ int cuda_event_synchronize(struct varve_device *device, uint64_t event)
         cuda_event waited = cuda->events[slots_index(event)];
         cuda_result result;
 
-        cuda_books_open(cuda);
+        cuda_unlock(cuda);
         result = cuda->driver->event_synchronize(waited);
-        cuda_books_lock(cuda);
+        cuda_lock(cuda);
         error = cuda_failed(cuda, result, "cuEventSynchronize");
     }
     return cuda_leave(cuda, &scope, error);

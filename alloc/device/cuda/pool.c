@@ -22,7 +22,7 @@ bool cuda_has_pools(const struct cuda_device *cuda)
 #undef IS_THERE
 }
 
-int cuda_pool_give_access(struct cuda_device *cuda, cuda_ordinal peer)
+int cuda_pool_set_access(struct cuda_device *cuda, cuda_ordinal peer)
 {
     const struct cuda_access access = {.location = {.type = CUDA_LOCATION_DEVICE, .id = peer},
                                        .flags = CUDA_ACCESS_READ_WRITE};
@@ -45,7 +45,7 @@ static int pool_set_up(struct cuda_device *cuda)
 
         if (cuda->has_peer[i]) {
             error = cuda_peer_ordinal(cuda, i, &peer);
-            error = error == VARVE_OK ? cuda_pool_give_access(cuda, peer) : error;
+            error = error == VARVE_OK ? cuda_pool_set_access(cuda, peer) : error;
         }
     }
     return error;
@@ -97,9 +97,9 @@ static int pool_take(struct cuda_device *cuda, struct device_range *range, uint6
     int error;
 
     ledger_pool_grow(&cuda->ledger, bytes);
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     result = cuda->driver->pool_alloc(&addr, bytes, cuda->pool, cuda_stream_of(stream));
-    cuda_books_lock(cuda);
+    cuda_lock(cuda);
     error = cuda_failed(cuda, result, "cuMemAllocFromPoolAsync of %llu bytes on the stream %#llx",
                         (unsigned long long)bytes, (unsigned long long)stream);
     if (error != VARVE_OK) {
@@ -203,9 +203,9 @@ int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes)
         cuda_pool pool = cuda->pool; /* there until the device closes */
         cuda_result result;
 
-        cuda_books_open(cuda);
+        cuda_unlock(cuda);
         result = cuda->driver->pool_trim(pool, keep_bytes);
-        cuda_books_lock(cuda);
+        cuda_lock(cuda);
         error = cuda_failed(cuda, result, "cuMemPoolTrimTo %llu bytes", (unsigned long long)keep_bytes);
     }
     return cuda_leave_freed(cuda, &scope, error);

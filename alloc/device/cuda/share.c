@@ -42,7 +42,7 @@ static int access_give(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     error =
         cuda_failed(cuda, result, "cuCtxEnablePeerAccess of CUDA device %d to %d", ordinal, cuda->ordinal);
     if (error == VARVE_OK) {
-        error = cuda_pool_give_access(cuda, ordinal);
+        error = cuda_pool_set_access(cuda, ordinal);
     }
     if (error == VARVE_OK) {
         cuda->has_peer[peer] = true;

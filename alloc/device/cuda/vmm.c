@@ -95,9 +95,9 @@ static int handle_create(struct cuda_device *cuda, uint64_t bytes, uint64_t *han
                              (unsigned long long)cuda->ledger.grain);
     }
     cuda->ledger.used += bytes;
-    cuda_books_open(cuda);
+    cuda_unlock(cuda);
     result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
-    cuda_books_lock(cuda);
+    cuda_lock(cuda);
     cuda->ledger.used -= bytes;
     error = cuda_failed(cuda, result, "cuMemCreate of %llu bytes", (unsigned long long)bytes);
     if (error != VARVE_OK) {

@@ -49,10 +49,10 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
         return host_failed(host, "getrandom");
     }
     export.cookie |= 1; /* never 0, which is no entry */
-    slot = slots_take(&host->exports, &id);
+    slot = slots_acquire(&host->exports, &id);
     if (!slot || slots_index(id) >= HOST_EXPORTS) {
         if (slot) {
-            slots_give(&host->exports, id);
+            slots_release(&host->exports, id);
         }
         return DEVICE_REFUSE(&host->ledger, VARVE_ERROR_FULL, "more than %llu segments are exported",
                              (unsigned long long)HOST_EXPORTS);
@@ -60,7 +60,7 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
     slot->value = export.cookie;
     error = entry_write(host, slots_index(id), &export);
     if (error != 0) {
-        slots_give(&host->exports, id);
+        slots_release(&host->exports, id);
         return error;
     }
     segment->export_id = id;
@@ -72,7 +72,7 @@ void host_export_withdraw(struct host_device *host, uint64_t export_id)
     const struct host_export none = {0};
 
     entry_write(host, slots_index(export_id), &none);
-    slots_give(&host->exports, export_id);
+    slots_release(&host->exports, export_id);
 }
 
 static int segment_export(struct host_device *host, uint64_t addr, struct varve_ipc_handle *handle_out)

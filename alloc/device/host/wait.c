@@ -100,7 +100,7 @@ int varve_host_stream_block(struct varve_device *device, uint64_t stream)
     if (error != 0) {
         return error;
     }
-    entry = ledger_stream_take(&host->ledger, stream);
+    entry = ledger_stream_acquire(&host->ledger, stream);
     if (!entry) {
         error = VARVE_ERROR_NO_MEMORY;
     } else if (entry->is_blocked) {

@@ -23,7 +23,7 @@ struct sim_device *sim_of(const struct varve_device *device)
 
 static int stream_complete(struct sim_device *sim, uint64_t stream)
 {
-    struct device_stream *entry = ledger_stream_take(&sim->ledger, stream);
+    struct device_stream *entry = ledger_stream_acquire(&sim->ledger, stream);
 
     if (!entry) {
         return VARVE_ERROR_NO_MEMORY;

@@ -227,15 +227,15 @@ static void test_slots(void **state)
 
     (void)state;
     for (size_t i = 0; i < 200; i++) {
-        assert_non_null(slots_take(&slots, &ids[i]));
+        assert_non_null(slots_acquire(&slots, &ids[i]));
         assert_int_equal(slots_index(ids[i]), i);
     }
     for (size_t i = 0; i < 200; i += 2) {
-        slots_give(&slots, ids[i]);
+        slots_release(&slots, ids[i]);
     }
     assert_int_equal(slots_check(&slots, "slots", NULL), 0);
     assert_int_equal(slots.live, 100);
-    assert_non_null(slots_take(&slots, &again));
+    assert_non_null(slots_acquire(&slots, &again));
     assert_int_equal(slots_index(again), 198); /* the last one given back */
     assert_true(again != ids[198]);
     assert_null(slots_find(&slots, ids[198]));

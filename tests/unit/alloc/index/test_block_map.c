@@ -5,7 +5,8 @@
  * (round strides, dense runs, the ends of the address space). Then what the model cannot say: runs of filled
  * slots stay short for every stride, so costs stay constant, and a reserve makes the next put certain.
  */
-#include "alloc/index/block.h"
+#include "alloc/index/block_map.h"
+#include "alloc/index/block_slab.h"
 #include "support/structure.h"
 
 #define BLOCKS 6000U
@@ -179,7 +180,7 @@ static void test_strides_make_no_long_runs(void **state)
             struct block_map map = {0};
             struct block *blocks = NULL;
             for (uint64_t i = 0; i < count; i++) {
-                struct block *block = block_slab_take(&slab);
+                struct block *block = block_slab_acquire(&slab);
                 assert_non_null(block);
                 block->addr = UINT64_C(0x7f0000000000) + i * (odd[k] << shift);
                 block->next = blocks;
@@ -194,7 +195,7 @@ static void test_strides_make_no_long_runs(void **state)
             }
             while (blocks != NULL) {
                 struct block *next = blocks->next;
-                block_slab_give(&slab, blocks);
+                block_slab_release(&slab, blocks);
                 blocks = next;
             }
             block_map_close(&map);

@@ -4,7 +4,8 @@
  * before a new region does; a reserve makes the takes after it certain, which the kernel's refusal of memory
  * proves; regions grow and close gives them back. Each descriptor in use carries a stamp that must survive.
  */
-#include "alloc/index/block.h"
+#include "alloc/index/block_slab.h"
+#include "alloc/index/pages.h"
 #include "support/structure.h"
 
 static void slab_is_sound(const struct block_slab *slab)
@@ -34,23 +35,23 @@ static void test_take_and_give(void **state)
     (void)state;
     struct block_slab slab = {0};
     slab_is_sound(&slab);
-    struct block *first = block_slab_take(&slab);
-    struct block *second = block_slab_take(&slab);
+    struct block *first = block_slab_acquire(&slab);
+    struct block *second = block_slab_acquire(&slab);
     assert_ptr_not_equal(first, second);
     is_zeroed(first);
     is_zeroed(second);
     assert_int_equal(slab.in_use, 2);
     assert_true(slab.capacity >= 8000 && slab.region_bytes == UINT64_C(1) << 20);
     stamp(first, 1);
-    block_slab_give(&slab, first);
+    block_slab_release(&slab, first);
     slab_is_sound(&slab);
-    assert_ptr_equal(block_slab_take(&slab), first);
+    assert_ptr_equal(block_slab_acquire(&slab), first);
     is_zeroed(first);
     slab_is_sound(&slab);
     block_slab_close(&slab);
     assert_null(slab.regions);
     assert_int_equal(slab.region_bytes, 0);
-    assert_non_null(block_slab_take(&slab)); /* a closed one starts again */
+    assert_non_null(block_slab_acquire(&slab)); /* a closed one starts again */
     block_slab_close(&slab);
 }
 
@@ -69,7 +70,7 @@ static void test_random(void **state)
         /* Tides, so that it fills several regions and empties again. */
         bool is_take = random_below(&random_state, 100) < (step / 60000 % 2 == 0 ? 80U : 25U);
         if (is_take && count < LIVE_MAX) {
-            struct block *block = block_slab_take(&slab);
+            struct block *block = block_slab_acquire(&slab);
             assert_non_null(block);
             is_zeroed(block);
             stamp(block, ++number);
@@ -80,7 +81,7 @@ static void test_random(void **state)
             if (live[i]->id != stamps[i] || live[i]->addr != UINT64_C(0xa5a5a5a5a5a5a5a5)) {
                 fail_msg("step %u: descriptor %llu was handed out twice", step, (unsigned long long)i);
             }
-            block_slab_give(&slab, live[i]);
+            block_slab_release(&slab, live[i]);
             live[i] = live[--count];
             stamps[i] = stamps[count];
         }
@@ -92,7 +93,7 @@ static void test_random(void **state)
     assert_true(slab.capacity >= count && slab.region_bytes > UINT64_C(1) << 20);
     for (uint64_t i = 0; i < count; i++) {
         assert_int_equal(live[i]->id, stamps[i]);
-        block_slab_give(&slab, live[i]);
+        block_slab_release(&slab, live[i]);
     }
     assert_int_equal(slab.in_use, 0);
     slab_is_sound(&slab);
@@ -111,7 +112,7 @@ static void test_reserve_makes_takes_certain(void **state)
         uint64_t failed = 0;
         struct rlimit before = mappings_refuse();
         for (uint64_t j = 0; j < counts[i]; j++) {
-            failed += block_slab_take(&slab) == NULL;
+            failed += block_slab_acquire(&slab) == NULL;
         }
         mappings_allow(before);
         assert_int_equal(failed, 0);
@@ -127,7 +128,7 @@ static void test_no_memory(void **state)
     (void)state;
     struct block_slab slab = {0};
     struct rlimit before = mappings_refuse();
-    struct block *block = block_slab_take(&slab);
+    struct block *block = block_slab_acquire(&slab);
     int code = block_slab_reserve(&slab, 5);
     mappings_allow(before);
     assert_null(block);
@@ -138,19 +139,19 @@ static void test_no_memory(void **state)
     assert_int_equal(block_slab_reserve(&slab, UINT64_C(1) << 57), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(block_slab_reserve(&slab, UINT64_MAX), VARVE_ERROR_NO_MEMORY);
     assert_int_equal(slab.in_use, 0);
-    assert_non_null(block_slab_take(&slab));
+    assert_non_null(block_slab_acquire(&slab));
     /* A refusal when the region is full leaves what there is usable. */
     while (slab.in_use < slab.capacity) {
-        assert_non_null(block_slab_take(&slab));
+        assert_non_null(block_slab_acquire(&slab));
     }
     struct block *last = slab.fresh - 1;
     before = mappings_refuse();
-    block = block_slab_take(&slab);
+    block = block_slab_acquire(&slab);
     mappings_allow(before);
     assert_null(block);
     slab_is_sound(&slab);
-    block_slab_give(&slab, last);
-    assert_ptr_equal(block_slab_take(&slab), last);
+    block_slab_release(&slab, last);
+    assert_ptr_equal(block_slab_acquire(&slab), last);
     block_slab_close(&slab);
 }
 
@@ -159,9 +160,9 @@ static void test_check_sees_damage(void **state)
     (void)state;
     struct block_slab slab = {0};
     struct varve_message message;
-    struct block *first = block_slab_take(&slab);
-    struct block *second = block_slab_take(&slab);
-    block_slab_give(&slab, first);
+    struct block *first = block_slab_acquire(&slab);
+    struct block *second = block_slab_acquire(&slab);
+    block_slab_release(&slab, first);
     slab.in_use++;
     assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
     slab.in_use--;
@@ -176,7 +177,7 @@ static void test_check_sees_damage(void **state)
     slab.capacity--;
     assert_int_equal(block_slab_check(&slab, &message), VARVE_ERROR_CORRUPT);
     slab.capacity++;
-    block_slab_give(&slab, second);
+    block_slab_release(&slab, second);
     slab_is_sound(&slab);
     block_slab_close(&slab);
 }

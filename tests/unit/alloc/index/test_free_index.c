@@ -5,6 +5,7 @@
  * sizes, sizes of every magnitude up to 2^60 and sizes beside the edges of bins. check() runs after each step
  * of the small runs, and is shown each kind of damage once. test_free_index_parts.c has the rest.
  */
+#include "alloc/index/block_slab.h"
 #include "alloc/index/free_index.h"
 #include "support/structure.h"
 
@@ -65,7 +66,7 @@ static int teardown(void **state)
 
 static int compare(const struct block *block, uint64_t stream, uint64_t size, uint64_t addr)
 {
-    uint64_t have[] = {index_stream_handle(block->home), block->size, block->addr};
+    uint64_t have[] = {block->bins->stream, block->size, block->addr};
     uint64_t want[] = {stream, size, addr};
     for (unsigned i = 0; i < 3; i++) {
         if (have[i] != want[i]) {
@@ -86,36 +87,36 @@ static unsigned model_position(uint64_t stream, uint64_t size, uint64_t addr)
 }
 
 /* The block at a position if it is of that stream. */
-static struct block *model_at(int64_t position, const struct index_stream *home)
+static struct block *model_at(int64_t position, const struct stream_bins *bins)
 {
-    if (position < 0 || position >= model->count || model->sorted[position]->home != home) {
+    if (position < 0 || position >= model->count || model->sorted[position]->bins != bins) {
         return NULL;
     }
     return model->sorted[position];
 }
 
-static struct index_stream *stream_at_random(void)
+static struct stream_bins *stream_at_random(void)
 {
     uint64_t handle = model->streams[random_below(&random_state, model->stream_count)];
-    struct index_stream *home = free_index_stream(&model->index, NULL, handle);
-    assert_non_null(home);
-    assert_int_equal(index_stream_handle(home), handle);
-    return home;
+    struct stream_bins *bins = free_index_bins(&model->index, NULL, handle);
+    assert_non_null(bins);
+    assert_int_equal(bins->stream, handle);
+    return bins;
 }
 
 static void insert_at_random(enum sizes sizes)
 {
-    struct index_stream *home = stream_at_random();
+    struct stream_bins *bins = stream_at_random();
     uint64_t size = random_size(sizes);
     uint64_t addr = 512 * random_below(&random_state, 1 << 14);
-    unsigned at = model_position(index_stream_handle(home), size, addr);
-    struct block *there = model_at(at, home);
+    unsigned at = model_position(bins->stream, size, addr);
+    struct block *there = model_at(at, bins);
     if (there != NULL && there->size == size && there->addr == addr) {
         return; /* two blocks do not begin at one address */
     }
-    struct block *block = block_slab_take(&model->slab);
+    struct block *block = block_slab_acquire(&model->slab);
     assert_non_null(block);
-    *block = (struct block){.addr = addr, .size = size, .home = home};
+    *block = (struct block){.addr = addr, .size = size, .bins = bins};
     block->up = block->left = block->right = block; /* what the links were before does not matter */
     free_index_insert(&model->index, block);
     assert_true(block->is_free);
@@ -130,7 +131,7 @@ static void remove_at_random(void)
     struct block *block = model->sorted[at];
     free_index_remove(&model->index, block);
     assert_false(block->is_free);
-    block_slab_give(&model->slab, block);
+    block_slab_release(&model->slab, block);
     model->count--;
     memmove(&model->sorted[at], &model->sorted[at + 1], (model->count - at) * sizeof(struct block *));
 }
@@ -138,7 +139,7 @@ static void remove_at_random(void)
 static void search_at_random(unsigned step, enum sizes sizes)
 {
     const uint64_t ends[] = {0, 1, UINT64_C(1) << 60, (UINT64_C(1) << 61) - 1, UINT64_C(1) << 61, UINT64_MAX};
-    struct index_stream *home = stream_at_random();
+    struct stream_bins *bins = stream_at_random();
     uint64_t size = random_size(sizes);
     uint64_t addr = random_below(&random_state, 3) == 0 ? 0 : 512 * random_below(&random_state, 1 << 14);
     uint64_t choice = random_below(&random_state, 10);
@@ -147,26 +148,25 @@ static void search_at_random(unsigned step, enum sizes sizes)
         addr = random_below(&random_state, 2) == 0 ? UINT64_MAX : addr;
     } else if (choice < 5 && model->count > 0) { /* one that is there, or a neighbour of its key */
         const struct block *block = model->sorted[random_below(&random_state, model->count)];
-        home = block->home;
+        bins = block->bins;
         size = block->size + random_below(&random_state, 3) - 1;
         addr = block->addr + random_below(&random_state, 3) - 1;
     }
-    struct block *found = free_index_lower_bound(home, size, addr);
-    struct block *right = model_at(model_position(index_stream_handle(home), size, addr), home);
+    struct block *found = free_index_lower_bound(bins, size, addr);
+    struct block *right = model_at(model_position(bins->stream, size, addr), bins);
     if (found != right) {
         fail_msg("step %u: lower bound of (0x%llx, 0x%llx) is %p, not %p", step, (unsigned long long)size,
                  (unsigned long long)addr, (void *)found, (void *)right);
     }
-    struct block *last = free_index_last(home);
-    assert_ptr_equal(
-        last, model_at((int64_t)model_position(index_stream_handle(home), UINT64_MAX, UINT64_MAX) - 1, home));
+    struct block *last = free_index_last(bins);
+    assert_ptr_equal(last, model_at((int64_t)model_position(bins->stream, UINT64_MAX, UINT64_MAX) - 1, bins));
 }
 
 static void neighbours_at(unsigned step, unsigned at)
 {
     struct block *block = model->sorted[at];
-    if (free_index_next(block) != model_at((int64_t)at + 1, block->home) ||
-        free_index_previous(block) != model_at((int64_t)at - 1, block->home) ||
+    if (free_index_next(block) != model_at((int64_t)at + 1, block->bins) ||
+        free_index_previous(block) != model_at((int64_t)at - 1, block->bins) ||
         free_index_following(&model->index, block) !=
             (at + 1 < model->count ? model->sorted[at + 1] : NULL)) {
         fail_msg("step %u: neighbours of block %u of %u", step, at, model->count);
@@ -288,7 +288,7 @@ static void test_check_sees_damage(void **state)
     }
     struct block *parent = model->sorted[at];
     struct block *child = parent->left;
-    struct index_stream *home = parent->home;
+    struct stream_bins *bins = parent->bins;
     child->up = child;
     damage_is_seen();
     child->up = parent;
@@ -299,30 +299,30 @@ static void test_check_sees_damage(void **state)
     parent->addr = child->addr;
     damage_is_seen();
     parent->addr = addr;
-    parent->balance = 0;
+    parent->priority = 0;
     damage_is_seen();
-    parent->balance = index_priority_of(addr);
+    parent->priority = index_priority_of(addr);
     parent->size += 512;
     damage_is_seen();
     parent->size -= 512;
     child->is_free = false;
     damage_is_seen();
     child->is_free = true;
-    home->words[0] ^= UINT64_C(1) << 40; /* a bin without blocks */
+    bins->words[0] ^= UINT64_C(1) << 40; /* a bin without blocks */
     damage_is_seen();
-    home->words[0] ^= UINT64_C(1) << 40;
-    home->summary |= UINT64_C(1) << 20;
+    bins->words[0] ^= UINT64_C(1) << 40;
+    bins->summary |= UINT64_C(1) << 20;
     damage_is_seen();
-    home->summary ^= UINT64_C(1) << 20;
-    home->blocks--;
+    bins->summary ^= UINT64_C(1) << 20;
+    bins->blocks--;
     damage_is_seen();
-    home->blocks++;
+    bins->blocks++;
     model->index.blocks++;
     damage_is_seen();
     model->index.blocks--;
-    home->position ^= 1;
+    bins->position ^= 1;
     damage_is_seen();
-    home->position ^= 1;
+    bins->position ^= 1;
     all_as_expected(1);
 }
 

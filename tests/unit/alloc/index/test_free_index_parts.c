@@ -4,6 +4,7 @@
  * stride of addresses, bins rise with sizes, streams do not move when others come, and a lack of memory
  * changes nothing.
  */
+#include "alloc/index/block_slab.h"
 #include "alloc/index/free_index.h"
 #include "support/structure.h"
 
@@ -47,18 +48,18 @@ static void test_trees_stay_flat(void **state)
     (void)state;
     enum { COUNT = 100000 };
     struct block_slab slab = {0};
-    struct index_stream *home = free_index_stream(&free_blocks, made_up_pool(0), 0);
+    struct stream_bins *bins = free_index_bins(&free_blocks, made_up_pool(0), 0);
     static struct block *blocks[COUNT];
-    assert_non_null(home);
+    assert_non_null(bins);
     for (uint64_t stride = 512; stride <= UINT64_C(1) << 32; stride = stride * 3 / 512 * 512 + 1024) {
         for (unsigned order = 0; order < 2; order++) { /* rising, falling */
             for (unsigned i = 0; i < COUNT; i++) {
                 uint64_t k = order == 0 ? i : COUNT - 1 - i;
-                blocks[i] = block_slab_take(&slab);
+                blocks[i] = block_slab_acquire(&slab);
                 assert_non_null(blocks[i]);
                 blocks[i]->addr = UINT64_C(0x7f0000000000) + k * stride;
                 blocks[i]->size = 512;
-                blocks[i]->home = home;
+                blocks[i]->bins = bins;
                 free_index_insert(&free_blocks, blocks[i]);
             }
             unsigned deepest = 0;
@@ -71,7 +72,7 @@ static void test_trees_stay_flat(void **state)
             }
             for (unsigned i = 0; i < COUNT; i++) {
                 free_index_remove(&free_blocks, blocks[i]);
-                block_slab_give(&slab, blocks[i]);
+                block_slab_release(&slab, blocks[i]);
             }
         }
     }
@@ -107,22 +108,22 @@ static void test_streams_stay_where_they_are(void **state)
 {
     (void)state;
     enum { COUNT = 1500 }; /* more than the first table of streams has room for */
-    static struct index_stream *homes[COUNT];
+    static struct stream_bins *all_bins[COUNT];
     static uint64_t handles[COUNT];
     random_state = 500;
     for (unsigned i = 0; i < COUNT; i++) {
-        handles[i] = random_next(&random_state);
-        homes[i] = free_index_stream(&free_blocks, made_up_pool(i % 2), handles[i]);
-        assert_non_null(homes[i]);
-        assert_null(free_index_last(homes[i]));
-        index_stream_set_number(homes[i], (uint16_t)i);
+        handles[i] = random_bits();
+        all_bins[i] = free_index_bins(&free_blocks, made_up_pool(i % 2), handles[i]);
+        assert_non_null(all_bins[i]);
+        assert_null(free_index_last(all_bins[i]));
+        all_bins[i]->number = (uint16_t)i;
     }
     for (unsigned i = 0; i < COUNT; i++) {
-        assert_ptr_equal(free_index_stream(&free_blocks, made_up_pool(0), handles[i]), homes[i]);
-        assert_ptr_equal(free_index_stream(&free_blocks, made_up_pool(1), handles[i]), homes[i]);
-        assert_int_equal(index_stream_handle(homes[i]), handles[i]);
-        assert_int_equal(index_stream_number(homes[i]), i);
-        assert_ptr_equal(index_stream_pool(homes[i]), made_up_pool(i % 2));
+        assert_ptr_equal(free_index_bins(&free_blocks, made_up_pool(0), handles[i]), all_bins[i]);
+        assert_ptr_equal(free_index_bins(&free_blocks, made_up_pool(1), handles[i]), all_bins[i]);
+        assert_int_equal(all_bins[i]->stream, handles[i]);
+        assert_int_equal(all_bins[i]->number, i);
+        assert_ptr_equal(all_bins[i]->pool, made_up_pool(i % 2));
     }
     assert_int_equal(free_blocks.stream_count, COUNT);
     index_is_sound();
@@ -132,22 +133,22 @@ static void test_no_memory(void **state)
 {
     (void)state;
     unsigned refused = 0;
-    struct index_stream *last = NULL;
+    struct stream_bins *last = NULL;
     for (uint64_t handle = 0; handle < 600; handle++) {
         struct rlimit before = mappings_refuse();
-        struct index_stream *home = free_index_stream(&free_blocks, made_up_pool(0), handle);
-        struct index_stream *found =
-            handle > 0 ? free_index_stream(&free_blocks, made_up_pool(0), handle - 1) : NULL;
+        struct stream_bins *bins = free_index_bins(&free_blocks, made_up_pool(0), handle);
+        struct stream_bins *found =
+            handle > 0 ? free_index_bins(&free_blocks, made_up_pool(0), handle - 1) : NULL;
         mappings_allow(before);
         assert_ptr_equal(found, last); /* old streams are found without memory */
-        if (home == NULL) {
+        if (bins == NULL) {
             refused++;
             assert_int_equal(free_blocks.stream_count, handle);
             index_is_sound();
-            home = free_index_stream(&free_blocks, made_up_pool(0), handle);
-            assert_non_null(home);
+            bins = free_index_bins(&free_blocks, made_up_pool(0), handle);
+            assert_non_null(bins);
         }
-        last = home;
+        last = bins;
     }
     assert_true(refused >= 600 / INDEX_CHUNK_STREAMS); /* once per chunk */
 }

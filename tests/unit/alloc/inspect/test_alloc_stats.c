@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "alloc/core/counters.h"
 #include "alloc/inspect/stats.h"
 #include "support/random.h"
 
@@ -244,13 +245,13 @@ static void test_blocks(void **state)
 
         if (is_taken) {
             used[used_count++] = size;
-            stat_hand_out(&stats, size % 2, size, size / 2);
+            stat_allocate(&stats, size % 2, size, size / 2);
             plain_move(plain[ALLOCATION], size % 2, 1), plain_move(plain[ALLOCATED], size % 2, (int64_t)size);
             plain_move(plain[ACTIVE], size % 2, 1), plain_move(plain[ACTIVE_BYTES], size % 2, (int64_t)size);
             plain_move(plain[REQUESTED], size % 2, (int64_t)(size / 2));
         } else if (what < 9 && used_count > 0) {
             size = used[--used_count];
-            stat_take_back(&stats, size % 2, size);
+            stat_free(&stats, size % 2, size);
             plain_move(plain[ALLOCATION], size % 2, -1);
             plain_move(plain[ALLOCATED], size % 2, -(int64_t)size);
             if (what >= 6 && waiting_count < 40) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools of their own for graph captures and memory pools: which pool a request goes to, and how pools come
- * and go (beginAllocateToPool, endAllocateToPool, releasePool). Also what all pools need: their streams and
- * their address space without memory.
+ * Which pool a request goes to, and how private pools come and go. A pool without references stays in the list
+ * of freeable ones until a release of cached segments finds nothing in it.
  */
+#include "alloc/core/pools.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/emit.h"
+#include "alloc/core/expandable.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define STREAM_NUMBER_MAX 65535U
 #define POOL_NUMBER_MAX 65535U
@@ -17,11 +18,6 @@ void pool_init(struct varve_alloc *alloc, struct pool *pool, struct private_pool
     *pool = (struct pool){.owner = owner, .is_small = is_small};
     pool->number = (uint16_t)(2 * (alloc->pool_numbers / 2) + is_small);
     alloc->pool_numbers += alloc->pool_numbers < POOL_NUMBER_MAX;
-}
-
-void pool_close(struct pool *pool)
-{
-    free_index_close(&pool->index);
 }
 
 struct private_pool *private_pool_find(const struct varve_alloc *alloc, struct varve_pool_id id)
@@ -85,7 +81,7 @@ static void freeable_append(struct varve_alloc *alloc, struct private_pool *pool
     *link = pool;
 }
 
-void private_pool_take(struct varve_alloc *alloc, struct private_pool *pool)
+static void private_pool_incref(struct varve_alloc *alloc, struct private_pool *pool)
 {
     if (pool->use_count++ == 0) {
         freeable_remove(alloc, pool);
@@ -113,6 +109,23 @@ static bool is_captured(const struct varve_alloc *alloc, const struct private_po
     return false;
 }
 
+static void private_pool_free(struct private_pool *pool)
+{
+    free_index_close(&pool->large.index);
+    free_index_close(&pool->small.index);
+    free(pool);
+}
+
+void private_pools_close(struct varve_alloc *alloc)
+{
+    while (alloc->private_pools != NULL) {
+        struct private_pool *pool = alloc->private_pools;
+
+        alloc->private_pools = pool->next;
+        private_pool_free(pool);
+    }
+}
+
 void private_pools_erase_empty(struct varve_alloc *alloc)
 {
     struct private_pool **link = &alloc->private_pools;
@@ -120,16 +133,14 @@ void private_pools_erase_empty(struct varve_alloc *alloc)
     while (*link != NULL) {
         struct private_pool *pool = *link;
         /* the properties of a pool outlive its blocks */
-        if (pool->use_count > 0 || pool->request_count > 0 || pool->no_split || pool->use_on_oom ||
+        if (pool->use_count > 0 || pool->request_count > 0 || pool->large.no_split || pool->use_on_oom ||
             has_segments(alloc, pool) || is_captured(alloc, pool)) {
             link = &pool->next;
             continue;
         }
         freeable_remove(alloc, pool);
         *link = pool->next;
-        pool_close(&pool->large);
-        pool_close(&pool->small);
-        free(pool);
+        private_pool_free(pool);
     }
 }
 
@@ -175,24 +186,24 @@ static int number_stream(struct varve_alloc *alloc, uint64_t stream, uint16_t *n
     return VARVE_OK;
 }
 
-struct index_stream *pool_stream(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
+struct stream_bins *pool_bins(struct varve_alloc *alloc, struct pool *pool, uint64_t stream)
 {
-    struct index_stream *home = free_index_find_stream(&pool->index, stream);
+    struct stream_bins *bins = free_index_find_bins(&pool->index, stream);
     bool is_first = pool->index.stream_count == 0;
     uint16_t number;
 
     /* the number first: a stream that is in the index has one */
-    if (home != NULL || number_stream(alloc, stream, &number) != VARVE_OK) {
-        return home;
+    if (bins != NULL || number_stream(alloc, stream, &number) != VARVE_OK) {
+        return bins;
     }
-    home = free_index_stream(&pool->index, pool, stream);
-    if (home != NULL) {
-        index_stream_set_number(home, number);
+    bins = free_index_bins(&pool->index, pool, stream);
+    if (bins != NULL) {
+        bins->number = number;
         if (is_first && emits_names(alloc)) {
             emit_pool(alloc, pool); /* every record of the pool has a stream of it */
         }
     }
-    return home;
+    return bins;
 }
 
 struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool)
@@ -212,49 +223,6 @@ struct pool *pool_each(struct varve_alloc *alloc, const struct pool *pool)
     return next != NULL ? (struct pool *)&next->large : NULL;
 }
 
-/* ---- address space without memory, by (stream, address) ---- */
-
-static bool is_before(const struct block *a, const struct block *b)
-{
-    uint64_t stream_a = index_stream_handle(a->home), stream_b = index_stream_handle(b->home);
-
-    return stream_a != stream_b ? stream_a < stream_b : a->addr < b->addr;
-}
-
-void pool_unmapped_insert(struct pool *pool, struct block *block)
-{
-    struct block *before = NULL;
-    struct block *after = pool->unmapped;
-
-    while (after != NULL && is_before(after, block)) {
-        before = after;
-        after = after->right;
-    }
-    block->left = before;
-    block->right = after;
-    if (after != NULL) {
-        after->left = block;
-    }
-    if (before != NULL) {
-        before->right = block;
-    } else {
-        pool->unmapped = block;
-    }
-}
-
-void pool_unmapped_remove(struct pool *pool, struct block *block)
-{
-    if (block->left != NULL) {
-        block->left->right = block->right;
-    } else {
-        pool->unmapped = block->right;
-    }
-    if (block->right != NULL) {
-        block->right->left = block->left;
-    }
-    block->left = block->right = NULL;
-}
-
 /* ---- public ---- */
 
 int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_record *record,
@@ -269,8 +237,8 @@ int varve_alloc_resolve_record(struct varve_alloc *alloc, const struct varve_rec
     for (const struct pool *pool = pool_each(alloc, NULL); error != VARVE_OK && pool != NULL;
          pool = pool_each(alloc, pool)) {
         for (uint32_t i = 0; pool->number == record->pool && i < pool->index.stream_count; i++) {
-            if (index_stream_number(pool->index.streams[i]) == number) {
-                *stream_out = index_stream_handle(pool->index.streams[i]);
+            if (pool->index.streams[i]->number == number) {
+                *stream_out = pool->index.streams[i]->stream;
                 *pool_out = pool->owner != NULL ? pool->owner->id : *pool_out;
                 error = VARVE_OK;
                 break;
@@ -300,7 +268,7 @@ int varve_alloc_begin_allocate_to_pool(struct varve_alloc *alloc, struct varve_p
     }
     pool = error == VARVE_OK ? private_pool_make(alloc, id) : NULL;
     if (pool != NULL) {
-        private_pool_take(alloc, pool);
+        private_pool_incref(alloc, pool);
         alloc->captures[alloc->capture_count++] = (struct capture){pool, filter, context};
     } else if (error == VARVE_OK) {
         error = VARVE_ERROR_NO_MEMORY;
@@ -339,7 +307,7 @@ int varve_alloc_create_or_incref_pool(struct varve_alloc *alloc, struct varve_po
     alloc_lock(alloc);
     pool = private_pool_make(alloc, id);
     if (pool != NULL) {
-        private_pool_take(alloc, pool);
+        private_pool_incref(alloc, pool);
     }
     alloc_unlock(alloc);
     return pool != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
@@ -382,7 +350,7 @@ static int set_property(struct varve_alloc *alloc, struct varve_pool_id id, bool
     alloc_lock(alloc);
     pool = private_pool_find(alloc, id);
     if (pool != NULL) {
-        pool->no_split = pool->no_split || no_split;
+        pool->large.no_split = pool->small.no_split = pool->large.no_split || no_split;
         pool->use_on_oom = pool->use_on_oom || use_on_oom;
     }
     alloc_unlock(alloc);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request failed: the whole accounting, and words that help. Where the device failed, they are its own. The
- * two questions that users ask are why free
- * memory did not serve (it is in pieces, in another stream's or pool's blocks, or waits for a stream) and
- * which option would have.
+ * The two questions that users ask are why free memory did not serve (it is in pieces, in another stream's or
+ * pool's blocks, or waits for a stream) and which option would have.
  */
+#include "alloc/core/oom.h"
 #include "alloc/core/allocator.h"
+#include "alloc/core/counters.h"
+#include "alloc/core/pools.h"
+#include "alloc/core/walk.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-static uint64_t largest_of(const struct index_stream *home)
+static uint64_t largest_of(const struct stream_bins *bins)
 {
-    const struct block *block = free_index_last(home);
+    const struct block *block = free_index_last(bins);
 
     return block != NULL ? block->size : 0;
 }
@@ -21,7 +23,7 @@ static uint64_t largest_of(const struct index_stream *home)
 static void account_pools(struct varve_alloc *alloc, const struct request *request,
                           struct varve_alloc_oom *oom)
 {
-    oom->largest_free = largest_of(request->home);
+    oom->largest_free = largest_of(request->wanted.bins);
     for (struct pool *pool = pool_each(alloc, NULL); pool != NULL; pool = pool_each(alloc, pool)) {
         for (uint32_t i = 0; i < pool->index.stream_count; i++) {
             uint64_t largest = largest_of(pool->index.streams[i]);
@@ -57,26 +59,15 @@ static void account_segment(const struct block *head, struct varve_alloc_oom *oo
     }
 }
 
-static void account_head(const struct block *block, const struct request *request,
-                         struct varve_alloc_oom *oom)
-{
-    if (block->home == request->home && (block->prev == NULL || !block->prev->is_mapped)) {
-        account_segment(block, oom);
-    }
-}
-
-/* A segment begins with a free block, and is found in the index, or with one in use, and is found in the map.
- */
 static void account_holes(struct varve_alloc *alloc, const struct request *request,
                           struct varve_alloc_oom *oom)
 {
-    for (const struct block *block = free_index_first(&request->pool->index); block != NULL;
-         block = free_index_following(&request->pool->index, block)) {
-        account_head(block, request, oom);
-    }
-    for (uint64_t i = 0; alloc->map.count > 0 && i < UINT64_C(1) << alloc->map.bits; i++) {
-        if (alloc->map.slots[i].block != NULL) {
-            account_head(alloc->map.slots[i].block, request, oom);
+    struct block_walk walk = {0};
+    const struct block *block;
+
+    while ((block = walk_next(alloc, &walk)) != NULL) {
+        if (block->bins == request->wanted.bins && block_begins_range(block)) {
+            account_segment(block, oom);
         }
     }
 }
@@ -107,9 +98,9 @@ void oom_account(struct varve_alloc *alloc, const struct request *request, struc
 
     *oom = (struct varve_alloc_oom){
         .requested = request->bytes,
-        .rounded = request->rounded,
+        .rounded = request->wanted.rounded,
         .segment_bytes = request->segment_bytes,
-        .stream = index_stream_handle(request->home),
+        .stream = request->wanted.bins->stream,
         .allocated = (uint64_t)stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].current,
         .active = (uint64_t)stat_active_bytes(stats),
         .reserved = (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current,

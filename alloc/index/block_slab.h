@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * Block descriptors, from mappings of our own, never malloc. One is in use, on the spare list, or in the part
+ * of the newest region that was never touched: capacity = in_use + length of `spare` + (fresh_end - fresh).
+ */
+#ifndef VARVE_ALLOC_INDEX_BLOCK_SLAB_H
+#define VARVE_ALLOC_INDEX_BLOCK_SLAB_H
+
+#include "alloc/index/block.h"
+#include "trace/trace.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define SLAB_LINE_BYTES 64
+
+struct region; /* a mapping: block_slab.c */
+
+struct block_slab {
+    struct block *spare;             /* released; linked by `next` */
+    struct block *fresh, *fresh_end; /* never used: the rest of the newest region */
+    struct region *regions;          /* newest first */
+    uint64_t region_bytes;           /* all of them */
+    uint64_t capacity;               /* descriptors in all of them */
+    uint64_t in_use;
+};
+
+/// A zeroed descriptor of what was never used; NULL if the machine has no memory.
+struct block *block_slab_acquire_fresh(struct block_slab *slab);
+/// At least `count` more acquisitions cannot fail; VARVE_ERROR_NO_MEMORY.
+int block_slab_reserve(struct block_slab *slab, uint64_t count);
+void block_slab_close(struct block_slab *slab);
+int block_slab_check(const struct block_slab *slab, struct varve_message *message);
+
+/* A line at a time: gcc makes one memset of both a string instruction, which takes longer to start than this. */
+HOT void block_slab_clear(struct block *block)
+{
+    memset(block, 0, SLAB_LINE_BYTES);
+    memset((char *)block + SLAB_LINE_BYTES, 0, sizeof *block - SLAB_LINE_BYTES);
+}
+
+/// A zeroed descriptor, NULL if the machine has no memory.
+HOT struct block *block_slab_acquire(struct block_slab *slab)
+{
+    struct block *block = slab->spare;
+
+    if (UNLIKELY(block == NULL)) {
+        return block_slab_acquire_fresh(slab);
+    }
+    slab->spare = block->next;
+    slab->in_use++;
+    block_slab_clear(block);
+    return block;
+}
+
+HOT void block_slab_release(struct block_slab *slab, struct block *block)
+{
+    assert(slab->in_use > 0 && !block->is_free);
+    block->next = slab->spare;
+    slab->spare = block;
+    slab->in_use--;
+}
+
+/* A reserved descriptor of a part of the same segment in the same state, not linked yet. */
+HOT struct block *block_slab_part(struct block_slab *slab, const struct block *block, uint64_t addr,
+                                  uint64_t bytes)
+{
+    struct block *part = block_slab_acquire(slab);
+
+    part->addr = addr;
+    part->size = bytes;
+    part->bins = block->bins;
+    part->expandable = block->expandable;
+    part->segment_id = block->segment_id;
+    part->is_mapped = block->is_mapped;
+    return part;
+}
+
+/// The first `bytes` of `block` get a descriptor of their own, reserved before; the caller shrinks `block`.
+HOT struct block *block_cut_front(struct block_slab *slab, struct block *block, uint64_t bytes)
+{
+    struct block *front = block_slab_part(slab, block, block->addr, bytes);
+
+    block_link_before(block, front);
+    return front;
+}
+
+/// The same of its last `bytes`.
+HOT struct block *block_cut_back(struct block_slab *slab, struct block *block, uint64_t bytes)
+{
+    struct block *back = block_slab_part(slab, block, block->addr + block->size - bytes, bytes);
+
+    block_link_after(block, back);
+    return back;
+}
+
+#endif
