@@ -119,14 +119,14 @@ class Case(recording.Case):
         return rebuilt
 
     def diff(self, rebuilt, status=None):
-        outcome = recording.varve("diff", "--json", self.path, rebuilt, **self.identity)
+        outcome = recording.varve("diff", "--events", "--json", self.path, rebuilt, **self.identity)
         self.assertIn(outcome.returncode, (0, 1) if status is None else (status,), outcome)
         return json.loads(outcome.out)
 
     def assert_equal_sinks(self, **options):
         """Event by event, in all fields; returns how many."""
         rebuilt = self.rebuild(**options)
-        outcome = recording.varve("diff", self.path, rebuilt, **self.identity)
+        outcome = recording.varve("diff", "--events", self.path, rebuilt, **self.identity)
         self.assertEqual(outcome.returncode, 0, outcome)
         found = self.diff(rebuilt, status=0)
         self.open()

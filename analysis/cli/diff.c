@@ -1,192 +1,256 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve diff`: are two databases the same trace? The two roads of one recording, into SQLite and through
- * LTTng, must end in equal rows, and this is what says so: event by event, by ring and number. Exit status as
- * of diff(1): 0 equal, 1 different, 2 no answer.
+ * `varve diff`: what grew, what is new and what went between two runs, or two moments of one. With --events: are two
+ * databases the same trace, as both sinks of one recording must be? Then the exit status is that of diff(1): 0 equal, 1
+ * different, 2 no answer.
  */
-#include "analysis/query/diff/diff.h"
-
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/output/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
+#include "analysis/query/diff/events.h"
+#include "analysis/query/diff/events_print.h"
+#include "analysis/query/diff/growth.h"
+#include "analysis/query/segments.h"
+#include "analysis/query/selection.h"
 #include "trace/trace.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define EXIT_STATUS_DIFFERS 1
+#define BY_DEFAULT (-1)
 
 struct values {
-    int64_t limit;
-    bool tables;
-    bool json;
-    bool quiet;
+    int64_t top, frames, limit;
+    const char *domain, *from, *to;
+    int by;
+    bool all, json, events, tables, quiet;
 };
 
-static const struct values defaults = {.limit = 20};
+static const struct values defaults = {.top = 10, .frames = -1, .limit = 20, .by = BY_DEFAULT};
+
+static const char *const by_choices[] = {"peak", "live", "bytes", "count", NULL}; /* enum growth_by */
 
 static const struct option_spec options[] = {
-    {"limit", 'n', OPTION_INTEGER, "N", "differences listed (default 20)", offsetof(struct values, limit), 0,
-     1000000000, NULL},
-    {"tables", 't', OPTION_FLAG, NULL,
-     "what differs in the tables process and thread counts as a difference too (default: only told)",
-     offsetof(struct values, tables), 0, 0, NULL},
-    {"quiet", 'q', OPTION_FLAG, NULL, "nothing but the exit status; stops at the first difference",
-     offsetof(struct values, quiet), 0, 0, NULL},
+    {"by", 'b', OPTION_CHOICE, "WHAT",
+     "order, and figures of the lists: bytes at the peak (default), live at the end (default with marks), bytes allocated "
+     "in all, or the count of allocations",
+     offsetof(struct values, by), 0, 0, by_choices},
+    {"domain", 'd', OPTION_TEXT, "NAME", "of this domain only (default: all)",
+     offsetof(struct values, domain), 0, 0, NULL},
+    {"from", 0, OPTION_TEXT, "SEQ|TIME",
+     "of one database: A is what was recorded up to this event, or this time since the trace began such as 1.5s, 20ms",
+     offsetof(struct values, from), 0, 0, NULL},
+    {"to", 0, OPTION_TEXT, "SEQ|TIME", "and B what was recorded up to this one (default: the last event)",
+     offsetof(struct values, to), 0, 0, NULL},
+    {"top", 'n', OPTION_INTEGER, "N", "call sites and size classes of each domain (default 10)",
+     offsetof(struct values, top), 1, 1000000000, NULL},
+    {"all", 'a', OPTION_FLAG, NULL, "all of them, unchanged ones too", offsetof(struct values, all), 0, 0,
+     NULL},
+    {"frames", 'f', OPTION_INTEGER, "N", "frames of each stack (default 6; with --json all); 0: none",
+     offsetof(struct values, frames), 0, 1000, NULL},
     {"json", 0, OPTION_FLAG, NULL, "one JSON object", offsetof(struct values, json), 0, 0, NULL},
+    {"events", 'e', OPTION_FLAG, NULL, "are A and B equal, event by event?", offsetof(struct values, events),
+     0, 0, NULL},
+    {"limit", 0, OPTION_INTEGER, "N", "with --events: differences listed (default 20)",
+     offsetof(struct values, limit), 0, 1000000000, NULL},
+    {"tables", 't', OPTION_FLAG, NULL,
+     "with --events: what differs in the tables process and thread counts as a difference too (default: only listed)",
+     offsetof(struct values, tables), 0, 0, NULL},
+    {"quiet", 'q', OPTION_FLAG, NULL, "with --events: nothing but the exit status",
+     offsetof(struct values, quiet), 0, 0, NULL},
     {.kind = OPTION_END},
 };
 
-static int check_numbers(struct database *database, struct varve_message *message)
-{
-    int64_t count = database_integer(
-        database, "SELECT count(*) FROM pragma_table_info('event') WHERE name = 'ring_seq'", 0);
+/* ---- --events ---- */
 
-    if (count == 0 && database_error(database, message) == VARVE_OK) {
-        return varve_message_set(
-            message, VARVE_ERROR_VERSION,
-            "%s was made by an older varve: its events have no ring_seq to compare them by; "
-            "record or import it anew",
-            database_path(database));
-    }
-    return database_error(database, message);
-}
-
-static void compare_runs(struct diff *diff)
-{
-    char *a = database_meta(diff->traces[DIFF_A].database, "trace_id");
-    char *b = database_meta(diff->traces[DIFF_B].database, "trace_id");
-
-    if (a != NULL && b != NULL) {
-        diff->runs = strcmp(a, b) == 0 ? DIFF_RUNS_SAME : DIFF_RUNS_OTHER;
-    }
-    free(a);
-    free(b);
-}
-
-static int compare(struct diff *diff, struct varve_message *message)
-{
-    int result = VARVE_OK;
-
-    for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
-        result = check_numbers(diff->traces[side].database, message);
-    }
-    if (result != VARVE_OK) {
-        return result;
-    }
-    compare_runs(diff);
-    diff_tables_compare(diff);
-    diff_rings_scan(diff);
-    return diff_events_compare(diff, message);
-}
-
-/* Loads stacks and losses: a database may still turn out to be damaged, and then nothing is printed. */
-static int print_answer(struct command_context *context, const struct values *values, const struct diff *diff,
+/* Loads stacks and losses: a database may still turn out to be damaged. */
+static int print_events(struct command_context *context, const struct values *values, const struct diff *diff,
                         struct varve_message *message)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
     int result = VARVE_OK;
 
-    if (out == NULL) {
-        memory_exhausted();
-    }
     if (values->json) {
-        diff_print_json(out, diff);
+        diff_events_json(context->out, diff);
     } else {
-        diff_print_text(out, diff);
-    }
-    if (fclose(out) != 0) {
-        memory_exhausted();
+        diff_events_text(context->out, diff);
     }
     for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
         result = database_error(diff->traces[side].database, message);
     }
-    if (result == VARVE_OK) {
-        fwrite(text, 1, bytes, context->out);
-        if (fflush(context->out) != 0 || ferror(context->out)) {
-            result = varve_message_set(message, VARVE_ERROR_IO, "the output could not be written: %s",
-                                       strerror(errno));
-        }
-    }
-    free(text);
     return result;
 }
 
-static void diff_free(struct diff *diff)
+static int run_events(struct command_context *context, const struct values *values, struct database *a,
+                      struct database *b)
 {
-    diff_result_free(diff);
-    diff_remarks_free(&diff->remarks);
-    diff_pairs_free(&diff->allocations);
-    diff_pairs_free(&diff->segments);
-    diff_pairs_free(&diff->callsites);
-    diff_pairs_free(&diff->callsites_odd);
-    diff_rings_free(diff);
-    for (int side = 0; side < DIFF_SIDES; side++) {
-        diff_sites_free(&diff->traces[side].sites);
-        database_close(diff->traces[side].database);
-    }
-}
-
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
-{
-    const struct values *values = values_untyped;
     struct varve_message message = {""};
     struct progress progress;
     struct diff diff = {
+        .traces = {{.database = a}, {.database = b}},
         .entry_limit = values->quiet ? 0 : (size_t)values->limit,
         .with_tables = values->tables,
-        .stops_at_first = values->quiet,
-        .progress = &progress,
     };
-    int result = VARVE_OK;
+    int result;
     int status;
 
-    if (values->quiet && values->json) {
-        return command_fail(context, "--quiet and --json exclude each other");
-    }
-    for (int side = 0; side < DIFF_SIDES && result == VARVE_OK; side++) {
-        result =
-            database_open(operands->items[side], DATABASE_DERIVED, &diff.traces[side].database, &message);
-    }
     command_progress(context, &progress, values->quiet);
-    if (result == VARVE_OK) {
-        result = compare(&diff, &message);
-    }
+    result = diff_events_compare(&diff, &progress, &message);
     progress_end(&progress);
     if (result == VARVE_OK && diff.runs == DIFF_RUNS_OTHER && !values->quiet) {
         fprintf(context->err, "varve diff: warning: these are traces of two different runs\n");
     }
     if (result == VARVE_OK && !values->quiet) {
-        result = print_answer(context, values, &diff, &message);
+        result = print_events(context, values, &diff, &message);
     }
-    status = diff_result_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
+    status = diff_is_equal(&diff) ? 0 : EXIT_STATUS_DIFFERS;
     diff_free(&diff);
     return result == VARVE_OK ? status : command_fail(context, "%s", message.text);
 }
 
+/* ---- by call site, domain and size class ---- */
+
+/* Of one database: the two moments. */
+static int find_moments(const struct values *values, struct growth *growth, struct varve_message *message)
+{
+    int result = VARVE_OK;
+
+    growth->a.seq = 0;
+    if (values->from != NULL) {
+        result = segments_moment(growth->a.database, values->from, &growth->a.seq, message);
+    }
+    if (result == VARVE_OK) {
+        result = segments_moment(growth->b.database, values->to, &growth->b.seq, message);
+    }
+    if (result == VARVE_OK && growth->a.seq > growth->b.seq) {
+        result = varve_message_set(message, VARVE_ERROR_INVALID, "--from comes after --to");
+    }
+    return result;
+}
+
+static int check_domain(const struct growth *growth, struct varve_message *message)
+{
+    struct varve_message of_b = {""};
+    struct selection selection;
+    const char *domain = growth->options.domain;
+    int result;
+
+    if (domain == NULL) {
+        return VARVE_OK;
+    }
+    result = selection_make(&selection, growth->a.database, domain, 0, message);
+    return result == VARVE_OK ? result : selection_make(&selection, growth->b.database, domain, 0, &of_b);
+}
+
+static int run_growth(struct command_context *context, const struct values *values, struct database *a,
+                      struct database *b, bool is_of_one)
+{
+    struct varve_message message = {""};
+    struct progress progress;
+    int by_default = is_of_one ? (int)GROWTH_BY_LIVE : (int)GROWTH_BY_PEAK;
+    struct growth growth = {
+        .a = {.database = a, .seq = -1},
+        .b = {.database = b, .seq = -1},
+        .options = {.by = (enum growth_by)(values->by == BY_DEFAULT ? by_default : values->by),
+                    .domain = values->domain,
+                    .top = values->all ? -1 : values->top,
+                    .frames = values->frames},
+    };
+    int result = VARVE_OK;
+
+    if (is_of_one && growth.options.by == GROWTH_BY_PEAK) {
+        return command_fail(context, "--by peak is of whole runs; between two moments: live, bytes or count");
+    }
+    result = check_domain(&growth, &message);
+    if (result == VARVE_OK && is_of_one) {
+        result = find_moments(values, &growth, &message);
+    }
+    command_progress(context, &progress, false);
+    if (result == VARVE_OK) {
+        result = growth_compare(&growth, &progress, &message);
+    }
+    if (result == VARVE_OK) {
+        if (values->json) {
+            growth_json(context->out, &growth);
+        } else {
+            growth_text(context->out, &growth);
+        }
+        result = growth_error(&growth, &message);
+    }
+    progress_end(&progress);
+    growth_close(&growth);
+    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+/* What is wrong with the options, NULL if nothing is. */
+static const char *check_values(const struct values *values, int operands)
+{
+    bool has_marks = values->from != NULL || values->to != NULL;
+
+    if (values->quiet && values->json) {
+        return "--quiet and --json exclude each other";
+    }
+    if ((values->quiet || values->tables) && !values->events) {
+        return "--quiet and --tables go with --events";
+    }
+    if (values->events && has_marks) {
+        return "--events compares two whole databases: no --from, no --to";
+    }
+    if (operands == 1 && !has_marks) {
+        return "the second database is missing (of one: --from and --to)";
+    }
+    if (operands == 2 && has_marks) {
+        return "--from and --to are moments of one database";
+    }
+    return NULL;
+}
+
+static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+{
+    const struct values *values = values_untyped;
+    const char *wrong = check_values(values, operands->count);
+    struct varve_message message = {""};
+    struct database *a = NULL;
+    struct database *b = NULL;
+    int status;
+
+    if (wrong != NULL) {
+        return command_fail(context, "%s", wrong);
+    }
+    if (database_open(operands->items[0], DATABASE_DERIVED, &a, &message) != VARVE_OK ||
+        database_open(operands->items[operands->count - 1], DATABASE_DERIVED, &b, &message) != VARVE_OK) {
+        database_close(a);
+        return command_fail(context, "%s", message.text);
+    }
+    status = values->events ? run_events(context, values, a, b)
+                            : run_growth(context, values, a, b, operands->count == 1);
+    database_close(a);
+    database_close(b);
+    return status;
+}
+
 const struct command command_diff = {
     .name = "diff",
-    .arguments = "A B",
-    .summary = "compare two traces of one run, event by event",
+    .arguments = "A [B]",
+    .summary = "what grew, is new or went: two runs by call site, size and domain",
     .purpose =
-        "Compares two databases of one run, such as the recording itself and what varve import made of its "
-        "LTTng trace. Events are found by process, ring and number in the ring; all their fields must be "
-        "equal, stacks too. Row numbers (id, callsite_id) may differ as long as they belong together one to "
-        "one; the order of the rows is not compared. Rows that stand for missing events are counted, not "
-        "compared. Exit status: 0 equal, 1 different, 2 an error.",
-    .examples = "  varve diff trace.db import.db\n"
-                "  varve diff --limit 100 --json trace.db import.db | jq .differences\n",
+        "Compares two runs, or with --from and --to two moments of one, by domain, size class and call site: bytes and "
+        "allocations in all, at the peak and live at the end, in A, in B and the change, the largest change first. Call "
+        "sites are the same where their stacks have the same functions, files and lines. "
+        "With --events: are two databases the same trace, such as a recording and what varve import made of its LTTng "
+        "trace? Events are found by process, ring and number in the ring; all their fields must be equal, stacks too. Row "
+        "numbers (id, callsite_id) may differ as long as they belong together one to one; the order of the rows is not "
+        "compared. Rows that stand for missing events are counted, not compared. Exit status then: 0 equal, 1 different, "
+        "2 an error.",
+    .examples = "  varve diff before.db after.db\n"
+                "  varve diff --by live --top 5 before.db after.db\n"
+                "  varve diff --from 10s --to 60s server.db        # what grew meanwhile\n"
+                "  varve diff --events trace.db import.db\n",
     .options = options,
     .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 2,
+    .operands_min = 1,
     .operands_max = 2,
     .run = run,
 };

@@ -202,6 +202,14 @@ static int check_completeness(struct database *database, enum database_use use, 
     return VARVE_OK;
 }
 
+/* The file may come from anybody: its views and triggers get no functions with side effects, and an end. */
+static void protect(struct database *database)
+{
+    sqlite3_progress_handler(database->sqlite, PROGRESS_STEPS, progress_handler, database);
+    sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+}
+
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message)
 {
@@ -223,10 +231,7 @@ int database_open(const char *path, enum database_use use, struct database **dat
         result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
                                    sqlite3_errmsg(database->sqlite));
     } else {
-        sqlite3_progress_handler(database->sqlite, PROGRESS_STEPS, progress_handler, database);
-        /* The file may come from anybody: its views and triggers get no functions with side effects. */
-        sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-        sqlite3_db_config(database->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+        protect(database);
         sqlite3_exec(database->sqlite, "PRAGMA query_only = 1; PRAGMA mmap_size = 268435456", NULL, NULL,
                      NULL);
         result = check_completeness(database, use, message);
@@ -238,6 +243,68 @@ int database_open(const char *path, enum database_use use, struct database **dat
     }
     *database_out = database;
     return VARVE_OK;
+}
+
+static int attach(struct database *database, const char *path, const char *name,
+                  struct varve_message *message)
+{
+    struct database_file file;
+    int result = database_file_check(path, &file, message);
+    sqlite3_stmt *statement = NULL;
+    char *uri;
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    uri = make_uri(path, file.is_wal);
+    if (sqlite3_prepare_v2(database->sqlite, "ATTACH ?1 AS ?2", -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 1, uri, -1, SQLITE_STATIC) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 2, name, -1, SQLITE_STATIC) != SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_DONE) {
+        result = varve_message_set(message, VARVE_ERROR_DATABASE, "%s: %s", path,
+                                   sqlite3_errmsg(database->sqlite));
+    }
+    sqlite3_finalize(statement);
+    free(uri);
+    return result;
+}
+
+int database_open_two(const char *a, const char *b, struct database **database_out,
+                      struct varve_message *message)
+{
+    struct database *database = memory_resize(NULL, sizeof(*database));
+    size_t bytes = strlen(a) + strlen(b) + sizeof(" or ");
+    int result = VARVE_OK;
+
+    *database_out = NULL;
+    *database = (struct database){
+        .path = memory_resize(NULL, bytes), .timeout_ns = 2 * timeout_ns, .begin_ns = computed_ns()};
+    snprintf(database->path, bytes, "%s or %s", a, b);
+    if (sqlite3_open_v2("", &database->sqlite,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
+                        NULL) != SQLITE_OK) {
+        result = varve_message_set(message, VARVE_ERROR_DATABASE, "a temporary database: %s",
+                                   sqlite3_errmsg(database->sqlite));
+    } else {
+        protect(database);
+        result = attach(database, a, "a", message);
+        result = result == VARVE_OK ? attach(database, b, "b", message) : result;
+    }
+    if (result != VARVE_OK) {
+        database_close(database);
+        return result;
+    }
+    database_execute(database, "PRAGMA main.journal_mode = OFF; PRAGMA main.cache_size = -65536;"
+                               "PRAGMA a.mmap_size = 268435456; PRAGMA b.mmap_size = 268435456; BEGIN");
+    *database_out = database;
+    return VARVE_OK;
+}
+
+void database_execute(struct database *database, const char *sql)
+{
+    if (database->error == VARVE_OK && sqlite3_exec(database->sqlite, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        set_error(database, false);
+    }
 }
 
 void database_close(struct database *database)

@@ -29,6 +29,12 @@ enum database_use {
 
 int database_open(const char *path, enum database_use use, struct database **database_out,
                   struct varve_message *message);
+/// A temporary database, into which tables may be made, with two others attached as `a` and `b` for reading, each the state
+/// of one moment. Both may be the same file. SQLite may compute for it as long as for the two of them.
+int database_open_two(const char *a, const char *b, struct database **database_out,
+                      struct varve_message *message);
+/// Statements whose rows nobody wants. Errors as of cursors: database_error gives them.
+void database_execute(struct database *database, const char *sql);
 /// How long SQLite may compute for each database that is opened from now on, by the clock of the thread; 0:
 /// as long as it wants. Cursors end with an error then. At first DATABASE_TIMEOUT_NS.
 void database_set_timeout(int64_t ns);

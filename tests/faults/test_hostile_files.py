@@ -124,7 +124,8 @@ class Sizes(Hostile):
                 connection.close()
                 with self.subTest(number=number, far=far):
                     for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
-                                    ["segments", self.path], ["report", self.path], ["diff", self.path, self.path]):
+                                    ["segments", self.path], ["report", self.path], ["diff", self.path, self.path],
+                                    ["diff", "--events", self.path, self.path]):
                         self.assertIn(self.varve(*command).returncode, (0, 1, 2), command)
 
     def test_a_large_device_is_believed(self):
@@ -277,7 +278,7 @@ class Endless(Hostile):
         connection.commit()
         connection.close()
         for command in (["replay", self.path], ["export", self.path, "-o", self.name("out")],
-                        ["segments", self.path, "--at", "1s"], ["diff", self.path, self.path]):
+                        ["segments", self.path, "--at", "1s"], ["diff", "--events", self.path, self.path]):
             with self.subTest(command[0]):
                 outcome = self.varve(*command, "--timeout", "0.2")
                 self.assertEqual((outcome.returncode, outcome.out), (2, ""), outcome)
@@ -439,7 +440,8 @@ class Terminal(Hostile):
         status, _, err = self.bytes_of("record", "-o", database, "--", program, "--ops", "200", "--leak")
         self.assertEqual(status, 0, err)
         self.assert_text(err, "record")
-        for command in (["info"], ["report"], ["leaks"], ["peak"], ["timeline"], ["diff", database], ["query"],
+        for command in (["info"], ["report"], ["leaks"], ["peak"], ["timeline"], ["diff", database],
+                        ["diff", "--events", database], ["query"],
                         ["info", "--json"], ["report", "--json"], ["leaks", "--json"], ["query", "--json"]):
             more = ["SELECT executable, command_line FROM process"] if command[0] == "query" else []
             status, out, err = self.bytes_of(*command, database, *more)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve diff` on one trace made by hand and on copies of it with one change each: what must be equal, what
+ * `varve diff --events` on one trace made by hand and on copies of it with one change each: what must be equal, what
  * must not, and what is said of it. Random changes are those of test_command_diff_random.c.
  */
 #include <stdarg.h>
@@ -72,13 +72,13 @@ static void expect_words(const struct command_outcome *outcome, int status, cons
     }
 }
 
-/* What `varve diff OPTION a.db b.db` says of a copy with `sql`. */
+/* What `varve diff --events OPTION a.db b.db` says of a copy with `sql`. */
 static void expect(const char *sql, const char *option, int status, const char *const *words)
 {
     struct command_outcome outcome;
 
     copy_make(sql);
-    outcome = command_run("diff", option, "a.db", "b.db", NULL);
+    outcome = command_run("diff", "--events", option, "a.db", "b.db", NULL);
     expect_words(&outcome, status, words, sql != NULL ? sql : "(a copy)");
     command_outcome_free(&outcome);
 }
@@ -107,7 +107,7 @@ static int leave(void **state)
 
 static void test_equal(void **state)
 {
-    struct command_outcome outcome = command_run("diff", "a.db", "a.db", NULL);
+    struct command_outcome outcome = command_run("diff", "--events", "a.db", "a.db", NULL);
 
     (void)state;
     expect_words(&outcome, 0, (const char *const[]){"equal: 300 events in 3 rings\n", "nothing lost", NULL},
@@ -178,7 +178,7 @@ static void test_missing(void **state)
         "\"kinds\":{\"split\":1,\"heap_alloc\":1,\"heap_free\":1}}",
         "\"ring\":2,\"first\":5,\"last\":5,\"seq\":14", "\"ring\":2,\"first\":7,\"last\":8,\"seq\":20");
     /* the other way round */
-    outcome = command_run("diff", "--json", "b.db", "a.db", NULL);
+    outcome = command_run("diff", "--events", "--json", "b.db", "a.db", NULL);
     expect_words(&outcome, 1,
                  (const char *const[]){
                      "\"only_in_a\":0,\"only_in_b\":6,",
@@ -284,7 +284,7 @@ static void test_own_ids(void **state)
     copy_make("UPDATE event SET kind = 17 WHERE kind = 35");
     assert_int_equal(rename("b.db", "c.db"), 0);
     copy_make("UPDATE event SET kind = 17, id = id + 1000 WHERE kind = 35");
-    outcome = command_run("diff", "--json", "c.db", "b.db", NULL);
+    outcome = command_run("diff", "--events", "--json", "c.db", "b.db", NULL);
     expect_words(&outcome, 1, (const char *const[]){"\"fields\":{\"id\":60}", NULL}, "storages");
     command_outcome_free(&outcome);
 }
@@ -383,7 +383,7 @@ static void test_limit(void **state)
     (void)state;
     EXPECT_TEXT(1, sql, "128 differences, the first 20\n");
     expect(sql, "--limit=0", 1, (const char *const[]){"128 differences, the first 0\n", NULL});
-    expect(sql, "-n128", 1, (const char *const[]){"128 differences\n", NULL});
+    expect(sql, "--limit=128", 1, (const char *const[]){"128 differences\n", NULL});
 }
 
 /* Readable at 100 columns, whatever is in the traces. */
@@ -398,7 +398,7 @@ static void test_width(void **state)
               "UPDATE event SET ts_ns = 9000000000000000000 + seq, addr = -1, size = 9000000000000000000, id "
               "= 4000000000 + seq % 3;"
               "UPDATE thread SET process_id = 4000000000, ring = 4000000000 WHERE id = 3");
-    outcome = command_run("diff", "--limit=1000", "a.db", "b.db", NULL);
+    outcome = command_run("diff", "--events", "--limit=1000", "a.db", "b.db", NULL);
     assert_int_equal(outcome.status, 1);
     for (const char *line = outcome.out; *line != '\0'; line += strcspn(line, "\n") + 1) {
         size_t columns = 0;
@@ -417,16 +417,16 @@ static void test_width(void **state)
 
 static void test_bad_input(void **state)
 {
-    static const char *const lines[][5] = {
-        {"diff", "a.db"},
-        {"diff", "a.db", "b.db", "a.db"},
-        {"diff", "a.db", "no.db"},
-        {"diff", "no.db", "a.db"},
-        {"diff", "text.db", "a.db"},
-        {"diff", "a.db", "text.db"},
-        {"diff", "--quiet", "a.db", "text.db"},
-        {"diff", "--quiet", "--json", "a.db", "b.db"},
-        {"diff", "--limit=-1", "a.db", "b.db"},
+    static const char *const lines[][6] = {
+        {"diff", "--events", "a.db"},
+        {"diff", "--events", "a.db", "b.db", "a.db"},
+        {"diff", "--events", "a.db", "no.db"},
+        {"diff", "--events", "no.db", "a.db"},
+        {"diff", "--events", "text.db", "a.db"},
+        {"diff", "--events", "a.db", "text.db"},
+        {"diff", "--events", "--quiet", "a.db", "text.db"},
+        {"diff", "--events", "--quiet", "--json", "a.db", "b.db"},
+        {"diff", "--events", "--limit=-1", "a.db", "b.db"},
     };
 
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve diff` on random traces with random changes: every figure against a plain comparison, which looks for
+ * `varve diff --events` on random traces with random changes: every figure against a plain comparison, which looks for
  * each event of A in all of B.
  */
 #include <stdarg.h>
@@ -450,13 +450,13 @@ static void test_random(void **state)
         answer = compare(&a, &b);
         is_equal = answer.runs == 0 && is_keyed(&a) && is_keyed(&b);
         equal += is_equal ? 1 : 0;
-        outcome = command_run("diff", "--json", "--limit=1000", "a.db", "b.db", NULL);
+        outcome = command_run("diff", "--events", "--json", "--limit=1000", "a.db", "b.db", NULL);
         assert_int_equal(outcome.status, is_equal ? 0 : 1);
         expect_answer(outcome.out, &answer, is_equal, round);
         expect_side(outcome.out, &a, round);
         expect_side(strstr(outcome.out, "\"b\":{"), &b, round);
         command_outcome_free(&outcome);
-        outcome = command_run("diff", "--quiet", "b.db", "a.db", NULL);
+        outcome = command_run("diff", "--events", "--quiet", "b.db", "a.db", NULL);
         assert_int_equal(outcome.status, is_equal ? 0 : 1);
         command_outcome_free(&outcome);
     }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A comparison of two traces event by event, as text and as JSON. Stacks and losses are read from the databases of
+ * diff->traces: database_error says whether that went well.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_DIFF_EVENTS_PRINT_H
+#define VARVE_ANALYSIS_QUERY_DIFF_EVENTS_PRINT_H
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct diff;
+
+void diff_events_text(FILE *out, const struct diff *diff);
+void diff_events_json(FILE *out, const struct diff *diff);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

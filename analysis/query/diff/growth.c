@@ -1,0 +1,676 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Both sides become rows of one table: what a part (a domain, a size class, a stack) has of each figure, in A and in B. Of
+ * whole traces domains and call sites come from their totals, size classes from the allocations; of beginnings all comes
+ * from the allocations.
+ */
+#include "analysis/query/diff/growth.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/output/memory.h"
+#include "analysis/output/table.h"
+#include "analysis/query/callsites.h"
+#include "analysis/query/db.h"
+#include "analysis/query/diff/stacks.h"
+#include "analysis/query/loss.h"
+#include "analysis/query/stack.h"
+#include "analysis/query/totals.h"
+#include "trace/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAMES_TEXT 6
+
+/* ---- the comparison ---- */
+
+enum part {
+    PART_DOMAIN, /* key 0 */
+    PART_SIZE,   /* key: the largest size of the class, a power of two */
+    PART_STACK,  /* key: number of a stack; 0: none was recorded */
+};
+
+static const char classes_sql[] =
+    "CREATE TABLE size_class(most INTEGER PRIMARY KEY);"
+    "WITH RECURSIVE n(most) AS (SELECT 1 UNION ALL SELECT most * 2 FROM n WHERE most < 4611686018427387904) "
+    "INSERT INTO size_class SELECT 0 UNION ALL SELECT most FROM n UNION ALL SELECT 9223372036854775807;";
+
+#define CLASS_OF(size) "(SELECT most FROM size_class WHERE most >= " size " ORDER BY most LIMIT 1)"
+
+#define FIGURES "bytes, allocations, live_bytes, live_allocations, peak_bytes, peak_allocations"
+#define SUMS \
+    "sum(bytes), sum(allocations), sum(live_bytes), sum(live_allocations), sum(peak_bytes), sum(peak_allocations)"
+#define USAGE(side)                                                                 \
+    "CREATE TABLE usage_" side                                                      \
+    "(part INTEGER, domain TEXT, key INTEGER, callsite_id INTEGER, bytes INTEGER, " \
+    "allocations INTEGER, live_bytes INTEGER, live_allocations INTEGER, peak_bytes INTEGER, peak_allocations INTEGER);"
+
+/* Blocks after event `seq`. */
+#define IS_LIVE(seq) \
+    "(x.alloc_seq <= " seq " AND (x.free_completed_seq IS NULL OR x.free_completed_seq > " seq "))"
+
+/* Of whole traces. Each device has its own peak. */
+#define WHOLE_SIDE(side)                                                                                                                             \
+    USAGE(side)                                                                                                                                      \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " SUMS " FROM " side                                                                      \
+    ".total WHERE process_id = 0 GROUP BY domain;"                                                                                                   \
+    "CREATE TABLE moment_" side                                                                                                                      \
+    "(domain INTEGER, device INTEGER, seq INTEGER, PRIMARY KEY(domain, device));"                                                                    \
+    "INSERT OR IGNORE INTO moment_" side " SELECT d.code, t.device, t.peak_seq FROM " side                                                           \
+    ".total t JOIN " side ".domain d ON d.name = t.domain WHERE t.process_id = 0;"                                                                   \
+    "INSERT INTO usage_" side " SELECT 1, d.name, " CLASS_OF(                                                                                        \
+        "s.size") ", NULL, " SUMS " FROM ("                                                                                                          \
+                  "SELECT x.domain AS domain, x.size AS size, sum(x.size) AS bytes, count(*) AS allocations, "                                       \
+                  "sum(x.size) FILTER (WHERE x.free_completed_seq IS NULL) AS live_bytes, "                                                          \
+                  "count(*) FILTER (WHERE x.free_completed_seq IS NULL) AS live_allocations, "                                                       \
+                  "sum(x.size) FILTER (WHERE " IS_LIVE(                                                                                              \
+                      "m.seq") ") AS peak_bytes, "                                                                                                   \
+                               "count(*) FILTER (WHERE " IS_LIVE(                                                                                    \
+                                   "m.seq") ") AS peak_allocations FROM " side                                                                       \
+                                            ".allocation x LEFT JOIN moment_" side                                                                   \
+                                            " m ON m.domain = x.domain AND m.device = coalesce(x.device, 0) GROUP BY x.domain, x.size) s JOIN " side \
+                                            ".domain d ON d.code = s.domain GROUP BY 2, 3;"                                                          \
+                                            "INSERT INTO usage_" side                                                                                \
+                                            " SELECT 2, t.domain, coalesce(k.stack, 0), min(t.callsite_id), " SUMS                                   \
+                                            " FROM " side ".callsite_total t LEFT JOIN stack_" side                                                  \
+                                            " k ON k.callsite_id = t.callsite_id GROUP BY 2, 3;"
+
+static const char whole_sql[] = WHOLE_SIDE("a") WHOLE_SIDE("b");
+
+/* Of beginnings up to an event: ?1. */
+#define BEGINNING(side)                                                                                 \
+    "CREATE TABLE begun_" side                                                                          \
+    " AS SELECT d.name AS domain, x.size AS size, coalesce(x.callsite_id, 0) AS callsite_id, " IS_LIVE( \
+        "?1") " AS is_live FROM " side ".allocation x JOIN " side ".domain d ON d.code = x.domain "     \
+              "WHERE x.alloc_seq <= ?1"
+#define BEGUN_FIGURES \
+    "sum(size), count(*), sum(size) FILTER (WHERE is_live), count(*) FILTER (WHERE is_live), NULL, NULL"
+#define BEGINNING_SIDE(side)                                                                    \
+    USAGE(side)                                                                                 \
+    "INSERT INTO usage_" side " SELECT 0, domain, 0, NULL, " BEGUN_FIGURES " FROM begun_" side  \
+    " GROUP BY domain;"                                                                         \
+    "INSERT INTO usage_" side " SELECT 1, domain, " CLASS_OF(                                   \
+        "size") ", NULL, " BEGUN_FIGURES " FROM begun_" side " GROUP BY 2, 3;"                  \
+                "INSERT INTO usage_" side                                                       \
+                " SELECT 2, x.domain, coalesce(k.stack, 0), min(x.callsite_id), " BEGUN_FIGURES \
+                " FROM begun_" side " x LEFT JOIN stack_" side                                  \
+                " k ON k.callsite_id = x.callsite_id GROUP BY 2, 3;"
+
+static const char beginnings_sql[] = BEGINNING_SIDE("a") BEGINNING_SIDE("b");
+
+/* a_0 … a_5, b_0 … b_5: the figures in their order; change: of what is asked for. */
+#define NO_FIGURES "0, 0, 0, 0, 0, 0"
+static const char change_sql[] =
+    "CREATE TABLE change(part INTEGER, domain TEXT, key INTEGER, callsite_a INTEGER, callsite_b INTEGER, "
+    "a_0 INTEGER, a_1 INTEGER, a_2 INTEGER, a_3 INTEGER, a_4 INTEGER, a_5 INTEGER, "
+    "b_0 INTEGER, b_1 INTEGER, b_2 INTEGER, b_3 INTEGER, b_4 INTEGER, b_5 INTEGER);"
+    "INSERT INTO change SELECT part, domain, key, max(callsite_a), max(callsite_b), sum(a_0), sum(a_1), sum(a_2), sum(a_3), "
+    "sum(a_4), sum(a_5), sum(b_0), sum(b_1), sum(b_2), sum(b_3), sum(b_4), sum(b_5) FROM ("
+    "SELECT part, domain, key, callsite_id AS callsite_a, NULL AS callsite_b, bytes AS a_0, allocations AS a_1, live_bytes AS "
+    "a_2, live_allocations AS a_3, peak_bytes AS a_4, peak_allocations AS a_5, 0 AS b_0, 0 AS b_1, 0 AS b_2, 0 AS b_3, 0 AS "
+    "b_4, 0 AS b_5 FROM usage_a UNION ALL "
+    "SELECT part, domain, key, NULL, callsite_id, " NO_FIGURES ", " FIGURES
+    " FROM usage_b) GROUP BY part, domain, key;";
+
+static void make_beginning(struct database *two, const char *sql, int64_t seq)
+{
+    struct cursor cursor;
+
+    cursor_open(&cursor, two, sql);
+    cursor_bind_integer(&cursor, 1, seq);
+    cursor_next(&cursor);
+    cursor_close(&cursor);
+}
+
+int growth_compare(struct growth *growth, struct progress *progress, struct varve_message *message)
+{
+    int result = database_open_two(database_path(growth->a.database), database_path(growth->b.database),
+                                   &growth->two, message);
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    database_watch(growth->two, progress, "comparing");
+    diff_stacks_make(growth->two, DIFF_FRAMES_SOURCE);
+    database_execute(growth->two, classes_sql);
+    if (growth->a.seq < 0) {
+        database_execute(growth->two, whole_sql);
+    } else {
+        make_beginning(growth->two, BEGINNING("a"), growth->a.seq);
+        make_beginning(growth->two, BEGINNING("b"), growth->b.seq);
+        database_execute(growth->two, beginnings_sql);
+    }
+    database_execute(growth->two, change_sql);
+    return growth_error(growth, message);
+}
+
+int growth_error(const struct growth *growth, struct varve_message *message)
+{
+    int result = database_error(growth->a.database, message);
+
+    result = result == VARVE_OK ? database_error(growth->b.database, message) : result;
+    return result == VARVE_OK && growth->two != NULL ? database_error(growth->two, message) : result;
+}
+
+void growth_close(struct growth *growth)
+{
+    database_close(growth->two);
+    growth->two = NULL;
+}
+
+/* ---- rows of it ---- */
+
+enum figure {
+    FIGURE_BYTES,
+    FIGURE_ALLOCATIONS,
+    FIGURE_LIVE_BYTES,
+    FIGURE_LIVE_ALLOCATIONS,
+    FIGURE_PEAK_BYTES,
+    FIGURE_PEAK_ALLOCATIONS,
+    FIGURES_ALL,
+};
+
+struct row {
+    int64_t key;
+    int64_t callsites[2]; /* of A and B, -1: it has none with this stack */
+    int64_t figures[2][FIGURES_ALL];
+};
+
+struct rows {
+    struct row *items;
+    size_t count;
+    int64_t count_all, added, gone, grown, shrunk; /* of all that changed, or of all with --all */
+};
+
+static const struct {
+    const char *key, *words;
+    enum figure order, bytes, allocations;
+} measures[] = {
+    [GROWTH_BY_PEAK] = {"peak", "at the peak", FIGURE_PEAK_BYTES, FIGURE_PEAK_BYTES, FIGURE_PEAK_ALLOCATIONS},
+    [GROWTH_BY_LIVE] = {"live", "live at the end", FIGURE_LIVE_BYTES, FIGURE_LIVE_BYTES,
+                        FIGURE_LIVE_ALLOCATIONS},
+    [GROWTH_BY_BYTES] = {"bytes", "allocated", FIGURE_BYTES, FIGURE_BYTES, FIGURE_ALLOCATIONS},
+    [GROWTH_BY_COUNT] = {"count", "allocations", FIGURE_ALLOCATIONS, FIGURE_BYTES, FIGURE_ALLOCATIONS},
+};
+
+static bool has_peak(const struct growth *growth)
+{
+    return growth->a.seq < 0;
+}
+
+static const char *words_of(const struct growth *growth, enum growth_by by)
+{
+    return !has_peak(growth) && by == GROWTH_BY_LIVE ? "live" : measures[by].words;
+}
+
+static const char *state_of(const struct row *row)
+{
+    const int64_t *a = row->figures[0];
+    const int64_t *b = row->figures[1];
+
+    return a[FIGURE_ALLOCATIONS] == 0 && b[FIGURE_ALLOCATIONS] > 0   ? "new"
+           : b[FIGURE_ALLOCATIONS] == 0 && a[FIGURE_ALLOCATIONS] > 0 ? "gone"
+                                                                     : NULL;
+}
+
+/* The change of a figure. Figures are no more than sums of sizes, so that damage alone makes it wrap. */
+static int64_t change_of(const struct row *row, enum figure figure)
+{
+    return (int64_t)((uint64_t)row->figures[1][figure] - (uint64_t)row->figures[0][figure]);
+}
+
+static const char *direction_of(const struct row *row, enum figure figure)
+{
+    const char *state = state_of(row);
+    int64_t change = change_of(row, figure);
+
+    return state != NULL ? state : change > 0 ? "grew" : change < 0 ? "shrank" : "same";
+}
+
+static void rows_load(struct rows *rows, const struct growth *growth, enum part part, const char *domain)
+{
+    static const char sql[] =
+        "SELECT key, coalesce(callsite_a, -1), coalesce(callsite_b, -1), a_0, a_1, a_2, a_3, a_4, a_5, b_0, b_1, b_2, "
+        "b_3, b_4, b_5 FROM change WHERE part = ?1 AND domain = ?2 ORDER BY abs(CASE ?3 WHEN 0 THEN b_0 - a_0 "
+        "WHEN 1 THEN b_1 - a_1 WHEN 2 THEN b_2 - a_2 ELSE b_4 - a_4 END) DESC, abs(b_0 - a_0) DESC, key";
+    enum figure order = measures[growth->options.by].order;
+    struct cursor cursor;
+    size_t capacity = 0;
+
+    *rows = (struct rows){0};
+    cursor_open(&cursor, growth->two, sql);
+    cursor_bind_integer(&cursor, 1, part);
+    cursor_bind_text(&cursor, 2, domain);
+    cursor_bind_integer(&cursor, 3, order);
+    while (cursor_next(&cursor)) {
+        struct row row = {
+            cursor_integer(&cursor, 0), {cursor_integer(&cursor, 1), cursor_integer(&cursor, 2)}, {{0}}};
+        const char *direction;
+
+        for (int i = 0; i < 2 * FIGURES_ALL; i++) {
+            row.figures[i / FIGURES_ALL][i % FIGURES_ALL] = cursor_integer(&cursor, 3 + i);
+        }
+        direction = direction_of(&row, order);
+        if (change_of(&row, order) == 0 && growth->options.top >= 0) {
+            continue;
+        }
+        rows->count_all++;
+        rows->added += strcmp(direction, "new") == 0 ? 1 : 0;
+        rows->gone += strcmp(direction, "gone") == 0 ? 1 : 0;
+        rows->grown += strcmp(direction, "grew") == 0 ? 1 : 0;
+        rows->shrunk += strcmp(direction, "shrank") == 0 ? 1 : 0;
+        if (growth->options.top >= 0 && (int64_t)rows->count == growth->options.top) {
+            continue;
+        }
+        if (rows->count == capacity) {
+            capacity = capacity * 2 + 16;
+            rows->items = memory_resize(rows->items, capacity * sizeof(rows->items[0]));
+        }
+        rows->items[rows->count++] = row;
+    }
+    cursor_close(&cursor);
+}
+
+/* Calls `visit` for each domain that is asked for. */
+static void each_domain(const struct growth *growth,
+                        void (*visit)(void *context, const struct growth *growth, const char *domain),
+                        void *context)
+{
+    struct cursor cursor;
+
+    cursor_open(
+        &cursor, growth->two,
+        "SELECT DISTINCT domain FROM change WHERE part = 0 AND CASE WHEN ?1 IS NULL THEN domain <> 'cupti' "
+        "ELSE domain = ?1 END ORDER BY CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'heap' THEN 3 "
+        "ELSE 4 END, domain");
+    cursor_bind_text(&cursor, 1, growth->options.domain);
+    while (cursor_next(&cursor)) {
+        visit(context, growth, cursor_name(&cursor, 0));
+    }
+    cursor_close(&cursor);
+}
+
+/* Where a row's stack was recorded: in B, unless it is gone. */
+static struct callsite_row place_of(const struct growth *growth, const struct row *row,
+                                    struct database **database_out)
+{
+    int side = row->callsites[1] > 0 ? 1 : 0;
+    struct callsite_row place = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
+    struct cursor cursor;
+
+    *database_out = side == 1 ? growth->b.database : growth->a.database;
+    cursor_open(
+        &cursor, *database_out,
+        "SELECT function, file, line, module, is_python FROM callsite_total WHERE callsite_id = ?1 LIMIT 1");
+    cursor_bind_integer(&cursor, 1, place.id);
+    if (cursor_next(&cursor)) {
+        place.function = memory_copy_text(cursor_text(&cursor, 0));
+        place.file = memory_copy_text(cursor_text(&cursor, 1));
+        place.line = cursor_integer(&cursor, 2);
+        place.module = memory_copy_text(cursor_text(&cursor, 3));
+        place.is_python = cursor_integer(&cursor, 4) != 0;
+    }
+    cursor_close(&cursor);
+    return place;
+}
+
+static void place_free(struct callsite_row *place)
+{
+    free(place->function);
+    free(place->file);
+    free(place->module);
+}
+
+/* ---- text ---- */
+
+static struct format_text signed_bytes(int64_t change)
+{
+    struct format_text text;
+
+    snprintf(text.text, sizeof(text.text), "%s%.40s",
+             change < 0   ? "-"
+             : change > 0 ? "+"
+                          : "",
+             format_bytes(change < 0 && change > INT64_MIN ? -change : change).text);
+    return text;
+}
+
+static struct format_text signed_count(int64_t change)
+{
+    struct format_text text;
+
+    snprintf(text.text, sizeof(text.text), "%s%.40s",
+             change < 0   ? "-"
+             : change > 0 ? "+"
+                          : "",
+             format_count(change < 0 && change > INT64_MIN ? -change : change).text);
+    return text;
+}
+
+static void add_figures(struct table *table, const struct row *row, enum figure bytes,
+                        enum figure allocations)
+{
+    table_add(table, format_bytes(row->figures[0][bytes]).text);
+    table_add(table, format_bytes(row->figures[1][bytes]).text);
+    table_add(table, signed_bytes(change_of(row, bytes)).text);
+    table_add(table, format_count(row->figures[0][allocations]).text);
+    table_add(table, format_count(row->figures[1][allocations]).text);
+    table_add(table, signed_count(change_of(row, allocations)).text);
+}
+
+#define FIGURE_COLUMNS                                                                                  \
+    {"bytes in A", true}, {"in B", true}, {"change", true}, {"allocations in A", true}, {"in B", true}, \
+    {                                                                                                   \
+        "change", true                                                                                  \
+    }
+
+static void add_domain(void *context, const struct growth *growth, const char *domain)
+{
+    static const enum growth_by order[] = {GROWTH_BY_BYTES, GROWTH_BY_PEAK, GROWTH_BY_LIVE};
+    struct growth all = *growth;
+    struct rows rows;
+
+    all.options.top = -1;
+    rows_load(&rows, &all, PART_DOMAIN, domain);
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && rows.count > 0; i++) {
+        if (order[i] != GROWTH_BY_PEAK || has_peak(growth)) {
+            table_add(context, domain);
+            table_add(context, words_of(growth, order[i]));
+            add_figures(context, rows.items, measures[order[i]].bytes, measures[order[i]].allocations);
+        }
+    }
+    free(rows.items);
+}
+
+static void print_domains(FILE *out, const struct growth *growth)
+{
+    static const struct table_column columns[] = {{"domain", false}, {"", false}, FIGURE_COLUMNS};
+    struct table table;
+
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    table.indent = "  ";
+    each_domain(growth, add_domain, &table);
+    fputc('\n', out);
+    if (table.cell_count > 0) {
+        table_print(&table, out, true);
+    } else {
+        fputs("  no allocation was recorded in either\n", out);
+    }
+    table_free(&table);
+}
+
+static void print_sizes(FILE *out, const struct growth *growth, const struct rows *rows)
+{
+    static const struct table_column columns[] = {{"size up to", true}, FIGURE_COLUMNS};
+    struct table table;
+
+    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
+    table.indent = "  ";
+    for (size_t i = 0; i < rows->count; i++) {
+        table_add(&table, format_bytes(rows->items[i].key).text);
+        add_figures(&table, &rows->items[i], measures[growth->options.by].bytes,
+                    measures[growth->options.by].allocations);
+    }
+    table_print(&table, out, true);
+    table_free(&table);
+}
+
+static void print_stack(FILE *out, const struct growth *growth, const struct row *row)
+{
+    int64_t frames = growth->options.frames < 0 ? FRAMES_TEXT : growth->options.frames;
+    struct database *database;
+    struct callsite_row place = place_of(growth, row, &database);
+    const struct stack_frame frame = {.function = place.function,
+                                      .file = place.file,
+                                      .line = place.line,
+                                      .module = place.module,
+                                      .is_python = place.is_python,
+                                      .pc = -1};
+    struct stack stack;
+
+    if (place.id == 0) {
+        fputs("       (no stack was recorded)\n", out);
+    } else if (frames == 0 && place.function != NULL) {
+        stack_print_place(out, "       ", &frame, 1);
+    } else {
+        stack_load(&stack, database, place.id);
+        if (frames == 0) {
+            stack_print_unnamed(out, &stack, &place);
+        } else {
+            stack_print(out, &stack, &place, frames);
+        }
+        stack_free(&stack);
+    }
+    place_free(&place);
+}
+
+static void print_callsite(FILE *out, const struct growth *growth, const struct row *row, size_t number)
+{
+    enum figure bytes = measures[growth->options.by].bytes;
+    enum figure allocations = measures[growth->options.by].allocations;
+    const char *before = "  [";
+
+    fprintf(out, "%4zu.  %s: %s ", number, direction_of(row, measures[growth->options.by].order),
+            signed_bytes(change_of(row, bytes)).text);
+    fprintf(out, "(%s to %s), ", format_bytes(row->figures[0][bytes]).text,
+            format_bytes(row->figures[1][bytes]).text);
+    fprintf(out, "%s allocation%s ", signed_count(change_of(row, allocations)).text,
+            change_of(row, allocations) == 1 || change_of(row, allocations) == -1 ? "" : "s");
+    fprintf(out, "(%s to %s)", format_count(row->figures[0][allocations]).text,
+            format_count(row->figures[1][allocations]).text);
+    for (int side = 0; side < 2; side++) {
+        if (row->callsites[side] > 0) {
+            fprintf(out, "%s#%" PRId64 " in %c", before, row->callsites[side], "AB"[side]);
+            before = ", ";
+        }
+    }
+    fputs(before[0] == ',' ? "]\n" : "\n", out);
+    print_stack(out, growth, row);
+}
+
+static void print_rest(FILE *out, const struct rows *rows, const char *what)
+{
+    if ((int64_t)rows->count < rows->count_all) {
+        fprintf(out, "       and %s more %s (--all has all)\n",
+                format_count(rows->count_all - (int64_t)rows->count).text, what);
+    }
+}
+
+static void print_title(FILE *out, const struct growth *growth, const char *domain, const char *what)
+{
+    fprintf(out, "\n%s: %s by change%s %s\n", domain, what,
+            growth->options.by == GROWTH_BY_COUNT ? " of" : " of bytes",
+            words_of(growth, growth->options.by));
+}
+
+static void print_domain(void *context, const struct growth *growth, const char *domain)
+{
+    FILE *out = context;
+    struct rows rows;
+
+    rows_load(&rows, growth, PART_SIZE, domain);
+    if (rows.count > 0) {
+        print_title(out, growth, domain, "sizes");
+        print_sizes(out, growth, &rows);
+        print_rest(out, &rows, "size classes");
+    }
+    free(rows.items);
+    rows_load(&rows, growth, PART_STACK, domain);
+    if (rows.count_all == 0) {
+        fprintf(out, "\n%s: no call site changed\n", domain);
+    } else {
+        print_title(out, growth, domain, "call sites");
+        fprintf(out, "  %s new, ", format_count(rows.added).text);
+        fprintf(out, "%s gone, ", format_count(rows.gone).text);
+        fprintf(out, "%s grew, ", format_count(rows.grown).text);
+        fprintf(out, "%s shrank\n", format_count(rows.shrunk).text);
+        for (size_t i = 0; i < rows.count; i++) {
+            print_callsite(out, growth, &rows.items[i], i + 1);
+        }
+        print_rest(out, &rows, "call sites");
+    }
+    free(rows.items);
+}
+
+static int64_t time_of(const struct growth_side *side)
+{
+    struct cursor cursor;
+    int64_t ns = 0;
+
+    cursor_open(&cursor, side->database, "SELECT ts_ns FROM event WHERE seq = ?1");
+    cursor_bind_integer(&cursor, 1, side->seq);
+    if (cursor_next(&cursor)) {
+        ns = cursor_integer(&cursor, 0);
+    }
+    cursor_close(&cursor);
+    return ns;
+}
+
+static void print_side(FILE *out, const struct growth_side *side, char name)
+{
+    struct report_loss loss;
+    char path[400];
+
+    format_tail(path, sizeof(path), database_path(side->database), 60);
+    fprintf(out, "  %c  %s", name, path);
+    if (side->seq >= 0) {
+        fprintf(out, ", up to event %" PRId64 " at %s\n", side->seq, format_duration(time_of(side)).text);
+    } else {
+        fprintf(out, ", %s\n", format_duration(report_duration_ns(side->database)).text);
+    }
+    report_loss_load(&loss, side->database);
+    if (!report_is_lossless(&loss)) {
+        fputs("     ", out);
+        report_loss_print(out, side->database, &loss);
+    }
+}
+
+void growth_text(FILE *out, const struct growth *growth)
+{
+    print_side(out, &growth->a, 'A');
+    print_side(out, &growth->b, 'B');
+    print_domains(out, growth);
+    each_domain(growth, print_domain, out);
+}
+
+/* ---- JSON ---- */
+
+static const char *const figure_keys[FIGURES_ALL] = {
+    "bytes", "allocations", "live_bytes", "live_allocations", "peak_bytes", "peak_allocations"};
+
+static struct cJSON *figures_json(const struct growth *growth, const int64_t *figures)
+{
+    struct cJSON *object = json_object();
+
+    for (int i = 0; i < FIGURES_ALL; i++) {
+        if (i < FIGURE_PEAK_BYTES || has_peak(growth)) {
+            json_integer(object, figure_keys[i], figures[i]);
+        } else {
+            json_add(object, figure_keys[i], json_null_value());
+        }
+    }
+    return object;
+}
+
+static void add_row(struct cJSON *object, const struct growth *growth, const struct row *row)
+{
+    int64_t changes[FIGURES_ALL];
+
+    for (int i = 0; i < FIGURES_ALL; i++) {
+        changes[i] = change_of(row, (enum figure)i);
+    }
+    json_add(object, "a", figures_json(growth, row->figures[0]));
+    json_add(object, "b", figures_json(growth, row->figures[1]));
+    json_add(object, "change", figures_json(growth, changes));
+}
+
+static struct cJSON *callsite_json(const struct growth *growth, const struct row *row)
+{
+    struct cJSON *object = json_object();
+    struct database *database;
+    struct callsite_row place = place_of(growth, row, &database);
+    struct stack stack;
+
+    json_text(object, "state", direction_of(row, measures[growth->options.by].order));
+    json_integer_or_null(object, "callsite_a", row->callsites[0]);
+    json_integer_or_null(object, "callsite_b", row->callsites[1]);
+    add_row(object, growth, row);
+    json_text(object, "function", place.function);
+    json_text(object, "file", place.file);
+    json_integer_or_null(object, "line", place.line > 0 ? place.line : -1);
+    json_text(object, "module", place.module);
+    json_bool(object, "is_python", place.is_python);
+    stack_load(&stack, database, place.id);
+    json_add(object, "frames", stack_json(&stack, growth->options.frames));
+    stack_free(&stack);
+    place_free(&place);
+    return object;
+}
+
+static void add_domain_json(void *context, const struct growth *growth, const char *domain)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *sizes = json_array();
+    struct cJSON *callsites = json_array();
+    struct growth all = *growth;
+    struct rows rows;
+
+    json_text(object, "domain", domain);
+    all.options.top = -1;
+    rows_load(&rows, &all, PART_DOMAIN, domain);
+    for (size_t i = 0; i < rows.count; i++) {
+        add_row(object, growth, &rows.items[i]);
+    }
+    free(rows.items);
+    rows_load(&rows, growth, PART_SIZE, domain);
+    for (size_t i = 0; i < rows.count; i++) {
+        struct cJSON *size = json_object();
+
+        json_integer(size, "size_max", rows.items[i].key);
+        add_row(size, growth, &rows.items[i]);
+        json_append(sizes, size);
+    }
+    json_integer(object, "sizes_all", rows.count_all);
+    json_add(object, "sizes", sizes);
+    free(rows.items);
+    rows_load(&rows, growth, PART_STACK, domain);
+    for (size_t i = 0; i < rows.count; i++) {
+        json_append(callsites, callsite_json(growth, &rows.items[i]));
+    }
+    json_integer(object, "callsites_all", rows.count_all);
+    json_integer(object, "new", rows.added);
+    json_integer(object, "gone", rows.gone);
+    json_integer(object, "grew", rows.grown);
+    json_integer(object, "shrank", rows.shrunk);
+    json_add(object, "callsites", callsites);
+    free(rows.items);
+    json_append(context, object);
+}
+
+static struct cJSON *side_json(const struct growth_side *side)
+{
+    struct cJSON *object = json_object();
+    struct report_loss loss;
+
+    json_text(object, "database", database_path(side->database));
+    json_integer_or_null(object, "seq", side->seq);
+    json_integer(object, "ts_ns", side->seq >= 0 ? time_of(side) : report_duration_ns(side->database));
+    report_loss_load(&loss, side->database);
+    json_bool(object, "nothing_lost", report_is_lossless(&loss));
+    return object;
+}
+
+void growth_json(FILE *out, const struct growth *growth)
+{
+    struct cJSON *object = json_object();
+    struct cJSON *domains = json_array();
+
+    json_add(object, "a", side_json(&growth->a));
+    json_add(object, "b", side_json(&growth->b));
+    json_text(object, "by", measures[growth->options.by].key);
+    each_domain(growth, add_domain_json, domains);
+    json_add(object, "domains", domains);
+    json_print(object, out);
+}

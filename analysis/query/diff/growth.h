@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What grew, what is new and what went between two runs, or between two moments of one: by domain, by size class and by call
+ * site, in bytes and allocations, in all, at the peak and live at the end. Call sites are the same where their frames have
+ * the same functions, files and lines. Called by cli/diff.c.
+ */
+#ifndef VARVE_ANALYSIS_QUERY_DIFF_GROWTH_H
+#define VARVE_ANALYSIS_QUERY_DIFF_GROWTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct database;
+struct progress;
+struct varve_message;
+
+enum growth_by {
+    GROWTH_BY_PEAK,  /* bytes live at the peak of the domain */
+    GROWTH_BY_LIVE,  /* bytes live at the end */
+    GROWTH_BY_BYTES, /* bytes allocated in all */
+    GROWTH_BY_COUNT, /* allocations */
+};
+
+/* A trace, or its beginning up to an event. */
+struct growth_side {
+    struct database *database;
+    int64_t seq; /* the last event that counts; -1: the whole trace. A beginning has no peak. */
+};
+
+struct growth_options {
+    enum growth_by by;
+    const char *domain; /* NULL: all, but for those that repeat another */
+    int64_t top;        /* rows of each list; < 0: all, unchanged ones too */
+    int64_t frames;     /* of each stack; < 0: as suits the format */
+};
+
+struct growth {
+    struct growth_side a, b;
+    struct growth_options options;
+    struct database *two; /* both, and the tables of the comparison */
+};
+
+/// Compare growth->a and growth->b as growth->options say; both are whole or both are not. Errors: those of the databases.
+int growth_compare(struct growth *growth, struct progress *progress, struct varve_message *message);
+/// What reads ends early on an error of one of the three databases: growth_error.
+void growth_text(FILE *out, const struct growth *growth);
+void growth_json(FILE *out, const struct growth *growth);
+int growth_error(const struct growth *growth, struct varve_message *message);
+void growth_close(struct growth *growth); /* the two databases stay the caller's */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

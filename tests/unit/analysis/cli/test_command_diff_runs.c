@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `varve diff` of two runs, and of two moments of one, made by hand: which call sites are the same, what is new, gone, grown
+ * and shrunk by each of the figures, the sums of domains and size classes, limits, and bad use.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Heap blocks (number of the call site, size, alloc_seq, free_seq): the peak is at event 6 of ten. */
+static const char common_sql[] =
+    "INSERT INTO meta VALUES ('complete', 1), ('duration_ns', 10000);"
+    "INSERT OR IGNORE INTO domain VALUES (1, 'heap', 'malloc and its kin');"
+    "INSERT INTO process(id, pid) VALUES (1, 500);"
+    "INSERT INTO thread(id, process_id, ring, pid, tid, emitted, stored) VALUES (1, 1, 1, 500, 500, 10, 10);"
+    "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 10) "
+    "INSERT INTO event(seq, ts_ns, pid, tid, kind, thread_id, flags, ring_seq) SELECT seq, seq * 1000, 500, 500, 32, 1, 0, "
+    "seq FROM n;"
+    "CREATE TABLE made(site, size, alloc, freed);";
+
+static const char derive_sql[] =
+    "INSERT INTO allocation(domain, pid, tid, addr, size, alloc_seq, free_requested_seq, free_completed_seq, alloc_ns, "
+    "callsite_id, process_id) SELECT 1, 500, 500, 4096, size, alloc, freed, freed, alloc * 1000, site, 1 FROM made;"
+    "INSERT INTO callsite_stat SELECT site, 1, count(*), count(freed), sum(size), count(*) - count(freed), "
+    "coalesce(sum(size) FILTER (WHERE freed IS NULL), 0), count(*) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) > 6), "
+    "coalesce(sum(size) FILTER (WHERE alloc <= 6 AND coalesce(freed, 99) > 6), 0), 0, 0 FROM made GROUP BY site;"
+    "INSERT INTO total_stat SELECT p, 1, 0, sum(allocations), sum(frees), sum(bytes), sum(live_allocations), sum(live_bytes), "
+    "sum(peak_bytes), sum(peak_allocations), 6, 6000, 0, 0 FROM callsite_stat, (SELECT 0 AS p UNION SELECT 1) GROUP BY p;"
+    "DROP TABLE made;";
+
+/* Two places, called load and keep, with one caller; other pcs and modules than in B. */
+static const char a_sql[] =
+    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (1, 'main', 'main.c', 12, '/a', 0, 0),"
+    "    (2, 'load', 'load.c', 7, '/a', 0, 0), (3, 'keep', 'keep.c', 8, '/a', 0, 0), (4, 'old', 'old.c', 9, '/a', 0, 0);"
+    "INSERT INTO callsite(id, depth, symbol_id) VALUES (1, 2, 2), (2, 2, 3), (3, 2, 4);"
+    "INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES (1, 0, 2, 64), (1, 1, 1, 32), (2, 0, 3, 72),"
+    "    (2, 1, 1, 32), (3, 0, 4, 80), (3, 1, 1, 32);"
+    "INSERT INTO made VALUES (1, 100, 1, NULL), (1, 100, 2, 3), (2, 1000, 4, NULL), (3, 64, 5, 8);";
+
+/* load is two call sites of the same lines, keep shrank, old is gone, fresh is new. */
+static const char b_sql[] =
+    "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (11, 'main', 'main.c', 12, '/b', 0, 0),"
+    "    (12, 'load', 'load.c', 7, '/b', 0, 0), (13, 'keep', 'keep.c', 8, '/b', 0, 0), (14, 'fresh', 'new.c', 9, '/b', 0, 0);"
+    "INSERT INTO callsite(id, depth, symbol_id) VALUES (5, 2, 12), (6, 2, 12), (7, 2, 13), (8, 2, 14);"
+    "INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES (5, 0, 12, 6), (5, 1, 11, 3), (6, 0, 12, 7),"
+    "    (6, 1, 11, 3), (7, 0, 13, 8), (7, 1, 11, 3), (8, 0, 14, 9), (8, 1, 11, 3);"
+    "INSERT INTO made VALUES (5, 100, 1, NULL), (6, 5000, 2, NULL), (7, 900, 4, NULL), (8, 64, 7, NULL), (8, 64, 8, NULL);";
+
+static void make(const char *path, const char *sql)
+{
+    trace_database_make(path, (const char *const[]){NULL});
+    sql_run(path, common_sql);
+    sql_run(path, sql);
+    sql_run(path, derive_sql);
+}
+
+static int enter(void **state)
+{
+    *state = test_folder_enter();
+    make("a.db", a_sql);
+    make("b.db", b_sql);
+    return 0;
+}
+
+static int leave(void **state)
+{
+    test_folder_leave(*state);
+    return 0;
+}
+
+/* Each of `words` is in the answer, one behind the other. */
+static void expect(const char *const *arguments, const char *const *words)
+{
+    struct command_outcome outcome = command_run_list(arguments);
+    const char *at = outcome.out;
+
+    if (outcome.status != 0) {
+        fail_msg("status %d: %s", outcome.status, outcome.err);
+    }
+    for (; *words != NULL; words++) {
+        at = strstr(at, *words);
+        if (at == NULL) {
+            fail_msg("no '%s' (there) in: %s", *words, outcome.out);
+        }
+        at += strlen(*words);
+    }
+    command_outcome_free(&outcome);
+}
+
+#define ARGUMENTS(...) ((const char *const[]){"diff", __VA_ARGS__, NULL})
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void test_peak(void **state)
+{
+    (void)state;
+    expect(ARGUMENTS("a.db", "b.db"),
+           WORDS("A  a.db", "B  b.db",
+                 "heap    allocated          1.23 KiB  5.98 KiB  +4.75 KiB                 4     5      +1",
+                 "heap    at the peak        1.14 KiB  5.86 KiB", "heap    live at the end",
+                 "sizes by change of bytes at the peak", "8.00 KiB         0 B  4.88 KiB",
+                 "call sites by change of bytes at the peak", "0 new, 1 gone, 1 grew, 1 shrank",
+                 "1.  grew: +4.88 KiB (100 B to 4.98 KiB), +1 allocation (1 to 2)", "[#1 in A, #5 in B]",
+                 "load  load.c:7", "main  main.c:12", "2.  shrank: -100 B (1000 B to 900 B)",
+                 "[#2 in A, #7 in B]", "3.  gone: -64 B (64 B to 0 B), -1 allocation (1 to 0)", "[#3 in A]",
+                 "old  old.c:9"));
+}
+
+static void test_other_orders(void **state)
+{
+    (void)state;
+    expect(ARGUMENTS("--by", "live", "a.db", "b.db"),
+           WORDS("1 new, 0 gone, 1 grew, 1 shrank", "1.  grew", "2.  new: +128 B", "[#8 in B]",
+                 "3.  shrank: -100 B"));
+    expect(ARGUMENTS("--by=bytes", "--frames=0", "b.db", "a.db"),
+           WORDS("1.  shrank: -4.79 KiB", "load  load.c:7  (a)\n   2.  gone: -128 B"));
+    expect(ARGUMENTS("--by=count", "--top=1", "a.db", "b.db"),
+           WORDS("size classes (--all has all)", "call sites by change of allocations",
+                 "1.  new: +128 B (0 B to 128 B), +2 allocations", "and 1 more call sites (--all has all)"));
+    expect(ARGUMENTS("--all", "--by=count", "a.db", "b.db"),
+           WORDS("1.  new", "2.  gone", "3.  same: +4.79 KiB", "load", "4.  same: -100 B", "keep"));
+    expect(ARGUMENTS("a.db", "a.db"), WORDS("heap: no call site changed"));
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    expect(
+        ARGUMENTS("--json", "a.db", "b.db"),
+        WORDS(
+            "{\"a\":{\"database\":\"a.db\",\"seq\":null,",
+            "\"by\":\"peak\",\"domains\":[{\"domain\":\"heap\",",
+            "\"a\":{\"bytes\":1264,\"allocations\":4,\"live_bytes\":1100,\"live_allocations\":2,\"peak_bytes\":1164,"
+            "\"peak_allocations\":3}",
+            "\"change\":{\"bytes\":4864,", "\"sizes_all\":3,\"sizes\":[{\"size_max\":8192,",
+            "\"callsites_all\":3,\"new\":0,\"gone\":1,\"grew\":1,\"shrank\":1",
+            "{\"state\":\"grew\",\"callsite_a\":1,\"callsite_b\":5,", "\"function\":\"load\"",
+            "\"frames\":[{\"depth\":0", "\"state\":\"shrank\"",
+            "\"state\":\"gone\",\"callsite_a\":3,\"callsite_b\":null"));
+}
+
+static void test_moments(void **state)
+{
+    (void)state;
+    expect(ARGUMENTS("--from=3", "--to=9us", "a.db"),
+           WORDS("A  a.db, up to event 3 at 3.00 us", "B  a.db, up to event 9 at 9.00 us", "allocated",
+                 "live ", "call sites by change of bytes live", "1 new, 0 gone",
+                 "1.  new: +1000 B (0 B to 1000 B)"));
+    expect(ARGUMENTS("--json", "--to", "6", "a.db"),
+           WORDS("\"seq\":0,", "\"seq\":6,\"ts_ns\":6000", "\"by\":\"live\"", "\"peak_bytes\":null",
+                 "\"live_bytes\":1164,"));
+}
+
+static void test_bad_use(void **state)
+{
+    static const char *const lines[][6] = {
+        {"diff", "a.db"},
+        {"diff", "--from=1", "a.db", "b.db"},
+        {"diff", "--from=9", "--to=2", "a.db"},
+        {"diff", "--from=99", "a.db"},
+        {"diff", "--from=1", "--by=peak", "a.db"},
+        {"diff", "--from=1", "--events", "a.db"},
+        {"diff", "--quiet", "a.db", "b.db"},
+        {"diff", "--tables", "a.db", "b.db"},
+        {"diff", "--domain=nowhere", "a.db", "b.db"},
+        {"diff", "--by=size", "a.db", "b.db"},
+        {"diff", "--top=0", "a.db", "b.db"},
+        {"diff", "a.db", "no.db"},
+        {"diff", "text.db", "b.db"},
+        {"diff", "a.db", "damaged.db"},
+        {"diff", "a.db", "cut.db"},
+    };
+
+    (void)state;
+    file_write("text.db", "no database at all", 18);
+    make("damaged.db", a_sql);
+    sql_run("damaged.db", "DROP TABLE callsite_frame");
+    make("cut.db", a_sql);
+    sql_run("cut.db", "DELETE FROM meta WHERE key = 'complete'");
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        struct command_outcome outcome = command_run_list(lines[i]);
+
+        assert_int_equal(outcome.status, 2);
+        assert_string_equal(outcome.out, "");
+        assert_ptr_equal(strchr(outcome.err, '\n'), outcome.err + strlen(outcome.err) - 1);
+        command_outcome_free(&outcome);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_peak),    cmocka_unit_test(test_other_orders), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_moments), cmocka_unit_test(test_bad_use),
+    };
+
+    return cmocka_run_group_tests(tests, enter, leave);
+}
