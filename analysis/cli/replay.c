@@ -4,6 +4,7 @@
  * other rules), the database that may come of it, and what is printed. The work is done in replay/replay.c.
  */
 #include "analysis/history/database.h"
+#include "analysis/history/read.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"

@@ -8,6 +8,7 @@
 #include "analysis/import/import.h"
 
 #include "analysis/history/database.h"
+#include "analysis/history/read.h"
 #include "analysis/output/progress.h"
 #include "analysis/replay/replay.h"
 

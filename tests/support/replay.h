@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "analysis/history/read.h"
 #include "analysis/replay/replay.h"
 
 #include <stdlib.h>

@@ -7,6 +7,7 @@
 
 #include "analysis/analysis.h"
 #include "analysis/history/database.h"
+#include "analysis/history/read.h"
 #include "analysis/import/import.h"
 #include "analysis/query/db.h"
 
