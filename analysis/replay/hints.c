@@ -168,6 +168,17 @@ static bool learn_beginning(const struct replay *replay, struct replay_hints *hi
     return true;
 }
 
+/* Not each pool in a period of its own, as captures are, but request by request, as with torch.cuda.MemPool. */
+static bool learn_turns(const struct replay *replay, struct replay_hints *hints)
+{
+    if (replay->inferred->pools.segment_count == 0 || hints->pools_take_turns) {
+        return false;
+    }
+    hints->pools_take_turns = true;
+    replay_map_free(&hints->pools);
+    return true;
+}
+
 bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
 {
     if (!replay->mismatch.is_set || hints->attempts >= ATTEMPTS_MAX) {
@@ -175,5 +186,5 @@ bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
     }
     hints->attempts++;
     return learn_size(replay, hints) || learn_choice(replay, hints) || learn_pool(replay, hints) ||
-           learn_beginning(replay, hints);
+           learn_beginning(replay, hints) || learn_turns(replay, hints);
 }

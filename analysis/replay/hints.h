@@ -27,6 +27,7 @@ struct replay_hints {
     struct replay_map choices; /* 1: the completion (event) came with a wait for all streams */
     struct replay_map pools;   /* of segments: 1: not the default one; 2: one of its own */
     bool derives_pools;        /* private pools, though no segment at the end names one */
+    bool pools_take_turns;     /* on one stream: a period of use belongs to no pool alone */
     unsigned attempts;
 };
 

@@ -195,7 +195,8 @@ static void label(struct grouping *grouping, const struct history_device *trace)
     replay_map_free(&left);
 }
 
-static void group(struct grouping *grouping, const struct history_device *trace, size_t stream_count)
+static void group(struct grouping *grouping, const struct history_device *trace, size_t stream_count,
+                  bool takes_turns)
 {
     size_t count = grouping->proofs->count;
     uint32_t *numbers = memory_resize(NULL, 5 * (count + 1) * sizeof(*numbers));
@@ -213,7 +214,9 @@ static void group(struct grouping *grouping, const struct history_device *trace,
         qsort_r(grouping->order, count, sizeof(*grouping->order), compare_use, grouping->proofs);
     }
     label(grouping, trace);
-    join_interleaved(grouping);
+    if (!takes_turns) {
+        join_interleaved(grouping);
+    }
     choose_pools(grouping, stream_count);
 }
 
@@ -325,7 +328,7 @@ int replay_pools_derive(const struct history *history, const struct history_devi
     result = replay_pool_prove(trace, start, history, reservations, rounding, &proofs, message);
     if (result == VARVE_OK) {
         take_hints(&proofs, hints);
-        group(&grouping, trace, history->stream_count);
+        group(&grouping, trace, history->stream_count, hints->pools_take_turns);
         fill_events(&grouping, trace);
         fill_start(&grouping, start, reservations);
         keep_segments(&grouping);
