@@ -7,6 +7,7 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
+#include "analysis/history/read.h"
 #include "analysis/output/progress.h"
 #include "trace/trace.h"
 

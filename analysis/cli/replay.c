@@ -4,12 +4,14 @@
  * other rules), the database that may come of it, and what is printed. The work is done in replay/replay.c.
  */
 #include "analysis/history/database.h"
+#include "analysis/history/read.h"
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/output/progress.h"
+#include "analysis/replay/history_writer.h"
 #include "analysis/replay/replay.h"
 #include "trace/trace.h"
 
@@ -160,12 +162,12 @@ static bool is_faithful(const struct replay_result *result)
     return result->mismatches == 0 && result->segments_equal;
 }
 
-/* Once more, with somebody who takes the records. */
-static int run_again(const struct history *history, const struct replay_options *replay,
-                     struct replay_result *result, struct varve_message *message)
+/* What was inferred, played once more with somebody who takes the records. */
+static int play_again(const struct replay_inference *inference, const struct replay_options *replay,
+                      struct replay_result *result, struct varve_message *message)
 {
     struct replay_result again;
-    int error = replay_run(history, replay, &again, message);
+    int error = replay_play(inference, replay, &again, message);
 
     if (error == VARVE_OK && replay->follow && again.mismatches > 0) {
         error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the second replay differed from the first");
@@ -177,8 +179,8 @@ static int run_again(const struct history *history, const struct replay_options 
 }
 
 static int write_database(const struct values *values, const char *path, const struct history *history,
-                          struct replay_options *replay, struct replay_result *result,
-                          struct varve_message *message)
+                          const struct replay_inference *inference, struct replay_options *replay,
+                          struct replay_result *result, struct varve_message *message)
 {
     struct history_settings settings;
     struct varve_writer *writer;
@@ -189,14 +191,14 @@ static int write_database(const struct values *values, const char *path, const s
     }
     varve_writer_meta_text(writer, "replay.source", path);
     varve_writer_meta_text(writer, "replay.policy", values->policy != NULL ? values->policy : "pytorch");
-    replay->sink = replay_sink_new(writer, history);
+    replay->writer = history_writer_new(writer, history);
     error = replay_settings(history, values->conf, &settings, message);
     if (error == VARVE_OK) {
-        history_write_settings(writer, &settings, replay_sink_begin(replay->sink));
-        error = run_again(history, replay, result, message);
+        history_write_settings(writer, &settings, history_writer_begin_us(replay->writer));
+        error = play_again(inference, replay, result, message);
     }
-    replay_sink_free(replay->sink);
-    replay->sink = NULL;
+    history_writer_free(replay->writer);
+    replay->writer = NULL;
     if (error != VARVE_OK) {
         varve_writer_abandon(writer);
         return error;
@@ -214,26 +216,29 @@ static int replay_history(struct command_context *context, const struct values *
         .capacity = (uint64_t)values->capacity,
         .follow = values->verify || (values->policy == NULL && values->conf == NULL &&
                                      values->memory_limit == 0 && values->capacity == 0),
-        .hints = replay_hints_new(history->device_count),
         .progress = progress,
     };
     struct replay_result result = {.segments_equal = true};
     struct varve_message message = {""};
+    struct replay_inference *inference;
     replay_emit emit = replay_emit_find();
     bool is_kept = values->output != NULL || emit != NULL;
-    int error = VARVE_OK;
+    int error = replay_infer(history, &replay, &inference, &result, &message);
 
-    /* records go anywhere only when it is known that the replay ends well */
-    if (replay.follow || !is_kept) {
-        error = replay_run(history, &replay, &result, &message);
-        replay.derives_pools = result.derived_pools;
+    if (error == VARVE_OK && !replay.follow && !is_kept) {
+        double inferred = result.seconds;
+
+        error = replay_play(inference, &replay, &result, &message);
+        result.seconds += inferred;
     }
+    /* records go anywhere only when it is known that the replay ends well */
     if (error == VARVE_OK && is_kept && is_faithful(&result)) {
         replay.emit = emit;
-        error = values->output != NULL ? write_database(values, path, history, &replay, &result, &message)
-                                       : run_again(history, &replay, &result, &message);
+        error = values->output != NULL
+                    ? write_database(values, path, history, inference, &replay, &result, &message)
+                    : play_again(inference, &replay, &result, &message);
     }
-    replay_hints_free(replay.hints, history->device_count);
+    replay_inference_free(inference);
     progress_end(progress);
     if (error != VARVE_OK) {
         return command_fail(context, "%s: %s", path, message.text);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The containers of a history: arrays that double, and hash tables of numbers beside those whose entries are
- * interned (streams, texts, stacks). A table holds numbers only and asks the array for equality, so that an
- * entry costs four bytes more than itself. Called by the readers, the replay and the export.
+ * Arrays that double, and hash tables of numbers beside those whose entries are interned (streams, texts,
+ * stacks). A table holds numbers only and asks the array for equality, so that an entry costs four bytes more
+ * than itself.
  */
 #include "analysis/history/history.h"
 
@@ -27,7 +27,7 @@ struct history_tables {
     struct number_table streams, texts, stacks;
     uint64_t last_handle; /* most events are on the stream of the one before */
     uint16_t last_stream;
-    size_t *text_bytes; /* texts may hold a zero byte, so that strlen does not tell */
+    size_t *text_bytes; /* texts may hold a zero byte, so that strlen is of no use */
     size_t text_bytes_capacity;
 };
 
@@ -105,7 +105,54 @@ static bool table_next(const struct number_table *table, size_t *slot, uint32_t 
     return found != 0;
 }
 
-/* ---- public ---- */
+/* ---- actions ---- */
+
+/* Names, and the kinds of records that say the same: the one table for import, replay and export. */
+static const struct {
+    const char *name;
+    enum varve_kind kind;
+} actions[HISTORY_ACTION_LIMIT] = {
+    [HISTORY_ALLOC] = {"alloc", VARVE_KIND_ALLOC},
+    [HISTORY_FREE_REQUESTED] = {"free_requested", VARVE_KIND_FREE_REQUESTED},
+    [HISTORY_FREE_COMPLETED] = {"free_completed", VARVE_KIND_FREE_COMPLETED},
+    [HISTORY_SEGMENT_ALLOC] = {"segment_alloc", VARVE_KIND_SEGMENT_ALLOC},
+    [HISTORY_SEGMENT_FREE] = {"segment_free", VARVE_KIND_SEGMENT_FREE},
+    [HISTORY_SEGMENT_MAP] = {"segment_map", VARVE_KIND_SEGMENT_MAP},
+    [HISTORY_SEGMENT_UNMAP] = {"segment_unmap", VARVE_KIND_SEGMENT_UNMAP},
+    [HISTORY_SNAPSHOT] = {"snapshot", VARVE_KIND_NONE},
+    [HISTORY_OOM] = {"oom", VARVE_KIND_OOM},
+};
+
+/* The other way round, for each record of a replay: action + 1, 0 for kinds that no action says. */
+static const uint8_t action_of_kind[VARVE_KIND_LIMIT] = {
+    [VARVE_KIND_ALLOC] = HISTORY_ALLOC + 1,
+    [VARVE_KIND_FREE_REQUESTED] = HISTORY_FREE_REQUESTED + 1,
+    [VARVE_KIND_FREE_COMPLETED] = HISTORY_FREE_COMPLETED + 1,
+    [VARVE_KIND_SEGMENT_ALLOC] = HISTORY_SEGMENT_ALLOC + 1,
+    [VARVE_KIND_SEGMENT_FREE] = HISTORY_SEGMENT_FREE + 1,
+    [VARVE_KIND_SEGMENT_MAP] = HISTORY_SEGMENT_MAP + 1,
+    [VARVE_KIND_SEGMENT_UNMAP] = HISTORY_SEGMENT_UNMAP + 1,
+    [VARVE_KIND_OOM] = HISTORY_OOM + 1,
+};
+
+const char *history_action_name(unsigned action)
+{
+    return actions[action].name;
+}
+
+enum varve_kind history_action_kind(unsigned action)
+{
+    return actions[action].kind;
+}
+
+unsigned history_action_of_kind(unsigned kind)
+{
+    unsigned action = kind < VARVE_KIND_LIMIT ? action_of_kind[kind] : 0;
+
+    return action != 0 ? action - 1 : HISTORY_ACTION_LIMIT;
+}
+
+/* ---- the history ---- */
 
 struct history *history_new(void)
 {

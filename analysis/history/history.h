@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An allocator's history in memory: what a PyTorch snapshot or a trace database tells about the caching
- * allocators of a process, in a form that replay, import and export share. One thread uses it.
- *
- *   FILE.pickle[.xz|.gz|.zst] ─► input_stream ─► pickle_reader ─► history/pytorch/pytorch.c ┐
- *   TRACE.db ─► database.c ─────────────────────────────────────────────────┴─► struct history
- *   struct history ─► import (database), replay (allocator), export (pickle)
+ * The history of a process's caching allocators in memory, in a form that import, replay and export share:
+ * events, the segments at the end, call stacks, settings. Owns everything in it; made by the readers (read.h).
+ * One thread uses it.
  */
 #ifndef VARVE_ANALYSIS_HISTORY_HISTORY_H
 #define VARVE_ANALYSIS_HISTORY_HISTORY_H
@@ -19,8 +16,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct progress;
 
 /* PyTorch's actions. */
 enum history_action {
@@ -51,7 +46,7 @@ struct history_event {
     uint32_t stack;  /* number in history.stacks, 0: none */
     uint16_t stream; /* index into history.streams */
     uint8_t action;  /* enum history_action */
-    uint8_t pool;    /* as newer versions tell it: number in history.pool_ids + 1; 0: not told */
+    uint8_t pool;    /* as newer versions name it: number in history.pool_ids + 1; 0: not named */
 };
 
 #define HISTORY_POOLS_MAX 255 /* that events name */
@@ -86,7 +81,7 @@ struct history_device {
     struct history_block *blocks; /* of segment after segment, by address */
     size_t block_count, block_capacity;
     size_t skipped_count; /* events that say nothing of memory (annotations), not in `events` */
-    bool has_overflowed;  /* the ring that recorded it lost its oldest events (only newer versions tell) */
+    bool has_overflowed;  /* the ring that recorded it lost its oldest events (only newer versions say) */
 };
 
 struct history_frame {
@@ -140,17 +135,6 @@ struct history_block *history_add_block(struct history_device *device);         
 uint32_t history_text(struct history *history, const char *text, size_t bytes); /* interned */
 /// Equal stacks get one number.
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count);
-
-/// Read a PyTorch snapshot, plain or compressed. Executes nothing that the file says. Errors, each with file,
-/// offset in the (uncompressed) stream and what is wrong: VARVE_ERROR_NOT_FOUND, PERMISSION, FORMAT, IO.
-int history_read_pytorch(const char *path, struct history **history_out, struct progress *progress,
-                         struct varve_message *message);
-/// The blocks of caching allocators in a trace database.
-int history_read_database(const char *path, struct history **history_out, struct progress *progress,
-                          struct varve_message *message);
-/// Either of them, by what the file is.
-int history_read(const char *path, struct history **history_out, struct progress *progress,
-                 struct varve_message *message);
 
 #ifdef __cplusplus
 }

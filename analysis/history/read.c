@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which of the readers a file is for: a database says so in its first sixteen bytes, and everything else,
- * plain or compressed, goes to the reader of snapshots, which says what is wrong with it.
+ * A database is known by its first sixteen bytes; everything else, plain or compressed, goes to the reader of
+ * snapshots, which says what is wrong with it.
  */
-#include "analysis/history/history.h"
-
-#include "analysis/output/progress.h"
+#include "analysis/history/read.h"
 
 #include <fcntl.h>
 #include <string.h>

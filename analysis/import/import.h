@@ -11,6 +11,7 @@
 extern "C" {
 #endif
 
+struct progress;
 struct varve_writer;
 
 struct import_result {

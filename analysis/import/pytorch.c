@@ -8,8 +8,10 @@
 #include "analysis/import/import.h"
 
 #include "analysis/history/database.h"
+#include "analysis/history/read.h"
 #include "analysis/output/progress.h"
-#include "analysis/replay/replay.h"
+#include "analysis/replay/history_writer.h"
+#include "analysis/replay/infer.h"
 
 #include <stdlib.h>
 
@@ -21,7 +23,7 @@
 struct import {
     const struct history *history;
     struct varve_writer *writer;
-    struct replay_sink *sink; /* call sites and times */
+    struct history_writer *out; /* call sites and times */
     uint64_t dev_seq[256];
 };
 
@@ -76,8 +78,8 @@ static void write_event(struct import *import, unsigned number, size_t index)
     record.requested = event->action <= HISTORY_SEGMENT_ALLOC ? event->size : 0;
     record.pool = is_small(event) ? 1 : 0;
     record.cause = (uint8_t)cause_of(device, index);
-    record.callsite = replay_sink_callsite(import->sink, event->stack);
-    varve_writer_event(import->writer, &record, replay_sink_time(import->sink, event));
+    record.callsite = history_writer_callsite(import->out, event->stack);
+    varve_writer_event(import->writer, &record, history_writer_time(import->out, event));
 }
 
 static uint16_t stream_number(const struct history *history, uint64_t handle)
@@ -177,7 +179,7 @@ static void write_events(struct import *import, struct progress *progress)
 static void write_end(struct import *import, struct import_result *result)
 {
     const struct history *history = import->history;
-    const uint32_t *callsites = replay_sink_callsites(import->sink);
+    const uint32_t *callsites = history_writer_callsites(import->out);
 
     for (unsigned i = 0; i < history->device_count; i++) {
         varve_writer_device(import->writer, i, NULL, 0);
@@ -194,12 +196,12 @@ static void write_end(struct import *import, struct import_result *result)
 int import_pytorch(const struct history *history, struct varve_writer *writer, struct progress *progress,
                    struct import_result *result, struct varve_message *message)
 {
-    struct import import = {.history = history, .writer = writer, .sink = replay_sink_new(writer, history)};
+    struct import import = {.history = history, .writer = writer, .out = history_writer_new(writer, history)};
     int error = VARVE_OK;
 
     *result = (struct import_result){0};
     varve_writer_meta_text(writer, "block_sizes", "requested");
-    history_write_settings(writer, &history->settings, replay_sink_begin(import.sink));
+    history_write_settings(writer, &history->settings, history_writer_begin_us(import.out));
     for (unsigned i = 0; i < history->device_count && error == VARVE_OK; i++) {
         error = write_start(&import, i, result, message);
         if (history->devices[i].has_overflowed) {
@@ -208,11 +210,11 @@ int import_pytorch(const struct history *history, struct varve_writer *writer, s
     }
     if (error == VARVE_OK) {
         /* All at once: a call site between events would wait for them. */
-        replay_sink_callsites(import.sink);
+        history_writer_callsites(import.out);
         write_events(&import, progress);
         write_end(&import, result);
     }
-    replay_sink_free(import.sink);
+    history_writer_free(import.out);
     return error;
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who completed blocks and gave segments back: a history shows free_completed and segment_free events, and
- * not whether empty_cache was called, or whether a request did it on its way through the out-of-memory chain.
  * From the cursor there is a run C of completions, then a run R of releases, then the next event X.
  *
  *   X is no request          empty_cache did it
@@ -9,19 +7,348 @@
  *   R is what the request's own chain would release (gc, release_available, release_cached)     the request
  *   R begins with what empty_cache would release                                                empty_cache
  *
- * C comes with the first step of a request (or of empty_cache). The exception is a request that releases all:
- * it waits for all streams in the middle, and does not search again. Both orders of C and R occur then, since
- * gc and release_available come before the wait. If several explanations fit, the request's own chain is
- * preferred: placement is the same, and only two counters would tell.
+ * C comes with the first step of a request (or of empty_cache). The exception is a request that releases all: it
+ * waits for all streams in the middle, and does not search again. Both orders of C and R occur then, since gc and
+ * release_available come before the wait. If several explanations fit, the request's own chain is preferred:
+ * placement is the same, and only two counters differ.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/attribute_releases.h"
+
+#include "analysis/replay/compare.h"
+#include "analysis/replay/hints.h"
+#include "analysis/replay/play.h"
+#include "analysis/replay/scan.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
-static struct replay_run run_at(const struct replay *replay, size_t index)
+#define SMALL_MAX (UINT64_C(1) << 20)  /* requests of the small pool */
+#define SMALL_UNIT (UINT64_C(2) << 20) /* of expandable segments of the small pool */
+
+/* A run of completions and a run of releases (event numbers, end exclusive), and what comes then. */
+struct run {
+    size_t completed_begin, completed_end;
+    size_t released_begin, released_end;
+    size_t next;
+    size_t completed, released; /* decisions in them */
+};
+
+/* What the allocator would do with a request; replay.predicted holds what it would release meanwhile. */
+struct prediction {
+    bool is_hit;
+    bool is_small;
+    uint64_t rounded;
+    bool is_certain;       /* the limit decides how far the chain goes; else the device's fullness does */
+    bool reaches_all;      /* the limit makes the request release everything */
+    bool exceeds_capacity; /* the device cannot have room even after gc */
+    size_t gc_count, available_count, all_count; /* of replay.predicted after each stage */
+};
+
+/* A block in use that is to complete together with the pending ones, and where a request looks. */
+struct late_block {
+    uint64_t addr; /* 0: none */
+    uint64_t stream;
+    bool is_small;
+};
+
+struct completion {
+    bool is_all;           /* the run is that completion and what release_cached_blocks would release then */
+    size_t pending;        /* blocks that would complete */
+    uint64_t largest_left; /* bytes free together, of that stream and class, in segments that stay */
+};
+
+static int reserve(struct replay_releases *plan, size_t capacity)
+{
+    struct varve_alloc_release *items = realloc(plan->items, capacity * sizeof(*items));
+
+    if (items == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    plan->items = items;
+    plan->capacity = capacity;
+    return VARVE_OK;
+}
+
+/* How many of the first `count` releases of `plan` are the events from `index` on, one by one. */
+static size_t releases_equal(const struct replay *replay, size_t index, size_t end,
+                             const struct replay_releases *plan, size_t count)
+{
+    const struct history_event *events = replay->trace->events;
+    size_t equal = 0;
+
+    for (; equal < count && index < end; equal++) {
+        if (events[index].addr != plan->items[equal].addr || events[index].size != plan->items[equal].bytes) {
+            break;
+        }
+        index = replay_decision(replay->trace, index + 1);
+    }
+    return equal;
+}
+
+/* ---- what a wait for all streams would release, worked out on a snapshot ---- */
+
+/* Blocks that wait become free, merge, and then all free segments of the default pool go: the allocator cannot
+ * forecast that, since it means changing its state. */
+
+/* Something to be released: a whole segment, or the whole units within a free run of an expandable one. */
+struct candidate {
+    struct varve_alloc_release release;
+    uint64_t stream, run_bytes, run_addr;
+    bool is_small, is_expandable;
+};
+
+struct wait {
+    const struct varve_alloc_snapshot *snapshot;
+    const struct late_block *held;
+    struct completion *completion;
+    struct candidate *candidates;
+    size_t count;
+    uint64_t large_unit;
+};
+
+/* PyTorch's order: large before small, expandable ones last, then (stream, size, address) of the free block.
+ */
+static int compare_candidates(const void *left, const void *right)
+{
+    const struct candidate *a = left;
+    const struct candidate *b = right;
+
+    if (a->is_small != b->is_small) {
+        return a->is_small ? 1 : -1;
+    }
+    if (a->is_expandable != b->is_expandable) {
+        return a->is_expandable ? 1 : -1;
+    }
+    if (a->stream != b->stream) {
+        return a->stream < b->stream ? -1 : 1;
+    }
+    if (a->run_bytes != b->run_bytes) {
+        return a->run_bytes < b->run_bytes ? -1 : 1;
+    }
+    return a->run_addr < b->run_addr ? -1 : a->run_addr > b->run_addr;
+}
+
+static void note_left(const struct wait *work, const struct varve_segment_info *segment, uint64_t bytes)
+{
+    if (segment->stream == work->held->stream && segment->is_small == work->held->is_small &&
+        bytes > work->completion->largest_left) {
+        work->completion->largest_left = bytes;
+    }
+}
+
+/* Blocks that are free together: they go as far as they can, the rest stays. */
+static void take_run(struct wait *work, const struct varve_segment_info *segment, uint64_t addr,
+                     uint64_t bytes)
+{
+    uint64_t unit = segment->is_small ? SMALL_UNIT : work->large_unit;
+    uint64_t begin = addr;
+    uint64_t end = addr + bytes;
+
+    if (segment->is_expandable) {
+        /* a mapped range begins with a unit */
+        begin = segment->addr + (addr - segment->addr + unit - 1) / unit * unit;
+        end = segment->addr + (addr + bytes - segment->addr) / unit * unit;
+    }
+    if (begin >= end || (!segment->is_expandable && bytes != segment->bytes)) {
+        note_left(work, segment, bytes);
+        return;
+    }
+    note_left(work, segment, begin - addr);
+    note_left(work, segment, addr + bytes - end);
+    work->candidates[work->count++] = (struct candidate){
+        .release = {begin, end - begin},
+        .stream = segment->stream,
+        .run_bytes = bytes,
+        .run_addr = addr,
+        .is_small = segment->is_small,
+        .is_expandable = segment->is_expandable,
+    };
+}
+
+static void take_segment(struct wait *work, const struct varve_segment_info *segment)
+{
+    bool is_default = segment->pool.capture == 0 && segment->pool.user == 0;
+    uint64_t run = 0;
+
+    for (size_t i = 0; i < segment->block_count; i++) {
+        const struct varve_block_info *block = &work->snapshot->blocks[segment->first_block + i];
+        bool is_used = block->state == VARVE_BLOCK_ACTIVE_ALLOCATED;
+        bool is_held = is_used && block->addr == work->held->addr;
+
+        work->completion->pending += is_held || block->state == VARVE_BLOCK_ACTIVE_PENDING_FREE ? 1 : 0;
+        if (is_default && is_used && !is_held && run > 0) {
+            take_run(work, segment, block->addr - run, run);
+        }
+        run = is_used && !is_held ? 0 : run + block->bytes;
+    }
+    if (is_default && run > 0) {
+        take_run(work, segment, segment->addr + segment->bytes - run, run);
+    }
+}
+
+static int sort_into(struct wait *work, struct replay_releases *plan)
+{
+    if (work->count > 0) {
+        qsort(work->candidates, work->count, sizeof(*work->candidates), compare_candidates);
+    }
+    if (work->count > plan->capacity && reserve(plan, work->count) != VARVE_OK) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < work->count; i++) {
+        plan->items[i] = work->candidates[i].release;
+    }
+    plan->count = work->count;
+    return VARVE_OK;
+}
+
+/* What there would be if all pending blocks and `held` completed now, and all free segments of the default pool
+ * were released. */
+static int after_wait(struct replay *replay, const struct run *run, const struct late_block *held,
+                      struct completion *completion_out)
+{
+    struct varve_alloc_snapshot snapshot;
+    struct wait work = {.snapshot = &snapshot,
+                        .held = held,
+                        .completion = completion_out,
+                        .large_unit = replay->large_segment_size};
+    int result = varve_alloc_snapshot(replay->alloc, &snapshot);
+
+    *completion_out = (struct completion){0};
+    if (result != VARVE_OK) {
+        return result;
+    }
+    work.candidates = malloc((snapshot.block_count + 1) * sizeof(*work.candidates));
+    if (work.candidates == NULL) {
+        varve_alloc_snapshot_free(&snapshot);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < snapshot.segment_count; i++) {
+        take_segment(&work, &snapshot.segments[i]);
+    }
+    result = sort_into(&work, &replay->cached);
+    completion_out->is_all =
+        result == VARVE_OK && completion_out->pending == run->completed && work.count == run->released &&
+        releases_equal(replay, run->released_begin, run->released_end, &replay->cached, work.count) ==
+            work.count;
+    free(work.candidates);
+    varve_alloc_snapshot_free(&snapshot);
+    return result;
+}
+
+/* ---- what a request, or empty_cache, would release now ---- */
+
+/* Append what `stage` would release after the releases that the plan holds already. */
+static int add_stage(struct replay *replay, struct replay_releases *plan, enum varve_alloc_stage stage,
+                     uint64_t bytes, uint64_t stream, bool *success_out)
+{
+    size_t count = 0;
+    int result;
+
+    for (;;) {
+        size_t room = plan->capacity - plan->count;
+
+        result = varve_alloc_forecast_release(replay->alloc, stage, bytes, stream, plan->items, plan->count,
+                                              plan->items == NULL ? NULL : plan->items + plan->count, room,
+                                              &count, success_out);
+        if (result != VARVE_OK || count <= room) {
+            break;
+        }
+        result = reserve(plan, 2 * (plan->count + count));
+        if (result != VARVE_OK) {
+            return result;
+        }
+    }
+    plan->count += result == VARVE_OK ? count : 0;
+    return result;
+}
+
+static uint64_t bytes_of(const struct replay_releases *plan)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < plan->count; i++) {
+        bytes += plan->items[i].bytes;
+    }
+    return bytes;
+}
+
+static int predict_in_pool(struct replay *replay, const struct replay_request *request,
+                           struct prediction *prediction)
+{
+    uint64_t stream = replay->history->streams[request->stream];
+    uint64_t reserved = (uint64_t)varve_alloc_memory_reserved(replay->alloc);
+    struct replay_releases *plan = &replay->predicted;
+    struct varve_alloc_forecast forecast;
+    bool success = false;
+    int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
+
+    plan->count = 0;
+    if (result != VARVE_OK) {
+        return result;
+    }
+    *prediction = (struct prediction){
+        .is_hit = forecast.is_hit,
+        .is_certain = replay->limit > 0,
+        .rounded = forecast.rounded,
+        .is_small = forecast.rounded <= SMALL_MAX,
+    };
+    if (forecast.is_hit) {
+        return VARVE_OK;
+    }
+    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_GC, request->bytes, stream, &success);
+    prediction->gc_count = plan->count;
+    prediction->available_count = plan->count;
+    prediction->all_count = plan->count;
+    prediction->exceeds_capacity =
+        replay->options->capacity > 0 &&
+        reserved - bytes_of(plan) + forecast.segment_bytes > replay->options->capacity;
+    if (result != VARVE_OK ||
+        (replay->limit > 0 && reserved - bytes_of(plan) + forecast.segment_bytes <= replay->limit)) {
+        return result;
+    }
+    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_RELEASE_AVAILABLE, request->bytes, stream, &success);
+    prediction->available_count = plan->count;
+    prediction->all_count = plan->count;
+    if (result != VARVE_OK || (replay->limit > 0 && success &&
+                               reserved - bytes_of(plan) + forecast.segment_bytes <= replay->limit)) {
+        return result;
+    }
+    prediction->reaches_all = replay->limit > 0;
+    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_RELEASE_CACHED, request->bytes, stream, &success);
+    prediction->all_count = plan->count;
+    return result;
+}
+
+/* Enters and leaves the request's pool; changes nothing else. */
+static int predict(struct replay *replay, const struct replay_request *request,
+                   struct prediction *prediction_out)
+{
+    int result = replay_pool_enter(replay, request->pool);
+    int left;
+
+    if (result != VARVE_OK) {
+        return result;
+    }
+    result = predict_in_pool(replay, request, prediction_out);
+    left = replay_pool_leave(replay, request->pool);
+    return result == VARVE_OK ? left : result;
+}
+
+/* What empty_cache would release, into replay->cached. */
+static int predict_empty_cache(struct replay *replay)
+{
+    bool success;
+
+    replay->cached.count = 0;
+    return add_stage(replay, &replay->cached, VARVE_ALLOC_STAGE_RELEASE_CACHED, 0, 0, &success);
+}
+
+/* ---- whose releases they are ---- */
+
+static struct run run_at(const struct replay *replay, size_t index)
 {
     const struct history_device *trace = replay->trace;
-    struct replay_run run = {.completed_begin = index};
+    struct run run = {.completed_begin = index};
 
     while (index < trace->event_count && trace->events[index].action == HISTORY_FREE_COMPLETED) {
         index = replay_decision(trace, index + 1);
@@ -40,28 +367,29 @@ static struct replay_run run_at(const struct replay *replay, size_t index)
 }
 
 /* Private pools whose segments are given back have no user any more; the history's order of pools counts. */
-static int retire_pools(struct replay *replay, const struct replay_run *run)
+static int retire_pools(struct replay *replay, const struct run *run)
 {
     const struct history_device *trace = replay->trace;
     int result = VARVE_OK;
 
-    if (replay->pools.of_event == NULL) {
+    if (replay->inferred->pools.of_event == NULL) {
         return VARVE_OK;
     }
     for (size_t i = run->released_begin; i < run->released_end && result == VARVE_OK;
          i = replay_decision(trace, i + 1)) {
-        struct replay_pool *pool = &replay->pools.pools[replay->pools.of_event[i]];
+        uint16_t number = replay->inferred->pools.of_event[i];
+        struct replay_pool_state *pool = &replay->pools[number];
 
-        if (pool != replay->pools.pools && pool->is_made && !pool->is_freeable) {
+        if (number != 0 && pool->is_made && !pool->is_freeable) {
             pool->is_freeable = true;
-            result = varve_alloc_release_pool(replay->alloc, pool->id);
+            result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.pools[number].id);
         }
     }
     return result;
 }
 
 /* The other streams are done with the blocks of C: they become free. */
-static int complete(struct replay *replay, const struct replay_run *run)
+static int complete(struct replay *replay, const struct run *run)
 {
     int result = VARVE_OK;
 
@@ -81,7 +409,7 @@ static int complete(struct replay *replay, const struct replay_run *run)
     return result;
 }
 
-static int empty_cache(struct replay *replay, const struct replay_run *run, size_t released)
+static int empty_cache(struct replay *replay, const struct run *run, size_t released)
 {
     size_t end = run->released_begin;
     int result;
@@ -98,13 +426,13 @@ static int empty_cache(struct replay *replay, const struct replay_run *run, size
 
 /* What can be served behind a wait: a new segment, nothing at all, or (expandable) what became free at the
  * only place that is looked at. */
-static bool can_follow_wait(const struct replay *replay, const struct replay_run *run)
+static bool can_follow_wait(const struct replay *replay, const struct run *run)
 {
     const struct history_event *next = &replay->trace->events[run->next];
 
     switch (next->action) {
     case HISTORY_ALLOC:
-        return replay->scan.has_maps;
+        return replay->inferred->scan.has_maps;
     case HISTORY_OOM:
     case HISTORY_SEGMENT_MAP:
         return true;
@@ -115,13 +443,13 @@ static bool can_follow_wait(const struct replay *replay, const struct replay_run
 
 /* The request releases everything, and the completions come with its wait, not before its search.
  * `held_addr`: a block still in use that is to be one of them; 0: none. */
-static int is_late(struct replay *replay, const struct replay_run *run, const struct replay_request *request,
+static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request,
                    uint64_t held_addr, bool *answer_out)
 {
     const struct history_event *events = replay->trace->events;
-    struct replay_held held = {.addr = held_addr, .stream = replay->history->streams[request->stream]};
-    struct replay_prediction prediction;
-    struct replay_completion completion;
+    struct late_block held = {.addr = held_addr, .stream = replay->history->streams[request->stream]};
+    struct prediction prediction;
+    struct completion completion;
     bool likely;
     int result;
 
@@ -129,13 +457,13 @@ static int is_late(struct replay *replay, const struct replay_run *run, const st
     if (run->completed == 0 || request->pool != 0 || !can_follow_wait(replay, run)) {
         return VARVE_OK;
     }
-    result = replay_predict(replay, request, &prediction);
+    result = predict(replay, request, &prediction);
     if (result != VARVE_OK || prediction.is_hit || prediction.available_count > 0 ||
         (prediction.is_certain ? !prediction.reaches_all : events[request->event].action != HISTORY_OOM)) {
         return result;
     }
     held.is_small = prediction.is_small;
-    result = replay_after_completion(replay, run, &held, &completion);
+    result = after_wait(replay, run, &held, &completion);
     if (result != VARVE_OK || !completion.is_all) {
         return result;
     }
@@ -151,9 +479,9 @@ static int is_late(struct replay *replay, const struct replay_run *run, const st
     return VARVE_OK;
 }
 
-int replay_is_held(struct replay *replay, size_t completion, bool *answer_out)
+int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_out)
 {
-    struct replay_run run = run_at(replay, completion);
+    struct run run = run_at(replay, completion);
     struct replay_request request;
 
     *answer_out = false;
@@ -164,11 +492,11 @@ int replay_is_held(struct replay *replay, size_t completion, bool *answer_out)
 }
 
 /* gc or release_available, then the wait with its completions, then everything: R, C and R again. */
-static int is_interrupted(struct replay *replay, const struct replay_run *run,
-                          struct replay_request *request_out, bool *answer_out)
+static int is_interrupted(struct replay *replay, const struct run *run, struct replay_request *request_out,
+                          bool *answer_out)
 {
-    struct replay_prediction prediction;
-    struct replay_run rest;
+    struct prediction prediction;
+    struct run rest;
     int result;
 
     *answer_out = false;
@@ -180,24 +508,24 @@ static int is_interrupted(struct replay *replay, const struct replay_run *run,
     if (!replay_request_at(replay, rest.next, request_out) || request_out->pool != 0) {
         return VARVE_OK;
     }
-    result = replay_predict(replay, request_out, &prediction);
+    result = predict(replay, request_out, &prediction);
     *answer_out = result == VARVE_OK && !prediction.is_hit && prediction.available_count == run->released &&
-                  replay_releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                                        run->released) == run->released;
+                  releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
+                                 run->released) == run->released;
     return result;
 }
 
 /* Whether R is what the request itself would release. */
-static bool is_own(const struct replay *replay, const struct replay_run *run,
-                   const struct replay_request *request, const struct replay_prediction *prediction)
+static bool is_own(const struct replay *replay, const struct run *run, const struct replay_request *request,
+                   const struct prediction *prediction)
 {
     size_t equal;
 
     if (prediction->is_hit) {
         return false;
     }
-    equal = replay_releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                                  prediction->all_count);
+    equal = releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
+                           prediction->all_count);
     if (equal != run->released) {
         return false;
     }
@@ -208,33 +536,32 @@ static bool is_own(const struct replay *replay, const struct replay_run *run,
            equal == prediction->all_count;
 }
 
-/* Without a limit nothing tells a full device from a call of empty_cache, if all was released. */
+/* Without a limit nothing distinguishes a full device from a call of empty_cache, if all was released. */
 static bool prefers_empty_cache(const struct replay *replay, const struct replay_request *request,
-                                const struct replay_prediction *prediction)
+                                const struct prediction *prediction)
 {
     return !prediction->is_certain && !prediction->exceeds_capacity &&
            replay->trace->events[request->event].action != HISTORY_OOM &&
            replay->cached.count > prediction->gc_count;
 }
 
-static int attribute(struct replay *replay, const struct replay_run *run,
-                     const struct replay_request *request)
+static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
 {
-    struct replay_prediction prediction;
+    struct prediction prediction;
     size_t equal;
     bool is_all;
     bool owns;
-    int result = replay_predict_empty_cache(replay);
+    int result = predict_empty_cache(replay);
 
     if (result == VARVE_OK) {
-        result = replay_predict(replay, request, &prediction);
+        result = predict(replay, request, &prediction);
     }
     if (result != VARVE_OK) {
         return result;
     }
     is_all = replay->cached.count > 0 &&
-             replay_releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
-                                   replay->cached.count) == replay->cached.count;
+             releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
+                            replay->cached.count) == replay->cached.count;
     owns = is_own(replay, run, request, &prediction);
     if (owns && !(is_all && prefers_empty_cache(replay, request, &prediction))) {
         return replay_malloc(replay, request);
@@ -242,8 +569,8 @@ static int attribute(struct replay *replay, const struct replay_run *run,
     if (is_all) {
         return empty_cache(replay, run, replay->cached.count);
     }
-    equal = replay_releases_equal(replay, run->released_begin, run->released_end, &replay->cached,
-                                  replay->cached.count);
+    equal =
+        releases_equal(replay, run->released_begin, run->released_end, &replay->cached, replay->cached.count);
     if (equal < replay->cached.count) {
         replay->landed = (struct replay_landing){.addr = replay->cached.items[equal].addr};
     }
@@ -255,9 +582,9 @@ static int attribute(struct replay *replay, const struct replay_run *run,
     return VARVE_OK;
 }
 
-int replay_burst(struct replay *replay)
+int replay_attribute_releases(struct replay *replay)
 {
-    struct replay_run run = run_at(replay, replay->cursor);
+    struct run run = run_at(replay, replay->cursor);
     struct replay_request request;
     bool is_request = replay_request_at(replay, run.next, &request);
     bool answer = false;

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Record against event: every record of the allocator that PyTorch's history has too must be the event at the
- * cursor, in action, address, size and stream, and moves the cursor on. Here are also the addresses that the
- * simulated device gives to segments: those that the history has next.
- *
- * Records number streams in the order of their first appearance, the history has an order of its own; a
- * number is learned when it first appears, which is in a record of a request for that stream.
+ * Records number streams in the order of their first appearance, the history has an order of its own; a number is
+ * learned when it first appears, which is in a record of a request for that stream.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/compare.h"
 
 #include "analysis/output/memory.h"
+#include "analysis/replay/history_writer.h"
+#include "analysis/replay/scan.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PLACE_ALIGNMENT (UINT64_C(2) << 20)
+#define SEGMENT_ALIGNMENT (UINT64_C(2) << 20)
 
 static void action_text(char *buffer, size_t bytes, unsigned action, uint64_t addr, uint64_t size,
                         uint64_t stream)
@@ -58,32 +56,11 @@ void replay_differs(struct replay *replay, const char *format, ...)
     va_end(arguments);
 }
 
-void replay_compare_open(struct replay *replay)
-{
-    size_t count = replay->history->stream_count;
-
-    replay->stream_of = memory_resize(NULL, count * sizeof(*replay->stream_of));
-    replay->number_of = memory_resize(NULL, count * sizeof(*replay->number_of));
-    for (size_t i = 0; i < count; i++) {
-        replay->stream_of[i] = 0;
-        replay->number_of[i] = 0;
-    }
-    /* number 0 is the default stream on both sides */
-    replay->stream_of[0] = 1;
-    replay->number_of[0] = 1;
-}
-
-void replay_compare_close(struct replay *replay)
-{
-    free(replay->stream_of);
-    free(replay->number_of);
-}
-
 /* The stream of the start's segment that holds an address. */
 static uint16_t stream_at_start(const struct replay *replay, uint64_t addr)
 {
-    for (size_t i = 0; i < replay->start.segment_count; i++) {
-        const struct varve_segment_info *segment = &replay->start.segments[i];
+    for (size_t i = 0; i < replay->inferred->start.segment_count; i++) {
+        const struct varve_segment_info *segment = &replay->inferred->start.segments[i];
 
         if (addr - segment->addr < segment->bytes) {
             for (size_t stream = 0; stream < replay->history->stream_count; stream++) {
@@ -124,7 +101,7 @@ static void differ_by_record(struct replay *replay, const struct varve_record *r
     replay_differs(replay, "%s", text);
 }
 
-void replay_take(void *context, const struct varve_record *record)
+void replay_compare_record(void *context, const struct varve_record *record)
 {
     struct replay *replay = context;
     unsigned action = history_action_of_kind(varve_record_kind(record));
@@ -132,8 +109,8 @@ void replay_take(void *context, const struct varve_record *record)
     uint64_t size;
     size_t stream;
 
-    if (replay->options->sink != NULL) {
-        replay_sink_take(replay, record);
+    if (replay->options->writer != NULL) {
+        history_writer_record(replay, record);
     }
     if (action == HISTORY_ACTION_LIMIT || replay->mismatch.is_set) {
         return;
@@ -157,12 +134,12 @@ void replay_take(void *context, const struct varve_record *record)
     replay->cursor = replay_decision(replay->trace, replay->cursor + 1);
 }
 
-/* Not following: segments of the start have their places, all others come behind them. */
+/* Not following: segments of the start have their addresses, all others come behind them. */
 static uint64_t count_up(struct replay *replay, uint64_t bytes)
 {
     uint64_t addr = replay->next_addr;
 
-    replay->next_addr += (bytes + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
+    replay->next_addr += (bytes + SEGMENT_ALIGNMENT - 1) / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT;
     return addr;
 }
 
@@ -174,18 +151,18 @@ static bool is_refused(const struct replay *replay, const struct history_event *
             event->action == HISTORY_FREE_COMPLETED || event->action == HISTORY_OOM);
 }
 
-int replay_place_segment(void *context, uint64_t bytes, uint64_t stream,
-                         const struct varve_device_place *place, uint64_t *addr_out)
+int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
+                        const struct varve_device_place *place, uint64_t *addr_out)
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
 
     (void)place;
     if (replay->is_starting) {
-        while (replay->start.segments[replay->start_placed].is_expandable) {
+        while (replay->inferred->start.segments[replay->start_placed].is_expandable) {
             replay->start_placed++;
         }
-        *addr_out = replay->start.segments[replay->start_placed++].addr;
+        *addr_out = replay->inferred->start.segments[replay->start_placed++].addr;
         return VARVE_OK;
     }
     if (!replay->options->follow) {
@@ -206,32 +183,32 @@ int replay_place_segment(void *context, uint64_t bytes, uint64_t stream,
     return VARVE_ERROR_CORRUPT;
 }
 
-/* The next of the start's reservations in that place, if it has any. */
-static bool find_start_place(struct replay *replay, const struct varve_device_place *wanted,
-                             uint64_t *addr_out)
+/* The next of the start's reservations of that pool, stream and class, if it has any. */
+static bool find_start_reservation(struct replay *replay, const struct varve_device_place *wanted,
+                                   uint64_t *addr_out)
 {
-    for (size_t i = 0; i < replay->places.count; i++) {
-        struct replay_place *place = &replay->places.items[i];
+    for (size_t i = 0; i < replay->inferred->reservations.count; i++) {
+        const struct replay_reservation *reservation = &replay->inferred->reservations.items[i];
 
-        if (place->is_start && !place->is_taken && place->is_small == wanted->is_small &&
-            replay->history->streams[place->stream] == wanted->stream &&
-            place->pool.capture == wanted->pool_id[0] && place->pool.user == wanted->pool_id[1]) {
-            place->is_taken = true;
-            *addr_out = place->base;
+        if (reservation->is_start && !replay->is_reserved[i] && reservation->is_small == wanted->is_small &&
+            replay->history->streams[reservation->stream] == wanted->stream &&
+            reservation->pool.capture == wanted->pool_id[0] && reservation->pool.user == wanted->pool_id[1]) {
+            replay->is_reserved[i] = true;
+            *addr_out = reservation->base;
             return true;
         }
     }
     return false;
 }
 
-int replay_place_reservation(void *context, uint64_t bytes, uint64_t stream,
-                             const struct varve_device_place *place, uint64_t *addr_out)
+int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
+                            const struct varve_device_place *place, uint64_t *addr_out)
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
 
     if (replay->is_starting) {
-        return find_start_place(replay, place, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
+        return find_start_reservation(replay, place, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
     }
     if (!replay->options->follow) {
         *addr_out = count_up(replay, bytes);
@@ -248,4 +225,107 @@ int replay_place_reservation(void *context, uint64_t bytes, uint64_t stream,
     }
     replay_differs(replay, "a new expandable segment on stream 0x%" PRIx64, stream);
     return VARVE_ERROR_CORRUPT;
+}
+
+static bool differ(struct replay_result *result, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool differ(struct replay_result *result, const char *format, ...)
+{
+    va_list arguments;
+
+    if (result->difference[0] == '\0') {
+        va_start(arguments, format);
+        vsnprintf(result->difference, sizeof(result->difference), format, arguments);
+        va_end(arguments);
+    }
+    return false;
+}
+
+static const char *state_text(unsigned state)
+{
+    static const char *const texts[] = {
+        [HISTORY_INACTIVE] = "inactive",
+        [HISTORY_ACTIVE_ALLOCATED] = "active_allocated",
+        [HISTORY_ACTIVE_PENDING_FREE] = "active_pending_free",
+    };
+
+    return state < sizeof(texts) / sizeof(texts[0]) ? texts[state] : "unknown";
+}
+
+static unsigned state_of(enum varve_block_state state)
+{
+    switch (state) {
+    case VARVE_BLOCK_ACTIVE_ALLOCATED:
+        return HISTORY_ACTIVE_ALLOCATED;
+    case VARVE_BLOCK_ACTIVE_PENDING_FREE:
+        return HISTORY_ACTIVE_PENDING_FREE;
+    default:
+        return HISTORY_INACTIVE;
+    }
+}
+
+static bool equal_block(const struct replay *replay, const struct history_block *want,
+                        const struct varve_block_info *got, struct replay_result *result)
+{
+    bool is_free = want->state == HISTORY_INACTIVE;
+    bool compares_request = !is_free || replay->inferred->start.segment_count == 0;
+
+    if (want->addr == got->addr && want->size == got->bytes && want->state == state_of(got->state) &&
+        (!compares_request || want->requested == got->requested)) {
+        return true;
+    }
+    return differ(result,
+                  "block 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64
+                  " requested), %s; the replay has 0x%" PRIx64 ", %" PRIu64 " bytes (%" PRIu64
+                  " requested), %s",
+                  want->addr, want->size, want->requested, state_text(want->state), got->addr, got->bytes,
+                  got->requested, state_text(state_of(got->state)));
+}
+
+static bool equal_segment(const struct replay *replay, const struct history_segment *want,
+                          const struct varve_segment_info *got, const struct varve_alloc_snapshot *snapshot,
+                          struct replay_result *result)
+{
+    if (want->addr != got->addr || want->size != got->bytes ||
+        replay->history->streams[want->stream] != got->stream || want->is_small != got->is_small ||
+        want->is_expandable != got->is_expandable) {
+        return differ(result,
+                      "segment 0x%" PRIx64 ", %" PRIu64 " bytes; the replay has 0x%" PRIx64 ", %" PRIu64
+                      " bytes there, or another stream or kind",
+                      want->addr, want->size, got->addr, got->bytes);
+    }
+    if (want->block_count != got->block_count) {
+        return differ(result, "segment 0x%" PRIx64 ": %zu blocks; the replay has %zu", want->addr,
+                      want->block_count, got->block_count);
+    }
+    for (size_t i = 0; i < want->block_count; i++) {
+        if (!equal_block(replay, &replay->trace->blocks[want->first_block + i],
+                         &snapshot->blocks[got->first_block + i], result)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int replay_final(struct replay *replay, struct replay_result *result)
+{
+    const struct history_device *trace = replay->trace;
+    struct varve_alloc_snapshot snapshot;
+    bool is_equal = true;
+    int error = varve_alloc_snapshot(replay->alloc, &snapshot);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
+    for (size_t i = 0; i < trace->segment_count && i < snapshot.segment_count && is_equal; i++) {
+        is_equal = equal_segment(replay, &trace->segments[i], &snapshot.segments[i], &snapshot, result);
+    }
+    if (is_equal && trace->segment_count != snapshot.segment_count) {
+        is_equal =
+            differ(result, "%zu segments; the replay has %zu", trace->segment_count, snapshot.segment_count);
+    }
+    result->segments_equal &= is_equal;
+    varve_alloc_snapshot_free(&snapshot);
+    return VARVE_OK;
 }

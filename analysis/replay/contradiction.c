@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Why a history cannot have happened, in words about its events: memory allocated twice, freed twice or never
- * allocated, segments that overlap. Looked for only once a replay has failed, so that good histories do not
- * pay for it. Where a history began late, the first event of an address may refer to what was before. Called
- * by replay.c.
+ * Blocks by address and segments by range, event after event. Where a history began late, the first event of an
+ * address may refer to what was before.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/contradiction.h"
+
+#include "analysis/replay/map.h"
+#include "analysis/replay/ranges.h"
+#include "analysis/replay/scan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A replay that is itself being recorded (varve record -- varve replay TRACE) gives its allocator's records
- * to the recorder that was preloaded, so that they are recorded as a program's own would be. This program
- * links a copy of that recorder for its own purposes: it must stay idle, since two of them in one process
- * would be two processes to the collector. So the function is looked up at run time, and one in this object
+ * This program links a copy of the recorder for its own purposes, which must stay idle, since two of them in one
+ * process would be two processes to the collector. So the function is looked up at run time, and one in this object
  * is refused.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/emit.h"
+
+#include "analysis/replay/compare.h"
+#include "analysis/replay/session.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -40,10 +41,10 @@ replay_emit replay_emit_find(void)
     return emit;
 }
 
-void replay_emit_take(void *context, const struct varve_record *record)
+void replay_emit_record(void *context, const struct varve_record *record)
 {
     const struct replay *replay = context;
 
-    replay_take(context, record);
+    replay_compare_record(context, record);
     replay->options->emit(record);
 }

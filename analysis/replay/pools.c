@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Private pools of a history whose events do not name them. Segments that are there at the end have a pool
- * id; the others are joined to groups by their periods of use (a capture is one contiguous period per stream)
- * as far as no proof (pool_proofs.c) and no id forbids it, and the groups get a pool in order of first
- * use: the default pool if no proof forbids that, else the one used just before on that stream, else a new
- * one. Called by replay.c.
+ * Segments that are there at the end have a pool id; the others are joined to groups by their periods of use (a
+ * capture is one contiguous period per stream) as far as no proof and no id forbids it, and the groups get a pool in
+ * order of first use: the default pool if no proof forbids that, else the one used just before on that stream, else
+ * a new one.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/pools.h"
 
 #include "analysis/output/memory.h"
+#include "analysis/replay/hints.h"
+#include "analysis/replay/map.h"
+#include "analysis/replay/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,7 @@
 struct grouping {
     struct replay_pool_proofs *proofs; /* of roots: of their groups */
     struct replay_pools *pools;
-    const struct replay_places *places;
+    const struct replay_reservations *reservations;
     uint32_t *root;  /* of each segment: the group's first member */
     uint32_t *chain; /* next member; the segment itself at the end */
     uint32_t *last;  /* of a root: the end of the chain */
@@ -167,7 +169,7 @@ static void choose_pools(struct grouping *grouping, size_t stream_count)
 /* Segments that are there at the end say which pool they are in. */
 static void label(struct grouping *grouping, const struct history_device *trace)
 {
-    const struct replay_places *places = grouping->places;
+    const struct replay_reservations *reservations = grouping->reservations;
     struct replay_map left = {0};
 
     for (uint32_t i = 0; i < grouping->proofs->count; i++) {
@@ -180,10 +182,11 @@ static void label(struct grouping *grouping, const struct history_device *trace)
         struct varve_pool_id id = {trace->segments[i].pool_id[0], trace->segments[i].pool_id[1]};
 
         if (trace->segments[i].is_expandable) {
-            size_t place = replay_place_at(places, trace->segments[i].addr);
+            size_t reservation = replay_reservation_at(reservations, trace->segments[i].addr);
 
-            if (place != REPLAY_NONE) {
-                grouping->pool[grouping->proofs->first_place + place] = pool_of_id(grouping->pools, id);
+            if (reservation != REPLAY_NONE) {
+                grouping->pool[grouping->proofs->first_reservation + reservation] =
+                    pool_of_id(grouping->pools, id);
             }
         } else if (number != NULL) {
             grouping->pool[*number] = pool_of_id(grouping->pools, id);
@@ -192,7 +195,8 @@ static void label(struct grouping *grouping, const struct history_device *trace)
     replay_map_free(&left);
 }
 
-static void group(struct grouping *grouping, const struct history_device *trace, size_t stream_count)
+static void group(struct grouping *grouping, const struct history_device *trace, size_t stream_count,
+                  bool takes_turns)
 {
     size_t count = grouping->proofs->count;
     uint32_t *numbers = memory_resize(NULL, 5 * (count + 1) * sizeof(*numbers));
@@ -210,7 +214,9 @@ static void group(struct grouping *grouping, const struct history_device *trace,
         qsort_r(grouping->order, count, sizeof(*grouping->order), compare_use, grouping->proofs);
     }
     label(grouping, trace);
-    join_interleaved(grouping);
+    if (!takes_turns) {
+        join_interleaved(grouping);
+    }
     choose_pools(grouping, stream_count);
 }
 
@@ -233,10 +239,10 @@ static struct varve_pool_id id_of(const struct grouping *grouping, size_t segmen
 
 /* What was there at the start is in the pool of its group. */
 static void fill_start(const struct grouping *grouping, struct varve_alloc_snapshot *start,
-                       struct replay_places *places)
+                       struct replay_reservations *reservations)
 {
-    for (size_t i = 0; i < places->count; i++) {
-        places->items[i].pool = id_of(grouping, grouping->proofs->first_place + i);
+    for (size_t i = 0; i < reservations->count; i++) {
+        reservations->items[i].pool = id_of(grouping, grouping->proofs->first_reservation + i);
     }
     for (size_t i = 0; i < start->segment_count; i++) {
         struct varve_segment_info *segment = &start->segments[i];
@@ -244,19 +250,19 @@ static void fill_start(const struct grouping *grouping, struct varve_alloc_snaps
         if (!segment->is_expandable) {
             segment->pool = id_of(grouping, i);
         }
-        for (size_t j = 0; j < places->count && segment->is_expandable; j++) {
-            const struct replay_place *place = &places->items[j];
+        for (size_t j = 0; j < reservations->count && segment->is_expandable; j++) {
+            const struct replay_reservation *reservation = &reservations->items[j];
 
-            if (place->is_start && segment->addr >= place->base && segment->addr < place->high &&
-                segment->is_small == place->is_small) {
-                segment->pool = place->pool;
+            if (reservation->is_start && segment->addr >= reservation->base &&
+                segment->addr < reservation->high && segment->is_small == reservation->is_small) {
+                segment->pool = reservation->pool;
                 break;
             }
         }
     }
 }
 
-bool replay_pools_are_told(const struct history_device *trace)
+bool replay_pools_are_named(const struct history_device *trace)
 {
     for (size_t i = 0; i < trace->event_count; i++) {
         if (trace->events[i].pool != 0) {
@@ -267,26 +273,19 @@ bool replay_pools_are_told(const struct history_device *trace)
 }
 
 /* Events of newer versions name their pool; so does what they gave back (start.c). */
-static void take_told(const struct history *history, const struct history_device *trace,
-                      struct replay_pools *pools)
+static void take_named(const struct history *history, const struct history_device *trace,
+                       struct replay_pools *pools)
 {
     pools->of_event = memory_resize(NULL, (trace->event_count + 1) * sizeof(*pools->of_event));
     for (size_t i = 0; i < trace->event_count; i++) {
-        unsigned told = trace->events[i].pool;
+        unsigned named = trace->events[i].pool;
         struct varve_pool_id id = {0, 0};
 
-        if (told != 0) {
-            id = (struct varve_pool_id){history->pool_ids[told - 1][0], history->pool_ids[told - 1][1]};
+        if (named != 0) {
+            id = (struct varve_pool_id){history->pool_ids[named - 1][0], history->pool_ids[named - 1][1]};
         }
         pools->of_event[i] = (uint16_t)pool_of_id(pools, id);
     }
-}
-
-static bool has_plain_releases(struct varve_alloc *rounding)
-{
-    struct varve_alloc_stats stats;
-
-    return varve_alloc_get_device_stats(rounding, &stats) == VARVE_OK && stats.max_split_size < 0;
 }
 
 /* What earlier attempts have shown. */
@@ -313,25 +312,25 @@ static void keep_segments(const struct grouping *grouping)
 }
 
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
-                        struct varve_alloc_snapshot *start, struct replay_places *places,
-                        struct varve_alloc *rounding, const struct replay_hints *hints,
+                        struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
+                        const struct replay_rounding *rounding, const struct replay_hints *hints,
                         struct replay_pools *pools, struct varve_message *message)
 {
-    struct replay_pool_proofs proofs = {.has_plain_releases = has_plain_releases(rounding)};
-    struct grouping grouping = {.proofs = &proofs, .pools = pools, .places = places};
+    struct replay_pool_proofs proofs = {.has_plain_releases = rounding->max_split == UINT64_MAX};
+    struct grouping grouping = {.proofs = &proofs, .pools = pools, .reservations = reservations};
     int result;
 
     pool_of_id(pools, (struct varve_pool_id){0, 0});
-    if (replay_pools_are_told(trace)) {
-        take_told(history, trace, pools);
+    if (replay_pools_are_named(trace)) {
+        take_named(history, trace, pools);
         return VARVE_OK;
     }
-    result = replay_pool_prove(trace, start, history, places, rounding, &proofs, message);
+    result = replay_pool_prove(trace, start, history, reservations, rounding, &proofs, message);
     if (result == VARVE_OK) {
         take_hints(&proofs, hints);
-        group(&grouping, trace, history->stream_count);
+        group(&grouping, trace, history->stream_count, hints->pools_take_turns);
         fill_events(&grouping, trace);
-        fill_start(&grouping, start, places);
+        fill_start(&grouping, start, reservations);
         keep_segments(&grouping);
         free(grouping.root);
     }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mapped memory of expandable segments while a history is undone: ranges by address that grow together and
- * fall apart. A snapshot has one segment for each contiguous range, an unmapped one has left no more than the
- * event, which does not say whether it served small requests; what was allocated in it before does. Called by
- * start.c.
+ * An array by address; no two ranges overlap. Ranges that touch become one if both can be of one segment.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/ranges.h"
 
 #include "analysis/output/memory.h"
 
@@ -13,7 +10,7 @@
 #include <string.h>
 
 /* The first range that ends behind an address. */
-static size_t place_of(const struct replay_ranges *ranges, uint64_t addr)
+static size_t position_of(const struct replay_ranges *ranges, uint64_t addr)
 {
     size_t low = 0;
     size_t high = ranges->count;
@@ -30,38 +27,38 @@ static size_t place_of(const struct replay_ranges *ranges, uint64_t addr)
     return low;
 }
 
-static void insert(struct replay_ranges *ranges, size_t place, struct replay_range range)
+static void insert(struct replay_ranges *ranges, size_t position, struct replay_range range)
 {
     if (ranges->count == ranges->capacity) {
         ranges->capacity = ranges->capacity == 0 ? 16 : 2 * ranges->capacity;
         ranges->items = memory_resize(ranges->items, ranges->capacity * sizeof(*ranges->items));
     }
-    memmove(&ranges->items[place + 1], &ranges->items[place],
-            (ranges->count - place) * sizeof(*ranges->items));
-    ranges->items[place] = range;
+    memmove(&ranges->items[position + 1], &ranges->items[position],
+            (ranges->count - position) * sizeof(*ranges->items));
+    ranges->items[position] = range;
     ranges->count++;
     ranges->unknown_count += range.kind == REPLAY_RANGE_UNKNOWN ? 1 : 0;
 }
 
-static void erase(struct replay_ranges *ranges, size_t place)
+static void erase(struct replay_ranges *ranges, size_t position)
 {
-    ranges->unknown_count -= ranges->items[place].kind == REPLAY_RANGE_UNKNOWN ? 1 : 0;
+    ranges->unknown_count -= ranges->items[position].kind == REPLAY_RANGE_UNKNOWN ? 1 : 0;
     ranges->count--;
-    memmove(&ranges->items[place], &ranges->items[place + 1],
-            (ranges->count - place) * sizeof(*ranges->items));
+    memmove(&ranges->items[position], &ranges->items[position + 1],
+            (ranges->count - position) * sizeof(*ranges->items));
 }
 
 struct replay_range *replay_range_at(struct replay_ranges *ranges, uint64_t addr)
 {
-    size_t place = place_of(ranges, addr);
+    size_t position = position_of(ranges, addr);
 
-    return place < ranges->count && ranges->items[place].addr <= addr ? &ranges->items[place] : NULL;
+    return position < ranges->count && ranges->items[position].addr <= addr ? &ranges->items[position] : NULL;
 }
 
 /* `range` takes in a neighbour that it touches, if both can be of one segment. */
-static bool absorb(struct replay_ranges *ranges, size_t place, struct replay_range *range)
+static bool absorb(struct replay_ranges *ranges, size_t position, struct replay_range *range)
 {
-    const struct replay_range *other = &ranges->items[place];
+    const struct replay_range *other = &ranges->items[position];
     bool touches = other->addr + other->bytes == range->addr || range->addr + range->bytes == other->addr;
 
     bool both_known = other->kind != REPLAY_RANGE_UNKNOWN && range->kind != REPLAY_RANGE_UNKNOWN;
@@ -77,52 +74,53 @@ static bool absorb(struct replay_ranges *ranges, size_t place, struct replay_ran
         range->kind = other->kind;
         range->pool = other->pool;
     }
-    erase(ranges, place);
+    erase(ranges, position);
     return true;
 }
 
 bool replay_range_add(struct replay_ranges *ranges, struct replay_range range)
 {
-    size_t place = place_of(ranges, range.addr);
+    size_t position = position_of(ranges, range.addr);
 
-    if (range.bytes == 0 || (place < ranges->count && ranges->items[place].addr < range.addr + range.bytes)) {
+    if (range.bytes == 0 ||
+        (position < ranges->count && ranges->items[position].addr < range.addr + range.bytes)) {
         return false;
     }
-    if (place < ranges->count) {
-        absorb(ranges, place, &range);
+    if (position < ranges->count) {
+        absorb(ranges, position, &range);
     }
-    if (place > 0 && absorb(ranges, place - 1, &range)) {
-        place--;
+    if (position > 0 && absorb(ranges, position - 1, &range)) {
+        position--;
     }
-    insert(ranges, place, range);
+    insert(ranges, position, range);
     return true;
 }
 
 bool replay_range_remove(struct replay_ranges *ranges, uint64_t addr, uint64_t bytes)
 {
-    size_t place = place_of(ranges, addr);
+    size_t position = position_of(ranges, addr);
     struct replay_range whole;
 
-    if (bytes == 0 || place == ranges->count || ranges->items[place].addr > addr) {
+    if (bytes == 0 || position == ranges->count || ranges->items[position].addr > addr) {
         return false;
     }
-    whole = ranges->items[place];
+    whole = ranges->items[position];
     if (bytes > whole.bytes - (addr - whole.addr)) {
         return false;
     }
-    erase(ranges, place);
+    erase(ranges, position);
     if (addr + bytes < whole.addr + whole.bytes) {
         struct replay_range back = whole;
 
         back.addr = addr + bytes;
         back.bytes = whole.addr + whole.bytes - back.addr;
-        insert(ranges, place, back);
+        insert(ranges, position, back);
     }
     if (addr > whole.addr) {
         struct replay_range front = whole;
 
         front.bytes = addr - whole.addr;
-        insert(ranges, place, front);
+        insert(ranges, position, front);
     }
     return true;
 }

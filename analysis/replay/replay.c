@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A replay from end to end: per device the passes that find out what the history leaves out, an allocator on
- * a simulated device, the replay itself, and what came of it; summed over all devices. Called by
- * cli/replay.c.
+ * Devices one by one, each until its answers fit; sums over all of them.
  */
 #include "analysis/replay/replay.h"
+
+#include "analysis/replay/compare.h"
+#include "analysis/replay/contradiction.h"
+#include "analysis/replay/hints.h"
+#include "analysis/replay/history_writer.h"
+#include "analysis/replay/infer.h"
+#include "analysis/replay/play.h"
+#include "analysis/replay/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define GIB (UINT64_C(1) << 30)
-#define PLACE_FIRST UINT64_C(0x7f0000000000)
+struct replay_inference {
+    const struct history *history;
+    size_t device_count;
+    struct replay_device *devices;
+};
 
 static double now_seconds(void)
 {
@@ -68,63 +77,6 @@ int replay_settings(const struct history *history, const char *conf, struct hist
     return VARVE_OK;
 }
 
-static int open_device(struct replay *replay, struct varve_message *message)
-{
-    const struct replay_options *options = replay->options;
-    bool is_placed = options->follow || replay->start.segment_count > 0;
-    struct varve_sim_options sim = {
-        .index = (int)replay->index,
-        .capacity_bytes = options->follow ? 0 : options->capacity,
-        .total_bytes = replay->total,
-        .events_are_scripted = true,
-        .segment_place = is_placed ? replay_place_segment : NULL,
-        .reserve_place = is_placed ? replay_place_reservation : NULL,
-        .place_context = replay,
-    };
-
-    replay->next_addr = PLACE_FIRST;
-    for (size_t i = 0; i < replay->start.segment_count; i++) {
-        uint64_t end = replay->start.segments[i].addr + replay->start.segments[i].bytes;
-
-        /* leave what an expandable segment may grow to */
-        end += replay->start.segments[i].is_expandable ? 2 * replay->total : 0;
-        replay->next_addr = end > replay->next_addr ? (end + GIB) / GIB * GIB : replay->next_addr;
-    }
-    return varve_sim_open(&sim, &replay->device, message);
-}
-
-static int open_allocator(struct replay *replay, struct varve_message *message)
-{
-    const struct replay_options *options = replay->options;
-    struct varve_alloc_options alloc;
-    int result;
-
-    varve_alloc_options_init(&alloc);
-    result = replay_config(replay->history, options->conf, &alloc.config, message);
-    if (result == VARVE_OK) {
-        result = open_device(replay, message);
-    }
-    if (result != VARVE_OK) {
-        return result;
-    }
-    if (options->capacity == 0 && options->conf == NULL) {
-        alloc.config.memory_fraction = 1; /* of what, is not known */
-    }
-    replay->large_segment_size = alloc.config.large_segment_size;
-    replay->limit = options->memory_limit;
-    if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
-        replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->total);
-    }
-    replay->recorder.record = options->emit != NULL ? replay_emit_take : replay_take;
-    replay->recorder.context = replay;
-    alloc.device = replay->device;
-    alloc.policy = options->policy;
-    alloc.memory_limit = replay->limit;
-    alloc.recorder =
-        options->follow || options->sink != NULL || options->emit != NULL ? &replay->recorder : NULL;
-    return varve_alloc_open(&alloc, &replay->alloc, message);
-}
-
 static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_stats *stats)
 {
     struct varve_alloc_stats total = *sum;
@@ -146,15 +98,14 @@ static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_st
 
 _Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statistics are int64_t throughout");
 
-static int play(struct replay *replay, struct replay_result *result, struct varve_message *message)
+static int play_session(struct replay *replay, struct replay_result *result, struct varve_message *message)
 {
     struct varve_alloc_stats stats;
     struct varve_alloc_snapshot snapshot;
     int error = replay_make_start(replay, message);
 
     if (error == VARVE_OK) {
-        error =
-            replay->options->follow ? replay_follow(replay, message) : replay_whatif(replay, result, message);
+        error = replay->options->follow ? replay_follow(replay) : replay_whatif(replay, result, message);
     }
     if (error == VARVE_OK && replay->options->follow && !replay->mismatch.is_set) {
         error = replay_final(replay, result);
@@ -169,59 +120,35 @@ static int play(struct replay *replay, struct replay_result *result, struct varv
     if (error == VARVE_OK) {
         result->segments = snapshot.segment_count;
         varve_alloc_snapshot_free(&snapshot);
-        if (replay->options->sink != NULL) {
-            replay_sink_end(replay);
+        if (replay->options->writer != NULL) {
+            history_writer_end(replay);
         }
     }
     return error;
 }
 
-static void close_replay(struct replay *replay)
+/* `result` gets this device's figures only; the session is for the caller to look at, and to close. */
+static int play_device(const struct history *history, unsigned index, const struct replay_device *inferred,
+                       const struct replay_options *options, struct replay *replay,
+                       struct replay_result *result, struct varve_message *message)
 {
-    if (replay->alloc != NULL) {
-        varve_alloc_close(replay->alloc);
-    }
-    if (replay->device != NULL) {
-        replay->device->ops->close(replay->device);
-    }
-    replay_compare_close(replay);
-    replay_pools_free(&replay->pools);
-    replay_places_free(&replay->places);
-    replay_scan_free(&replay->scan);
-    free(replay->start.segments);
-    free(replay->start.blocks);
-    free(replay->predicted.items);
-    free(replay->cached.items);
-}
+    int error = replay_session_open(replay, history, index, inferred, options, message);
 
-/* One attempt; `result` gets this device's figures only. */
-static int attempt(struct replay *replay, struct replay_result *result, struct varve_message *message)
-{
-    int error;
-
-    replay->shortened = replay->history->devices[replay->index];
-    replay->shortened.events += replay->hints->first;
-    replay->shortened.event_count -= replay->hints->first;
-    replay->trace = &replay->shortened;
-    error = replay_prepare(replay, message);
-    replay_compare_open(replay);
+    *result = (struct replay_result){.segments_equal = true};
     if (error == VARVE_OK) {
-        error = open_allocator(replay, message);
+        error = play_session(replay, result, message);
     }
-    if (error == VARVE_OK) {
-        error = play(replay, result, message);
-    }
-    result->events = replay->history->devices[replay->index].event_count;
+    result->events = history->devices[index].event_count;
     result->allocations = replay->allocations;
-    result->starts_late = replay->scan.reserved_start > 0;
-    result->first_event = replay->hints->first;
-    result->guessed_pools = replay->pools.segment_count > 0;
+    result->starts_late = inferred->scan.reserved_start > 0;
+    result->first_event = inferred->hints.first;
+    result->inferred_pools = inferred->pools.segment_count > 0 ? inferred->pools.count - 1 : 0;
     if (replay->mismatch.is_set) {
         result->mismatches = 1;
         result->segments_equal = false;
         result->first = replay->mismatch;
-        result->first.event += replay->hints->first;
-        result->first.device = replay->index;
+        result->first.event += inferred->hints.first;
+        result->first.device = index;
     }
     return error;
 }
@@ -244,7 +171,7 @@ static const char *advice_of(const struct history *history, const struct replay_
         return "the trace began late, and garbage collection goes by how long blocks had been free before: "
                "that is in no trace";
     }
-    if (result->guessed_pools) {
+    if (result->inferred_pools > 0) {
         return "the events do not name their private pools, which were worked out from what is there at the "
                "end and from the order of events; these may not be all that it takes";
     }
@@ -268,24 +195,27 @@ static int explain(const struct history *history, const struct replay_options *o
     return error;
 }
 
-static int run_device(const struct history *history, const struct replay_options *options, unsigned index,
-                      struct replay_result *result, struct varve_message *message)
+/* Play until the answers fit or none is left; if no attempt succeeds, the first one has the difference that counts. */
+static int search(const struct history *history, const struct replay_options *options, unsigned index,
+                  struct replay_device *inferred, struct replay_result *result, struct varve_message *message)
 {
-    struct replay_hints *hints = &options->hints[index];
     bool is_first = true;
     bool again = true;
     int error = VARVE_OK;
 
     while (again) {
-        struct replay replay = {.history = history, .options = options, .index = index, .hints = hints};
+        struct replay replay = {0};
         struct replay_result latest = {.segments_equal = true};
         struct varve_message reason = {""};
-        int outcome = attempt(&replay, &latest, &reason);
+        int outcome = replay_infer_device(history, index, options, inferred, &reason);
 
-        again = outcome == VARVE_OK && options->follow && options->sink == NULL && options->emit == NULL &&
-                replay_hints_learn(&replay, hints);
-        close_replay(&replay);
-        /* if no attempt succeeds, the first one has the difference that counts */
+        latest.events = history->devices[index].event_count;
+        latest.starts_late = inferred->scan.reserved_start > 0;
+        if (outcome == VARVE_OK) {
+            outcome = play_device(history, index, inferred, options, &replay, &latest, &reason);
+        }
+        again = outcome == VARVE_OK && replay_hints_learn(&replay, &inferred->hints);
+        replay_session_close(&replay);
         if (is_first || (outcome == VARVE_OK && latest.mismatches == 0)) {
             *result = latest;
             *message = reason;
@@ -314,70 +244,147 @@ static void add_device(struct replay_result *sum, const struct replay_result *de
     if (sum->difference[0] == '\0') {
         memcpy(sum->difference, device->difference, sizeof(sum->difference));
     }
+    sum->inferred_pools += device->inferred_pools;
     add_stats(&sum->stats, &device->stats);
 }
 
-static int run_devices(const struct history *history, const struct replay_options *options,
-                       struct replay_result *result, struct varve_message *message)
+/* The reason, with the device if there are several. */
+static int fail_device(const struct history *history, size_t index, int error,
+                       const struct varve_message *reason, struct varve_message *message)
 {
+    const char *text = reason->text[0] != '\0' ? reason->text : varve_strerror(error);
+
+    if (history->device_count > 1) {
+        return varve_message_set(message, error, "device %zu: %s", index, text);
+    }
+    return varve_message_set(message, error, "%s", text);
+}
+
+static int infer_devices(struct replay_inference *inference, const struct replay_options *options,
+                         bool derives_pools, struct replay_result *result, struct varve_message *message)
+{
+    const struct history *history = inference->history;
     int error = VARVE_OK;
 
     *result = (struct replay_result){.segments_equal = true};
-    for (size_t i = 0; i < history->device_count && error == VARVE_OK; i++) {
-        struct replay_result device;
+    for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
+        struct replay_device *inferred = &inference->devices[i];
+        struct replay_result device = {.segments_equal = true};
         struct varve_message reason = {""};
 
-        error = run_device(history, options, (unsigned)i, &device, &reason);
-        add_device(result, &device);
+        replay_hints_free(&inferred->hints);
+        inferred->hints.derives_pools = derives_pools;
+        error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
+                                : replay_infer_device(history, (unsigned)i, options, inferred, &reason);
+        if (options->follow) {
+            add_device(result, &device);
+        }
         if (error != VARVE_OK) {
-            const char *text = reason.text[0] != '\0' ? reason.text : varve_strerror(error);
-
-            if (history->device_count > 1) {
-                varve_message_set(message, error, "device %zu: %s", i, text);
-            } else {
-                varve_message_set(message, error, "%s", text);
-            }
+            fail_device(history, i, error, &reason, message);
         }
     }
     return error;
 }
 
 /* Pools that all ended before the history did leave no other trace than that it does not come out. */
-static bool run_with_pools(const struct history *history, const struct replay_options *options,
-                           struct replay_result *result)
+static void infer_again_with_pools(struct replay_inference *inference, const struct replay_options *options,
+                                   struct replay_result *result)
 {
-    struct replay_options again = *options;
     struct replay_result second;
     struct varve_message ignored;
 
-    again.derives_pools = true;
-    replay_hints_clear(options->hints, history->device_count);
-    if (run_devices(history, &again, &second, &ignored) != VARVE_OK || second.mismatches > 0) {
-        return false;
+    if (infer_devices(inference, options, true, &second, &ignored) == VARVE_OK && second.mismatches == 0) {
+        *result = second;
+        result->derived_pools = true;
     }
-    *result = second;
-    result->derived_pools = true;
-    return true;
+}
+
+int replay_infer(const struct history *history, const struct replay_options *options,
+                 struct replay_inference **inference_out, struct replay_result *result,
+                 struct varve_message *message)
+{
+    struct replay_options silent = *options;
+    struct replay_inference *inference = calloc(1, sizeof(*inference));
+    double begin = now_seconds();
+    int error;
+
+    *inference_out = NULL;
+    *result = (struct replay_result){.segments_equal = true};
+    if (inference != NULL) {
+        inference->history = history;
+        inference->devices = calloc(history->device_count + 1, sizeof(*inference->devices));
+    }
+    if (inference == NULL || inference->devices == NULL) {
+        free(inference);
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    inference->device_count = history->device_count;
+    silent.writer = NULL; /* records go anywhere only when the answers are known */
+    silent.emit = NULL;
+    error = infer_devices(inference, &silent, false, result, message);
+    if (error == VARVE_OK && result->mismatches > 0 && history->stream_count > 1) {
+        infer_again_with_pools(inference, &silent, result);
+    }
+    result->seconds = now_seconds() - begin;
+    if (error != VARVE_OK) {
+        replay_inference_free(inference);
+        return error;
+    }
+    *inference_out = inference;
+    return VARVE_OK;
+}
+
+void replay_inference_free(struct replay_inference *inference)
+{
+    if (inference == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < inference->device_count; i++) {
+        replay_device_clear(&inference->devices[i]);
+        replay_hints_free(&inference->devices[i].hints);
+    }
+    free(inference->devices);
+    free(inference);
+}
+
+int replay_play(const struct replay_inference *inference, const struct replay_options *options,
+                struct replay_result *result, struct varve_message *message)
+{
+    double begin = now_seconds();
+    int error = VARVE_OK;
+
+    *result = (struct replay_result){.segments_equal = true};
+    for (size_t i = 0; i < inference->device_count && error == VARVE_OK; i++) {
+        struct replay replay = {0};
+        struct replay_result device;
+        struct varve_message reason = {""};
+
+        error = play_device(inference->history, (unsigned)i, &inference->devices[i], options, &replay,
+                            &device, &reason);
+        replay_session_close(&replay);
+        add_device(result, &device);
+        if (error != VARVE_OK) {
+            fail_device(inference->history, i, error, &reason, message);
+        }
+    }
+    result->seconds = now_seconds() - begin;
+    return error;
 }
 
 int replay_run(const struct history *history, const struct replay_options *options,
                struct replay_result *result, struct varve_message *message)
 {
+    struct replay_inference *inference;
     double begin = now_seconds();
-    struct replay_options hinted = *options;
-    int error;
+    int error = replay_infer(history, options, &inference, result, message);
 
-    if (hinted.hints == NULL) {
-        hinted.hints = replay_hints_new(history->device_count);
+    if (error != VARVE_OK) {
+        return error;
     }
-    error = run_devices(history, &hinted, result, message);
-    if (error == VARVE_OK && result->mismatches > 0 && options->follow && !options->derives_pools &&
-        history->stream_count > 1) {
-        run_with_pools(history, &hinted, result);
+    if (!options->follow || options->writer != NULL || options->emit != NULL) {
+        error = replay_play(inference, options, result, message);
     }
-    if (options->hints == NULL) {
-        replay_hints_free(hinted.hints, history->device_count);
-    }
+    replay_inference_free(inference);
     result->seconds = now_seconds() - begin;
     return error;
 }

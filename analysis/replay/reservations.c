@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The address ranges that expandable segments reserved, told from what was mapped in them. Memory is mapped
- * at the lowest place that has room, so that a reservation grows from its base without gaps: what is mapped
- * elsewhere than between the base and the highest end so far is in another one. Only a base below all that
- * was mapped when a history began is not seen until the memory there is mapped again. Called by replay.c and
- * pool_proofs.c.
+ * Memory is mapped at the lowest address that has room, so that a reservation grows from its base without gaps:
+ * what is mapped elsewhere than between the base and the highest end so far is in another one. Only a base below
+ * all that was mapped when a history began is not seen until the memory there is mapped again.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/reservations.h"
 
 #include "analysis/output/memory.h"
+#include "analysis/replay/scan.h"
 
 #include <stdlib.h>
 
@@ -18,20 +17,22 @@
 struct work {
     const struct history *history;
     const struct history_device *trace;
-    struct varve_alloc *rounding;
+    const struct replay_rounding *rounding;
     uint64_t reach; /* bytes of a reservation */
-    struct replay_places *places;
+    struct replay_reservations *reservations;
 };
 
-static struct replay_place *add_place(struct work *work, uint64_t addr, uint16_t stream, bool is_small)
+static struct replay_reservation *add_reservation(struct work *work, uint64_t addr, uint16_t stream,
+                                                  bool is_small)
 {
-    struct replay_places *places = work->places;
+    struct replay_reservations *reservations = work->reservations;
 
-    if (places->count == places->capacity) {
-        places->capacity = places->capacity == 0 ? 16 : 2 * places->capacity;
-        places->items = memory_resize(places->items, places->capacity * sizeof(*places->items));
+    if (reservations->count == reservations->capacity) {
+        reservations->capacity = reservations->capacity == 0 ? 16 : 2 * reservations->capacity;
+        reservations->items =
+            memory_resize(reservations->items, reservations->capacity * sizeof(*reservations->items));
     }
-    places->items[places->count] = (struct replay_place){
+    reservations->items[reservations->count] = (struct replay_reservation){
         .base = addr,
         .high = addr,
         .stream = stream,
@@ -39,7 +40,7 @@ static struct replay_place *add_place(struct work *work, uint64_t addr, uint16_t
         .made_by = REPLAY_NONE,
         .gone_by = REPLAY_NONE,
     };
-    return &places->items[places->count++];
+    return &reservations->items[reservations->count++];
 }
 
 static uint16_t stream_number(const struct history *history, uint64_t handle)
@@ -63,100 +64,103 @@ static void take_start(struct work *work, const struct varve_alloc_snapshot *sta
     for (size_t i = 0; i < start->segment_count; i++) {
         const struct varve_segment_info *range = &start->segments[i];
         uint16_t stream = stream_number(work->history, range->stream);
-        struct replay_place *place = NULL;
+        struct replay_reservation *reservation = NULL;
 
         if (!range->is_expandable) {
             continue;
         }
-        for (size_t j = 0; j < work->places->count && place == NULL; j++) {
-            struct replay_place *known = &work->places->items[j];
+        for (size_t j = 0; j < work->reservations->count && reservation == NULL; j++) {
+            struct replay_reservation *known = &work->reservations->items[j];
 
             if (known->stream == stream && known->is_small == range->is_small &&
                 same_pool(known->pool, range->pool) &&
                 range->addr + range->bytes - known->base <= work->reach) {
-                place = known;
+                reservation = known;
             }
         }
-        if (place == NULL) {
-            place = add_place(work, range->addr, stream, range->is_small);
-            place->pool = range->pool;
-            place->is_start = true;
+        if (reservation == NULL) {
+            reservation = add_reservation(work, range->addr, stream, range->is_small);
+            reservation->pool = range->pool;
+            reservation->is_start = true;
         }
-        place->high = range->addr + range->bytes;
-        place->mapped += range->bytes;
+        reservation->high = range->addr + range->bytes;
+        reservation->mapped += range->bytes;
     }
 }
 
-size_t replay_place_at(const struct replay_places *places, uint64_t addr)
+size_t replay_reservation_at(const struct replay_reservations *reservations, uint64_t addr)
 {
-    for (size_t i = places->count; i > 0; i--) {
-        const struct replay_place *place = &places->items[i - 1];
+    for (size_t i = reservations->count; i > 0; i--) {
+        const struct replay_reservation *reservation = &reservations->items[i - 1];
 
-        if (place->gone_by == REPLAY_NONE && addr >= place->base && addr < place->high) {
+        if (reservation->gone_by == REPLAY_NONE && addr >= reservation->base && addr < reservation->high) {
             return i - 1;
         }
     }
     return REPLAY_NONE;
 }
 
-static struct replay_place *place_of_map(struct work *work, const struct history_event *event, bool is_small)
+static struct replay_reservation *reservation_of_map(struct work *work, const struct history_event *event,
+                                                     bool is_small)
 {
-    struct replay_place *below = NULL; /* begins above the address: its base was not known */
+    struct replay_reservation *below = NULL; /* begins above the address: its base was not known */
 
-    for (size_t i = work->places->count; i > 0; i--) {
-        struct replay_place *place = &work->places->items[i - 1];
+    for (size_t i = work->reservations->count; i > 0; i--) {
+        struct replay_reservation *reservation = &work->reservations->items[i - 1];
 
-        if (place->gone_by != REPLAY_NONE || place->stream != event->stream || place->is_small != is_small) {
+        if (reservation->gone_by != REPLAY_NONE || reservation->stream != event->stream ||
+            reservation->is_small != is_small) {
             continue;
         }
-        if (event->addr >= place->base && event->addr <= place->high) {
-            return place;
+        if (event->addr >= reservation->base && event->addr <= reservation->high) {
+            return reservation;
         }
-        if (place->is_start && event->addr < place->base && place->high - event->addr <= work->reach &&
-            (below == NULL || place->base < below->base)) {
-            below = place;
+        if (reservation->is_start && event->addr < reservation->base &&
+            reservation->high - event->addr <= work->reach &&
+            (below == NULL || reservation->base < below->base)) {
+            below = reservation;
         }
     }
     if (below != NULL) {
         below->base = event->addr;
         return below;
     }
-    return add_place(work, event->addr, event->stream, is_small);
+    return add_reservation(work, event->addr, event->stream, is_small);
 }
 
 static void map(struct work *work, size_t index, bool is_small)
 {
     const struct history_event *event = &work->trace->events[index];
-    struct replay_place *place = place_of_map(work, event, is_small);
+    struct replay_reservation *reservation = reservation_of_map(work, event, is_small);
 
-    if (place->made_by == REPLAY_NONE && !place->is_start) {
-        place->made_by = index;
+    if (reservation->made_by == REPLAY_NONE && !reservation->is_start) {
+        reservation->made_by = index;
     }
-    place->mapped += event->size;
-    if (event->addr + event->size > place->high) {
-        place->high = event->addr + event->size;
+    reservation->mapped += event->size;
+    if (event->addr + event->size > reservation->high) {
+        reservation->high = event->addr + event->size;
     }
-    if (work->places->of_event != NULL) {
-        work->places->of_event[index] = (uint32_t)(place - work->places->items) + 1;
+    if (work->reservations->of_event != NULL) {
+        work->reservations->of_event[index] = (uint32_t)(reservation - work->reservations->items) + 1;
     }
 }
 
 static void unmap(struct work *work, size_t index)
 {
     const struct history_event *event = &work->trace->events[index];
-    size_t number = replay_place_at(work->places, event->addr);
-    struct replay_place *place;
+    size_t number = replay_reservation_at(work->reservations, event->addr);
+    struct replay_reservation *reservation;
 
     if (number == REPLAY_NONE) {
         return;
     }
-    place = &work->places->items[number];
-    place->mapped -= event->size < place->mapped ? event->size : place->mapped;
-    if (place->mapped == 0) {
-        place->gone_by = index;
+    reservation = &work->reservations->items[number];
+    reservation->mapped -= event->size < reservation->mapped ? event->size : reservation->mapped;
+    if (reservation->mapped == 0) {
+        reservation->gone_by = index;
     }
-    if (work->places->of_event != NULL) {
-        work->places->of_event[index] = (uint32_t)number + 1;
+    if (work->reservations->of_event != NULL) {
+        work->reservations->of_event[index] = (uint32_t)number + 1;
     }
 }
 
@@ -167,25 +171,29 @@ static void note_classes(struct work *work)
 
     for (size_t i = work->trace->event_count; i > 0; i--) {
         const struct history_event *event = &work->trace->events[i - 1];
-        struct varve_alloc_forecast forecast;
 
         if (event->action == HISTORY_ALLOC || event->action == HISTORY_OOM) {
-            is_small = varve_alloc_forecast(work->rounding, event->size, 0, &forecast) == VARVE_OK &&
-                       forecast.rounded <= SMALL_MAX;
+            uint64_t rounded = replay_block_size(work->rounding, event->size);
+
+            is_small = rounded > 0 && rounded <= SMALL_MAX;
         }
-        work->places->of_event[i - 1] = event->action == HISTORY_SEGMENT_MAP && is_small ? 1 : 0;
+        work->reservations->of_event[i - 1] = event->action == HISTORY_SEGMENT_MAP && is_small ? 1 : 0;
     }
 }
 
-void replay_places_find(const struct history *history, const struct history_device *trace,
-                        const struct varve_alloc_snapshot *start, struct varve_alloc *rounding,
-                        uint64_t reach, struct replay_places *places)
+void replay_reservations_find(const struct history *history, const struct history_device *trace,
+                              const struct varve_alloc_snapshot *start,
+                              const struct replay_rounding *rounding, uint64_t reach,
+                              struct replay_reservations *reservations)
 {
-    struct work work = {
-        .history = history, .trace = trace, .rounding = rounding, .reach = reach, .places = places};
+    struct work work = {.history = history,
+                        .trace = trace,
+                        .rounding = rounding,
+                        .reach = reach,
+                        .reservations = reservations};
 
-    *places = (struct replay_places){0};
-    places->of_event = memory_resize(NULL, (trace->event_count + 1) * sizeof(*places->of_event));
+    *reservations = (struct replay_reservations){0};
+    reservations->of_event = memory_resize(NULL, (trace->event_count + 1) * sizeof(*reservations->of_event));
     take_start(&work, start);
     note_classes(&work);
     for (size_t i = 0; i < trace->event_count; i++) {
@@ -193,14 +201,14 @@ void replay_places_find(const struct history *history, const struct history_devi
 
         switch (trace->events[i].action) {
         case HISTORY_SEGMENT_MAP:
-            map(&work, i, places->of_event[i] != 0);
+            map(&work, i, reservations->of_event[i] != 0);
             break;
         case HISTORY_SEGMENT_UNMAP:
             unmap(&work, i);
             break;
         case HISTORY_ALLOC:
-            number = replay_place_at(places, trace->events[i].addr);
-            places->of_event[i] = number != REPLAY_NONE ? (uint32_t)number + 1 : 0;
+            number = replay_reservation_at(reservations, trace->events[i].addr);
+            reservations->of_event[i] = number != REPLAY_NONE ? (uint32_t)number + 1 : 0;
             break;
         default:
             break;
@@ -208,7 +216,7 @@ void replay_places_find(const struct history *history, const struct history_devi
     }
 }
 
-static bool live_together(const struct replay_place *a, const struct replay_place *b)
+static bool live_together(const struct replay_reservation *a, const struct replay_reservation *b)
 {
     bool a_first = a->gone_by != REPLAY_NONE && !b->is_start && a->gone_by < b->made_by;
     bool b_first = b->gone_by != REPLAY_NONE && !a->is_start && b->gone_by < a->made_by;
@@ -216,60 +224,63 @@ static bool live_together(const struct replay_place *a, const struct replay_plac
     return !a_first && !b_first;
 }
 
-bool replay_places_coexist(const struct replay_places *places, size_t a, size_t b)
+bool replay_reservations_coexist(const struct replay_reservations *reservations, size_t a, size_t b)
 {
-    return live_together(&places->items[a], &places->items[b]);
+    return live_together(&reservations->items[a], &reservations->items[b]);
 }
 
 /* Room above a base up to the next one. */
-static uint64_t room_of(const struct replay_places *places, const struct replay_place *place)
+static uint64_t room_of(const struct replay_reservations *reservations,
+                        const struct replay_reservation *reservation)
 {
     uint64_t room = UINT64_MAX;
 
-    for (size_t i = 0; i < places->count; i++) {
-        const struct replay_place *other = &places->items[i];
+    for (size_t i = 0; i < reservations->count; i++) {
+        const struct replay_reservation *other = &reservations->items[i];
 
-        if (other->base > place->base && other->base - place->base < room && live_together(place, other)) {
-            room = other->base - place->base;
+        if (other->base > reservation->base && other->base - reservation->base < room &&
+            live_together(reservation, other)) {
+            room = other->base - reservation->base;
         }
     }
     return room;
 }
 
-uint64_t replay_places_room(const struct replay_places *places)
+uint64_t replay_reservations_room(const struct replay_reservations *reservations)
 {
     uint64_t least = UINT64_MAX;
 
-    for (size_t i = 0; i < places->count; i++) {
-        uint64_t room = room_of(places, &places->items[i]);
+    for (size_t i = 0; i < reservations->count; i++) {
+        uint64_t room = room_of(reservations, &reservations->items[i]);
 
         least = room < least ? room : least;
     }
     return least;
 }
 
-void replay_places_lower(struct replay_places *places, uint64_t reach, uint64_t large_unit)
+void replay_reservations_lower(struct replay_reservations *reservations, uint64_t reach, uint64_t large_unit)
 {
-    for (size_t i = places->count; i > 0; i--) {
-        struct replay_place *place = &places->items[i - 1];
-        uint64_t unit = place->is_small ? SMALL_UNIT : large_unit;
+    for (size_t i = reservations->count; i > 0; i--) {
+        struct replay_reservation *reservation = &reservations->items[i - 1];
+        uint64_t unit = reservation->is_small ? SMALL_UNIT : large_unit;
         uint64_t bytes = (reach + unit - 1) / unit * unit;
-        uint64_t room = room_of(places, place);
+        uint64_t room = room_of(reservations, reservation);
 
-        if (place->is_start && room < bytes) {
+        if (reservation->is_start && room < bytes) {
             uint64_t lower = (bytes - room + unit - 1) / unit * unit;
 
-            place->base -= lower < place->base ? lower : 0;
+            reservation->base -= lower < reservation->base ? lower : 0;
         }
     }
 }
 
 /* Without regard to classes and pools, which no one needs then. */
-void replay_places_glance(const struct history_device *trace, struct replay_places *places)
+void replay_reservations_estimate(const struct history_device *trace,
+                                  struct replay_reservations *reservations)
 {
-    struct work work = {.trace = trace, .places = places};
+    struct work work = {.trace = trace, .reservations = reservations};
 
-    *places = (struct replay_places){0};
+    *reservations = (struct replay_reservations){0};
     for (size_t i = 0; i < trace->event_count; i++) {
         if (trace->events[i].action == HISTORY_SEGMENT_MAP) {
             map(&work, i, false);
@@ -279,9 +290,9 @@ void replay_places_glance(const struct history_device *trace, struct replay_plac
     }
 }
 
-void replay_places_free(struct replay_places *places)
+void replay_reservations_free(struct replay_reservations *reservations)
 {
-    free(places->items);
-    free(places->of_event);
-    *places = (struct replay_places){0};
+    free(reservations->items);
+    free(reservations->of_event);
+    *reservations = (struct replay_reservations){0};
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One pass over a device's events before they are replayed: which frees were held back and when they
- * completed, how much was reserved, and whether the history began with nothing. Events that cannot be are
- * refused here, so that the passes behind need not test addresses again. Called by replay.c.
+ * Sums of hostile sizes wrap, they do not overflow: addresses and sizes have limits.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/scan.h"
 
 #include "analysis/output/memory.h"
+#include "analysis/replay/map.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ static void add_completion(struct replay_scan *scan, struct replay_map *pending,
 {
     uint64_t number;
 
-    if (replay_map_take(pending, addr, &number)) {
+    if (replay_map_remove(pending, addr, &number)) {
         scan->deferred[number].completion = index;
         return;
     }

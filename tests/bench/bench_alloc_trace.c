@@ -12,6 +12,7 @@
  */
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
+#include "analysis/history/read.h"
 
 #include <inttypes.h>
 #include <stdio.h>

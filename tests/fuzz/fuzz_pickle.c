@@ -3,7 +3,7 @@
  * libFuzzer target: any bytes, plain or compressed, as a snapshot. Reading ends with an error of one line, or
  * with a history in which all numbers are in range, all sums hold and everything is in order.
  */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "analysis/history/read.h"
 #include "analysis/replay/replay.h"
 
 #include <stdlib.h>
@@ -36,7 +37,7 @@ struct scene {
     uint64_t handles[SCENE_STREAMS]; /* by the allocator's number */
     uint64_t pool;                   /* capture id of the running call, 0: the default pool */
     uint64_t pools[SCENE_STREAMS];   /* by half the allocator's number */
-    bool tells_pools;                /* events name their pools, as newer versions do */
+    bool names_pools;                /* events name their pools, as newer versions do */
     int64_t time_us;
 };
 
@@ -104,7 +105,7 @@ static inline void scene_record(void *context, const struct varve_record *record
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->time_us = 1000 + ++scene->time_us;
-    event->pool = scene->tells_pools ? scene_pool_number(scene, record->pool) : 0;
+    event->pool = scene->names_pools ? scene_pool_number(scene, record->pool) : 0;
     assert_int_equal(history_stream(scene->history, scene->handles[number], &event->stream), VARVE_OK);
 }
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One event of a device's trace. The hot part of reading a snapshot: ten million of them are no rarity, and
- * all but the 32 bytes of a history_event is forgotten at once. Keys come in any order; unknown ones are
- * passed over. Called by pytorch.c.
- */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/event.h"
+
+#include "analysis/history/pytorch/frames.h"
 
 #include <string.h>
 
@@ -27,10 +24,10 @@ struct event_parts {
     bool is_skipped;
 };
 
-static int take_action(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_action(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                        struct event_parts *parts)
 {
-    enum pytorch_word word = field_word(value);
+    enum snapshot_word word = field_word(value);
 
     parts->has |= HAS_ACTION;
     parts->is_skipped = false;
@@ -43,7 +40,8 @@ static int take_action(struct pytorch *reader, struct pickle_value key, struct p
 }
 
 /* Versions from about 2.12 on name the pool. */
-static int take_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint8_t *out)
+static int take_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                     uint8_t *out)
 {
     struct history *history = reader->history;
     uint64_t id[2];
@@ -71,7 +69,7 @@ static int take_pool(struct pytorch *reader, struct pickle_value key, struct pic
     return VARVE_OK;
 }
 
-static int take_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_field(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                       struct event_parts *parts)
 {
     switch (field_word(key)) {
@@ -99,7 +97,7 @@ static int take_field(struct pytorch *reader, struct pickle_value key, struct pi
     }
 }
 
-static int check_parts(struct pytorch *reader, uint64_t offset, struct event_parts *parts)
+static int check_parts(struct snapshot_reader *reader, uint64_t offset, struct event_parts *parts)
 {
     if (!(parts->has & HAS_ACTION)) {
         return field_fail_missing(reader, offset, "action");
@@ -119,15 +117,15 @@ static int check_parts(struct pytorch *reader, uint64_t offset, struct event_par
     return VARVE_OK;
 }
 
-int event_take(struct pytorch *reader, size_t device_index, struct pickle_value value)
+int event_take(struct snapshot_reader *reader, size_t device_index, struct pickle_value value)
 {
     struct history_device *device = &reader->history->devices[device_index];
     struct event_parts parts = {0};
     struct pickle_object *object;
     int error;
 
-    reader->place =
-        (struct pytorch_place){"event", device->event_count + device->skipped_count, "device", device_index};
+    reader->position = (struct snapshot_position){"event", device->event_count + device->skipped_count,
+                                                  "device", device_index};
     error = field_dict(reader, value, &object);
     if (error != VARVE_OK) {
         return error;

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Call stacks of a snapshot. Picklers write each frame and each stack once and refer back to it from then on,
- * by the memo; so a frame's dict becomes a number in a table of frames, a list of frames becomes a number of
- * a stack, and the memo entry keeps nothing but that number. Called for events, segments and blocks.
- */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/frames.h"
 
 #include "analysis/history/pickle/hash.h"
 #include "analysis/output/memory.h"
@@ -14,7 +9,7 @@
 
 /* ---- the table of frames ---- */
 
-static void frame_put(struct pytorch *reader, uint32_t number)
+static void frame_put(struct snapshot_reader *reader, uint32_t number)
 {
     size_t mask = ((size_t)1 << reader->frame_bits) - 1;
     size_t slot = hash_bytes(&reader->frames[number], sizeof(struct history_frame)) & mask;
@@ -25,7 +20,7 @@ static void frame_put(struct pytorch *reader, uint32_t number)
     reader->frame_slots[slot] = number + 1;
 }
 
-static void frame_table_grow(struct pytorch *reader)
+static void frame_table_grow(struct snapshot_reader *reader)
 {
     reader->frame_bits = reader->frame_bits == 0 ? 8 : reader->frame_bits + 1;
     reader->frame_slots = memory_resize(reader->frame_slots, sizeof(uint32_t) << reader->frame_bits);
@@ -35,7 +30,7 @@ static void frame_table_grow(struct pytorch *reader)
     }
 }
 
-static uint32_t frame_number(struct pytorch *reader, const struct history_frame *frame)
+static uint32_t frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
 {
     size_t mask, slot;
 
@@ -60,7 +55,7 @@ static uint32_t frame_number(struct pytorch *reader, const struct history_frame 
 
 /* ---- one frame ---- */
 
-static int take_text(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                      uint32_t *out)
 {
     struct pickle_text *text;
@@ -80,7 +75,7 @@ static int take_text(struct pytorch *reader, struct pickle_value key, struct pic
     return VARVE_OK;
 }
 
-static int take_line(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_line(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                      uint32_t *out)
 {
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_NONE) {
@@ -91,7 +86,7 @@ static int take_line(struct pytorch *reader, struct pickle_value key, struct pic
     return VARVE_OK;
 }
 
-static int frame_fields(struct pytorch *reader, const struct pickle_object *object,
+static int frame_fields(struct snapshot_reader *reader, const struct pickle_object *object,
                         struct history_frame *frame)
 {
     int error = VARVE_OK;
@@ -117,7 +112,7 @@ static int frame_fields(struct pytorch *reader, const struct pickle_object *obje
     return error;
 }
 
-static int frame_take(struct pytorch *reader, struct pickle_value value, struct history_frame *frame)
+static int frame_take(struct snapshot_reader *reader, struct pickle_value value, struct history_frame *frame)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
     struct pickle_object *object;
@@ -140,7 +135,7 @@ static int frame_take(struct pytorch *reader, struct pickle_value value, struct 
 
 /* ---- a stack ---- */
 
-static int stack_frames(struct pytorch *reader, struct pickle_object *list, uint32_t *count_out)
+static int stack_frames(struct snapshot_reader *reader, struct pickle_object *list, uint32_t *count_out)
 {
     uint32_t count = 0;
 
@@ -164,7 +159,7 @@ static int stack_frames(struct pytorch *reader, struct pickle_object *list, uint
     return VARVE_OK;
 }
 
-int frames_take(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+int frames_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                 uint32_t *stack_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);

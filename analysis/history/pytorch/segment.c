@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Segments with their blocks. Versions differ: blocks have addresses, or sizes only and follow one another;
- * what was requested stands in the block, in its `history`, or nowhere; sums may be missing. At the end the
- * segments of each device are put in order of their addresses. Called by pytorch.c.
- */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/segment.h"
 
+#include "analysis/history/pytorch/frames.h"
 #include "analysis/output/memory.h"
 
 #include <inttypes.h>
@@ -27,8 +23,8 @@ struct segment_parts {
 /* ---- blocks ---- */
 
 /* Of old versions: [{addr, real_size, frames}, …], the newest first. */
-static int take_block_history(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
-                              struct block_parts *parts)
+static int take_block_history(struct snapshot_reader *reader, struct pickle_value key,
+                              struct pickle_value value, struct block_parts *parts)
 {
     struct pickle_object *list, *newest;
     int error = field_list(reader, key, value, &list);
@@ -57,7 +53,7 @@ static int take_block_history(struct pytorch *reader, struct pickle_value key, s
     return error;
 }
 
-static int take_state(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_state(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                       struct block_parts *parts)
 {
     parts->has_state = true;
@@ -77,8 +73,8 @@ static int take_state(struct pytorch *reader, struct pickle_value key, struct pi
     }
 }
 
-static int take_block_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
-                            struct block_parts *parts)
+static int take_block_field(struct snapshot_reader *reader, struct pickle_value key,
+                            struct pickle_value value, struct block_parts *parts)
 {
     switch (field_word(key)) {
     case WORD_ADDRESS:
@@ -102,7 +98,7 @@ static int take_block_field(struct pytorch *reader, struct pickle_value key, str
 }
 
 /* Within its segment and behind the block before, which ends at `next`. */
-static int check_block(struct pytorch *reader, uint64_t offset, const struct history_block *block,
+static int check_block(struct snapshot_reader *reader, uint64_t offset, const struct history_block *block,
                        const struct history_segment *segment, uint64_t next)
 {
     uint64_t end = segment->addr + segment->size;
@@ -119,7 +115,7 @@ static int check_block(struct pytorch *reader, uint64_t offset, const struct his
     return VARVE_OK;
 }
 
-static int take_block(struct pytorch *reader, struct pickle_value value, struct segment_parts *parts,
+static int take_block(struct snapshot_reader *reader, struct pickle_value value, struct segment_parts *parts,
                       uint64_t *next)
 {
     struct block_parts block = {0};
@@ -157,28 +153,28 @@ static int take_block(struct pytorch *reader, struct pickle_value value, struct 
     return VARVE_OK;
 }
 
-static int take_blocks(struct pytorch *reader, struct segment_parts *parts)
+static int take_blocks(struct snapshot_reader *reader, struct segment_parts *parts)
 {
     uint64_t next = parts->segment.addr;
-    struct pytorch_place place = reader->place;
+    struct snapshot_position position = reader->position;
     struct pickle_object *list;
     int error = field_list(reader, parts->blocks_key, parts->blocks, &list);
 
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
 
-        reader->place = (struct pytorch_place){"block", i, place.what, place.index};
+        reader->position = (struct snapshot_position){"block", i, position.what, position.index};
         pickle_retain(&reader->pickle.memory, item);
         error = take_block(reader, item, parts, &next);
         pickle_release(&reader->pickle.memory, item);
     }
-    reader->place = place;
+    reader->position = position;
     return error;
 }
 
 /* ---- segments ---- */
 
-static int take_device(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_device(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                        size_t *out)
 {
     if (value.type != PICKLE_INTEGER || value.bits > 255) {
@@ -188,10 +184,10 @@ static int take_device(struct pytorch *reader, struct pickle_value key, struct p
     return VARVE_OK;
 }
 
-static int take_segment_type(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
-                             bool *is_small)
+static int take_segment_type(struct snapshot_reader *reader, struct pickle_value key,
+                             struct pickle_value value, bool *is_small)
 {
-    enum pytorch_word word = field_word(value);
+    enum snapshot_word word = field_word(value);
 
     *is_small = word == WORD_SMALL;
     return word == WORD_SMALL || word == WORD_LARGE
@@ -199,8 +195,8 @@ static int take_segment_type(struct pytorch *reader, struct pickle_value key, st
                : field_fail_type(reader, key, value, "'small' or 'large'");
 }
 
-static int take_segment_field(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
-                              struct segment_parts *parts)
+static int take_segment_field(struct snapshot_reader *reader, struct pickle_value key,
+                              struct pickle_value value, struct segment_parts *parts)
 {
     struct history_segment *segment = &parts->segment;
 
@@ -242,7 +238,7 @@ static int take_segment_field(struct pytorch *reader, struct pickle_value key, s
     }
 }
 
-static int check_segment(struct pytorch *reader, uint64_t offset, const struct segment_parts *parts)
+static int check_segment(struct snapshot_reader *reader, uint64_t offset, const struct segment_parts *parts)
 {
     if (!parts->has_addr || !parts->has_size || !parts->has_blocks) {
         return field_fail_missing(reader, offset,
@@ -257,13 +253,13 @@ static int check_segment(struct pytorch *reader, uint64_t offset, const struct s
     return VARVE_OK;
 }
 
-int segment_take(struct pytorch *reader, struct pickle_value value)
+int segment_take(struct snapshot_reader *reader, struct pickle_value value)
 {
     struct segment_parts parts = {0};
     struct pickle_object *object;
     int error;
 
-    reader->place = (struct pytorch_place){.what = "segment", .index = reader->segment_count++};
+    reader->position = (struct snapshot_position){.what = "segment", .index = reader->segment_count++};
     error = field_dict(reader, value, &object);
     for (uint32_t i = 0; error == VARVE_OK && i + 1 < object->count; i += 2) {
         error = take_segment_field(reader, object->items[i], object->items[i + 1], &parts);
@@ -328,7 +324,7 @@ static void sort_segments(struct history_device *device)
     device->block_capacity = device->block_count;
 }
 
-int segments_finish(struct pytorch *reader)
+int segments_finish(struct snapshot_reader *reader)
 {
     for (size_t d = 0; d < reader->history->device_count; d++) {
         struct history_device *device = &reader->history->devices[d];

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * allocator_settings of a snapshot: what the allocator had been told, as far as PyTorch writes it down.
- * Called by pytorch.c.
- */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/settings.h"
 
 #include <string.h>
 
-static int take_text(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                      struct history_settings *settings)
 {
     const struct pickle_text *text;
@@ -25,7 +21,7 @@ static int take_text(struct pytorch *reader, struct pickle_value key, struct pic
     return VARVE_OK;
 }
 
-static int take_threshold(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_threshold(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                           double *out)
 {
     if (value.type == PICKLE_INTEGER) {
@@ -38,7 +34,7 @@ static int take_threshold(struct pytorch *reader, struct pickle_value key, struc
     return VARVE_OK;
 }
 
-static int take_max_split(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_max_split(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                           int64_t *out)
 {
     if (value.type == PICKLE_UNSIGNED) { /* the largest size there is: no limit */
@@ -49,7 +45,7 @@ static int take_max_split(struct pytorch *reader, struct pickle_value key, struc
 }
 
 /* "1", "2", … "32768" (MiB): the entry, 16 if it is none. */
-static unsigned division_index(const struct pytorch *reader, struct pickle_value key)
+static unsigned division_index(const struct snapshot_reader *reader, struct pickle_value key)
 {
     unsigned long size = 0;
 
@@ -73,7 +69,7 @@ static unsigned division_index(const struct pytorch *reader, struct pickle_value
 }
 
 /* A dict, or one number for all sizes. */
-static int take_divisions(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+static int take_divisions(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                           uint64_t divisions[16])
 {
     struct pickle_object *object;
@@ -100,7 +96,7 @@ static int take_divisions(struct pytorch *reader, struct pickle_value key, struc
     return error;
 }
 
-int settings_take(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct history_settings *settings = &reader->history->settings;
     struct pickle_object *object;

@@ -7,6 +7,8 @@
 
 #include "analysis/analysis.h"
 #include "analysis/history/database.h"
+#include "analysis/history/read.h"
+#include "analysis/replay/history_writer.h"
 #include "analysis/import/import.h"
 #include "analysis/query/db.h"
 
@@ -156,10 +158,10 @@ static void write_replay(const struct scene *scene)
     struct varve_writer *writer;
 
     assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
-    options.sink = replay_sink_new(writer, scene->history);
-    history_write_settings(writer, &scene->history->settings, replay_sink_begin(options.sink));
+    options.writer = history_writer_new(writer, scene->history);
+    history_write_settings(writer, &scene->history->settings, history_writer_begin_us(options.writer));
     assert_int_equal(replay_run(scene->history, &options, &result, NULL), VARVE_OK);
-    replay_sink_free(options.sink);
+    history_writer_free(options.writer);
     assert_int_equal(result.mismatches, 0);
     assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
 }

@@ -3,6 +3,8 @@
 #include "support/random.h"
 #include "support/replay.h"
 
+#include "analysis/replay/map.h"
+
 #define KEYS 300
 
 static void test_like_an_array(void **state)
@@ -28,7 +30,7 @@ static void test_like_an_array(void **state)
             values[key] = i + 1;
             replay_map_put(&map, addr, i + 1);
         } else {
-            assert_int_equal(replay_map_take(&map, addr, &value), values[key] != 0);
+            assert_int_equal(replay_map_remove(&map, addr, &value), values[key] != 0);
             assert_true(values[key] == 0 || value == values[key]);
             count -= values[key] != 0 ? 1 : 0;
             values[key] = 0;
@@ -45,7 +47,7 @@ static void test_no_key(void **state)
 
     (void)state;
     assert_null(replay_map_find(&map, 1));
-    assert_false(replay_map_take(&map, 1, &value));
+    assert_false(replay_map_remove(&map, 1, &value));
     replay_map_put(&map, 0, 3);
     assert_null(replay_map_find(&map, UINT64_MAX));
     assert_int_equal(*replay_map_find(&map, 0), 3);

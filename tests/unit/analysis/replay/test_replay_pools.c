@@ -5,6 +5,8 @@
  */
 #include "support/replay.h"
 
+#include "analysis/replay/pools.h"
+
 #include <unistd.h>
 
 #define CAPTURE_STREAM 50
@@ -26,26 +28,22 @@ static void drop_references(struct scene *scene, uint64_t pool, size_t count)
 
 static void derive(const struct scene *scene, struct replay_pools *pools)
 {
-    struct varve_sim_options sim = {0};
-    struct varve_alloc_options options;
     struct varve_alloc_snapshot start = {0};
-    struct replay_places places;
+    struct varve_alloc_config config;
+    struct replay_reservations reservations;
+    struct replay_rounding rounding;
     struct replay_hints hints = {0};
-    struct varve_device *device;
-    struct varve_alloc *rounding;
 
-    assert_int_equal(varve_sim_open(&sim, &device, NULL), VARVE_OK);
-    varve_alloc_options_init(&options);
-    options.device = device;
-    assert_int_equal(varve_alloc_open(&options, &rounding, NULL), VARVE_OK);
+    varve_alloc_config_init(&config);
+    assert_int_equal(replay_rounding_open(&rounding, &config, NULL), VARVE_OK);
     *pools = (struct replay_pools){0};
-    replay_places_find(scene->history, &scene->history->devices[0], &start, rounding, 1024 * MIB, &places);
-    assert_int_equal(replay_pools_derive(scene->history, &scene->history->devices[0], &start, &places,
-                                         rounding, &hints, pools, NULL),
+    replay_reservations_find(scene->history, &scene->history->devices[0], &start, &rounding, 1024 * MIB,
+                             &reservations);
+    assert_int_equal(replay_pools_derive(scene->history, &scene->history->devices[0], &start, &reservations,
+                                         &rounding, &hints, pools, NULL),
                      VARVE_OK);
-    replay_places_free(&places);
-    varve_alloc_close(rounding);
-    device->ops->close(device);
+    replay_reservations_free(&reservations);
+    replay_rounding_close(&rounding);
 }
 
 static uint16_t pool_of_address(const struct scene *scene, const struct replay_pools *pools, uint64_t addr)
@@ -198,7 +196,7 @@ static void test_events_that_name_their_pool(void **state)
     struct replay_pools pools;
 
     (void)state;
-    scene->tells_pools = true;
+    scene->names_pools = true;
     inside = scene_pool_alloc(scene, 9, 300 * KIB, CAPTURE_STREAM);
     scene_free(scene, inside);
     drop_references(scene, 9, 1);
@@ -262,7 +260,7 @@ static void test_the_reader_takes_the_names(void **state)
     assert_int_equal(history->pool_count, 1);
     assert_int_equal(history->pool_ids[0][0], 5);
     assert_int_equal(history->pool_ids[0][1], 3);
-    assert_true(replay_pools_are_told(&history->devices[0]));
+    assert_true(replay_pools_are_named(&history->devices[0]));
     history_free(history);
 }
 

@@ -91,12 +91,12 @@ static void end_pool(struct life *life)
     }
 }
 
-static struct scene *random_scene(const char *conf, uint64_t seed, bool tells_pools)
+static struct scene *random_scene(const char *conf, uint64_t seed, bool names_pools)
 {
     struct life life = {.seed = seed, .scene = scene_open(conf, 0, 0)};
     size_t steps = 20 + random_next(&life.seed) % 200;
 
-    life.scene->tells_pools = tells_pools;
+    life.scene->names_pools = names_pools;
     for (size_t i = 0; i < steps; i++) {
         switch (random_next(&life.seed) % 40) {
         case 0:
@@ -143,13 +143,13 @@ static bool is_in(uint64_t seed, const uint64_t *seeds)
 }
 
 /* The seeds in `unsolved`, 0 at its end, do not come out, and all others do. */
-static void replay_lives(const char *conf, bool tells_pools, bool is_cut, const uint64_t *unsolved)
+static void replay_lives(const char *conf, bool names_pools, bool is_cut, const uint64_t *unsolved)
 {
     uint64_t first = test_first_seed(1);
     size_t wrong = 0;
 
     for (uint64_t seed = first; seed <= (first == 1 ? LIVES : first); seed++) {
-        struct scene *scene = random_scene(conf, seed, tells_pools);
+        struct scene *scene = random_scene(conf, seed, names_pools);
         char reason[1024];
 
         if (is_cut) {

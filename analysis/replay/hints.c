@@ -1,44 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a history leaves open is answered in the likeliest way, and a replay that then goes wrong is begun
- * anew with the next answer. Four things are open: the size of a block that was there when the history began
- * late (it may hide up to 1 MiB of the free memory behind it), whether completions in front of a request came
- * with its search or with its wait for all streams, and whether the history began within a request. Each
- * answer only ever changes in one direction, so that this ends. Called by replay.c.
+ * Each answer only ever changes in one direction, so that the search ends.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/hints.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/replay/play.h"
+#include "analysis/replay/session.h"
 
 #include <stdlib.h>
 
 #define ATTEMPTS_MAX 1000
 #define GRAIN 512
 
-struct replay_hints *replay_hints_new(size_t device_count)
+void replay_hints_free(struct replay_hints *hints)
 {
-    struct replay_hints *hints = memory_resize(NULL, (device_count + 1) * sizeof(*hints));
-
-    for (size_t i = 0; i < device_count; i++) {
-        hints[i] = (struct replay_hints){0};
-    }
-    return hints;
-}
-
-void replay_hints_clear(struct replay_hints *hints, size_t device_count)
-{
-    for (size_t i = 0; i < device_count; i++) {
-        replay_map_free(&hints[i].sizes);
-        replay_map_free(&hints[i].choices);
-        replay_map_free(&hints[i].pools);
-        hints[i] = (struct replay_hints){0};
-    }
-}
-
-void replay_hints_free(struct replay_hints *hints, size_t device_count)
-{
-    replay_hints_clear(hints, device_count);
-    free(hints);
+    replay_map_free(&hints->sizes);
+    replay_map_free(&hints->choices);
+    replay_map_free(&hints->pools);
+    *hints = (struct replay_hints){0};
 }
 
 void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start)
@@ -61,7 +40,7 @@ void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_sna
 
 bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely)
 {
-    const uint64_t *known = replay_map_find(&replay->hints->choices, completion);
+    const uint64_t *known = replay_map_find(&replay->inferred->hints.choices, completion);
     bool answer = known != NULL ? *known != 0 : likely;
 
     if (known == NULL) {
@@ -75,7 +54,7 @@ bool replay_choose(struct replay *replay, size_t completion, size_t request, boo
  * front of it larger. */
 static bool learn_size(const struct replay *replay, struct replay_hints *hints)
 {
-    const struct varve_alloc_snapshot *start = &replay->start;
+    const struct varve_alloc_snapshot *start = &replay->inferred->start;
     const struct replay_landing *landed = &replay->landed;
     struct varve_alloc_forecast forecast;
 
@@ -114,8 +93,8 @@ static bool learn_choice(const struct replay *replay, struct replay_hints *hints
 
 static bool holds(const struct replay *replay, size_t number, uint64_t addr)
 {
-    const struct replay_pool_segment *segment = &replay->pools.segments[number];
-    size_t first_place = replay->pools.segment_count - replay->places.count;
+    const struct replay_pool_segment *segment = &replay->inferred->pools.segments[number];
+    size_t first_reservation = replay->inferred->pools.segment_count - replay->inferred->reservations.count;
 
     if (segment->made_by != REPLAY_NONE && segment->made_by > replay->mismatch.event) {
         return false;
@@ -123,14 +102,14 @@ static bool holds(const struct replay *replay, size_t number, uint64_t addr)
     if (segment->bytes > 0) {
         return segment->addr == addr;
     }
-    return number >= first_place && addr >= segment->addr &&
-           addr < replay->places.items[number - first_place].high;
+    return number >= first_reservation && addr >= segment->addr &&
+           addr < replay->inferred->reservations.items[number - first_reservation].high;
 }
 
 /* Out of the pool that it was thought to be in; false if that was tried, or nothing is known of it. */
 static bool learn_pool_of(const struct replay *replay, uint64_t addr, struct replay_hints *hints)
 {
-    const struct replay_pools *pools = &replay->pools;
+    const struct replay_pools *pools = &replay->inferred->pools;
 
     for (size_t i = pools->segment_count; i > 0; i--) {
         const struct replay_pool_segment *segment = &pools->segments[i - 1];
@@ -154,7 +133,7 @@ static bool learn_pool(const struct replay *replay, struct replay_hints *hints)
 {
     const struct history_event *event = &replay->trace->events[replay->mismatch.event];
 
-    if (replay->pools.segment_count == 0 || replay->landed.found != 0) {
+    if (replay->inferred->pools.segment_count == 0 || replay->landed.found != 0) {
         return false;
     }
     if (learn_pool_of(replay, replay->landed.addr, hints)) {
@@ -171,7 +150,7 @@ static bool learn_beginning(const struct replay *replay, struct replay_hints *hi
     struct replay_request request;
     size_t index = 0;
 
-    if (replay->start.segment_count == 0 || hints->first != 0) {
+    if (replay->inferred->start.segment_count == 0 || hints->first != 0) {
         return false;
     }
     while (index <= replay->mismatch.event && !replay_request_at(replay, index, &request)) {
@@ -189,6 +168,17 @@ static bool learn_beginning(const struct replay *replay, struct replay_hints *hi
     return true;
 }
 
+/* Not each pool in a period of its own, as captures are, but request by request, as with torch.cuda.MemPool. */
+static bool learn_turns(const struct replay *replay, struct replay_hints *hints)
+{
+    if (replay->inferred->pools.segment_count == 0 || hints->pools_take_turns) {
+        return false;
+    }
+    hints->pools_take_turns = true;
+    replay_map_free(&hints->pools);
+    return true;
+}
+
 bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
 {
     if (!replay->mismatch.is_set || hints->attempts >= ATTEMPTS_MAX) {
@@ -196,5 +186,5 @@ bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
     }
     hints->attempts++;
     return learn_size(replay, hints) || learn_choice(replay, hints) || learn_pool(replay, hints) ||
-           learn_beginning(replay, hints);
+           learn_beginning(replay, hints) || learn_turns(replay, hints);
 }

@@ -1,35 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Single values of a snapshot: each function takes a key and its value, gives the value in C or says which
- * key of which event, segment or block has which wrong type at which byte. Called by the other
- * history_pytorch files.
- */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/reader.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-int field_fail(struct pytorch *reader, uint64_t offset, const char *format, ...)
+int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *format, ...)
 {
-    const struct pytorch_place *place = &reader->place;
+    const struct snapshot_position *position = &reader->position;
     char reason[200];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(reason, sizeof(reason), format, arguments);
     va_end(arguments);
-    if (place->what == NULL) {
+    if (position->what == NULL) {
         return pickle_fail(&reader->pickle, offset, "%s", reason);
     }
-    if (place->outer == NULL) {
-        return pickle_fail(&reader->pickle, offset, "%s %zu: %s", place->what, place->index, reason);
+    if (position->outer == NULL) {
+        return pickle_fail(&reader->pickle, offset, "%s %zu: %s", position->what, position->index, reason);
     }
-    return pickle_fail(&reader->pickle, offset, "%s %zu of %s %zu: %s", place->what, place->index,
-                       place->outer, place->outer_index, reason);
+    return pickle_fail(&reader->pickle, offset, "%s %zu of %s %zu: %s", position->what, position->index,
+                       position->outer, position->outer_index, reason);
 }
 
-int field_fail_type(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                     const char *wanted)
 {
     char description[PICKLE_DESCRIBE_BYTES];
@@ -45,12 +40,13 @@ int field_fail_type(struct pytorch *reader, struct pickle_value key, struct pick
                       wanted);
 }
 
-int field_fail_missing(struct pytorch *reader, uint64_t offset, const char *key)
+int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const char *key)
 {
     return field_fail(reader, offset, "key '%s' is missing", key);
 }
 
-int field_address(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
+int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                  uint64_t *out)
 {
     if (value.type != PICKLE_INTEGER && value.type != PICKLE_UNSIGNED) {
         return field_fail_type(reader, key, value, "an address");
@@ -59,7 +55,8 @@ int field_address(struct pytorch *reader, struct pickle_value key, struct pickle
     return VARVE_OK;
 }
 
-int field_size(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out)
+int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+               uint64_t *out)
 {
     if (value.type == PICKLE_INTEGER && (int64_t)value.bits < 0) {
         return field_fail(reader, value.offset, "'%.*s' is negative: %lld",
@@ -73,7 +70,8 @@ int field_size(struct pytorch *reader, struct pickle_value key, struct pickle_va
     return VARVE_OK;
 }
 
-int field_integer(struct pytorch *reader, struct pickle_value key, struct pickle_value value, int64_t *out)
+int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                  int64_t *out)
 {
     if (value.type != PICKLE_INTEGER) {
         return field_fail_type(reader, key, value, "an integer of 64 bits with sign");
@@ -82,7 +80,7 @@ int field_integer(struct pytorch *reader, struct pickle_value key, struct pickle
     return VARVE_OK;
 }
 
-int field_bool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, bool *out)
+int field_bool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, bool *out)
 {
     if (value.type != PICKLE_BOOL && value.type != PICKLE_INTEGER) {
         return field_fail_type(reader, key, value, "a bool");
@@ -91,7 +89,8 @@ int field_bool(struct pytorch *reader, struct pickle_value key, struct pickle_va
     return VARVE_OK;
 }
 
-int field_stream(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint16_t *out)
+int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                 uint16_t *out)
 {
     uint64_t handle = 0;
     int error = field_address(reader, key, value, &handle);
@@ -102,7 +101,7 @@ int field_stream(struct pytorch *reader, struct pickle_value key, struct pickle_
     return error;
 }
 
-int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_object **object_out)
+int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out)
 {
     char description[PICKLE_DESCRIBE_BYTES];
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
@@ -121,7 +120,7 @@ int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_
     return VARVE_OK;
 }
 
-int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+int field_list(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                struct pickle_object **object_out)
 {
     struct pickle_value resolved = pickle_resolve(&reader->pickle.memory, value);
@@ -138,7 +137,8 @@ int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_va
     return VARVE_OK;
 }
 
-int field_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2])
+int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+               uint64_t out[2])
 {
     struct pickle_object *pair = NULL;
     int error = field_list(reader, key, value, &pair);

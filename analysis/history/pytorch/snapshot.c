@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyTorch's snapshots: the dict that torch.cuda.memory._snapshot() returns, or, of old versions, its list of
- * segments. The hard part is to know a list before the file says what it is for: picklers write a container
- * empty and fill it where it lies on the stack, so its place tells; when the finished list arrives at its
- * key, the guess is checked. Lists that were made otherwise are kept whole and read on arrival. Called by
- * history/read.c.
+ * A list is known before the file says what it is for: picklers write a container empty and fill it where it
+ * lies on the stack, so its position says it; when the finished list arrives at its key, the guess is checked.
+ * Lists that were made otherwise are kept whole and read on arrival.
  */
-#include "analysis/history/pytorch/pytorch.h"
+#include "analysis/history/pytorch/snapshot.h"
 
+#include "analysis/history/pytorch/event.h"
+#include "analysis/history/pytorch/reader.h"
+#include "analysis/history/pytorch/segment.h"
+#include "analysis/history/pytorch/settings.h"
+#include "analysis/history/read.h"
 #include "analysis/output/progress.h"
 
 #include <stdlib.h>
@@ -16,9 +19,9 @@
 #define NO_POSITION SIZE_MAX
 
 static const char *const words[] = {
-#define PYTORCH_WORD_TEXT(name, text) text,
-    PYTORCH_WORD_LIST(PYTORCH_WORD_TEXT)
-#undef PYTORCH_WORD_TEXT
+#define SNAPSHOT_WORD_TEXT(name, text) text,
+    SNAPSHOT_WORD_LIST(SNAPSHOT_WORD_TEXT)
+#undef SNAPSHOT_WORD_TEXT
         NULL,
 };
 
@@ -96,18 +99,18 @@ static uint8_t decide_role(void *context, struct pickle *pickle, size_t position
 
 /* ---- the items of lists ---- */
 
-static int take_trace_item(struct pytorch *reader, size_t device, struct pickle_value item)
+static int take_trace_item(struct snapshot_reader *reader, size_t device, struct pickle_value item)
 {
     if (history_device(reader->history, device) == NULL) {
-        reader->place = (struct pytorch_place){0};
+        reader->position = (struct snapshot_position){0};
         return field_fail(reader, item.offset, "'device_traces' is for more than 256 devices");
     }
     return event_take(reader, device, item);
 }
 
 /* A list that the machine has kept whole: each item to `take`, which gets `device`. */
-static int take_kept(struct pytorch *reader, struct pickle_value value, size_t device,
-                     int (*take)(struct pytorch *reader, size_t device, struct pickle_value item))
+static int take_kept(struct snapshot_reader *reader, struct pickle_value value, size_t device,
+                     int (*take)(struct snapshot_reader *reader, size_t device, struct pickle_value item))
 {
     struct pickle_object *list = pickle_object(&reader->pickle.memory, value);
     int error = VARVE_OK;
@@ -122,20 +125,20 @@ static int take_kept(struct pytorch *reader, struct pickle_value value, size_t d
     return error;
 }
 
-static int take_segment_item(struct pytorch *reader, size_t device, struct pickle_value item)
+static int take_segment_item(struct snapshot_reader *reader, size_t device, struct pickle_value item)
 {
     (void)device;
     return segment_take(reader, item);
 }
 
 /* The trace of a device: what its list holds if that was kept, nothing if the events have gone in before. */
-static int take_trace(struct pytorch *reader, size_t device, struct pickle_value value)
+static int take_trace(struct snapshot_reader *reader, size_t device, struct pickle_value value)
 {
     struct pickle_value key = {.type = PICKLE_TEXT, .bits = WORD_DEVICE_TRACES};
     struct pickle_object *list = NULL;
     int error;
 
-    reader->place = (struct pytorch_place){.what = "device", .index = device};
+    reader->position = (struct snapshot_position){.what = "device", .index = device};
     error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;
@@ -157,7 +160,8 @@ static int take_trace(struct pytorch *reader, size_t device, struct pickle_value
 
 /* ---- the root ---- */
 
-static int take_segments_key(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+static int take_segments_key(struct snapshot_reader *reader, struct pickle_value key,
+                             struct pickle_value value)
 {
     struct pickle_object *list = NULL;
     int error;
@@ -182,7 +186,7 @@ static int take_segments_key(struct pytorch *reader, struct pickle_value key, st
     return error;
 }
 
-static int take_traces_key(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+static int take_traces_key(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct pickle_object *list = NULL;
     int error;
@@ -211,7 +215,7 @@ static int take_traces_key(struct pytorch *reader, struct pickle_value key, stru
     return error;
 }
 
-static int take_overflow_of(struct pytorch *reader, struct pickle_value key, size_t index,
+static int take_overflow_of(struct snapshot_reader *reader, struct pickle_value key, size_t index,
                             struct pickle_value value)
 {
     bool has_overflowed = false;
@@ -229,7 +233,7 @@ static int take_overflow_of(struct pytorch *reader, struct pickle_value key, siz
 }
 
 /* One bool for all devices, a list by device, or a dict from device to bool. */
-static int take_overflowed(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+static int take_overflowed(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
     struct pickle_object *object = NULL;
     int error = VARVE_OK;
@@ -254,9 +258,9 @@ static int take_overflowed(struct pytorch *reader, struct pickle_value key, stru
     return error;
 }
 
-static int take_root(struct pytorch *reader, struct pickle_value key, struct pickle_value value)
+static int take_root(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
 {
-    reader->place = (struct pytorch_place){0};
+    reader->position = (struct snapshot_position){0};
     switch (field_word(key)) {
     case WORD_SEGMENTS:
         return take_segments_key(reader, key, value);
@@ -272,7 +276,7 @@ static int take_root(struct pytorch *reader, struct pickle_value key, struct pic
 }
 
 /* Is it something that may be forgotten? Frames may not: what matters may refer back to them later. */
-static bool is_forgettable(struct pytorch *reader, struct pickle_value item)
+static bool is_forgettable(struct snapshot_reader *reader, struct pickle_value item)
 {
     const struct pickle_object *object;
 
@@ -289,7 +293,8 @@ static bool is_forgettable(struct pytorch *reader, struct pickle_value item)
 }
 
 /* Below a key that means nothing here: host_traces of newer versions may be as long as device_traces. */
-static void take_unknown(struct pytorch *reader, struct pickle_object *container, struct pickle_value item)
+static void take_unknown(struct snapshot_reader *reader, struct pickle_object *container,
+                         struct pickle_value item)
 {
     if (is_forgettable(reader, item)) {
         pickle_replace(&reader->pickle.memory, pickle_object(&reader->pickle.memory, item),
@@ -300,7 +305,8 @@ static void take_unknown(struct pytorch *reader, struct pickle_object *container
     }
 }
 
-static int take_item(struct pytorch *reader, struct pickle_object *container, struct pickle_value item)
+static int take_item(struct snapshot_reader *reader, struct pickle_object *container,
+                     struct pickle_value item)
 {
     switch (container->role) {
     case ROLE_TRACE:
@@ -321,7 +327,7 @@ static int take_item(struct pytorch *reader, struct pickle_object *container, st
 static int take(void *context, struct pickle *pickle, struct pickle_object *container,
                 const struct pickle_value *items, size_t count)
 {
-    struct pytorch *reader = context;
+    struct snapshot_reader *reader = context;
     int error = VARVE_OK;
 
     (void)pickle;
@@ -341,12 +347,12 @@ static int take(void *context, struct pickle *pickle, struct pickle_object *cont
 
 /* What is left when the file has ended: was it a snapshot, and has everything arrived where it was taken for?
  */
-static int check_root(struct pytorch *reader, struct pickle_value root)
+static int check_root(struct snapshot_reader *reader, struct pickle_value root)
 {
     char description[PICKLE_DESCRIBE_BYTES];
     const struct pickle_object *object;
 
-    reader->place = (struct pytorch_place){0};
+    reader->position = (struct snapshot_position){0};
     if (root.type != PICKLE_DICT && root.type != PICKLE_LIST) {
         return field_fail(reader, root.offset,
                           "the pickle holds %s, not a snapshot (a dict, or a list of segments)",
@@ -373,7 +379,7 @@ static int check_root(struct pytorch *reader, struct pickle_value root)
 int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
                                 struct progress *progress, struct varve_message *message)
 {
-    struct pytorch reader = {.history = history_new()};
+    struct snapshot_reader reader = {.history = history_new()};
     struct pickle_sink sink = {.context = &reader, .role = decide_role, .take = take};
     struct pickle_value root;
     int error;

@@ -9,9 +9,14 @@
  * history's order. The rules are those of PyTorch's trace; what each call did is compared in
  * compare.c.
  */
-#include "analysis/replay/replay.h"
+#include "analysis/replay/play.h"
 
 #include "analysis/output/progress.h"
+#include "analysis/replay/attribute_releases.h"
+#include "analysis/replay/compare.h"
+#include "analysis/replay/hints.h"
+#include "analysis/replay/map.h"
+#include "analysis/replay/scan.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -27,7 +32,7 @@ uint64_t replay_completion_stream(size_t completion)
 
 uint64_t replay_pseudo_stream(const struct replay *replay, size_t deferred)
 {
-    size_t completion = replay->scan.deferred[deferred].completion;
+    size_t completion = replay->inferred->scan.deferred[deferred].completion;
 
     return completion == REPLAY_NONE ? PSEUDO_NEVER + deferred : replay_completion_stream(completion);
 }
@@ -52,35 +57,9 @@ bool replay_request_at(const struct replay *replay, size_t index, struct replay_
         .event = index,
         .bytes = events[index].size,
         .stream = events[index].stream,
-        .pool = replay->pools.of_event != NULL ? replay->pools.of_event[index] : 0,
+        .pool = replay->inferred->pools.of_event != NULL ? replay->inferred->pools.of_event[index] : 0,
     };
     return true;
-}
-
-int replay_pool_enter(struct replay *replay, uint16_t pool)
-{
-    if (pool == 0) {
-        return VARVE_OK;
-    }
-    return varve_alloc_begin_allocate_to_pool(replay->alloc, replay->pools.pools[pool].id, NULL, NULL);
-}
-
-int replay_pool_leave(struct replay *replay, uint16_t pool)
-{
-    struct replay_pool *left;
-    int result;
-
-    if (pool == 0) {
-        return VARVE_OK;
-    }
-    left = &replay->pools.pools[pool];
-    result = varve_alloc_end_allocate_to_pool(replay->alloc, left->id);
-    if (result != VARVE_OK || !left->is_made || left->is_freeable) {
-        left->is_made = true;
-        left->is_freeable = false; /* the reference of this visit keeps it */
-        return result;
-    }
-    return varve_alloc_release_pool(replay->alloc, left->id);
 }
 
 /* A result that neither the history nor a decision explains. */
@@ -135,26 +114,26 @@ static const bool may_follow_a_wait[HISTORY_ACTION_LIMIT] = {
 
 };
 
-/* The stream that holds a freed block back, 0 if none does, and the event behind the free. */
-static int holding_stream(struct replay *replay, uint64_t *stream_out, size_t *end_out)
+/* The stream that defers a free, 0 if none does, and the event behind the free. */
+static int deferring_stream(struct replay *replay, uint64_t *stream_out, size_t *end_out)
 {
     const struct history_device *trace = replay->trace;
     size_t completion = replay_decision(trace, replay->cursor + 1);
-    bool is_held = false;
+    bool is_deferred = false;
     int result = VARVE_OK;
 
     *end_out = completion;
     *stream_out = 0;
     if (!replay_is_immediate(trace, replay->cursor)) {
-        assert(replay->scan.deferred[replay->deferred_next].request == replay->cursor);
+        assert(replay->inferred->scan.deferred[replay->deferred_next].request == replay->cursor);
         *stream_out = replay_pseudo_stream(replay, replay->deferred_next++);
         return VARVE_OK;
     }
     *end_out = replay_decision(trace, completion + 1);
     if (*end_out < trace->event_count && may_follow_a_wait[trace->events[*end_out].action]) {
-        result = replay_is_held(replay, completion, &is_held);
+        result = replay_is_deferred(replay, completion, &is_deferred);
     }
-    if (is_held) {
+    if (is_deferred) {
         *stream_out = replay_completion_stream(completion);
         *end_out = completion;
     }
@@ -166,7 +145,7 @@ static int follow_free(struct replay *replay, const struct history_event *event)
     struct varve_message message = {""};
     uint64_t stream;
     size_t end;
-    int result = holding_stream(replay, &stream, &end);
+    int result = deferring_stream(replay, &stream, &end);
 
     if (result == VARVE_OK && stream != 0) {
         result = varve_alloc_record_stream(replay->alloc, event->addr, stream, &message);
@@ -186,14 +165,17 @@ static int follow_free(struct replay *replay, const struct history_event *event)
 /* Blocks that were waiting for other streams when the history began; some still do at its end. */
 static int make_pending(struct replay *replay, struct varve_message *message)
 {
-    const struct varve_alloc_snapshot *start = &replay->start;
+    const struct varve_alloc_snapshot *start = &replay->inferred->start;
     struct replay_map completions = {0}; /* address → event */
     int result = VARVE_OK;
 
-    for (size_t i = 0; i < replay->scan.early_count; i++) {
-        size_t completion = replay->scan.early[i];
+    for (size_t i = 0; i < replay->inferred->scan.early_count; i++) {
+        size_t completion = replay->inferred->scan.early[i];
 
-        replay_map_put(&completions, replay->trace->events[completion].addr, completion);
+        if (!replay_map_try_put(&completions, replay->trace->events[completion].addr, completion)) {
+            replay_map_free(&completions);
+            return VARVE_ERROR_NO_MEMORY;
+        }
     }
     for (size_t i = 0; i < start->block_count && result == VARVE_OK; i++) {
         const uint64_t *completion;
@@ -202,11 +184,11 @@ static int make_pending(struct replay *replay, struct varve_message *message)
             continue;
         }
         completion = replay_map_find(&completions, start->blocks[i].addr);
-        result =
-            varve_alloc_record_stream(replay->alloc, start->blocks[i].addr,
-                                      completion != NULL ? replay_completion_stream(*completion)
-                                                         : PSEUDO_NEVER + replay->scan.deferred_count + i,
-                                      message);
+        result = varve_alloc_record_stream(replay->alloc, start->blocks[i].addr,
+                                           completion != NULL
+                                               ? replay_completion_stream(*completion)
+                                               : PSEUDO_NEVER + replay->inferred->scan.deferred_count + i,
+                                           message);
         if (result == VARVE_OK) {
             result = varve_alloc_raw_delete(replay->alloc, start->blocks[i].addr, message);
         }
@@ -219,33 +201,32 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
 {
     int result;
 
-    if (replay->start.segment_count == 0) {
+    if (replay->inferred->start.segment_count == 0) {
         return VARVE_OK;
     }
     replay->is_starting = true;
-    result = varve_alloc_restore(replay->alloc, &replay->start, message);
+    result = varve_alloc_restore(replay->alloc, &replay->inferred->start, message);
     if (result == VARVE_OK) {
         result = make_pending(replay, message);
     }
     replay->is_starting = false;
-    for (size_t i = 1; i < replay->pools.count; i++) {
-        for (size_t j = 0; j < replay->start.segment_count; j++) {
-            const struct varve_pool_id *id = &replay->start.segments[j].pool;
+    for (size_t i = 1; i < replay->inferred->pools.count; i++) {
+        for (size_t j = 0; j < replay->inferred->start.segment_count; j++) {
+            const struct varve_pool_id *id = &replay->inferred->start.segments[j].pool;
 
-            replay->pools.pools[i].is_made |= id->capture == replay->pools.pools[i].id.capture &&
-                                              id->user == replay->pools.pools[i].id.user;
+            replay->pools[i].is_made |= id->capture == replay->inferred->pools.pools[i].id.capture &&
+                                        id->user == replay->inferred->pools.pools[i].id.user;
         }
     }
     return result;
 }
 
-int replay_follow(struct replay *replay, struct varve_message *message)
+int replay_follow(struct replay *replay)
 {
     const struct history_device *trace = replay->trace;
     size_t reported = 0;
     int result = VARVE_OK;
 
-    (void)message;
     replay->cursor = replay_decision(trace, 0);
     while (result == VARVE_OK && replay->cursor < trace->event_count && !replay->mismatch.is_set) {
         const struct history_event *event = &trace->events[replay->cursor];
@@ -258,7 +239,7 @@ int replay_follow(struct replay *replay, struct varve_message *message)
             result = follow_free(replay, event);
         } else if (event->action == HISTORY_FREE_COMPLETED || event->action == HISTORY_SEGMENT_FREE ||
                    event->action == HISTORY_SEGMENT_UNMAP) {
-            result = replay_burst(replay);
+            result = replay_attribute_releases(replay);
         } else {
             struct replay_request request;
 
@@ -270,4 +251,139 @@ int replay_follow(struct replay *replay, struct varve_message *message)
         }
     }
     return result;
+}
+
+#define PROGRESS_EVENTS 65536
+
+struct whatif {
+    struct replay *replay;
+    struct replay_map live; /* address in the history → address here */
+    struct replay_result *result;
+    struct varve_message *message;
+};
+
+static int request(struct whatif *whatif, const struct history_event *event, size_t index)
+{
+    struct replay *replay = whatif->replay;
+    uint16_t pool = replay->inferred->pools.of_event != NULL ? replay->inferred->pools.of_event[index] : 0;
+    struct varve_message message = {""};
+    uint64_t addr;
+    int left;
+    int result;
+
+    replay->stream = event->stream;
+    replay->pool = pool;
+    result = replay_pool_enter(replay, pool);
+    if (result != VARVE_OK) {
+        return result;
+    }
+    result = varve_alloc_raw_alloc_with_stream(replay->alloc, event->size,
+                                               replay->history->streams[event->stream], &addr, &message);
+    left = replay_pool_leave(replay, pool);
+    if (result == VARVE_ERROR_NO_MEMORY) {
+        whatif->result->ooms++;
+        return left;
+    }
+    if (result != VARVE_OK) {
+        return varve_message_set(whatif->message, result, "event %zu: %s", index,
+                                 message.text[0] != '\0' ? message.text : varve_strerror(result));
+    }
+    replay->allocations++;
+    if (event->action == HISTORY_ALLOC) {
+        return replay_map_try_put(&whatif->live, event->addr, addr) ? left : VARVE_ERROR_NO_MEMORY;
+    }
+    /* nobody used what the program did not get */
+    result = varve_alloc_raw_delete(replay->alloc, addr, whatif->message);
+    return result == VARVE_OK ? left : result;
+}
+
+static int give_back(struct whatif *whatif, const struct history_event *event, size_t index)
+{
+    struct replay *replay = whatif->replay;
+    bool is_immediate = replay_is_immediate(replay->trace, index);
+    size_t deferred = is_immediate ? 0 : replay->deferred_next++;
+    uint64_t addr;
+    int result;
+
+    if (!replay_map_remove(&whatif->live, event->addr, &addr)) {
+        whatif->result->skipped++;
+        return VARVE_OK;
+    }
+    if (!is_immediate) {
+        result = varve_alloc_record_stream(replay->alloc, addr, replay_pseudo_stream(replay, deferred),
+                                           whatif->message);
+        if (result != VARVE_OK) {
+            return result;
+        }
+    }
+    return varve_alloc_raw_delete(replay->alloc, addr, whatif->message);
+}
+
+static bool is_release(const struct history_event *event)
+{
+    return event->action == HISTORY_SEGMENT_FREE || event->action == HISTORY_SEGMENT_UNMAP;
+}
+
+/* The last release of a run, with no request behind it. */
+static bool ends_empty_cache(const struct replay *replay, size_t index)
+{
+    size_t next = replay_decision(replay->trace, index + 1);
+    struct replay_request ignored;
+
+    return next >= replay->trace->event_count ||
+           (!is_release(&replay->trace->events[next]) && !replay_request_at(replay, next, &ignored) &&
+            replay->trace->events[next].action != HISTORY_FREE_COMPLETED);
+}
+
+static int play_event(struct whatif *whatif, size_t index)
+{
+    struct replay *replay = whatif->replay;
+    const struct history_event *event = &replay->trace->events[index];
+
+    switch (event->action) {
+    case HISTORY_ALLOC:
+    case HISTORY_OOM:
+        return request(whatif, event, index);
+    case HISTORY_FREE_REQUESTED:
+        return give_back(whatif, event, index);
+    case HISTORY_FREE_COMPLETED:
+        return varve_sim_stream_complete(replay->device, replay_completion_stream(index));
+    case HISTORY_SEGMENT_FREE:
+    case HISTORY_SEGMENT_UNMAP:
+        return ends_empty_cache(replay, index) ? varve_alloc_empty_cache(replay->alloc) : VARVE_OK;
+    default:
+        return VARVE_OK;
+    }
+}
+
+/* What was there before the history began has the address that the start state gave it. */
+static int add_start(struct whatif *whatif)
+{
+    const struct varve_alloc_snapshot *start = &whatif->replay->inferred->start;
+
+    for (size_t i = 0; i < start->block_count; i++) {
+        if (start->blocks[i].state == VARVE_BLOCK_ACTIVE_ALLOCATED) {
+            if (!replay_map_try_put(&whatif->live, start->blocks[i].addr, start->blocks[i].addr)) {
+                return VARVE_ERROR_NO_MEMORY;
+            }
+        }
+    }
+    return VARVE_OK;
+}
+
+int replay_whatif(struct replay *replay, struct replay_result *result, struct varve_message *message)
+{
+    const struct history_device *trace = replay->trace;
+    struct whatif whatif = {.replay = replay, .result = result, .message = message};
+    int error = add_start(&whatif);
+
+    for (size_t i = 0; i < trace->event_count && error == VARVE_OK; i++) {
+        if (i % PROGRESS_EVENTS == 0 && replay->options->progress != NULL) {
+            progress_step(replay->options->progress, "replaying", i, trace->event_count);
+        }
+        replay->cursor = i;
+        error = play_event(&whatif, i);
+    }
+    replay_map_free(&whatif.live);
+    return error;
 }

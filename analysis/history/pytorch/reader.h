@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files that read PyTorch's snapshots share. Each takes one kind of dict out of the pickle machine,
- * writes it into the history and lets it go. One thread; errors as VARVE_ERROR_FORMAT with offset and reason.
- *
- *   pytorch.c (places of the lists, the root) ─► _event.c, _segment.c, _settings.c ─► _frames.c,
- * _fields.c
- *
- * A file can make an object its own part: whoever reads items of an object holds a reference to it meanwhile,
- * and looks at its count again after each item.
+ * What the parsers of a snapshot's parts share: the reader's state, the words that have a meaning, and single
+ * values: each function takes a key and its value, and gives the value in C or says which key of which event,
+ * segment or block has which wrong type at which byte. A file can make an object its own part: whoever reads
+ * items of an object holds a reference to it meanwhile, and looks at its count again after each item.
  */
-#ifndef VARVE_ANALYSIS_HISTORY_PYTORCH_PYTORCH_H
-#define VARVE_ANALYSIS_HISTORY_PYTORCH_PYTORCH_H
+#ifndef VARVE_ANALYSIS_HISTORY_PYTORCH_READER_H
+#define VARVE_ANALYSIS_HISTORY_PYTORCH_READER_H
 
 #include "analysis/history/history.h"
 #include "analysis/history/pickle/decoder.h"
@@ -21,7 +17,7 @@ extern "C" {
 
 /* Texts with a meaning; their numbers in pickle.texts are these. The first nine in the order of
  * history_action. */
-#define PYTORCH_WORD_LIST(X)                            \
+#define SNAPSHOT_WORD_LIST(X)                           \
     X(ALLOC, "alloc")                                   \
     X(FREE_REQUESTED, "free_requested")                 \
     X(FREE_COMPLETED, "free_completed")                 \
@@ -74,20 +70,20 @@ extern "C" {
     X(EXPANDABLE_SEGMENTS, "expandable_segments")       \
     X(ROUNDUP_POWER2_DIVISIONS, "roundup_power2_divisions")
 
-enum pytorch_word {
-#define PYTORCH_WORD_ENUM(name, text) WORD_##name,
-    PYTORCH_WORD_LIST(PYTORCH_WORD_ENUM)
-#undef PYTORCH_WORD_ENUM
+enum snapshot_word {
+#define SNAPSHOT_WORD_ENUM(name, text) WORD_##name,
+    SNAPSHOT_WORD_LIST(SNAPSHOT_WORD_ENUM)
+#undef SNAPSHOT_WORD_ENUM
         WORD_LIMIT,
 };
 
-enum pytorch_tag {
-    TAG_FRAME = 1, /* number in pytorch.frames */
+enum snapshot_tag {
+    TAG_FRAME = 1, /* number in snapshot_reader.frames */
     TAG_STACK,     /* number in history.stacks */
 };
 
 /* Of lists, and of the dict at the bottom of the stack. */
-enum pytorch_role {
+enum snapshot_role {
     ROLE_UNKNOWN =
         PICKLE_ROLE_PLAIN + 1, /* below a key that means nothing here: holds what may be referred to */
     ROLE_ROOT,
@@ -97,17 +93,17 @@ enum pytorch_role {
 };
 
 /* Where in the snapshot the reading is, for messages. */
-struct pytorch_place {
+struct snapshot_position {
     const char *what; /* "event", … */
     size_t index;
     const char *outer; /* "device", …; NULL: none */
     size_t outer_index;
 };
 
-struct pytorch {
+struct snapshot_reader {
     struct pickle pickle;
     struct history *history;
-    struct pytorch_place place;
+    struct snapshot_position position;
     size_t segment_count;
     bool has_segments, has_traces;     /* the root has that key */
     bool takes_segments, takes_traces; /* items came before the key did */
@@ -121,47 +117,36 @@ struct pytorch {
     size_t stack_capacity;
 };
 
-/* ---- fields.c ---- */
-
 /// "PATH: at byte N: reason in event 3 of device 0".
-int field_fail(struct pytorch *reader, uint64_t offset, const char *format, ...)
+int field_fail(struct snapshot_reader *reader, uint64_t offset, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /// KEY is …, not `wanted`.
-int field_fail_type(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+int field_fail_type(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                     const char *wanted);
-int field_fail_missing(struct pytorch *reader, uint64_t offset, const char *key);
+int field_fail_missing(struct snapshot_reader *reader, uint64_t offset, const char *key);
 /// The word that a value is, WORD_LIMIT if it is none.
-static inline enum pytorch_word field_word(struct pickle_value value)
+static inline enum snapshot_word field_word(struct pickle_value value)
 {
-    return value.type == PICKLE_TEXT && value.bits < WORD_LIMIT ? (enum pytorch_word)value.bits : WORD_LIMIT;
+    return value.type == PICKLE_TEXT && value.bits < WORD_LIMIT ? (enum snapshot_word)value.bits : WORD_LIMIT;
 }
 /* An address or handle: any 64 bits, negative ones as two's complement. */
-int field_address(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
-int field_size(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t *out);
-int field_integer(struct pytorch *reader, struct pickle_value key, struct pickle_value value, int64_t *out);
-int field_bool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, bool *out);
+int field_address(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                  uint64_t *out);
+int field_size(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+               uint64_t *out);
+int field_integer(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                  int64_t *out);
+int field_bool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value, bool *out);
 /// A pair of numbers, a list or a tuple.
-int field_pool(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint64_t out[2]);
-int field_stream(struct pytorch *reader, struct pickle_value key, struct pickle_value value, uint16_t *out);
+int field_pool(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+               uint64_t out[2]);
+int field_stream(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                 uint16_t *out);
 /// The dict that the value is: an item of a list of `what`.
-int field_dict(struct pytorch *reader, struct pickle_value value, struct pickle_object **object_out);
+int field_dict(struct snapshot_reader *reader, struct pickle_value value, struct pickle_object **object_out);
 /// The list or tuple that the value is. Neither was used before.
-int field_list(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
+int field_list(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                struct pickle_object **object_out);
-
-/* ---- frames.c, _event.c, _segment.c, _settings.c ---- */
-
-/// The value of `frames`: a list, None, or a list that was there before.
-int frames_take(struct pytorch *reader, struct pickle_value key, struct pickle_value value,
-                uint32_t *stack_out);
-int event_take(struct pytorch *reader, size_t device, struct pickle_value value);
-int segment_take(struct pytorch *reader, struct pickle_value value);
-/// After the last: order by address, no overlaps.
-int segments_finish(struct pytorch *reader);
-int settings_take(struct pytorch *reader, struct pickle_value key, struct pickle_value value);
-/// The same as history_read_pytorch; takes the stream.
-int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
-                                struct progress *progress, struct varve_message *message);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A segment with its blocks, added to the history. Versions differ: blocks have addresses, or sizes only and
+ * follow one another; what was requested stands in the block, in its `history`, or nowhere; sums may be missing.
+ * Called by snapshot.c.
+ */
+#ifndef VARVE_ANALYSIS_HISTORY_PYTORCH_SEGMENT_H
+#define VARVE_ANALYSIS_HISTORY_PYTORCH_SEGMENT_H
+
+#include "analysis/history/pytorch/reader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int segment_take(struct snapshot_reader *reader, struct pickle_value value);
+/// After the last: order by address, no overlaps.
+int segments_finish(struct snapshot_reader *reader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

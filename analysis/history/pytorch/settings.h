@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * allocator_settings of a snapshot: the settings of the allocator, as far as PyTorch writes them down. Called by
+ * snapshot.c.
+ */
+#ifndef VARVE_ANALYSIS_HISTORY_PYTORCH_SETTINGS_H
+#define VARVE_ANALYSIS_HISTORY_PYTORCH_SETTINGS_H
+
+#include "analysis/history/pytorch/reader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int settings_take(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reader of PyTorch's snapshots: the dict that torch.cuda.memory._snapshot() returns, or, of old versions,
+ * its list of segments. A sink of the pickle decoder that moves each item into the history as it comes.
+ * history_read_pytorch (history/read.h) opens a file for it.
+ */
+#ifndef VARVE_ANALYSIS_HISTORY_PYTORCH_SNAPSHOT_H
+#define VARVE_ANALYSIS_HISTORY_PYTORCH_SNAPSHOT_H
+
+#include "analysis/history/history.h"
+#include "analysis/history/input/stream.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct progress;
+
+/// The same as history_read_pytorch; takes the stream.
+int history_read_pytorch_stream(struct input_stream *input, struct history **history_out,
+                                struct progress *progress, struct varve_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

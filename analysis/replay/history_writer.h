@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The records of a replay, and what import makes of a history, as a trace database: all of them, also the splits
+ * and merges that the history does not have, at the times and with the call sites of its events. Called by
+ * compare.c with each record, by analysis/import, and by the command.
+ */
+#ifndef VARVE_ANALYSIS_REPLAY_HISTORY_WRITER_H
+#define VARVE_ANALYSIS_REPLAY_HISTORY_WRITER_H
+
+#include "analysis/history/history.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct replay;
+struct history_writer;
+struct varve_writer;
+
+/// `database` and `history` are borrowed and must outlive it. Owner: the caller, by history_writer_free.
+struct history_writer *history_writer_new(struct varve_writer *database, const struct history *history);
+void history_writer_free(struct history_writer *writer);
+/// Time of the history's first event, in its own clock.
+int64_t history_writer_begin_us(const struct history_writer *writer);
+/// All call sites of the history, by number of the stack; those that no event had are made now.
+const uint32_t *history_writer_callsites(struct history_writer *writer);
+/// Call sites of the history in the database, by number of the stack; made once.
+uint32_t history_writer_callsite(struct history_writer *writer, uint32_t stack);
+/// ns of an event since the history's first one; never goes back.
+int64_t history_writer_time(struct history_writer *writer, const struct history_event *event);
+void history_writer_record(struct replay *replay, const struct varve_record *record);
+/// What the numbers in the records of this device mean.
+void history_writer_end(struct replay *replay);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one device's history leaves out, worked out before it is played: the state that it began with, the address
+ * ranges of expandable segments, private pools, and how much memory the device may have had. Called by replay.c and
+ * analysis/import; what is found is read only while it is played.
+ */
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_H
+#define VARVE_ANALYSIS_REPLAY_INFER_H
+
+#include "alloc/alloc.h"
+#include "analysis/history/history.h"
+#include "analysis/replay/hints.h"
+#include "analysis/replay/pools.h"
+#include "analysis/replay/reservations.h"
+#include "analysis/replay/scan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct replay_options;
+
+struct replay_device {
+    struct history_device trace; /* borrowed, without its first events (hints.first) */
+    struct replay_scan scan;
+    struct varve_alloc_snapshot start;       /* without segments if the history begins with nothing */
+    struct replay_reservations reservations; /* only if the start or private pools need them */
+    struct replay_pools pools;
+    uint64_t total;            /* bytes of the device */
+    struct replay_hints hints; /* answers to what is open, found by playing */
+};
+
+/// Everything but the hints, which it goes by; may be called again with others. Errors: VARVE_ERROR_FORMAT,
+/// UNSUPPORTED, INVALID (settings).
+int replay_infer_device(const struct history *history, unsigned index, const struct replay_options *options,
+                        struct replay_device *inferred, struct varve_message *message);
+/// Release all but the hints.
+void replay_device_clear(struct replay_device *inferred);
+
+/// Bytes in segments before the first event.
+int replay_reserved_at_start(const struct history_device *trace, uint64_t *bytes_out,
+                             struct varve_message *message);
+/// The start with the history's own settings; the caller frees segments and blocks with free.
+int replay_start_of(const struct history *history, const struct history_device *trace,
+                    struct varve_alloc_snapshot *start_out, struct varve_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
