@@ -319,12 +319,13 @@ const char *database_library_version(void);
 
 /* What a recorded program loads of this installation. */
 enum component {
-    COMPONENT_PRELOAD,  /* libvarve_preload.so */
-    COMPONENT_PROVIDER, /* libvarve_lttng.so: absent if varve was built without LTTng */
-    COMPONENT_CUPTI,    /* libvarve-cupti.so */
-    COMPONENT_TORCH,    /* libvarve-torch.so */
-    COMPONENT_REPLACE,  /* libvarve-replace.so */
-    COMPONENT_PYTHON,   /* sitecustomize.py, in its folder */
+    COMPONENT_PRELOAD,           /* libvarve_preload.so */
+    COMPONENT_PROVIDER,          /* libvarve_lttng.so: absent if varve was built without LTTng */
+    COMPONENT_CUPTI,             /* libvarve-cupti.so */
+    COMPONENT_TORCH,             /* libvarve-torch.so */
+    COMPONENT_REPLACE,           /* libvarve-replace.so */
+    COMPONENT_PYTHON,            /* sitecustomize.py, in its folder */
+    COMPONENT_BABELTRACE_PLUGIN, /* babeltrace-plugin-varve.so: absent if varve was built without babeltrace2 */
 };
 
 /// Path of a component; false if it is not there: then where it should be.
