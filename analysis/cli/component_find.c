@@ -52,9 +52,13 @@ static bool find(const char *name, const char *variable, char *buffer, size_t bu
 static const struct {
     const char *name, *variable;
 } components[] = {
-    {"libvarve_preload.so", "VARVE_PRELOAD"}, {"libvarve_lttng.so", "VARVE_PROVIDER"},
-    {"libvarve-cupti.so", "VARVE_CUPTI"},     {"libvarve-torch.so", "VARVE_TORCH_LIBRARY"},
-    {"libvarve-replace.so", "VARVE_REPLACE"}, {"python/sitecustomize.py", "VARVE_PYTHON"},
+    {"libvarve_preload.so", "VARVE_PRELOAD"},
+    {"libvarve_lttng.so", "VARVE_PROVIDER"},
+    {"libvarve-cupti.so", "VARVE_CUPTI"},
+    {"libvarve-torch.so", "VARVE_TORCH_LIBRARY"},
+    {"libvarve-replace.so", "VARVE_REPLACE"},
+    {"python/sitecustomize.py", "VARVE_PYTHON"},
+    {"babeltrace-plugin-varve.so", "VARVE_BABELTRACE_PLUGIN"},
 };
 
 bool component_find(enum component component, char *buffer, size_t buffer_bytes)

@@ -75,63 +75,48 @@ static int pytorch_run(struct command_context *context, const struct values *val
 /* ---- a folder with CTF traces ---- */
 
 /* What is not in the database must be said even to those who want to hear nothing. */
-static void ctf_warn(struct command_context *context, const char *folder, const struct values *values,
+static void ctf_warn(struct command_context *context, const char *folder,
                      const struct ctf_import_result *result)
 {
-    const struct ctf_reading *reading = &result->reading;
-    const struct ctf_counts *counts = &reading->counts;
-
-    if (reading->damage.text[0] != '\0') {
-        command_say(
-            context->err,
-            "varve import: %s: %s of %s streams are damaged; what can be read of them is in %s (%s)\n",
-            folder, format_count((int64_t)reading->streams_damaged).text,
-            format_count((int64_t)reading->streams).text, values->output, reading->damage.text);
-    }
-    if (counts->discarded_events + counts->discarded_packets > 0) {
+    if (result->discarded_events + result->discarded_packets > 0) {
         command_say(context->err, "varve import: %s: LTTng discarded %s%s events and %s packets of events\n",
-                    folder, counts->uncounted > 0 ? "at least " : "",
-                    format_count((int64_t)counts->discarded_events).text,
-                    format_count((int64_t)counts->discarded_packets).text);
+                    folder, result->uncounted > 0 ? "at least " : "",
+                    format_count(result->discarded_events).text,
+                    format_count(result->discarded_packets).text);
     }
-    if (counts->unknown > 0) {
+    if (result->unknown_events > 0) {
         command_say(context->err,
                     "varve import: %s: %s events are of kinds that this version of varve does not know\n",
-                    folder, format_count((int64_t)counts->unknown).text);
+                    folder, format_count(result->unknown_events).text);
     }
 }
 
 static void ctf_json(struct command_context *context, const struct values *values,
                      const struct ctf_import_result *result)
 {
-    const struct varve_collect_result *recording = &result->recording;
-    const struct ctf_counts *counts = &result->reading.counts;
     struct cJSON *object = json_object();
 
     json_text(object, "database", values->output);
-    json_integer(object, "events", (int64_t)recording->events);
-    json_integer(object, "lost", (int64_t)recording->lost);
-    json_integer(object, "uncommitted", (int64_t)recording->uncommitted);
-    json_integer(object, "processes", (int64_t)recording->processes);
-    json_integer(object, "threads", (int64_t)recording->threads);
-    json_integer(object, "allocations", (int64_t)recording->allocations);
-    json_integer(object, "discarded_events", (int64_t)counts->discarded_events);
-    json_integer(object, "discarded_packets", (int64_t)counts->discarded_packets);
-    json_integer(object, "unknown_events", (int64_t)counts->unknown);
-    json_integer(object, "foreign_events", (int64_t)counts->foreign);
-    json_integer(object, "streams", (int64_t)result->reading.streams);
-    json_integer(object, "streams_damaged", (int64_t)result->reading.streams_damaged);
+    json_integer(object, "events", result->events);
+    json_integer(object, "lost", result->lost);
+    json_integer(object, "uncommitted", result->uncommitted);
+    json_integer(object, "processes", result->processes);
+    json_integer(object, "threads", result->threads);
+    json_integer(object, "allocations", result->allocations);
+    json_integer(object, "discarded_events", result->discarded_events);
+    json_integer(object, "discarded_packets", result->discarded_packets);
+    json_integer(object, "unknown_events", result->unknown_events);
+    json_integer(object, "foreign_events", result->other_events);
     json_print(object, context->out);
 }
 
-static void ctf_tell(struct command_context *context, const struct values *values,
-                     const struct varve_collect_result *recording)
+static void ctf_summary(struct command_context *context, const struct values *values,
+                        const struct ctf_import_result *result)
 {
-    fprintf(context->out, "%s: %s events of %s process%s", values->output,
-            format_count((int64_t)recording->events).text, format_count((int64_t)recording->processes).text,
-            recording->processes == 1 ? "" : "es");
-    if (recording->lost > 0) {
-        fprintf(context->out, "; LOST %s", format_count((int64_t)recording->lost).text);
+    fprintf(context->out, "%s: %s events of %s process%s", values->output, format_count(result->events).text,
+            format_count(result->processes).text, result->processes == 1 ? "" : "es");
+    if (result->lost > 0) {
+        fprintf(context->out, "; LOST %s", format_count(result->lost).text);
     } else {
         fputs("; nothing lost", context->out);
     }
@@ -151,11 +136,11 @@ static int ctf_run(struct command_context *context, const struct values *values,
     if (error != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
-    ctf_warn(context, folder, values, &result);
+    ctf_warn(context, folder, &result);
     if (values->json) {
         ctf_json(context, values, &result);
     } else if (!values->quiet) {
-        ctf_tell(context, values, &result.recording);
+        ctf_summary(context, values, &result);
     }
     return 0;
 }
@@ -187,7 +172,7 @@ const struct command command_import = {
                "DB.ctf. "
                "The database is the one that varve record would have written itself. What LTTng discarded is "
                "counted "
-               "in it, and of a damaged trace all that can be read is taken. "
+               "in it; a damaged trace is refused. babeltrace2 must be there. "
                "A file: a snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it "
                "(.pickle, also "
                ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "

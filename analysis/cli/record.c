@@ -191,7 +191,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     choose_records(values, collect);
     collect->lttng = values->lttng || values->lttng_only;
     collect->no_sqlite = values->lttng_only;
-    collect->numbers = ctf_version() != NULL ? ctf_each_number : NULL;
+    collect->numbers = ctf_each_number;
     collect->overflow = (unsigned)values->overflow;
     collect->stacks = (unsigned)values->stacks;
     collect->stack_depth = (unsigned)values->stack_depth;

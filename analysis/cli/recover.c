@@ -44,9 +44,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
     int code;
 
     command_progress(context, &progress, false);
-    code = varve_collect_recover(operands->items[0], values->output,
-                                 ctf_version() != NULL ? ctf_each_number : NULL, progress_step, &progress,
-                                 &result, &message);
+    code = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step,
+                                 &progress, &result, &message);
     progress_end(&progress);
     if (code != VARVE_OK) {
         return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));

@@ -76,7 +76,7 @@ class Faults(lttng_recording.Case):
         """`varve recover` ends the session and puts the trace beside the database."""
         process = self.start(self.record_command(recording.program("churn"), "--seconds", "2", "--pace", "100", "--ops",
                                                       "100000000", options=["--lttng"]))
-        recording.wait_until(self.sessions, what="the recording's session")
+        recording.wait_until(lambda: recording.program_of(process, "churn"), what="the program")
         time.sleep(0.7)
         process.kill()
         recording.finish_orphan(process)

@@ -51,6 +51,7 @@ static const struct ctf_writing_class classes[] = {
 
 static inline int enter(void **state)
 {
+    setenv("VARVE_BABELTRACE_PLUGIN", VARVE_BUILD_DIR "/babeltrace-plugin-varve.so", 1);
     *state = test_folder_enter();
     return 0;
 }
@@ -85,7 +86,7 @@ static inline void put_thread_end(struct ctf_writing *out, uint32_t ring, uint64
     ctf_writing_put(out, 8, 0);
 }
 
-/* Who the records are of, told late: streams are not in one order anyway. */
+/* Who the records are of, at the end: streams are not in one order anyway. */
 static inline void put_process(struct ctf_writing *out)
 {
     ctf_writing_event(out, CLASS_PROCESS);
@@ -229,6 +230,19 @@ static inline void refuse(const char *folder, const char *word)
     }
     command_outcome_free(&outcome);
     assert_alone(false);
+}
+
+/* Whether babeltrace2 and the plug-in are there; else the reason is printed. */
+static inline bool can_import(void)
+{
+    struct varve_message message = {""};
+
+    setenv("VARVE_BABELTRACE_PLUGIN", VARVE_BUILD_DIR "/babeltrace-plugin-varve.so", 1);
+    if (!ctf_is_possible(&message)) {
+        printf("skipped: %s\n", message.text);
+        return false;
+    }
+    return true;
 }
 
 #endif

@@ -144,10 +144,14 @@ void doctor_check_lttng(struct doctor_lines *lines)
                    "apt install liblttng-ust1", "no liblttng-ust.so.1");
     }
     check_tools(lines);
-    if (ctf_version() != NULL) {
-        doctor_add(lines, "ctf_import", DOCTOR_OK, "", "", "babeltrace2 %.100s", ctf_version());
-    } else {
+    if (!ctf_program_find(path, sizeof(path))) {
         doctor_add(lines, "ctf_import", DOCTOR_MISSING, "varve import does not read LTTng's traces",
-                   "apt install libbabeltrace2-dev, then build varve again", "built without babeltrace2");
+                   "apt install babeltrace2", "no babeltrace2 in PATH");
+    } else if (!component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path))) {
+        doctor_add(lines, "ctf_import", DOCTOR_MISSING, "varve import does not read LTTng's traces",
+                   "apt install libbabeltrace2-dev, then build varve again", "%.140s is not there", path);
+    } else {
+        ctf_program_find(path, sizeof(path));
+        doctor_add(lines, "ctf_import", DOCTOR_OK, "", "", "%.150s", path);
     }
 }

@@ -27,10 +27,10 @@ struct rebuild_end {
     uint32_t number_limit;
     struct rebuild_ring **order; /* chosen rings, by the time when they began */
     size_t order_count;
-    uint64_t rows;        /* events that will come out */
-    uint64_t missing;     /* records of the chosen rings */
-    uint64_t left_out;    /* records of other recordings */
-    unsigned spill_limit; /* rings whose spill files may be open at a time */
+    uint64_t rows;              /* events that will come out */
+    uint64_t missing;           /* records of the chosen rings */
+    uint64_t left_out;          /* records of other recordings */
+    unsigned spill_limit;       /* rings whose spill files may be open at a time */
     struct varve_record *block; /* scratch: RING_STAGING_RECORDS */
     uint8_t *packed;            /* scratch: such a block packed, its struct record_block before it */
     varve_collect_progress progress;
@@ -48,7 +48,8 @@ struct row_reader {
     struct varve_record next; /* behind a marker */
 };
 
-static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records, struct rebuild_ring *ring)
+static void row_reader_begin(struct row_reader *reader, struct rebuild_records *records,
+                             struct rebuild_ring *ring)
 {
     *reader = (struct row_reader){.records = records, .ring = ring};
     ring->records = ring->markers = ring->missing = ring->last = ring->lost = ring->lost_bytes = 0;
@@ -79,7 +80,8 @@ static uint64_t skipped_by(struct varve_record *lost, uint64_t room)
 }
 
 /* The next record of the table as one row, or two. */
-static void row_take(struct row_reader *reader, const struct rebuild_row *row, struct varve_record *record_out)
+static void row_take(struct row_reader *reader, const struct rebuild_row *row,
+                     struct varve_record *record_out)
 {
     struct rebuild_ring *ring = reader->ring;
     struct varve_record record = row->record;
@@ -218,8 +220,8 @@ static uint32_t capacity_for(uint64_t rows)
 }
 
 /* A block of rows: of a spilled ring packed behind those before it, else into the slots. */
-static int block_write(const struct rebuild_end *end, const char *path, uint32_t count, uint64_t *offset, bool is_packed,
-                       struct varve_message *message)
+static int block_write(const struct rebuild_end *end, const char *path, uint32_t count, uint64_t *offset,
+                       bool is_packed, struct varve_message *message)
 {
     struct record_block block = {.records = count};
     uint64_t stride = count * sizeof(*end->block);
@@ -239,8 +241,8 @@ static int block_write(const struct rebuild_end *end, const char *path, uint32_t
 
 /* All rows: whole blocks of a spilled ring into its spill file and the rest into the staging slots; of others into
  * the slots of the ring itself. */
-static int rows_write(const struct rebuild_end *end, struct rebuild_ring *ring, const char *path, const char *spill,
-                      uint64_t *spill_bytes, struct varve_message *message)
+static int rows_write(const struct rebuild_end *end, struct rebuild_ring *ring, const char *path,
+                      const char *spill, uint64_t *spill_bytes, struct varve_message *message)
 {
     uint64_t slots = RING_HEADER_BYTES + (spill == NULL ? RING_STAGING_BYTES : 0);
     struct row_reader reader;
@@ -276,7 +278,8 @@ static int ring_write(const struct rebuild_end *end, struct rebuild_ring *ring, 
     uint64_t spill_bytes;
     int code;
 
-    snprintf(path, sizeof(path), "%s/p%u.r%u", end->rebuild->folder, ring->process->number, ring->origin.ring);
+    snprintf(path, sizeof(path), "%s/p%u.r%u", end->rebuild->folder, ring->process->number,
+             ring->origin.ring);
     snprintf(spill, sizeof(spill), "%s.spill", path);
     code = rows_write(end, ring, path, is_spilled ? spill : NULL, &spill_bytes, message);
     if (code != VARVE_OK) {
@@ -503,7 +506,8 @@ static void note_times(struct rebuild_process *process, const struct rebuild_rin
 {
     uint64_t last = ring->last_ticks > ring->created_ticks ? ring->last_ticks : ring->created_ticks;
 
-    process->first_ticks = ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
+    process->first_ticks =
+        ring->first_ticks < process->first_ticks ? ring->first_ticks : process->first_ticks;
     process->last_ticks = last > process->last_ticks ? last : process->last_ticks;
 }
 
@@ -765,7 +769,8 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     size_t readers = collector->reader_count;
     uint64_t bound = UINT64_MAX;
     struct traced_process *process;
-    bool may_spill = ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
+    bool may_spill =
+        ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
     int code = ring_write(end, ring, may_spill, message);
 
     if (code != VARVE_OK) {

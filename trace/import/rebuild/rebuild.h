@@ -30,7 +30,6 @@ struct rebuild_index {
     size_t slot_count, used;
 };
 
-
 struct rebuild_ring {
     struct varve_mirror_origin origin;
     uint32_t id;         /* in the table of records, and in `rings` */
@@ -53,8 +52,8 @@ struct rebuild_ring {
 struct rebuild_process {
     uint32_t number;
     int32_t pid;
-    uint64_t file;                      /* number in file names; also the order of appearance */
-    bool is_described, is_of_another;   /* of another recording in the same trace */
+    uint64_t file;                    /* number in file names; also the order of appearance */
+    bool is_described, is_of_another; /* of another recording in the same trace */
     struct varve_mirror_process told;
     char *executable, *command_line, *exec_path;
     bool has_end;

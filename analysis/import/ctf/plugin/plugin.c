@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * babeltrace-plugin-varve.so: the sink component class for babeltrace2's own command and for graphs of
- * others.
+ * babeltrace-plugin-varve.so: the sink component classes for babeltrace2's command, which `varve import` runs, and for
+ * graphs of others.
  *
  *   babeltrace2 --plugin-path=DIR TRACE --component=sink.varve.sqlite --params='path="trace.db"'
  */
-#include "analysis/import/ctf/ctf.h"
+#include "analysis/import/ctf/plugin/sink.h"
 
 #include <babeltrace2/babeltrace.h>
 
@@ -21,8 +21,13 @@ BT_PLUGIN_SINK_COMPONENT_CLASS_DESCRIPTION(sqlite, "Write events of the provider
 BT_PLUGIN_SINK_COMPONENT_CLASS_HELP(
     sqlite,
     "Parameters: `path` (string, required), the database to write; `force` (bool), it may be replaced. "
-    "Events of other providers are passed over. `varve import` does the same and also reads traces "
-    "that are damaged.");
-BT_PLUGIN_SINK_COMPONENT_CLASS_INITIALIZE_METHOD(sqlite, ctf_sink_initialize);
+    "Events of other providers are passed over.");
+BT_PLUGIN_SINK_COMPONENT_CLASS_INITIALIZE_METHOD(sqlite, ctf_sink_initialize_sqlite);
 BT_PLUGIN_SINK_COMPONENT_CLASS_GRAPH_IS_CONFIGURED_METHOD(sqlite, ctf_sink_configured);
 BT_PLUGIN_SINK_COMPONENT_CLASS_FINALIZE_METHOD(sqlite, ctf_sink_finalize);
+
+BT_PLUGIN_SINK_COMPONENT_CLASS(numbers, ctf_sink_consume);
+BT_PLUGIN_SINK_COMPONENT_CLASS_DESCRIPTION(numbers, "Print which records of the provider varve a trace has.");
+BT_PLUGIN_SINK_COMPONENT_CLASS_INITIALIZE_METHOD(numbers, ctf_sink_initialize_numbers);
+BT_PLUGIN_SINK_COMPONENT_CLASS_GRAPH_IS_CONFIGURED_METHOD(numbers, ctf_sink_configured);
+BT_PLUGIN_SINK_COMPONENT_CLASS_FINALIZE_METHOD(numbers, ctf_sink_finalize);
