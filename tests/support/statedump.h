@@ -7,7 +7,7 @@
 #define VARVE_TESTS_SUPPORT_STATEDUMP_H
 
 #include "alloc/alloc.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/state_sources.h"
 
 #define TOLD_MAX 32768U
 
