@@ -6,10 +6,13 @@
  * another place each time (it does not), and a call-site capture end to end. CPU time without the calls that
  * make the stack; the least of several rounds, since others use the machine too.
  */
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/format/session.h"
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -8,7 +8,17 @@
  *
  * Without VARVE_SESSION it measures what an event costs that nobody records.
  */
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/emit.h"
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/overflow.h"
+#include "trace/recorder/ring.h"
+#include "trace/recorder/second_sink.h"
+#include "trace/recorder/session.h"
 #include "trace/trace.h"
 
 #include "bench/bench_ring_loop.h"

@@ -7,7 +7,15 @@
  * exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/ and this
  * file, without the recorder: recorder_foreign_begin and _end are its own.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/stacks/python/layout.h"
+#include "trace/recorder/stacks/python/memo.h"
+#include "trace/recorder/stacks/python/pages.h"
+#include "trace/recorder/stacks/python/parent_stack.h"
+#include "trace/recorder/stacks/python/stack.h"
 
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -134,8 +142,8 @@ PROBE_EXPORT int probe_thread_end(void)
     struct callsite_hash hash;
     bool remembers = python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) != PYTHON_STACK_UNKNOWN;
 
-    python_stack_thread_end();
-    python_stack_thread_end();
+    python_memo_thread_end();
+    python_memo_thread_end();
     return remembers && python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) == PYTHON_STACK_UNKNOWN;
 }
 

@@ -8,9 +8,18 @@
 #ifndef VARVE_TESTS_SUPPORT_CALLSITE_READING_H
 #define VARVE_TESTS_SUPPORT_CALLSITE_READING_H
 
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
 #include "trace/recorder/stacks/callsite.h"
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/callsite_table.h"
+#include "trace/recorder/stacks/modules.h"
+#include "trace/recorder/stacks/python/memo.h"
+#include "trace/recorder/stacks/python/parent_stack.h"
+#include "trace/recorder/stacks/python/stack.h"
 #include "trace/format/callsite_file.h"
+#include "trace/format/session.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,21 +57,6 @@ void recorder_foreign_end(const struct recorder_signals *saved)
 {
     recorder_foreign_depth--;
     recorder_signals_restore(saved);
-}
-
-const struct session_control *recorder_session(void)
-{
-    return NULL;
-}
-
-static int (*attach_on_demand)(void); /* what the recorder would do for a fork child */
-
-struct recorder_process *recorder_process_attach(void)
-{
-    if (attach_on_demand != NULL) {
-        (void)attach_on_demand();
-    }
-    return NULL;
 }
 
 static struct python_frame fake_python[SITES_DEPTH_MAX];

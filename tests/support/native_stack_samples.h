@@ -9,7 +9,12 @@
 #ifndef VARVE_TESTS_SUPPORT_NATIVE_STACK_SAMPLES_H
 #define VARVE_TESTS_SUPPORT_NATIVE_STACK_SAMPLES_H
 
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/stacks/native/unwind_rules.h"
+#include "trace/recorder/stacks/native/window.h"
 
 #include <alloca.h>
 #include <execinfo.h>

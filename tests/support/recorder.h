@@ -16,7 +16,17 @@
 #include <cmocka.h>
 
 #include "trace/collector/collector.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/emit.h"
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/overflow.h"
+#include "trace/recorder/ring.h"
+#include "trace/recorder/second_sink.h"
+#include "trace/recorder/session.h"
 #include "support/random.h"
 
 #include <signal.h>

@@ -5,8 +5,11 @@
  * What a number means is told once, by an event. All of it lies in wiped pages: a fork child, whose CUDA
  * is dead anyway, begins with none.
  */
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/signals.h"
 #include "trace/base/syscall.h"
+#include "trace/trace.h"
 
 #include <limits.h>
 #include <linux/futex.h>

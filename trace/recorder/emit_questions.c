@@ -2,7 +2,15 @@
 /*
  * What code that emits asks first: is that kind of record wanted, and from where was I called.
  */
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/emit.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/session.h"
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/format/session.h"
+#include "trace/trace.h"
+
+#include <stddef.h>
 
 bool varve_records_wanted(unsigned records)
 {

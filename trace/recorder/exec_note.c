@@ -8,10 +8,14 @@
  *
  * Async-signal-safe, also in a vfork child: nothing outlives the call but the note.
  */
-#include "trace/format/exec_check.h"
+#include "trace/recorder/exec_note.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/session.h"
+#include "trace/format/exec_check.h"
 #include "trace/base/syscall.h"
+#include "trace/format/session.h"
 
 #include <string.h>
 #include <sys/stat.h>

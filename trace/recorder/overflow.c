@@ -10,11 +10,21 @@
  * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
  * that is kept could be closed by the program and its number reused for a file of its own.
  */
+#include "trace/recorder/overflow.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/file.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/ring.h"
+#include "trace/recorder/session.h"
 #include "trace/base/syscall.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/trace.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <string.h>
 

@@ -5,10 +5,18 @@
  * slots are opened to the producer only after fallocate has put pages behind them, and a ring whose file
  * cannot grow any more simply counts as full.
  */
+#include "trace/recorder/ring.h"
+#include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/file.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/second_sink.h"
+#include "trace/recorder/session.h"
 #include "trace/base/syscall.h"
+#include "trace/format/session.h"
 
+#include <assert.h>
 #include <sys/mman.h>
 
 #define FIRST_STEP_RECORDS 512U     /* 32 KiB: most processes and threads record little */

@@ -7,11 +7,20 @@
  * collector tells them. When no trace wants events the detour through here is switched off, and a thread of
  * the library switches it on again.
  */
-#include "trace/recorder/guest/elf_symbol.h"
-#include "trace/format/sink_provider.h"
+#include "trace/recorder/second_sink.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/elf_symbol.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/ring.h"
+#include "trace/recorder/session.h"
+#include "trace/format/sink_provider.h"
 #include "trace/base/syscall.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/sink.h"
+#include "trace/trace.h"
 
 #include <link.h>
 #include <stdlib.h>

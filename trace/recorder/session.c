@@ -5,10 +5,20 @@
  * page that the kernel wipes in fork children, so a child, also one of a bare clone(2), finds itself
  * unattached whatever its parent was doing at that moment, locks included.
  */
+#include "trace/recorder/session.h"
+#include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/file.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/stacks/callsite.h"
 #include "trace/base/syscall.h"
+#include "trace/trace.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <string.h>
@@ -162,6 +172,11 @@ static void discard(struct found_session *looked)
     recorder_unmap(looked, sizeof(*looked));
 }
 
+static void attach_at_capture(void)
+{
+    (void)recorder_process_attach();
+}
+
 /* NULL: the environment names no session, or one that can't be reached. */
 static struct found_session *look(void)
 {
@@ -183,6 +198,7 @@ static struct found_session *look(void)
         varve_clock_is_tsc = 1; /* before anybody can see that there is a session */
     }
     looking->rank = rank_from_environment();
+    callsite_attach_by(attach_at_capture);
     return looking;
 }
 

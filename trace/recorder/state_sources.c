@@ -9,11 +9,17 @@
  * empty. What a child inherits may be a copy of something that another thread of its parent was changing, so
  * nobody should walk it; and the tracer has told of it in the parent's name.
  */
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/state_sources.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/base/syscall.h"
+#include "trace/sink.h"
+#include "trace/trace.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stddef.h>
 
 struct state_sources {
     uint32_t lock;                      /* guards all below */

@@ -4,6 +4,8 @@
  */
 #include "trace/recorder/cuda/dlsym.h"
 
+#include <stddef.h>
+
 const char *const cuda_dlsym_versions[] = {"GLIBC_2.17", "GLIBC_2.34", NULL};
 
 __asm__(".text\n"

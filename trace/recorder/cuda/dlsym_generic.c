@@ -5,4 +5,6 @@
  */
 #include "trace/recorder/cuda/dlsym.h"
 
+#include <stddef.h>
+
 const char *const cuda_dlsym_versions[] = {NULL};

@@ -164,8 +164,8 @@ CUDA_HOOK_LIST(CUDA_HOOK_TYPE)
 
 /* Our function as dlsym and cuGetProcAddress hand it out, and as programs find it that link the driver. */
 #define CUDA_HOOK_DECLARE(exported, symbol, version, flags, parameters) \
-    cuda_type_##exported cuda_given_##exported;                         \
-    cuda_type_##exported cuda_linked_##exported;
+    cuda_type_##exported cuda_resolved_##exported;                      \
+    cuda_type_##exported cuda_exported_##exported;
 CUDA_HOOK_LIST(CUDA_HOOK_DECLARE)
 #undef CUDA_HOOK_DECLARE
 

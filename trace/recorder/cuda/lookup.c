@@ -6,10 +6,19 @@
  * so the question cannot be asked again from here. objects.c says what the answer will be, if that is
  * certain; else the C library answers, and the caller gets the driver's own function.
  */
+#include "trace/recorder/cuda/lookup.h"
+#include "trace/recorder/cuda/call.h"
 #include "trace/recorder/cuda/dlsym.h"
-#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/entry.h"
+#include "trace/recorder/cuda/hooks.h"
 #include "trace/recorder/cuda/objects.h"
+#include "trace/recorder/cuda/real.h"
+#include "trace/recorder/cuda/resources.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/session.h"
 #include "trace/base/syscall.h"
+#include "trace/trace.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,13 +30,13 @@ struct row {
     const char *symbol;
     int version;
     unsigned flags;
-    cuda_function given;
+    cuda_function resolved;
 };
 
 /* In the order of enum cuda_hook. */
 static const struct row rows[] = {
 #define CUDA_ROW(exported, symbol, version, flags, parameters) \
-    {#exported, #symbol, version, flags, (cuda_function)cuda_given_##exported},
+    {#exported, #symbol, version, flags, (cuda_function)cuda_resolved_##exported},
     CUDA_HOOK_LIST(CUDA_ROW)
 #undef CUDA_ROW
 };
@@ -75,7 +84,7 @@ void cuda_prepare(void)
     }
     recorder_foreign_end(&saved);
     if (__atomic_load_n(&cuda_wanted, __ATOMIC_ACQUIRE) == CUDA_WANTED_UNKNOWN) {
-        bool is_wanted = varve_records_wanted(VARVE_RECORDS_CUDA) && cuda_place_prepare();
+        bool is_wanted = varve_records_wanted(VARVE_RECORDS_CUDA) && cuda_resources_prepare();
         __atomic_store_n(&cuda_wanted, is_wanted ? CUDA_WANTED_YES : CUDA_WANTED_NO, __ATOMIC_RELEASE);
     }
 }
@@ -125,12 +134,12 @@ static enum cuda_hook hook_of(const struct row *row)
 static void *give(const struct row *row, void *real)
 {
     cuda_function function;
-    void *given;
+    void *resolved;
 
     memcpy(&function, &real, sizeof(function));
-    cuda_real_give(hook_of(row), function);
-    memcpy(&given, &row->given, sizeof(given));
-    return given;
+    cuda_real_store(hook_of(row), function);
+    memcpy(&resolved, &row->resolved, sizeof(resolved));
+    return resolved;
 }
 
 void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
@@ -139,7 +148,7 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
     struct recorder_signals saved;
     int saved_errno = errno;
     void *real;
-    void *given = NULL;
+    void *resolved = NULL;
 
     if (row == NULL) {
         return NULL;
@@ -153,12 +162,12 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
         real = cuda_dlsym_real(handle, name);
     }
     if (real != NULL && cuda_is_driver_code(real)) {
-        given = give(row, real);
+        resolved = give(row, real);
         dlerror(); /* what went wrong meanwhile went wrong for us; the program's call has worked */
     }
     recorder_foreign_end(&saved);
     errno = saved_errno;
-    return given;
+    return resolved;
 }
 
 /* ---- cuGetProcAddress ---- */
@@ -191,10 +200,10 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
     errno = saved_errno;
 }
 
-static int address_get(const struct cuda_road *road, const char *symbol, void **function_out, int version,
+static int address_get(const struct cuda_entry *entry, const char *symbol, void **function_out, int version,
                        uint64_t flags)
 {
-    int result = CUDA_REAL(road, cuGetProcAddress)(symbol, function_out, version, flags);
+    int result = CUDA_REAL(entry, cuGetProcAddress)(symbol, function_out, version, flags);
 
     if (result == 0) {
         answer(symbol, function_out, version, flags);
@@ -202,10 +211,10 @@ static int address_get(const struct cuda_road *road, const char *symbol, void **
     return result;
 }
 
-static int address_get_v2(const struct cuda_road *road, const char *symbol, void **function_out, int version,
-                          uint64_t flags, int *status_out)
+static int address_get_v2(const struct cuda_entry *entry, const char *symbol, void **function_out,
+                          int version, uint64_t flags, int *status_out)
 {
-    int result = CUDA_REAL(road, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
+    int result = CUDA_REAL(entry, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
 
     if (result == 0) {
         answer(symbol, function_out, version, flags);
@@ -214,8 +223,9 @@ static int address_get_v2(const struct cuda_road *road, const char *symbol, void
 }
 
 CUDA_ENTRIES(cuGetProcAddress, (const char *symbol, void **function_out, int version, uint64_t flags),
-             (symbol, function_out, version, flags), address_get(road, symbol, function_out, version, flags));
+             (symbol, function_out, version, flags),
+             address_get(entry, symbol, function_out, version, flags));
 CUDA_ENTRIES(cuGetProcAddress_v2,
              (const char *symbol, void **function_out, int version, uint64_t flags, int *status_out),
              (symbol, function_out, version, flags, status_out),
-             address_get_v2(road, symbol, function_out, version, flags, status_out));
+             address_get_v2(entry, symbol, function_out, version, flags, status_out));

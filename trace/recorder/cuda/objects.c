@@ -5,9 +5,10 @@
  * of a process without us. What is found stays loaded: its functions are kept.
  */
 #include "trace/recorder/cuda/objects.h"
-
-#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/lookup.h"
+#include "trace/recorder/cuda/real.h"
 #include "trace/recorder/guest/elf_symbol.h"
+#include "trace/recorder/heap/real.h"
 
 #include <dlfcn.h>
 #include <link.h>

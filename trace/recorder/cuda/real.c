@@ -5,14 +5,18 @@
  * whatever would have been found without us, which may be another library that stands in front of the driver
  * and comes back to us for it: that call is nested then and not told again.
  */
-#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/real.h"
+#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/lookup.h"
 #include "trace/recorder/cuda/objects.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
 
 #include <errno.h>
 #include <string.h>
 
-static cuda_function given[CUDA_HOOK_COUNT];
-cuda_function cuda_linked[CUDA_HOOK_COUNT];
+static cuda_function resolved[CUDA_HOOK_COUNT];
+cuda_function cuda_exported[CUDA_HOOK_COUNT];
 
 static const char *const names[] = {
 #define CUDA_NAME(exported, symbol, version, flags, parameters) #exported,
@@ -73,16 +77,16 @@ const struct cuda_queries *cuda_queries(void)
     return __atomic_load_n(&queries_found, __ATOMIC_ACQUIRE);
 }
 
-cuda_function cuda_real_given(enum cuda_hook hook)
+cuda_function cuda_real_resolved(enum cuda_hook hook)
 {
-    return __atomic_load_n(&given[hook], __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&resolved[hook], __ATOMIC_ACQUIRE);
 }
 
-void cuda_real_give(enum cuda_hook hook, cuda_function function)
+void cuda_real_store(enum cuda_hook hook, cuda_function function)
 {
-    if (__atomic_load_n(&given[hook], __ATOMIC_ACQUIRE) != function) {
+    if (__atomic_load_n(&resolved[hook], __ATOMIC_ACQUIRE) != function) {
         cuda_objects_hold(address_of(function));
-        __atomic_store_n(&given[hook], function, __ATOMIC_RELEASE);
+        __atomic_store_n(&resolved[hook], function, __ATOMIC_RELEASE);
     }
     queries_find();
 }
@@ -107,14 +111,14 @@ static cuda_function find_linked(enum cuda_hook hook)
     return function_at(found);
 }
 
-cuda_function cuda_real_linked(enum cuda_hook hook)
+cuda_function cuda_real_exported(enum cuda_hook hook)
 {
-    cuda_function function = __atomic_load_n(&cuda_linked[hook], __ATOMIC_ACQUIRE);
+    cuda_function function = __atomic_load_n(&cuda_exported[hook], __ATOMIC_ACQUIRE);
 
     if (function == NULL) {
         cuda_is_wanted(); /* finds the real dlsym */
         function = find_linked(hook);
-        __atomic_store_n(&cuda_linked[hook], function, __ATOMIC_RELEASE);
+        __atomic_store_n(&cuda_exported[hook], function, __ATOMIC_RELEASE);
     }
     return function;
 }

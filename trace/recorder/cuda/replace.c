@@ -5,9 +5,18 @@
  * back through the hooks and is told as such, with the program's stack. If it cannot be opened the program is
  * served by the driver, and a line says so.
  */
-#include "trace/recorder/cuda/cuda.h"
-#include "trace/recorder/cuda/objects.h"
+#include "trace/recorder/cuda/replace.h"
+#include "trace/recorder/cuda/call.h"
+#include "trace/recorder/cuda/lookup.h"
+#include "trace/recorder/cuda/real.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/session.h"
+#include "trace/recorder/stacks/native/stack.h"
 #include "trace/base/syscall.h"
+#include "trace/replacement.h"
+#include "trace/record.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -107,10 +116,10 @@ bool cuda_replace_is_on(void)
            cuda_thread.depth == 0;
 }
 
-bool cuda_replace_alloc(const struct cuda_road *road, uint64_t bytes, uint64_t *addr_out, int *result_out)
+bool cuda_replace_alloc(const struct cuda_entry *entry, uint64_t bytes, uint64_t *addr_out, int *result_out)
 {
     int saved_errno = errno;
-    const struct varve_replacement *server = get(&road->start);
+    const struct varve_replacement *server = get(&entry->start);
     const struct cuda_queries *driver = cuda_queries();
     struct inside inside;
     uint32_t callsite;
@@ -122,8 +131,8 @@ bool cuda_replace_alloc(const struct cuda_road *road, uint64_t bytes, uint64_t *
         driver->context_device(&device) != 0) {
         return false; /* without a context the driver has the right answer */
     }
-    callsite = cuda_callsite(road);
-    enter(&inside, &road->start);
+    callsite = cuda_callsite(entry);
+    enter(&inside, &entry->start);
     *result_out = server->alloc(device, bytes, callsite, &addr);
     leave(&inside);
     if (*result_out == 0) {
@@ -133,7 +142,7 @@ bool cuda_replace_alloc(const struct cuda_road *road, uint64_t bytes, uint64_t *
     return true;
 }
 
-bool cuda_replace_free(const struct cuda_road *road, uint64_t addr, int *result_out)
+bool cuda_replace_free(const struct cuda_entry *entry, uint64_t addr, int *result_out)
 {
     int saved_errno = errno;
     struct inside inside;
@@ -141,7 +150,7 @@ bool cuda_replace_free(const struct cuda_road *road, uint64_t addr, int *result_
     if (addr == 0 || __atomic_load_n(&state, __ATOMIC_ACQUIRE) != STATE_OPEN) {
         return false; /* nothing was served yet */
     }
-    enter(&inside, &road->start);
+    enter(&inside, &entry->start);
     *result_out = replacement->free(addr);
     leave(&inside);
     errno = saved_errno;

@@ -7,7 +7,18 @@
  * Programs with a static runtime library, or who look it up by dlsym, are told by the driver's function. One
  * call goes a way of its own into the driver, cudaDeviceReset: it is told from here.
  */
-#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/call.h"
+#include "trace/recorder/cuda/contexts.h"
+#include "trace/recorder/cuda/entry.h"
+#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/lookup.h"
+#include "trace/recorder/cuda/real.h"
+#include "trace/recorder/cuda/resources.h"
+#include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/record.h"
+
+#include <stddef.h>
 
 static cuda_function find(cuda_function *slot, const char *name, const char *soname, uintptr_t caller)
 {
@@ -35,7 +46,7 @@ static int leave(bool is_outermost, int result)
 {
     if (is_outermost) {
         if (cuda_thread.reset_device > 0 && result == 0) {
-            cuda_reset_tell(cuda_thread.reset_device - 1);
+            cuda_reset_emit(cuda_thread.reset_device - 1);
         }
         cuda_thread.cause = VARVE_CAUSE_NONE;
         cuda_thread.start = NULL;

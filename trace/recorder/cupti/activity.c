@@ -10,8 +10,11 @@
  * front part is read, of versions that are known, and each record must name this very process, which a moved
  * field would not.
  */
-#include "trace/recorder/cuda/record.h"
-#include "trace/recorder/cupti/cupti.h"
+#include "trace/recorder/cupti/activity.h"
+#include "trace/recorder/cupti/device.h"
+#include "trace/recorder/cupti/driver.h"
+#include "trace/recorder/cupti/recorder.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

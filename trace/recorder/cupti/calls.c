@@ -12,8 +12,14 @@
  * could end the recording. A driver function that calls another one that is looked at too makes one record,
  * of the outer one.
  */
+#include "trace/recorder/cupti/calls.h"
 #include "trace/recorder/cuda/record.h"
-#include "trace/recorder/cupti/cupti.h"
+#include "trace/recorder/cupti/activity.h"
+#include "trace/recorder/cupti/device.h"
+#include "trace/recorder/cupti/driver.h"
+#include "trace/recorder/cupti/parameters.h"
+#include "trace/recorder/cupti/recorder.h"
+#include "trace/trace.h"
 
 #include <string.h>
 #include <time.h>

@@ -6,7 +6,10 @@
  * Its functions are found in cuInit, since looking them up takes the loader's lock. The tables have no lock:
  * an entry is one word.
  */
-#include "trace/recorder/cupti/cupti.h"
+#include "trace/recorder/cupti/device.h"
+#include "trace/recorder/cupti/driver.h"
+#include "trace/recorder/cupti/recorder.h"
+#include "trace/trace.h"
 
 #include <dlfcn.h>
 #include <string.h>

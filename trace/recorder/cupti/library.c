@@ -7,9 +7,11 @@
  *
  * Runs once, inside cuInit: nothing here calls CUDA.
  */
-#include "trace/recorder/cupti/cupti.h"
+#include "trace/recorder/cupti/library.h"
+#include "trace/recorder/cupti/driver.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <glob.h>
 #include <link.h>
 #include <stdarg.h>

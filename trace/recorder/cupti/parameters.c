@@ -4,7 +4,11 @@
  * over a pointer to the arguments, laid out as a struct per function and version (driver.h). What a
  * call gives out lies behind a pointer of the program's that may be read only after success.
  */
-#include "trace/recorder/cupti/cupti.h"
+#include "trace/recorder/cupti/parameters.h"
+#include "trace/recorder/cuda/array.h"
+#include "trace/recorder/cupti/driver.h"
+
+#include <stddef.h>
 
 /* ---- linear memory ---- */
 
@@ -221,6 +225,42 @@ static bool read_info(const void *parameters, bool has_out, struct cupti_paramet
     return true;
 }
 
+/* ---- arrays: the handle, and the bytes of the texels in all levels ---- */
+
+static bool read_any_array(const struct cupti_call_array *call, const struct cuda_array_3d *array,
+                           uint32_t levels, bool has_out, struct cupti_parameters *out)
+{
+    out->bytes = array != NULL ? cuda_array_bytes(array, levels) : 0; /* NULL: the call fails */
+    out->addr = has_out ? *call->out : 0;
+    return true;
+}
+
+static bool read_array(const void *parameters, bool has_out, struct cupti_parameters *out)
+{
+    const struct cupti_call_array *call = parameters;
+    const struct cuda_array_2d *flat = call->array;
+    struct cuda_array_3d array = {0};
+
+    if (flat != NULL) { /* else the call fails */
+        array = cuda_array_flat(flat);
+    }
+    return read_any_array(call, &array, 1, has_out, out);
+}
+
+static bool read_array_3d(const void *parameters, bool has_out, struct cupti_parameters *out)
+{
+    const struct cupti_call_array *call = parameters;
+
+    return read_any_array(call, call->array, 1, has_out, out);
+}
+
+static bool read_mipmapped(const void *parameters, bool has_out, struct cupti_parameters *out)
+{
+    const struct cupti_call_array *call = parameters;
+
+    return read_any_array(call, call->array, call->levels, has_out, out);
+}
+
 /* ---- the table ---- */
 
 #define ALLOC(ID, KIND, CAUSE, MEMORY, READ) \
@@ -253,9 +293,9 @@ static const struct cupti_rule rules[CUPTI_CALL_LIMIT] = {
     ALLOC(cuMemHostAlloc_v2, DEV_ALLOC, CU_MEM_HOST_ALLOC, PINNED, read_alloc)
     ALLOC(cuMemHostRegister, DEV_ALLOC, CU_MEM_HOST_REGISTER, PINNED, read_range)
     ALLOC(cuMemHostRegister_v2, DEV_ALLOC, CU_MEM_HOST_REGISTER, PINNED, read_range)
-    ALLOC(cuArrayCreate_v2, DEV_ALLOC, CU_ARRAY_CREATE, ARRAY, cupti_read_array)
-    ALLOC(cuArray3DCreate_v2, DEV_ALLOC, CU_ARRAY_3D_CREATE, ARRAY, cupti_read_array_3d)
-    ALLOC(cuMipmappedArrayCreate, DEV_ALLOC, CU_MIPMAPPED_ARRAY_CREATE, ARRAY, cupti_read_mipmapped)
+    ALLOC(cuArrayCreate_v2, DEV_ALLOC, CU_ARRAY_CREATE, ARRAY, read_array)
+    ALLOC(cuArray3DCreate_v2, DEV_ALLOC, CU_ARRAY_3D_CREATE, ARRAY, read_array_3d)
+    ALLOC(cuMipmappedArrayCreate, DEV_ALLOC, CU_MIPMAPPED_ARRAY_CREATE, ARRAY, read_mipmapped)
     ALLOC(cuIpcOpenMemHandle, DEV_ALLOC, CU_IPC_OPEN_MEM_HANDLE, DEVICE, read_ipc_open)
     ALLOC(cuIpcOpenMemHandle_v2, DEV_ALLOC, CU_IPC_OPEN_MEM_HANDLE, DEVICE, read_ipc_open)
     ALLOC(cuMemAllocAsync, DEV_ALLOC_ASYNC, CU_MEM_ALLOC_ASYNC, DEVICE, read_alloc_async)

@@ -11,7 +11,13 @@
  * frees in later handlers are still calls of the driver, and until it is gone they are told. This library is
  * never unloaded, so a late callback finds its code.
  */
-#include "trace/recorder/cupti/cupti.h"
+#include "trace/recorder/cupti/recorder.h"
+#include "trace/recorder/cupti/activity.h"
+#include "trace/recorder/cupti/calls.h"
+#include "trace/recorder/cupti/device.h"
+#include "trace/recorder/cupti/driver.h"
+#include "trace/recorder/cupti/library.h"
+#include "trace/trace.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -4,7 +4,8 @@
  * of the recorder, by way of recorder_syscall.
  */
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/file.h"
 #include "trace/base/syscall.h"
 
 #include <sys/prctl.h>

@@ -6,7 +6,7 @@
  * its list of objects is read as it is, by copies that fail where something has just been unloaded.
  */
 #include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/memory.h"
 
 #include <elf.h>
 #include <link.h>

@@ -7,7 +7,8 @@
  * older libraries the loader's list is read as it stands, by copies that fail where something has just been
  * unloaded, and what it says is kept: it is read again when it has grown, or after a dlclose.
  */
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/memory.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -8,8 +8,10 @@
  * own end, and a handler that runs while the recorder naps (recorder_off_stack) records events of its own,
  * whose calls begin on the stack where the interrupted ones have stopped.
  */
-#include "trace/recorder/guest/confine.h"
 #include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/confine.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/signals.h"
 #include "trace/base/syscall.h"
 
 #include <sys/mman.h>

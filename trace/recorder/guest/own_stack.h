@@ -9,17 +9,17 @@
 #ifndef VARVE_TRACE_RECORDER_GUEST_OWN_STACK_H
 #define VARVE_TRACE_RECORDER_GUEST_OWN_STACK_H
 
-#include "trace/recorder/recorder.h"
 #include "trace/format/callsite_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a capture keeps its frames. */
+/* Where a capture of a call site keeps its frames: what is in it is known to stacks/callsite.c. */
+#define RECORDER_SCRATCH_BYTES (SITES_DEPTH_MAX * 48U)
+
 struct recorder_scratch {
-    uint64_t pcs[SITES_DEPTH_MAX];
-    struct python_frame frames[SITES_DEPTH_MAX];
+    _Alignas(16) unsigned char bytes[RECORDER_SCRATCH_BYTES];
 };
 
 struct recorder_area {

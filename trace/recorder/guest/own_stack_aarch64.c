@@ -3,7 +3,6 @@
  * A call on another stack, on AArch64. x29 keeps the old stack pointer, which is also what the unwind tables
  * say, so debuggers and unwinders find the caller.
  */
-#include "trace/recorder/guest/own_stack.h"
 
 __asm__(".text\n"
         ".p2align 4\n"

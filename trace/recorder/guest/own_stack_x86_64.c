@@ -3,7 +3,6 @@
  * A call on another stack, on x86-64. rbp keeps the old stack pointer, which is also what the unwind tables
  * say, so debuggers and unwinders find the caller; call and ret are balanced, as a shadow stack wants them.
  */
-#include "trace/recorder/guest/own_stack.h"
 
 __asm__(".text\n"
         ".p2align 4\n"

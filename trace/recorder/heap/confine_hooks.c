@@ -4,14 +4,17 @@
  * its own, syscall. What the thread will need is made before the call; recorder/guest/confine.h says what
  * holds after it. A filter that only refuses calls does no harm: its recorder gets errors and copes.
  */
-#include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/emit.h"
 #include "trace/recorder/guest/confine.h"
+#include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/real.h"
 #include "trace/base/syscall.h"
 
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <sys/prctl.h>
 
 /* Beside enum recorder_confine: nothing ends the program, but what the ring needs may be refused. */

@@ -7,9 +7,14 @@
 #ifndef VARVE_TRACE_RECORDER_HEAP_HOOKS_H
 #define VARVE_TRACE_RECORDER_HEAP_HOOKS_H
 
-#include "trace/recorder/heap/heap.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/heap/real.h"
+#include "trace/recorder/second_sink.h"
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/native/stack.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <unistd.h>
 
 #define HOOK __attribute__((visibility("default"), noinline))
@@ -57,11 +62,5 @@ static inline uint32_t hook_callsite(const struct callsite_start *start)
 {
     return __builtin_expect(heap_with_stacks != 0, 0) ? callsite_capture(start) : 0;
 }
-
-/* ---- malloc.c: an allocation and a free into the ring ---- */
-
-void heap_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
-                     const struct callsite_start *start);
-void heap_note_free(void *memory, enum varve_cause cause);
 
 #endif

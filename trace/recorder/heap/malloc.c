@@ -6,7 +6,13 @@
  * the call and its result told after it. Each hook first asks whether anything is recorded at all; off costs
  * one load and one branch.
  */
+#include "trace/recorder/heap/malloc.h"
+#include "trace/recorder/heap/bootstrap.h"
 #include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/operator_new.h"
+#include "trace/recorder/heap/real.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,10 +6,14 @@
  * mmap.
  */
 #include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/real.h"
+#include "trace/recorder/stacks/native/stack.h"
 #include "trace/base/syscall.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <sys/mman.h>
 
 /* Where the real function is not known yet: the answer of a system call as the C library gives it. */

@@ -13,10 +13,17 @@
  * A request that ends in an exception passes through our frame and leaves no event; new_handlers, which it
  * may have called, do.
  */
+#include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/own_stack.h"
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/malloc.h"
+#include "trace/recorder/heap/real.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/record.h"
 
 #include <link.h>
 #include <stdlib.h>

@@ -5,7 +5,15 @@
  * Programs that are about to run, here or in a new process, are noted if they can't be recorded
  * (recorder/exec_note.c). dlclose is here too: unloaded code may leave its addresses to other code.
  */
+#include "trace/recorder/exec_note.h"
 #include "trace/recorder/heap/hooks.h"
+#include "trace/recorder/heap/operator_new.h"
+#include "trace/recorder/heap/real.h"
+#include "trace/recorder/second_sink.h"
+#include "trace/recorder/session.h"
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/python/stack.h"
+#include "trace/trace.h"
 
 #include <spawn.h>
 #include <stdarg.h>

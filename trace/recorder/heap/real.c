@@ -3,9 +3,16 @@
  * The functions behind our hooks, found by dlsym when the first of them is called, which may be long before
  * any constructor: the loader itself allocates. Whether anything is recorded is decided here too, once.
  */
-#include "trace/recorder/heap/heap.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/heap/real.h"
+#include "trace/recorder/emit.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/heap/operator_new.h"
+#include "trace/recorder/session.h"
 #include "trace/base/syscall.h"
+#include "trace/format/session.h"
+#include "trace/trace.h"
 
 #include <dlfcn.h>
 #include <sys/auxv.h>

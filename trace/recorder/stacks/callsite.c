@@ -8,10 +8,24 @@
  * Called by the hooks; threads: any.
  */
 #include "trace/recorder/stacks/callsite.h"
-#include "trace/error.h"
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/stack_hash.h"
+#include "trace/recorder/stacks/callsite_file.h"
+#include "trace/recorder/stacks/callsite_table.h"
+#include "trace/recorder/stacks/modules.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/stacks/python/frame.h"
+#include "trace/recorder/stacks/python/memo.h"
+#include "trace/recorder/stacks/python/parent_stack.h"
+#include "trace/recorder/stacks/python/stack.h"
+#include "trace/error.h"
 #include "trace/format/callsite_file.h"
+#include "trace/format/session.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,6 +49,14 @@ struct stack {
     unsigned generation; /* of the loaded objects, before the walk */
 };
 
+/* What a capture keeps in the scratch of its thread. */
+struct scratch {
+    uint64_t pcs[SITES_DEPTH_MAX];
+    struct python_frame python[SITES_DEPTH_MAX];
+};
+
+static_assert(sizeof(struct scratch) == sizeof(struct recorder_scratch), "fits the thread's scratch");
+
 /*
  * In a page of its own that reads as zeros in a fork child: a child that has not attached must not use the
  * tables and the file of its parent. Written by callsite_attach only.
@@ -46,6 +68,7 @@ struct attachment {
 };
 
 static struct attachment *attachment;
+static void (*attach_process)(void); /* atomic; NULL: there is no session */
 
 /* The call sites of this process image. What is not atomic is guarded by `lock`, see lock_enter. */
 static struct {
@@ -386,10 +409,19 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
     return site;
 }
 
-static void attach_process(void *unused)
+static void attach_process_now(void *unused)
 {
+    void (*attach)(void) = __atomic_load_n(&attach_process, __ATOMIC_ACQUIRE);
+
     (void)unused;
-    (void)recorder_process_attach();
+    if (attach != NULL) {
+        attach();
+    }
+}
+
+void callsite_attach_by(void (*attach)(void))
+{
+    __atomic_store_n(&attach_process, attach, __ATOMIC_RELEASE);
 }
 
 /* The first event of a fork child comes here before anything has attached it. */
@@ -397,17 +429,18 @@ static COLD bool attach_now(void)
 {
     if (attachment == NULL ||
         atomic_load_explicit(&attachment->state, memory_order_acquire) == NOT_ATTACHED) {
-        (void)run_aside(attach_process, NULL);
+        (void)run_aside(attach_process_now, NULL);
     }
     return is_attached();
 }
 
 static inline __attribute__((always_inline)) uint32_t
-capture_into(struct recorder_scratch *scratch, const struct callsite_start *start, uint32_t how)
+capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
 {
     const struct attachment *now = attachment;
     const uint32_t stacks = now->stacks | how;
-    struct stack stack = {.start = start, .pcs = scratch->pcs, .frames = scratch->frames};
+    struct scratch *frames = scratch;
+    struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
     uint32_t site;
 
     if ((stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX &&
@@ -426,7 +459,7 @@ struct capture {
 static void capture_now(void *argument)
 {
     struct capture *capture = argument;
-    struct recorder_scratch scratch;
+    struct scratch scratch;
 
     capture->site = capture_into(&scratch, capture->start, capture->how);
 }

@@ -7,7 +7,9 @@
  * before it is mapped, by whichever thread needs it, without the lock; of several that try, the first one's
  * is taken. Called by callsite.c and modules.c.
  */
-#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/callsite_file.h"
+#include "trace/recorder/guest/file.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/error.h"
 #include "trace/base/syscall.h"
 #include "trace/format/callsite_file.h"

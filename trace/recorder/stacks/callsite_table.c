@@ -11,11 +11,14 @@
  * so a reader still in there finds zeros, which is "not found", and its caller asks again under the lock.
  * Called by callsite.c.
  */
-#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/callsite_table.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/stack_hash.h"
 #include "trace/error.h"
 #include "trace/base/syscall.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <sys/mman.h>
 
 enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = 30 };

@@ -7,7 +7,11 @@
  * object is copied by the kernel, which notices when it is gone.
  * Called by callsite.c.
  */
-#include "trace/recorder/stacks/callsite.h"
+#include "trace/recorder/stacks/modules.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/text.h"
+#include "trace/recorder/stacks/callsite_file.h"
 #include "trace/error.h"
 #include "trace/base/syscall.h"
 #include "trace/format/callsite_file.h"

@@ -5,6 +5,8 @@
  */
 #include "support/recorder.h"
 
+#include "trace/recorder/guest/lock.h"
+
 #include <limits.h>
 #include <pthread.h>
 #include <sys/syscall.h>

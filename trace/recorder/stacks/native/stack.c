@@ -11,8 +11,13 @@
  * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, of other
  * stacks (signal stacks, coroutines) a copy that the kernel made. Called by recorder/stacks/callsite.c.
  */
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack.h"
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/stacks/native/unwind_rules.h"
+#include "trace/recorder/stacks/native/window.h"
 
 #include <stdatomic.h>
 #include <string.h>

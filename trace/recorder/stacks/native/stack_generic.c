@@ -3,7 +3,8 @@
  * The native stack walk where no rules are known for the machine: frame pointers only, so code without them
  * is left out or ends the stack. Chosen by the build in place of stack.c; called by recorder/stacks/callsite.c.
  */
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/stacks/native/window.h"
 
 #define FRAME_BYTES_MAX ((uintptr_t)1 << 20) /* a larger distance to the next frame is taken for nonsense */
 

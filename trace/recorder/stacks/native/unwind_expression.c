@@ -6,7 +6,8 @@
  *
  * Source: DWARF 4, section 2.5; System V ABI for AMD64, figure 3.36 (register numbers).
  */
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/stacks/native/unwind_expression.h"
+#include "trace/recorder/stacks/native/unwind_table.h"
 
 enum { EXPRESSION_STACK = 8 };
 

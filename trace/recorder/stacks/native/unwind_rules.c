@@ -10,7 +10,12 @@
  * Source: DWARF 4, sections 2.5 (expressions) and 6.4.2 (call frame instructions); System V ABI for AMD64,
  * figure 3.36 (register numbers).
  */
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/stacks/native/unwind_rules.h"
+#include "trace/recorder/guest/loaded_object.h"
+#include "trace/recorder/stacks/native/unwind_expression.h"
+#include "trace/recorder/stacks/native/unwind_table.h"
+
+#include <stddef.h>
 
 enum { ROWS_REMEMBERED = 8 };
 

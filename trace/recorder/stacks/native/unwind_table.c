@@ -7,7 +7,8 @@
  *
  * Source of the format: Linux Standard Base 5.0, core generic, sections 10.5 to 10.6; DWARF 4, section 6.4.
  */
-#include "trace/recorder/stacks/native/unwind.h"
+#include "trace/recorder/stacks/native/unwind_table.h"
+#include "trace/recorder/guest/loaded_object.h"
 
 #include <string.h>
 

@@ -9,8 +9,9 @@
  *
  * No /proc and no pthread_getattr_np: both are slow or allocate, and this runs in malloc hooks.
  */
+#include "trace/recorder/stacks/native/window.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/base/syscall.h"
-#include "trace/recorder/stacks/native/unwind.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -8,7 +8,7 @@
  * rows and are not tested one by one: verify.c refuses those that differ. Free-threaded builds have
  * other object headers and no GIL to stand on; they are refused by name. stack.c is the only caller.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/python/layout.h"
 
 static const struct python_layout layouts[] = {
     {

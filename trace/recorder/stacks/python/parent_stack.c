@@ -5,9 +5,15 @@
  * a second one's threads get the first one's frames. A borrower copies and then looks whether the lender is
  * still there: a sequence lock. The lender's wait keeps the code objects alive. recorder/stacks/callsite.c calls this.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/python/parent_stack.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/stacks/python/frame.h"
+#include "trace/recorder/stacks/python/stack.h"
+#include "trace/trace.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
 
 #define LENT_MAX 64U
 

@@ -11,9 +11,19 @@
  * stack may then be wrong or short, but python_readable comes before every step. The other road,
  * python_stack_hash, asks what memory.c remembers first. recorder/stacks/callsite.c calls this.
  */
+#include "trace/recorder/stacks/python/stack.h"
 #include "trace/recorder/guest/elf_symbol.h"
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/guest/stack_hash.h"
+#include "trace/recorder/stacks/python/frame.h"
+#include "trace/recorder/stacks/python/layout.h"
+#include "trace/recorder/stacks/python/memo.h"
+#include "trace/recorder/stacks/python/pages.h"
+#include "trace/recorder/stacks/python/text.h"
+#include "trace/recorder/stacks/python/verify.h"
 #include "trace/base/syscall.h"
 
 #include <dlfcn.h>
@@ -200,54 +210,6 @@ static const char *thread_state(const char **top)
 
 /* ---- walking ---- */
 
-static void frame_set(struct python_frame *frame, const struct python_layout *layout, const char *code,
-                      int64_t instruction)
-{
-    frame->code = code;
-    frame->name = python_pointer(code, layout->code_name);
-    frame->filename = python_pointer(code, layout->code_filename);
-    frame->instruction = (uint32_t)instruction;
-    frame->first_line = (uint32_t)python_int(code, layout->code_first_line);
-    frame->is_entry = layout->frames_are_objects;
-}
-
-/*
- * Up to 3.10 each frame is an object and has an interpreter loop of its own. Later, a frame is left out until
- * its function has begun (cells, generator objects are made before, and the interpreter itself does not show
- * it); so are the frames on the C stack of 3.12, which mark where a loop was entered.
- */
-static inline enum python_frame_kind look(const struct python_layout *layout, const void *code_type,
-                                          const char *at, struct python_frame *frame)
-{
-    if (!python_readable(at, layout->frame_bytes))
-        return PYTHON_FRAME_END;
-    uint8_t owner = layout->frames_are_objects ? 0 : (uint8_t)at[layout->frame_owner];
-    if (owner == PYTHON_OWNER_CSTACK)
-        return PYTHON_FRAME_MARK;
-    const char *code = python_pointer(at, layout->frame_code);
-    if (!python_readable(code, layout->code_bytes) || python_pointer(code, PYTHON_OB_TYPE) != code_type)
-        return PYTHON_FRAME_END;
-    if (layout->frames_are_objects) {
-        int64_t last = python_int(at, layout->frame_instruction);
-        frame_set(frame, layout, code, last < 0 ? -1 : last * layout->lasti_unit);
-        return PYTHON_FRAME_SHOWN;
-    }
-    int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
-    if (owner != PYTHON_OWNER_GENERATOR &&
-        offset < 2 * (int64_t)python_int(code, layout->code_first_traceable))
-        return PYTHON_FRAME_HIDDEN;
-    frame_set(frame, layout, code, offset);
-    if (layout->has_entry_flag)
-        frame->is_entry = at[layout->frame_entry] != 0;
-    return PYTHON_FRAME_SHOWN;
-}
-
-enum python_frame_kind python_frame_look(const struct python_layout *layout, const void *code_type,
-                                         const char *at, struct python_frame *frame)
-{
-    return look(layout, code_type, at, frame);
-}
-
 static unsigned walk_frames(const char *at, struct python_frame *frames, unsigned max)
 {
     const struct python_layout *layout = interpreter.layout;
@@ -256,7 +218,8 @@ static unsigned walk_frames(const char *at, struct python_frame *frames, unsigne
     enum python_frame_kind kind;
     unsigned count = 0;
     unsigned steps = STEPS_MAX;
-    for (; (kind = look(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END && steps > 0;
+    for (; (kind = python_frame_read(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END &&
+           steps > 0;
          steps--, at = python_pointer(at, layout->frame_previous)) {
         if (kind == PYTHON_FRAME_SHOWN && count == max)
             break;

@@ -5,7 +5,11 @@
  * of which there are three formats (Objects/lnotab_notes.txt of 3.9 and 3.10, Objects/locations.md of 3.11).
  * Every read stays inside the table and inside the string, whatever is in them. python_stack_describe calls.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/python/text.h"
+#include "trace/recorder/stacks/python/layout.h"
+#include "trace/recorder/stacks/python/pages.h"
+
+#include <string.h>
 
 #define REPLACEMENT 0xFFFDU
 

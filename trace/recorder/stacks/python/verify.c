@@ -6,9 +6,13 @@
  * have by chance: types by identity, instruction inside the code of the same frame, thread by its own id, the
  * chain of frames by its end. stack.c calls this for its first frames.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/python/verify.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/stacks/python/frame.h"
+#include "trace/recorder/stacks/python/layout.h"
 
 #include <pthread.h>
+#include <stddef.h>
 
 #define CHAIN_MAX 1000U   /* a deeper first stack is looked at another time */
 #define TRACEABLE_SLACK 8 /* the interpreter's own shim (3 code units) says 4: never shown */

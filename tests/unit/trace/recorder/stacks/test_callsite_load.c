@@ -238,9 +238,9 @@ static void test_signals(void **state)
 
 static char child_path[128];
 
-static int child_attach(void)
+static void child_attach(void)
 {
-    return callsite_attach(child_path, SESSION_STACKS_NATIVE, 64);
+    (void)callsite_attach(child_path, SESSION_STACKS_NATIVE, 64);
 }
 
 /* In the child, which nobody has attached yet. Exit status 0 if all is well. */
@@ -275,7 +275,7 @@ static void test_fork(void **state)
     int status = -1;
 
     (void)state;
-    attach_on_demand = child_attach;
+    callsite_attach_by(child_attach);
     assert_int_equal(callsite_attach(test_file("parent"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     snprintf(child_path, sizeof(child_path), "%s", test_file("child"));
     for (uint32_t path = 0; path < 40; path++) {
@@ -289,7 +289,7 @@ static void test_fork(void **state)
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    attach_on_demand = NULL;
+    callsite_attach_by(NULL);
     capture_by_path(&captures[1], 40, 6);
     assert_int_equal(captures[1].site, 41);
     reading_open(&reading, test_file("parent"));

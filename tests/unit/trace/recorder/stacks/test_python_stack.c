@@ -7,7 +7,8 @@
  * the same program without. Where there is a shared libpython, one is loaded late and locally into a process
  * that had none.
  */
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/stacks/python/stack.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -4,7 +4,8 @@
  * and the three line table formats against a table of lines from which they are written, offset by offset.
  * The real interpreters are asked in test_python_stack.c.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/python/layout.h"
+#include "trace/recorder/stacks/python/text.h"
 #include "support/random.h"
 
 #include <setjmp.h>

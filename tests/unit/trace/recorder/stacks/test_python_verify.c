@@ -4,7 +4,10 @@
  * is found good; after any one field is broken, or the whole of it is noise, it is found bad, and no wrong
  * pointer costs more than an answer. Real interpreters are walked in test_python_stack.c.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/stacks/python/frame.h"
+#include "trace/recorder/stacks/python/layout.h"
+#include "trace/recorder/stacks/python/verify.h"
 #include "support/random.h"
 
 #include <pthread.h>

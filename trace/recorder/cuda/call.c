@@ -5,32 +5,41 @@
  * took, and whether it failed, is told when it has returned. A call inside another one is part of that, and
  * not told.
  */
-#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/call.h"
+#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/lookup.h"
+#include "trace/recorder/cuda/record.h"
+#include "trace/recorder/cuda/resources.h"
+#include "trace/recorder/session.h"
+#include "trace/recorder/stacks/callsite.h"
+#include "trace/format/session.h"
+#include "trace/trace.h"
 
 #include <errno.h>
+#include <stddef.h>
 
 __thread struct cuda_thread cuda_thread;
 
-uint32_t cuda_callsite(const struct cuda_road *road)
+uint32_t cuda_callsite(const struct cuda_entry *entry)
 {
     if (recorder_session()->stacks == SESSION_STACKS_NONE) {
         return 0;
     }
-    return callsite_capture(cuda_thread.start != NULL ? cuda_thread.start : &road->start);
+    return callsite_capture(cuda_thread.start != NULL ? cuda_thread.start : &entry->start);
 }
 
-void cuda_begin(struct cuda_scope *scope, const struct cuda_road *road, enum varve_kind kind,
+void cuda_begin(struct cuda_scope *scope, const struct cuda_entry *entry, enum varve_kind kind,
                 enum varve_cause cause, enum varve_memory_kind memory)
 {
     int saved_errno = errno;
 
-    *scope = (struct cuda_scope){.is_told = false};
+    *scope = (struct cuda_scope){.is_recorded = false};
     if (cuda_is_wanted() && cuda_thread.depth == 0) {
-        scope->is_told = true;
+        scope->is_recorded = true;
         scope->call.kind = kind;
         scope->call.cause = cuda_thread.cause != VARVE_CAUSE_NONE ? cuda_thread.cause : cause;
         scope->call.memory = memory;
-        scope->call.callsite = cuda_callsite(road);
+        scope->call.callsite = cuda_callsite(entry);
         scope->began_ns = varve_clock_monotonic_ns();
     }
     cuda_thread.depth++;
@@ -41,7 +50,7 @@ int cuda_returned(struct cuda_scope *scope, int result)
 {
     scope->saved_errno = errno;
     scope->call.result = result;
-    if (scope->is_told) {
+    if (scope->is_recorded) {
         scope->call.took_ns = varve_clock_monotonic_ns() - scope->began_ns;
         if (result == 0) {
             cuda_driver_works();
@@ -83,9 +92,9 @@ static void look_at_memory(const struct cuda_scope *scope)
         return;
     }
     if (call->is_alloc && call->result == CUDA_RESULT_OUT_OF_MEMORY) {
-        cuda_memory_tell(true);
+        cuda_memory_emit(true);
     } else if (call->result == 0 && changes_memory(call)) {
-        cuda_memory_tell(false);
+        cuda_memory_emit(false);
     }
 }
 
@@ -93,9 +102,9 @@ int cuda_end(struct cuda_scope *scope)
 {
     int result = scope->call.result;
 
-    if (scope->is_told) {
+    if (scope->is_recorded) {
         if (is_there(result)) {
-            cuda_place(scope);
+            cuda_resolve(scope);
         }
         cuda_call_emit(&scope->call);
         look_at_memory(scope);
@@ -105,12 +114,12 @@ int cuda_end(struct cuda_scope *scope)
     return result;
 }
 
-void cuda_free_tell(struct cuda_scope *scope)
+void cuda_free_emit(struct cuda_scope *scope)
 {
     int saved_errno = errno;
 
-    if (scope->is_told) {
-        cuda_place(scope);
+    if (scope->is_recorded) {
+        cuda_resolve(scope);
         cuda_call_emit(&scope->call);
         scope->began_ns = varve_clock_monotonic_ns();
     }
@@ -122,7 +131,7 @@ int cuda_free_end(struct cuda_scope *scope, int result)
     struct cuda_call waited;
 
     cuda_returned(scope, result);
-    if (scope->is_told) {
+    if (scope->is_recorded) {
         if (result != 0) { /* it is still there */
             cuda_call_emit(&scope->call);
         }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the preload library */
 /*
- * What the files of the heap recorder share: the real functions behind our hooks, and the pool that serves
- * allocations while these are being looked up.
+ * The real functions behind our hooks, and whether anything is recorded.
  */
-#ifndef VARVE_TRACE_RECORDER_HEAP_HEAP_H
-#define VARVE_TRACE_RECORDER_HEAP_HEAP_H
+#ifndef VARVE_TRACE_RECORDER_HEAP_REAL_H
+#define VARVE_TRACE_RECORDER_HEAP_REAL_H
 
 #include <spawn.h>
 #include <stdbool.h>
@@ -58,8 +57,6 @@ struct heap_real {
 #undef HEAP_REAL_FIELD
 };
 
-/* ---- real.c ---- */
-
 extern struct heap_real heap_real;
 
 enum heap_state {
@@ -84,34 +81,5 @@ extern size_t heap_page_bytes;
 /// True once heap_real can be called. False only during the lookup itself: serve the call from the bootstrap
 /// pool.
 bool heap_ready(void);
-
-/* ---- operator_new.c: operator new and delete ---- */
-
-/// Find what C++ code will see behind our own, once, before other threads exist and after heap_real was
-/// filled; `is_recorded`: the heap is. False: an object in front of us defines malloc, so that the hooks see
-/// nothing of what it serves.
-bool heap_cxx_prepare(bool is_recorded);
-
-/// Around the unloading of an object: what was found in it is forgotten.
-void heap_cxx_closing(void);
-void heap_cxx_closed(void);
-
-/* An allocator's operator new or delete may itself call a function that has a hook: the address that a hook
- * of this thread has recorded last, and the one whose operator delete was recorded and is now at work. */
-extern __thread void *heap_told __attribute__((tls_model("initial-exec")));
-extern __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
-
-/* ---- bootstrap.c ---- */
-
-void *heap_bootstrap_alloc(size_t alignment, size_t bytes); /* zeroed; NULL when the pool is used up */
-#define HEAP_BOOTSTRAP_BYTES 16384U
-extern char heap_bootstrap_pool[HEAP_BOOTSTRAP_BYTES];
-
-static inline bool heap_bootstrap_owns(const void *memory)
-{
-    return (uintptr_t)memory - (uintptr_t)heap_bootstrap_pool < HEAP_BOOTSTRAP_BYTES;
-}
-
-size_t heap_bootstrap_size(const void *memory);
 
 #endif

@@ -5,11 +5,26 @@
  * interrupted by what: everything here runs with signals blocked; the append of varve_emit does not, and when
  * it is interrupted (`busy`) the handler puts its record aside, into shared memory.
  */
+#include "trace/recorder/emit.h"
+#include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/recorder.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/overflow.h"
+#include "trace/recorder/ring.h"
+#include "trace/recorder/second_sink.h"
+#include "trace/recorder/session.h"
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/recorder/stacks/python/memo.h"
 #include "trace/base/syscall.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/trace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -34,7 +49,6 @@ static_assert(sizeof(struct recorder_thread) <= THREAD_BYTES, "two pages per thr
 static struct varve_producer idle = {.busy = 1};
 
 __thread struct varve_producer *varve_producer_current = &idle;
-__thread uint32_t recorder_foreign_depth;
 uint32_t varve_emit_is_mirrored;
 
 static __thread bool thread_is_watched;
@@ -59,18 +73,6 @@ static __thread struct {
 static pthread_key_t end_key;
 static bool has_end_key;
 static bool is_prepared;
-
-void recorder_foreign_begin(struct recorder_signals *saved)
-{
-    recorder_signals_block(saved);
-    recorder_foreign_depth++;
-}
-
-void recorder_foreign_end(const struct recorder_signals *saved)
-{
-    recorder_foreign_depth--;
-    recorder_signals_restore(saved);
-}
 
 static bool session_is_open(void)
 {
@@ -102,7 +104,7 @@ static void end_of_thread(void *round)
         recorder_unmap(producer, THREAD_BYTES);
     }
     native_stack_thread_end();
-    python_stack_thread_end();
+    python_memo_thread_end();
     recorder_stack_thread_end();
     recorder_signals_restore(&saved);
 }

@@ -5,10 +5,19 @@
  * a call of the program has worked in this process image: a fork child's CUDA is dead, and asking is not for
  * us to try. So what we know lies in pages that read as zeros in a fork child.
  *
- * Numbers of contexts and pools begin with 1 and are given once; 4095 stands for all that come later. A
+ * Numbers of contexts and pools begin with 1 and are resolved once; 4095 stands for all that come later. A
  * handle that is destroyed is forgotten: the driver may give it to another one.
  */
-#include "trace/recorder/cuda/cuda.h"
+#include "trace/recorder/cuda/resources.h"
+#include "trace/recorder/cuda/call.h"
+#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/real.h"
+#include "trace/recorder/cuda/record.h"
+#include "trace/recorder/guest/lock.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +39,7 @@ struct named {
 
 /* Guarded by `lock`, but for what is atomic. Readers of the tables take no lock: an entry is filled in before
  * its handle is. */
-struct places {
+struct resources {
     uint32_t lock;
     uint32_t works;        /* atomic: the driver may be asked */
     uint32_t watches_exit; /* atomic */
@@ -38,18 +47,18 @@ struct places {
     uint32_t pool_count;
     struct named contexts[CONTEXTS];
     struct named pools[POOLS];
-    uint64_t default_pools[DEVICES];  /* atomic; handles, 0: not known yet */
-    uint64_t memory_told_ns[DEVICES]; /* atomic */
+    uint64_t default_pools[DEVICES];     /* atomic; handles, 0: not known yet */
+    uint64_t memory_emitted_ns[DEVICES]; /* atomic */
 };
 
-static struct places *places;
+static struct resources *resources;
 
-bool cuda_place_prepare(void)
+bool cuda_resources_prepare(void)
 {
-    if (places == NULL) {
-        places = recorder_map_wiped(sizeof(*places));
+    if (resources == NULL) {
+        resources = recorder_map_wiped(sizeof(*resources));
     }
-    return places != NULL;
+    return resources != NULL;
 }
 
 /* ---- may we ask ---- */
@@ -58,7 +67,7 @@ bool cuda_place_prepare(void)
 static void at_exit(void)
 {
     if (cuda_driver_asked() != NULL) {
-        cuda_memory_tell(true);
+        cuda_memory_emit(true);
     }
 }
 
@@ -73,9 +82,9 @@ static void watch_exit(void)
 
 void cuda_driver_works(void)
 {
-    if (__atomic_load_n(&places->works, __ATOMIC_RELAXED) == 0) {
-        __atomic_store_n(&places->works, 1, __ATOMIC_RELEASE);
-        if (__atomic_exchange_n(&places->watches_exit, 1, __ATOMIC_ACQ_REL) == 0) {
+    if (__atomic_load_n(&resources->works, __ATOMIC_RELAXED) == 0) {
+        __atomic_store_n(&resources->works, 1, __ATOMIC_RELEASE);
+        if (__atomic_exchange_n(&resources->watches_exit, 1, __ATOMIC_ACQ_REL) == 0) {
             watch_exit();
         }
     }
@@ -83,27 +92,28 @@ void cuda_driver_works(void)
 
 const struct cuda_queries *cuda_driver_asked(void)
 {
-    return places != NULL && __atomic_load_n(&places->works, __ATOMIC_ACQUIRE) != 0 ? cuda_queries() : NULL;
+    return resources != NULL && __atomic_load_n(&resources->works, __ATOMIC_ACQUIRE) != 0 ? cuda_queries()
+                                                                                          : NULL;
 }
 
 /* ---- numbers ---- */
 
 /* False: the one who is inside is stopped there. Nothing is entered then. */
-static bool enter(struct recorder_signals *saved)
+static bool resources_lock(struct recorder_signals *saved)
 {
     bool is_inside;
 
     recorder_signals_block(saved);
-    is_inside = recorder_lock_soon(&places->lock);
+    is_inside = recorder_lock_soon(&resources->lock);
     if (!is_inside) {
         recorder_signals_restore(saved);
     }
     return is_inside;
 }
 
-static void leave(const struct recorder_signals *saved)
+static void resources_unlock(const struct recorder_signals *saved)
 {
-    recorder_unlock(&places->lock);
+    recorder_unlock(&resources->lock);
     recorder_signals_restore(saved);
 }
 
@@ -123,7 +133,7 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
     struct recorder_signals saved;
     struct named *slot;
 
-    if (!enter(&saved)) {
+    if (!resources_lock(&saved)) {
         entry.number = NUMBER_LAST;
         return entry;
     }
@@ -139,7 +149,7 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
         __atomic_store_n(&slot->handle, entry.handle, __ATOMIC_RELEASE);
     }
     entry = *slot;
-    leave(&saved);
+    resources_unlock(&saved);
     return entry;
 }
 
@@ -148,21 +158,21 @@ static void forget(struct named *table, uint32_t slots, uint64_t handle)
     struct recorder_signals saved;
     struct named *slot;
 
-    if (!enter(&saved)) {
+    if (!resources_lock(&saved)) {
         return;
     }
     slot = handle != 0 ? find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
     }
-    leave(&saved);
+    resources_unlock(&saved);
 }
 
 static void forget_of(struct named *table, uint32_t slots, unsigned device)
 {
     struct recorder_signals saved;
 
-    if (!enter(&saved)) {
+    if (!resources_lock(&saved)) {
         return;
     }
     for (uint32_t i = 0; i < slots; i++) {
@@ -170,25 +180,25 @@ static void forget_of(struct named *table, uint32_t slots, unsigned device)
             __atomic_store_n(&table[i].handle, 0, __ATOMIC_RELEASE);
         }
     }
-    leave(&saved);
+    resources_unlock(&saved);
 }
 
 void cuda_context_gone(void *context)
 {
-    forget(places->contexts, CONTEXTS, (uintptr_t)context);
+    forget(resources->contexts, CONTEXTS, (uintptr_t)context);
 }
 
 void cuda_pool_gone(void *pool)
 {
-    forget(places->pools, POOLS, (uintptr_t)pool);
+    forget(resources->pools, POOLS, (uintptr_t)pool);
 }
 
 void cuda_device_gone(unsigned device)
 {
-    forget_of(places->contexts, CONTEXTS, device);
-    forget_of(places->pools, POOLS, device);
+    forget_of(resources->contexts, CONTEXTS, device);
+    forget_of(resources->pools, POOLS, device);
     if (device < DEVICES) {
-        __atomic_store_n(&places->default_pools[device], 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&resources->default_pools[device], 0, __ATOMIC_RELEASE);
     }
 }
 
@@ -222,7 +232,7 @@ static bool current(const struct cuda_queries *driver, struct named *context_out
         return false;
     }
     entry.handle = (uintptr_t)context;
-    slot = find(places->contexts, CONTEXTS, entry.handle);
+    slot = find(resources->contexts, CONTEXTS, entry.handle);
     if (slot != NULL) {
         *context_out = *slot;
         return true;
@@ -231,7 +241,7 @@ static bool current(const struct cuda_queries *driver, struct named *context_out
         return false;
     }
     entry.device = (uint8_t)device;
-    *context_out = add(places->contexts, CONTEXTS, &places->context_count, entry);
+    *context_out = add(resources->contexts, CONTEXTS, &resources->context_count, entry);
     return true;
 }
 
@@ -243,12 +253,12 @@ int cuda_device_current(void)
     return driver != NULL && current(driver, &context) ? context.device : -1;
 }
 
-void cuda_place(struct cuda_scope *scope)
+void cuda_resolve(struct cuda_scope *scope)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named context = {0};
 
-    if (!scope->is_told) {
+    if (!scope->is_recorded) {
         return;
     }
     if (driver == NULL) {
@@ -265,9 +275,9 @@ void cuda_place(struct cuda_scope *scope)
     describe(driver, scope->call.device);
 }
 
-void cuda_place_location(struct cuda_scope *scope, const struct cuda_location *location)
+void cuda_resolve_location(struct cuda_scope *scope, const struct cuda_location *location)
 {
-    if (!scope->is_told || location == NULL) {
+    if (!scope->is_recorded || location == NULL) {
         return;
     }
     if (location->type == CUDA_LOCATION_DEVICE) {
@@ -278,25 +288,25 @@ void cuda_place_location(struct cuda_scope *scope, const struct cuda_location *l
     }
 }
 
-void cuda_place_handle(struct cuda_scope *scope, uint64_t handle)
+void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct cuda_properties properties = {0};
 
-    if (scope->is_told && driver != NULL && driver->handle_properties != NULL &&
+    if (scope->is_recorded && driver != NULL && driver->handle_properties != NULL &&
         driver->handle_properties(&properties, handle) == 0) {
-        cuda_place_location(scope, &properties.location);
+        cuda_resolve_location(scope, &properties.location);
     }
 }
 
-void cuda_place_context(struct cuda_scope *scope, void *context)
+void cuda_resolve_context(struct cuda_scope *scope, void *context)
 {
     struct named entry = {.handle = (uintptr_t)context};
 
-    if (!scope->is_told || context == NULL || places == NULL) {
+    if (!scope->is_recorded || context == NULL || resources == NULL) {
         return;
     }
-    entry = add(places->contexts, CONTEXTS, &places->context_count, entry);
+    entry = add(resources->contexts, CONTEXTS, &resources->context_count, entry);
     scope->call.context = entry.number;
     scope->call.device = entry.device;
     scope->has_context = true;
@@ -316,13 +326,13 @@ static uint64_t stream_handle(void *stream, bool is_own)
     return handle == CUDA_STREAM_LEGACY ? 0 : handle;
 }
 
-void cuda_place_stream(struct cuda_scope *scope, void *stream, bool is_own)
+void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     bool is_valid = scope->call.result == 0 || scope->call.result == CUDA_RESULT_OUT_OF_MEMORY;
     int device = 0;
 
-    if (!scope->is_told) {
+    if (!scope->is_recorded) {
         return;
     }
     scope->stream = stream_handle(stream, is_own);
@@ -351,13 +361,13 @@ bool cuda_is_captured(void *stream, bool is_own)
 static uint64_t default_pool(const struct cuda_queries *driver, unsigned device)
 {
     uint64_t handle =
-        device < DEVICES ? __atomic_load_n(&places->default_pools[device], __ATOMIC_ACQUIRE) : 0;
+        device < DEVICES ? __atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) : 0;
     void *pool = NULL;
 
     if (handle == 0 && driver->pool_default != NULL && driver->pool_default(&pool, (int)device) == 0) {
         handle = (uintptr_t)pool;
         if (device < DEVICES) {
-            __atomic_store_n(&places->default_pools[device], handle, __ATOMIC_RELEASE);
+            __atomic_store_n(&resources->default_pools[device], handle, __ATOMIC_RELEASE);
         }
     }
     return handle;
@@ -367,7 +377,7 @@ static uint64_t default_pool(const struct cuda_queries *driver, unsigned device)
 static bool is_default(struct cuda_scope *scope, uint64_t handle)
 {
     for (unsigned device = 0; device < DEVICES; device++) {
-        if (__atomic_load_n(&places->default_pools[device], __ATOMIC_ACQUIRE) == handle) {
+        if (__atomic_load_n(&resources->default_pools[device], __ATOMIC_ACQUIRE) == handle) {
             scope->call.device = device;
             return true;
         }
@@ -375,14 +385,14 @@ static bool is_default(struct cuda_scope *scope, uint64_t handle)
     return false;
 }
 
-void cuda_place_pool(struct cuda_scope *scope, void *pool)
+void cuda_resolve_pool(struct cuda_scope *scope, void *pool)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct named entry = {.handle = (uintptr_t)pool};
     struct named context = {0};
     const struct named *slot;
 
-    if (driver == NULL || !scope->is_told) {
+    if (driver == NULL || !scope->is_recorded) {
         return;
     }
     if (!scope->has_device && current(driver, &context)) {
@@ -399,13 +409,13 @@ void cuda_place_pool(struct cuda_scope *scope, void *pool)
     if (entry.handle == 0 || is_default(scope, entry.handle)) {
         return;
     }
-    slot = find(places->pools, POOLS, entry.handle);
+    slot = find(resources->pools, POOLS, entry.handle);
     if (slot != NULL) {
         entry = *slot;
     } else {
         entry.device = (uint8_t)scope->call.device;
         entry.memory = VARVE_MEMORY_DEVICE;
-        entry = add(places->pools, POOLS, &places->pool_count, entry);
+        entry = add(resources->pools, POOLS, &resources->pool_count, entry);
     }
     scope->call.context = entry.number;
     scope->call.device = entry.device;
@@ -418,8 +428,8 @@ void cuda_pool_made(void *pool, const struct cuda_scope *scope)
                           .device = (uint8_t)scope->call.device,
                           .memory = (uint8_t)scope->call.memory};
 
-    if (scope->is_told && pool != NULL && places != NULL) {
-        add(places->pools, POOLS, &places->pool_count, entry);
+    if (scope->is_recorded && pool != NULL && resources != NULL) {
+        add(resources->pools, POOLS, &resources->pool_count, entry);
     }
 }
 
@@ -434,16 +444,16 @@ static bool is_due(unsigned device, bool is_urgent)
     if (device >= DEVICES) {
         return false;
     }
-    last = __atomic_load_n(&places->memory_told_ns[device], __ATOMIC_RELAXED);
+    last = __atomic_load_n(&resources->memory_emitted_ns[device], __ATOMIC_RELAXED);
     if (!is_urgent && last != 0 && now - last < MEMORY_EVERY_NS) {
         return false;
     }
-    return __atomic_compare_exchange_n(&places->memory_told_ns[device], &last, now, false, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_RELAXED);
+    return __atomic_compare_exchange_n(&resources->memory_emitted_ns[device], &last, now, false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* In relaxed mode, or a graph that some thread is recording would be spoilt. */
-void cuda_memory_tell(bool is_urgent)
+void cuda_memory_emit(bool is_urgent)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct varve_record record = {0};

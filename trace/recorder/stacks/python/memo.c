@@ -1,42 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that may not be there: where a load could be a SIGSEGV, the kernel copies and answers EFAULT. The
- * hard part is the price, a system call, on a path that is taken at every malloc; so two things are
- * remembered. Pages once found readable, for the whole process: the other python_*.c files look there before
- * they follow a pointer. And the frames of each thread's last walk, with the hash of each and all outside of
- * it: a frame that is where it was, with the same code object, which has the same names, at the same
- * instruction, needs no other check and no hashing. It is a frame again only because the one before it still
- * points to it. A page may go away after all that: what protects then is that only a stale pointer, seen in a
- * signal handler in the midst of a few instructions of the interpreter's, could lead there again.
+ * The frames of each thread's last walk, with the hash of each and all outside of it. A frame that is where it was, with the
+ * same code object, which has the same names, at the same instruction, needs no other check and no hashing. It is a
+ * frame again only because the one before it still points to it. Called by stack.c.
  */
-#include "trace/recorder/stacks/python/python.h"
+#include "trace/recorder/stacks/python/memo.h"
+#include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/stack_hash.h"
+#include "trace/recorder/stacks/python/frame.h"
+#include "trace/recorder/stacks/python/layout.h"
+#include "trace/recorder/stacks/python/pages.h"
 
 #include <assert.h>
-
-/* Numbers of pages, each where its low bits say. Static: it is about this process; written by any thread. */
-_Atomic uintptr_t python_pages[PYTHON_PAGE_SLOTS];
-
-bool python_memory_probe(const void *address, size_t bytes)
-{
-    uintptr_t first = (uintptr_t)address / PYTHON_PAGE_BYTES;
-    uintptr_t last = ((uintptr_t)address + bytes - 1) / PYTHON_PAGE_BYTES;
-    if (bytes == 0)
-        return true;
-    if (last < first)
-        return false;
-    for (uintptr_t page = first; page <= last; page++) {
-        _Atomic uintptr_t *slot = &python_pages[page % PYTHON_PAGE_SLOTS];
-        char byte;
-        if (atomic_load_explicit(slot, memory_order_relaxed) == page)
-            continue;
-        if (!recorder_read_memory(&byte, page * PYTHON_PAGE_BYTES, 1))
-            return false;
-        atomic_store_explicit(slot, page, memory_order_relaxed);
-    }
-    return true;
-}
-
-/* ---- the last walk of a thread ---- */
+#include <string.h>
 
 enum { MEMO_ENTRIES = 192 }; /* frames shown and not shown */
 
@@ -159,7 +135,7 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
 {
     const struct python_layout *layout = walk->layout;
     struct python_frame frame;
-    enum python_frame_kind kind = python_frame_look(layout, walk->code_type, walk->at, &frame);
+    enum python_frame_kind kind = python_frame_read(layout, walk->code_type, walk->at, &frame);
 
     if (kind == PYTHON_FRAME_END || (kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max))
         return false;
@@ -306,7 +282,7 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
     return walk.shown;
 }
 
-void python_stack_thread_end(void)
+void python_memo_thread_end(void)
 {
     struct python_memo *memo = thread_memo;
 

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the CUDA recorder */
+/*
+ * The two entry points of a function that is recorded: the one that look-ups get in the place of the driver's, and the one
+ * that a linked program binds to. Both are frames of their own, whose return address is the program's.
+ */
+#ifndef VARVE_TRACE_RECORDER_CUDA_ENTRY_H
+#define VARVE_TRACE_RECORDER_CUDA_ENTRY_H
+
+#include "trace/recorder/cuda/call.h"
+#include "trace/recorder/cuda/hooks.h"
+#include "trace/recorder/cuda/lookup.h"
+#include "trace/recorder/cuda/real.h"
+#include "trace/recorder/heap/hooks.h"
+
+#include <stddef.h>
+
+#define CUDA_ENTRY(function)                                  \
+    {                                                         \
+        .real = (function), .start = hook_start(HOOK_FRAME()) \
+    }
+
+#define CUDA_REAL(entry, exported) ((cuda_type_##exported *)(entry)->real)
+
+/* A version that dlsym does not find, so that it answers as if we were not there; that references without a
+ * version find all the same, the driver's have none (recorder/exports.map). */
+#define CUDA_EXPORT(function, name, node) __asm__(".symver " #function "," #name "@" node)
+
+/* `call` is an expression that uses `entry`, a const struct cuda_entry *. Where nothing is recorded programs
+ * that link the driver go straight through. */
+#define CUDA_ENTRIES(exported, parameters, arguments, call)                                           \
+    __attribute__((noinline)) int cuda_resolved_##exported parameters                                 \
+    {                                                                                                 \
+        const struct cuda_entry here = CUDA_ENTRY(cuda_real_resolved(CUDA_HOOK_##exported));          \
+        const struct cuda_entry *entry = &here;                                                       \
+        return call;                                                                                  \
+    }                                                                                                 \
+    HOOK int cuda_exported_##exported parameters                                                      \
+    {                                                                                                 \
+        cuda_function real = __atomic_load_n(&cuda_exported[CUDA_HOOK_##exported], __ATOMIC_ACQUIRE); \
+        if (cuda_is_off() && real != NULL) {                                                          \
+            return ((cuda_type_##exported *)real)arguments;                                           \
+        }                                                                                             \
+        const struct cuda_entry here = CUDA_ENTRY(cuda_real_exported(CUDA_HOOK_##exported));          \
+        const struct cuda_entry *entry = &here;                                                       \
+        return here.real == NULL ? CUDA_RESULT_NOT_INITIALIZED : call;                                \
+    }                                                                                                 \
+    CUDA_EXPORT(cuda_exported_##exported, exported, "VARVE_CUDA")
+
+#endif

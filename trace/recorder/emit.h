@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * Emission off the fast path of trace.h: the first event of a thread or of a fork child, full rings, nested events, threads
+ * that end.
+ */
+#ifndef VARVE_TRACE_RECORDER_EMIT_H
+#define VARVE_TRACE_RECORDER_EMIT_H
+
+#include <stdbool.h>
+
+/// Find the session and prepare the process, before its first event and while it has one thread. False:
+/// nothing is to be recorded, hooks can switch off.
+bool recorder_prepare(void);
+
+/// This thread is about to confine itself (recorder/guest/confine.h): what it may need later is made now.
+void recorder_thread_prepare(void);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * Pages of the recorder's own and shared ones, straight from the kernel: the C library's mmap may be one of our
+ * hooks, and its allocator is what we record. Threads: any.
+ */
+#ifndef VARVE_TRACE_RECORDER_GUEST_MEMORY_H
+#define VARVE_TRACE_RECORDER_GUEST_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/// Zeroed pages, never given to the program's allocator; NULL if there is none. Threads: any.
+void *recorder_map(size_t bytes);
+void recorder_unmap(void *memory, size_t bytes);
+
+/// Map `bytes` of a file, shared with the collector; `fork_private`: not mapped in fork children.
+void *recorder_map_file(int fd, size_t bytes, bool fork_private);
+/// The same of a file that is only read here, kept in fork children.
+void *recorder_map_file_read(int fd, size_t bytes);
+
+/// A piece of a file, shared with the collector, not mapped in fork children; `offset` at a page.
+void *recorder_map_window(int fd, uint64_t offset, size_t bytes);
+
+/// Pages that read as zeros in a fork child, which is how a child notices that it must attach anew.
+void *recorder_map_wiped(size_t bytes);
+/// The same, for what the process has one of: made by the first call, the same pages for all. NULL: no
+/// memory.
+void *recorder_map_wiped_once(void **slot, size_t bytes);
+
+/// Copy memory of this process that may not be there, or not for long: false instead of a fault. False too
+/// where a sandbox lets nobody look. Costs a system call. Threads: any; async-signal-safe.
+bool recorder_read_memory(void *out, uintptr_t address, size_t bytes);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A depth per thread, which hooks look at first: above 0 they pass through. Called around everything that may
+ * allocate.
+ */
+#include "trace/recorder/guest/reentrant.h"
+#include "trace/recorder/guest/signals.h"
+
+__thread uint32_t recorder_foreign_depth;
+
+void recorder_foreign_begin(struct recorder_signals *saved)
+{
+    recorder_signals_block(saved);
+    recorder_foreign_depth++;
+}
+
+void recorder_foreign_end(const struct recorder_signals *saved)
+{
+    recorder_foreign_depth--;
+    recorder_signals_restore(saved);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * The little text that the recorder needs: paths, and numbers of /proc. Async-signal-safe.
+ */
+#ifndef VARVE_TRACE_RECORDER_GUEST_TEXT_H
+#define VARVE_TRACE_RECORDER_GUEST_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/// printf for paths, cut to fit; async-signal-safe subset: %s and %u only.
+void recorder_format(char *buffer, size_t bytes, const char *format, ...);
+
+/// The decimal number at the start of `text`, 0 if there is none.
+uint64_t recorder_number(const char *text);
+
+#endif

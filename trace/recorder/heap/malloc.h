@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the preload library */
+/*
+ * An allocation and a free into the ring.
+ */
+#ifndef VARVE_TRACE_RECORDER_HEAP_MALLOC_H
+#define VARVE_TRACE_RECORDER_HEAP_MALLOC_H
+
+#include "trace/recorder/stacks/native/stack.h"
+#include "trace/record.h"
+
+#include <stddef.h>
+
+void heap_note_alloc(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                     const struct callsite_start *start);
+void heap_note_free(void *memory, enum varve_cause cause);
+
+#endif

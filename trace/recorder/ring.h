@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * A thread's ring, and what else the recorder keeps of a thread. Rings are made, grown and retired here; records are
+ * committed to the ring, or to the staging slots of its spill. Threads: each its own, with signals blocked.
+ */
+#ifndef VARVE_TRACE_RECORDER_RING_H
+#define VARVE_TRACE_RECORDER_RING_H
+
+#include "trace/recorder/guest/clock.h"
+#include "trace/recorder/guest/signals.h"
+#include "trace/recorder/session.h"
+#include "trace/format/ring.h"
+#include "trace/record.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OVERFLOW_PACKED_BYTES (RECORD_BLOCK_ALIGNMENT + RING_STAGING_RECORDS * RECORD_PACKED_MAX)
+
+/* One mapping per thread: the producer end first (varve_producer_current points to it), then what is cold. */
+struct recorder_thread {
+    struct varve_producer producer;
+    struct ring_header *ring;
+    uint64_t ring_bytes;
+    uint32_t capacity;  /* of the ring, records */
+    uint64_t populated; /* ring slots that have memory behind them, grows during the first lap */
+    uint64_t lost_open; /* lost since the last `lost` event */
+    uint64_t lost_open_bytes;
+    uint32_t nested_lost_kinds[VARVE_KIND_LIMIT]; /* nested events for which no slot was free; atomic */
+    uint8_t *packed;                              /* OVERFLOW_PACKED_BYTES, made by the first spill */
+    uint64_t packed_position;                     /* of its first record in the spill, plus 1; 0: empty */
+    const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
+    struct varve_record *staging;                 /* NULL: it has no memory yet */
+    bool is_spilling;
+    struct recorder_retry ring_retry;    /* of slots of the ring that have no memory yet */
+    struct recorder_retry staging_retry; /* and of the staging slots */
+    bool is_on_disk;                     /* the ring is in the recording directory itself */
+    bool has_mirrored;                   /* the second sink knows this thread: it allocates no more */
+    char path[4096];                     /* of the file that is being opened */
+};
+
+int recorder_ring_create(struct recorder_thread *thread, const struct recorder_process *process,
+                         uint32_t index);
+void recorder_ring_retire(struct recorder_thread *thread);
+/// Let the ring use more of its file (first lap). False: it has all of it, or there is no memory for it now.
+bool recorder_ring_grow(struct recorder_thread *thread);
+/// The ring is full for want of memory: it is not the collector that will make room.
+bool recorder_ring_is_short(const struct recorder_thread *thread);
+bool recorder_ring_staging_is_apart(const struct recorder_thread *thread);
+
+/// Commit a record where the thread produces to; there is space.
+void recorder_commit(struct recorder_thread *thread, const struct varve_record *record);
+/// Where the fast path puts what follows: the slots of the ring, or the staging slots of the spill. These get
+/// memory by the first spill; false: there is none.
+void recorder_produce_to_ring(struct recorder_thread *thread);
+bool recorder_produce_to_spill(struct recorder_thread *thread);
+/// Slots the producer may fill before it has to look again; 0 = full.
+uint64_t recorder_ring_space(struct recorder_thread *thread);
+
+#endif

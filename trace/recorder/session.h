@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * The session that the environment names, and this process image in it. Attaching happens at the first event, not before.
+ */
+#ifndef VARVE_TRACE_RECORDER_SESSION_H
+#define VARVE_TRACE_RECORDER_SESSION_H
+
+#include "trace/recorder/guest/clock.h"
+#include "trace/format/session.h"
+#include "trace/format/sink_provider.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct mirror_provider;
+struct recorder_thread;
+
+enum recorder_stage {
+    RECORDER_STAGE_NONE = 0,
+    RECORDER_STAGE_ATTACHED = 1, /* `control` is there */
+    RECORDER_STAGE_SITES = 2,    /* and so is the call-site file, if it can be had */
+};
+
+/* Of one process image, in a wiped page: all zero in a fork child. */
+struct recorder_process {
+    uint32_t lock;  /* guards taking `id` */
+    uint32_t stage; /* enum recorder_stage; grows; a futex, atomic */
+    uint32_t id;
+    uint32_t late_lock;          /* of the one shared ring of late events */
+    struct recorder_retry retry; /* of attaching */
+    struct process_control *control;
+    struct recorder_retry late_retry;
+    struct recorder_thread *late; /* set once */
+    const struct mirror_provider
+        *mirror; /* the second sink, while this process may call it; NULL: it may not */
+};
+
+/// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
+const struct session_control *recorder_session(void);
+/// The look itself, on the program's stack and with signals open: for a process so young that it has no
+/// handlers, and of which is not known yet whether it may call the kernel at all.
+void recorder_session_look(void);
+/// What all processes of the session count in; NULL without a session.
+struct session_counts *recorder_session_counts(void);
+const char *recorder_directory(void);
+
+/// This process image, attached or not; NULL without a session.
+struct recorder_process *recorder_process_page(void);
+/// This process image, attached now if it was not; NULL if that failed. Threads: any.
+struct recorder_process *recorder_process_attach(void);
+/// The same without attaching: NULL before the first event.
+struct recorder_process *recorder_process_current(void);
+
+/// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
+/// attach, for the control pages of this process and its fork children.
+extern bool recorder_malloc_is_foreign;
+
+/// Who the calling process is, also in a vfork child. Async-signal-safe.
+void process_identity_read(struct process_identity *identity);
+
+/// Note in the process' control page that it ends, or executes `path` (NULL: not any more).
+void recorder_process_exited(void);
+void recorder_process_executing(const char *path);
+
+#endif

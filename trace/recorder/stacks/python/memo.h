@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * What a thread's last walk has read, and the hash of each part of it.
+ */
+#ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_MEMO_H
+#define VARVE_TRACE_RECORDER_STACKS_PYTHON_MEMO_H
+
+#include "trace/recorder/guest/stack_hash.h"
+#include "trace/recorder/stacks/python/layout.h"
+
+#define PYTHON_STACK_UNKNOWN (~0U)
+#define PYTHON_MEMO_FRAMES_MAX 64U /* deeper stacks are captured without a memo */
+
+/// Hash and number of the frames from `at` outwards, at most `max`, by what is known of this thread's last
+/// walk. PYTHON_STACK_UNKNOWN if there is no room. Threads: any; not reentrant: a handler must not come here
+/// while its thread is in it.
+unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
+                          unsigned max, struct callsite_hash *hash);
+
+/// This thread ends: its memo goes. Signals are blocked.
+void python_memo_thread_end(void);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * The Python stack of a waiting thread, inherited by the threads that work for it.
+ */
+#ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_PARENT_STACK_H
+#define VARVE_TRACE_RECORDER_STACKS_PYTHON_PARENT_STACK_H
+
+#include "trace/recorder/stacks/python/frame.h"
+
+/// Frames that a waiting thread has lent (varve_python_lend); 0 if none has. Threads: any.
+unsigned python_stack_borrow(struct python_frame *frames, unsigned max);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs inside the workload */
+/*
+ * Frames of a CPython interpreter in this process:
+ *
+ *   stack.c ─► layout.c   where the interpreter's fields lie
+ *      ├─────► verify.c   whether a thread's frames really look that way
+ *      ├─────► memo.c     what the thread's last walk has read
+ *      └─────► text.c     names and line tables
+ *
+ * Nothing here allocates, takes a lock or changes anything of the interpreter.
+ */
+#ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_STACK_H
+#define VARVE_TRACE_RECORDER_STACKS_PYTHON_STACK_H
+
+#include "trace/recorder/guest/stack_hash.h"
+#include "trace/recorder/stacks/python/frame.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/// Frames of this thread, innermost first, at most `max`; 0 if there is no interpreter, its version is
+/// unknown, or this thread has no frames. Never allocates, never runs Python code.
+unsigned python_stack_capture(struct python_frame *frames, unsigned max);
+
+/// Function name and file name as UTF-8 (cut to fit, NUL-terminated) and the line of a frame just captured.
+/// Returns false if they cannot be read safely.
+bool python_stack_describe(const struct python_frame *frame, char *name, size_t name_bytes, char *file,
+                           size_t file_bytes, uint32_t *line);
+
+/// Hash and number of the frames that python_stack_capture would give now, for far less than a walk: most of
+/// them are still those of this thread's last call. PYTHON_STACK_UNKNOWN: not in this way (the layout is not
+/// trusted yet, no memory, `max` above PYTHON_MEMO_FRAMES_MAX), capture them. Threads: any;
+/// async-signal-safe.
+unsigned python_stack_hash(struct callsite_hash *hash, unsigned max);
+
+/// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
+/// itself calls the loader, since this does.
+void python_stack_keep(void);
+
+/// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
+/// Threads: any; async-signal-safe.
+void python_stack_modules_changed(void);
+
+#endif
