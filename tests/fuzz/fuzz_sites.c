@@ -3,7 +3,10 @@
  * libFuzzer target: any bytes as a call-site file, in two steps, so that a file that grows while it is read
  * is covered too. Whatever the bytes, reading ends, numbers are in range, and asking twice gives one answer.
  */
+#include "trace/error.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,12 +3,14 @@
 /*
  * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations, of reallocs under way and of
  * sample points, searched from end to end and added up anew after each event. The rules are those of
- * collect_internal.h, written a second time without any index, limbo count or running sum.
+ * model/derive/derive.h, written a second time without any index, limbo count or running sum.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 
-#include "trace/collect_internal.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,6 +8,10 @@
 #define VARVE_TESTS_SUPPORT_REBUILD_SCENE_H
 
 #include "support/rebuild.h"
+#include "trace/collector/clock.h"
+#include "trace/format/callsite_file.h"
+#include "trace/record.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #define RING_RECORDS 8192U
 #define BLOCKS 64U

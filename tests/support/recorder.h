@@ -15,8 +15,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/record.h"
 #include "trace/recorder/recorder.h"
+#include "trace/trace.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -8,6 +8,27 @@
  */
 #include "trace/collector/collector.h"
 
+#include "trace/collector/collector.h"
+
+#include "trace/collector/collector.h"
+
+#include "trace/collector/collector.h"
+
+#include "trace/collector/collector.h"
+
+#include "trace/collector/clock.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
+#include "trace/trace.h"
+
+#include "trace/collector/collector.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

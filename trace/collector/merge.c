@@ -17,7 +17,14 @@
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
  * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #define HOLD_BACK_NS 20000
 #define SKIPPED_MAX (UINT64_C(1) << 48) /* more is a damaged record */

@@ -6,7 +6,12 @@
  * have been killed in between. If it was only stopped, its file is still found later: its events are then
  * late, but not lost. The collector calls this in every round.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/record.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <errno.h>
 #include <fcntl.h>

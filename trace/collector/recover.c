@@ -5,7 +5,17 @@
  * stored with that transaction say where to go on. The derived state (which addresses are live, totals) is
  * rebuilt by reading the stored events once.
  */
+#include "trace/base/array.h"
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,12 @@
  * and the files that go with them. A ring is retired only when it was looked at after its end, taken whole
  * and committed; a process when all its rings are. Called by the collector after each commit.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/store/rows.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,16 @@
  * end, and those from before or after LTTng was at work in their process. A trace that begins in mid-run is
  * told everything again. The provider's threads call `started` and nothing else.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
-#include "trace/format/sink_provider.h"
 #include "trace/collector/lttng/salvage.h"
+#include "trace/error.h"
+#include "trace/event_list.h"
 #include "trace/format/callsite_file.h"
+#include "trace/format/sink_provider.h"
+#include "trace/record.h"
+#include "trace/store/rows.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <stdio.h>
 #include <stdlib.h>

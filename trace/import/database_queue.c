@@ -5,7 +5,11 @@
  * must never run in both, and that errors arrive late: a batch is handed over under the mutex, which orders
  * all that either thread does to the store, and the first error stays until somebody asks.
  */
-#include "trace/import/database_writer.h"
+#include "trace/import/database_queue.h"
+
+#include "trace/error.h"
+#include "trace/model/event.h"
+#include "trace/store/store.h"
 
 #include <assert.h>
 #include <pthread.h>

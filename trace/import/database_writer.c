@@ -6,10 +6,17 @@
  * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
  * derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
-#include "trace/collect_internal.h"
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/error.h"
+#include "trace/import/database_queue.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/publish.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/names.h"
 #include "trace/trace.h"
-#include "trace/import/database_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,12 @@
  * event has to touch anyway. Multiplicative hashing spreads the regular addresses of an allocator well and
  * keeps neighbours apart. derive.c calls it.
  */
-#include "trace/model/derive.h"
+#include "trace/model/live.h"
 
+#include "trace/error.h"
+
+#include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define BITS_MIN 8U

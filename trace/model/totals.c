@@ -12,8 +12,15 @@
  * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
  * mapping.c call it.
  */
-#include "trace/model/derive.h"
+#include "trace/model/totals.h"
 
+#include "trace/error.h"
+#include "trace/model/domain.h"
+#include "trace/model/scratch.h"
+#include "trace/model/series.h"
+#include "trace/model/state.h"
+
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -15,7 +15,7 @@
  * transaction, and looks at the change counter when it begins. So between the two the image must not change:
  * writer.c inserts and commits in one go, and image_clear comes after that.
  */
-#include "trace/store/store.h"
+#include "trace/store/image.h"
 
 #include <assert.h>
 #include <stdio.h>

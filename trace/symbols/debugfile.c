@@ -6,7 +6,10 @@
  * only if its build id is the module's, or, where there is none, if its checksum is the debuglink's. Called
  * by libdwfl for module.c.
  */
-#include "trace/symbols/symbols.h"
+#include "trace/symbols/debugfile.h"
+
+#include "trace/symbols/module.h"
+#include "trace/trace.h"
 
 #include <fcntl.h>
 #include <gelf.h>

@@ -5,7 +5,11 @@
  * symbols for each address). The hard part is a file that is no longer what ran: then nothing is resolved,
  * because a wrong name is worse than none. Called by symbols.c.
  */
-#include "trace/symbols/symbols.h"
+#include "trace/symbols/module.h"
+
+#include "trace/symbols/debugfile.h"
+#include "trace/symbols/dwarf.h"
+#include "trace/symbols/range.h"
 
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>

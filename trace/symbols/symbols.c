@@ -7,6 +7,10 @@
  */
 #include "trace/symbols/symbols.h"
 
+#include "trace/error.h"
+#include "trace/symbols/dwarf.h"
+#include "trace/symbols/module.h"
+
 #include <stdlib.h>
 #include <string.h>
 

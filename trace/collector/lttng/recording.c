@@ -6,9 +6,12 @@
  * sink: when it cannot be had, that is said, and the recording goes on without it, unless it is the only one.
  */
 #include "trace/collector/collector.h"
-#include "trace/collector/lttng/session.h"
-#include "trace/format/sink_provider.h"
 #include "trace/collector/lttng/salvage.h"
+#include "trace/collector/lttng/session.h"
+#include "trace/error.h"
+#include "trace/format/sink_provider.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,19 @@
  *
  * salvage_marks.c knows which numbers the trace has, salvage_each.c reads it all back.
  */
+#include "trace/collector/lttng/salvage.h"
+
+#include "trace/collector/lttng/salvage.h"
+
+#include "trace/collector/lttng/salvage.h"
+
+#include "trace/collector/lttng/salvage.h"
+
+#include "trace/collector/lttng/salvage.h"
+
 #include "trace/collector/lttng/salvage_parts.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <assert.h>
 #include <errno.h>

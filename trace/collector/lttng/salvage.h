@@ -11,8 +11,8 @@
 #define VARVE_TRACE_COLLECTOR_LTTNG_SALVAGE_H
 
 #include "trace/error.h"
-#include "trace/sink.h"
 #include "trace/record.h"
+#include "trace/sink.h"
 
 #include <stdbool.h>
 #include <stddef.h>

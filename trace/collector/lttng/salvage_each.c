@@ -6,6 +6,8 @@
  * again after more was marked. `take` may mark, not keep.
  */
 #include "trace/collector/lttng/salvage_parts.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
  * believed: only a number below the newest one of a known ring gets a page.
  */
 #include "trace/collector/lttng/salvage_parts.h"
+#include "trace/error.h"
 
 #include <stdlib.h>
 

@@ -18,8 +18,9 @@
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_SALVAGE_PARTS_H
 #define VARVE_TRACE_COLLECTOR_LTTNG_SALVAGE_PARTS_H
 
-#include "trace/format/ring.h"
 #include "trace/collector/lttng/salvage.h"
+#include "trace/format/ring.h"
+#include "trace/record.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,9 +4,10 @@
  * they are told, as the workload did. The hard part is that a trace may tell all of it again from the
  * beginning (a second one was started): numbers are never used twice, so what has come once is passed over.
  */
-#include "trace/import/rebuild/rebuild.h"
+#include "trace/error.h"
 #include "trace/format/callsite_file.h"
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/import/rebuild/rebuild.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

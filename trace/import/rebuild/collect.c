@@ -5,6 +5,8 @@
  * record is reached, with the watermark of the merge in front of those that are still to come, and goes when
  * it has been read. Called by finish.c.
  */
+#include "trace/collector/clock.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
 
 #include <stdlib.h>

@@ -4,7 +4,9 @@
  * for each piece, which is large: ten thousand rings must not hold ten thousand descriptors. Called by all
  * rebuild*.c.
  */
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

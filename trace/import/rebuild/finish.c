@@ -4,7 +4,14 @@
  * of any other, and that moves to its place. What the trace lacks is said in the table `stats` rather than
  * guessed; only a clock that nobody told of must be made up. collect.c feeds the collector.
  */
+#include "trace/collector/clock.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/record.h"
+#include "trace/store/publish.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/trace.h"
 
 #include <fcntl.h>
 #include <stdio.h>

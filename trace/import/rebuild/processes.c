@@ -4,7 +4,11 @@
  * numbers. Which of them the recording consists of is decided at the end, since descriptions may come after
  * records, or never. Also the table that finds processes and rings.
  */
+#include "trace/base/array.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

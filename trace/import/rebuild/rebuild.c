@@ -7,6 +7,19 @@
  */
 #include "trace/import/rebuild/rebuild.h"
 
+#include "trace/import/rebuild/rebuild.h"
+
+#include "trace/import/rebuild/rebuild.h"
+
+#include "trace/import/rebuild/rebuild.h"
+
+#include "trace/base/array.h"
+#include "trace/collector/clock.h"
+#include "trace/error.h"
+#include "trace/trace.h"
+
+#include "trace/import/rebuild/rebuild.h"
+
 #include <stdlib.h>
 #include <string.h>
 

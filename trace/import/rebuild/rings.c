@@ -4,7 +4,11 @@
  * end a ring file and spill for each, as a workload would have left them. The hard part is that nothing about
  * the order is certain: the next number of a ring is likely, an earlier one may fill a gap or come twice.
  */
+#include "trace/base/array.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,9 @@
  * part is memory: a block is 4096 records, and hundreds of rings each have an incomplete one. So records are
  * packed by the hundred, and what does not fit waits packed in a file. Called by rings.c.
  */
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/record.h"
 
 #include <stdio.h>
 #include <stdlib.h>

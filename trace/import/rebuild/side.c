@@ -5,7 +5,10 @@
  * the run when the recording ends. Any order is right, only some are slow: slices that follow each other are
  * read one at a time, and only slices that overlap are open together. Called by rings.c.
  */
+#include "trace/base/array.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/record.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,16 @@
  * of their totals has to be settled once: the slots that an event touches are gathered and settled at its
  * end. device.c and vmm.c call it.
  */
-#include "trace/model/device/device.h"
+#include "trace/model/device/rows.h"
+
+#include "trace/error.h"
+#include "trace/model/device/streams.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 
@@ -84,6 +93,19 @@ int api_slot_use(const struct api_step *step, unsigned domain, struct varve_mess
 }
 
 /* ---- rows ---- */
+
+bool api_makes_row(const struct event *event)
+{
+    return event->cause != VARVE_CAUSE_CU_IPC_OPEN_MEM_HANDLE &&
+           event->cause != VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE &&
+           event->cause != VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE;
+}
+
+bool api_is_of(const struct scratch_block *block, unsigned device, unsigned context)
+{
+    return block->device == device &&
+           (context == 0 || (!block->is_async && (block->pool & 0xfffU) == context));
+}
 
 uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
 {
@@ -167,35 +189,5 @@ void api_tell_row(const struct api_step *step, uint64_t number)
 {
     if (derive_block_row(step->step->derive, number)->id != 0) {
         api_tell(step, number);
-    }
-}
-
-/* ---- ends ---- */
-
-void derive_api_end(struct derive_process *process)
-{
-    for (unsigned side = 0; side < 2 && process->api != NULL; side++) {
-        struct api_index *index = &process->api->sides[side];
-        live_clear(&index->live);
-        live_clear(&index->handles);
-        ranges_clear(&index->mappings);
-    }
-}
-
-void derive_api_free(struct derive_process *process)
-{
-    derive_api_end(process);
-    if (process->api != NULL) {
-        free(process->api->slots);
-        free(process->api);
-    }
-}
-
-void derive_api_thread_free(struct derive_thread *thread)
-{
-    if (thread->api != NULL) {
-        free(thread->api->undo[0].mappings);
-        free(thread->api->undo[1].mappings);
-        free(thread->api);
     }
 }

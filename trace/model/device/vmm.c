@@ -9,7 +9,16 @@
  * or, should we have missed a release, while we think that it is not. The newer memory has the handle then;
  * the older one lives on without a name as long as it is mapped. device.c calls it.
  */
-#include "trace/model/device/device.h"
+#include "trace/model/device/vmm.h"
+
+#include "trace/error.h"
+#include "trace/model/device/rows.h"
+#include "trace/model/event.h"
+#include "trace/model/live.h"
+#include "trace/model/ranges.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,14 @@
  * An extent is in units of 512 bytes unless a flag says otherwise; a difference has its sign in the lowest
  * bit.
  */
+#include "trace/model/layout/code.h"
+
+#include "trace/error.h"
+#include "trace/model/event.h"
 #include "trace/model/layout/layout.h"
+#include "trace/model/ranges.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,18 @@
  * in one sweep; then each stack is put together from the results. Called once by the collector, with a
  * transaction of the store open.
  */
+#include "trace/base/array.h"
+#include "trace/error.h"
+#include "trace/format/callsite_file.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/merge.h"
+#include "trace/symbols/callsites/names.h"
+#include "trace/symbols/callsites/reader.h"
+#include "trace/symbols/module.h"
+#include "trace/symbols/symbols.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,10 @@
  * and 32 bits of hash per entry, never a pointer, so that arrays can move and growing needs no comparison.
  * Called by reader.c, entry.c, resume.c.
  */
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
+
+#include "trace/base/array.h"
+#include "trace/format/callsite_file.h"
 
 #include <assert.h>
 #include <stdlib.h>

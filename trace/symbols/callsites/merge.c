@@ -7,7 +7,11 @@
  * cut at its depth limit, or the loop's name unknown. Every Python frame is shown all the same.
  * Called by finish.c.
  */
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/merge.h"
+
+#include "trace/base/array.h"
+#include "trace/format/callsite_file.h"
+#include "trace/symbols/callsites/intern.h"
 
 #include <assert.h>
 

@@ -5,7 +5,7 @@
  * passed over, of the C library, of CUDA and of PyTorch. The lists err on the short side: a wrapper that is
  * missing is still a true answer. Called by finish.c.
  */
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/names.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,10 @@
  * where the rate changes and before the first and after the last anchor, the same whatever anchors follow,
  * the right stretch found among thousands, and on this machine within a microsecond of what the kernel says.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

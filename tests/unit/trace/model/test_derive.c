@@ -3,7 +3,14 @@
  * The single rules of derive_event that a random stream (test_derive_model.c) would show less plainly, the
  * scratch file when the disk is full, and what damaged records are made into.
  */
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

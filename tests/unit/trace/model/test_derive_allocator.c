@@ -4,7 +4,14 @@
  * are damaged, requests that fail, the order that numbers of a device's events tell. Whole histories:
  * test_derive_blocks.c.
  */
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

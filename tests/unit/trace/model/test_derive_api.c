@@ -4,6 +4,12 @@
  * a free is told, which domain memory is in, physical memory, failures, resets, order.
  */
 #include "support/api_lab.h"
+#include "trace/model/device/calls.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/record.h"
 
 static const struct scratch_row *row_of(const struct lab *lab, uint64_t id)
 {

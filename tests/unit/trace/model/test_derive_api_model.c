@@ -6,6 +6,14 @@
  * half of the events come back from the database. All derived columns must be the model's.
  */
 #include "support/api_model_compare.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

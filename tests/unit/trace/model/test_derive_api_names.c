@@ -4,6 +4,13 @@
  * calls of the CUDA API cost.
  */
 #include "support/api_lab.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/device/calls.h"
+#include "trace/model/device/names.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
 
 /* ---- numbers ---- */
 

@@ -7,8 +7,13 @@
  */
 #include "support/blocks_model.h"
 #include "support/rows_expected.h"
-
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

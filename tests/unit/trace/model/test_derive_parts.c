@@ -3,7 +3,10 @@
  * What derive is made of, each for itself: the address index and the mapped ranges against naive copies, the
  * thinning of samples.
  */
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/live.h"
+#include "trace/model/ranges.h"
+#include "trace/model/series.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

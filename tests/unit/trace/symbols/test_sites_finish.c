@@ -11,7 +11,12 @@
 #include <cmocka.h>
 
 #include "support/sites.h"
+#include "trace/error.h"
+#include "trace/format/callsite_file.h"
+#include "trace/store/rows.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/reader.h"
+#include "trace/symbols/symbols.h"
 
 struct fake_symbol {
     char function[64], file[64], module[64];

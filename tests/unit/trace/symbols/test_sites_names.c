@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/names.h"
 
 static void test_allocation_functions(void **state)
 {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/merge.h"
 
 #include <string.h>
 

@@ -11,6 +11,9 @@
 #include <cmocka.h>
 
 #include "support/symbols.h"
+#include "trace/error.h"
+#include "trace/symbols/module.h"
+#include "trace/symbols/symbols.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
