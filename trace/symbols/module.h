@@ -18,11 +18,7 @@ struct Dwfl_Module;
 struct symbols_unit;
 
 #define SYMBOLS_MODULES_MAX 16U
-#define SYMBOLS_ROOTS_MAX 4U
 #define SYMBOLS_BUILD_ID_MAX 64U
-/* Compressed debug sections are unpacked into memory as a whole: larger ones are left alone, and functions
- * get their names from the symbol table. */
-#define SYMBOLS_UNPACKED_MAX (UINT64_C(128) << 20)
 
 struct symbols_module {
     const struct symbols *symbols;
@@ -46,8 +42,7 @@ struct symbols_module {
 };
 
 struct symbols {
-    char *roots[SYMBOLS_ROOTS_MAX]; /* directories with debug files */
-    unsigned root_count;
+    char *debug_path; /* where separate debug files are, as libdwfl reads it */
     struct symbols_module *modules[SYMBOLS_MODULES_MAX];
     uint64_t used;
     char *demangled; /* buffer of __cxa_demangle */
