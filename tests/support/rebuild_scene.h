@@ -84,7 +84,7 @@ static inline void scene_begin(struct scene *scene)
     scene->seed = 0x1234567;
     tape_current = &scene->tape;
     scene->lab->collector->mirror.provider = tape_provider();
-    sites_listen(scene->lab->collector->sites, on_entry, scene->lab);
+    callsites_listen(scene->lab->collector->callsites, on_entry, scene->lab);
     usleep(2500);
     LAB_OK(scene->lab, collect_clock_anchor(&scene->lab->collector->clock));
     scene->now = scene->lab->begin + 5000000;

@@ -254,7 +254,7 @@ struct collector {
     struct collect_lttng lttng;
     struct collect_clock clock;
     struct derive *derive;
-    struct sites *sites;
+    struct callsites *callsites;
     struct store *store;
     struct traced_process **processes; /* [id - 1], NULL: not (or never) opened */
     uint32_t process_count, process_capacity;

@@ -115,7 +115,7 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? sequence_of(reader, record) : 0;
     event->pool = record->pool;
     event->stream = (uint16_t)varve_record_stream(record);
-    event->callsite = sites_global(collector->sites, reader->process->id, record->callsite);
+    event->callsite = callsites_global(collector->callsites, reader->process->id, record->callsite);
     event->dev_seq = varve_record_dev_seq(record);
     event->id = varve_record_id(record);
     event->addr = record->addr;
@@ -201,7 +201,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
         const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
 
         decode(collector, reader, record, &event);
-        if (!reader->is_held_back && derive_is_premature(collector->derive, &event)) {
+        if (!reader->is_held_back && derive_is_out_of_order(collector->derive, &event)) {
             reader->is_held_back = true;
             reader->held_addr = held_by(&event);
             collector->held_count++;

@@ -283,7 +283,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     derive_process_start(collector->derive, id, control->parent_id);
     collect_mirror_process(collector, process);
     snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, id);
-    return sites_process(collector->sites, id, sites);
+    return callsites_process(collector->callsites, id, sites);
 }
 
 /* The page of a number that was given up, if it is complete now. Images that came after it under its pid know

@@ -254,7 +254,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.processes++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
-    sites_process_end(collector->sites, process->id);
+    callsites_process_end(collector->callsites, process->id);
     snprintf(name, sizeof(name), "p%u", process->id);
     doom(collector, name);
     if (process->pidfd >= 0) {

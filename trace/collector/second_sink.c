@@ -165,7 +165,7 @@ int collect_mirror_open(struct collector *collector, const char *provider_path, 
         unsetenv(ALLOW_BLOCKING);
     }
     if (error == VARVE_OK) {
-        sites_listen(collector->sites, tell_entry, collector);
+        callsites_listen(collector->callsites, tell_entry, collector);
     }
     return error;
 }
@@ -362,7 +362,7 @@ static void tell_all(struct collector *collector)
     for (size_t i = 0; i < collector->reader_count; i++) {
         collect_mirror_thread(collector, collector->readers[i]);
     }
-    sites_retell(collector->sites);
+    callsites_replay(collector->callsites);
 }
 
 void collect_mirror_round(struct collector *collector)

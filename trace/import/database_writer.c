@@ -125,7 +125,7 @@ void varve_writer_abandon(struct varve_writer *writer)
 
 /* ---- rows ---- */
 
-/* Keep the first error. Rows of the store tell no reason but their code. */
+/* Keep the first error. Rows of the store have no reason but their code. */
 static int keep(struct varve_writer *writer, int code, const char *what)
 {
     if (code != VARVE_OK && writer->error == VARVE_OK) {
@@ -236,7 +236,7 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         writer->symbol_capacity = capacity;
     }
     writer->is_allocation[id] =
-        !symbol->is_python && symbol->function != NULL && sites_name_is_allocation(symbol->function);
+        !symbol->is_python && symbol->function != NULL && callsites_name_is_allocation(symbol->function);
     return id;
 }
 

@@ -19,7 +19,7 @@ enum domain {
     DOMAIN_BLOCK = 4,   /* blocks of a caching allocator */
     DOMAIN_PINNED = 5,  /* CUDA API: memory of the host that devices reach */
     DOMAIN_MANAGED = 6, /* CUDA API: memory that moves between host and devices */
-    DOMAIN_CUPTI = 7,   /* what DOMAIN_DEVICE is, as CUPTI tells it beside the CUDA recorder */
+    DOMAIN_CUPTI = 7,   /* what DOMAIN_DEVICE is, as CUPTI reports it beside the CUDA recorder */
     DOMAIN_LIMIT = 8,
 };
 
@@ -43,7 +43,7 @@ static inline unsigned domain_devices(unsigned domain)
     return (unsigned)slot_first[domain + 1] - slot_first[domain];
 }
 
-/* Device 0 stands for all devices where a domain does not tell them apart. */
+/* Device 0 stands for all devices where a domain does not distinguish them. */
 static inline unsigned slot_of(unsigned domain, unsigned device)
 {
     return slot_first[domain] + (domain_devices(domain) > 1 ? device : 0);

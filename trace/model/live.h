@@ -24,8 +24,8 @@ struct live_index {
 int live_reserve(struct live_index *index); /* space for one more; VARVE_ERROR_NO_MEMORY */
 uint64_t live_find(const struct live_index *index, uint64_t addr); /* 0: none */
 /// Remember addr → id and return the id it had before, 0 if none. After live_reserve it cannot fail.
-uint64_t live_put(struct live_index *index, uint64_t addr, uint64_t id);
-uint64_t live_take(struct live_index *index, uint64_t addr); /* forget; returns the id, 0 if none */
+uint64_t live_insert(struct live_index *index, uint64_t addr, uint64_t id);
+uint64_t live_remove(struct live_index *index, uint64_t addr); /* forget; returns the id, 0 if none */
 void live_clear(struct live_index *index);
 int live_check(const struct live_index *index); /* VARVE_ERROR_CORRUPT if an entry cannot be found */
 

@@ -96,7 +96,7 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
     struct domain_totals *totals = &step->derive->domains[slot];
     struct total **list = step->process->totals[domain];
     struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
-    if (total == NULL || event->callsite >= totals->site_limit || !has_space(&totals->all.series) ||
+    if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all.series) ||
         !has_space(&total->series)) {
         int code = totals_reserve(totals, step->process, slot, event->callsite);
         if (code != VARVE_OK) {

@@ -69,7 +69,7 @@ static inline struct total **process_total(const struct derive_process *process,
 }
 
 /* A block between heap_free (cause realloc) and heap_realloc of one thread. */
-struct derive_limbo {
+struct derive_realloc {
     uint64_t addr;
     uint64_t id;
 };
@@ -78,11 +78,11 @@ struct derive_thread {
     uint32_t process_id; /* 0: not seen yet */
     int32_t pid;
     int32_t tid;
-    uint32_t limbo_count;
-    uint32_t limbo_capacity;
+    uint32_t realloc_count;
+    uint32_t realloc_capacity;
     uint64_t last_alloc_id; /* opened by the thread's last heap event; 0: that was no allocation */
     uint64_t last_block_id; /* by its last alloc or free of a caching allocator */
-    struct derive_limbo *limbo;
+    struct derive_realloc *reallocs;
     struct derive_api_thread *api; /* NULL until it calls the CUDA API */
 };
 

@@ -27,7 +27,7 @@ struct total {
 
 /* `peak_*` is what was live at the domain's peak only while touched_seq > peak_seq; else it is the live
  * value. */
-struct site_total {
+struct callsite_total {
     uint64_t allocations, frees, bytes;
     uint64_t live_allocations, live_bytes; /* derived */
     uint64_t peak_allocations, peak_bytes;
@@ -38,9 +38,9 @@ struct site_total {
 
 struct domain_totals {
     struct total all;
-    struct site_total *sites; /* by call site; anonymous mapping, so that unused numbers cost nothing */
-    size_t site_capacity;
-    size_t site_limit; /* one more than the largest call site seen */
+    struct callsite_total *sites; /* by call site; anonymous mapping, so that unused numbers cost nothing */
+    size_t callsite_capacity;
+    size_t callsite_limit; /* one more than the largest call site seen */
 };
 
 struct derive_process;
@@ -62,10 +62,10 @@ void totals_close(const struct totals_step *step, const struct scratch_row *row)
 void totals_reopen(const struct totals_step *step, const struct scratch_row *row);
 void totals_fail(const struct totals_step *step);
 /// The event is over: look for a new peak, sample.
-void totals_settle(const struct totals_step *step);
+void totals_update_peak(const struct totals_step *step);
 /// What a call site had live at the peak of its domain.
-void totals_site_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
-                      uint64_t *bytes_out);
+void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
+                          uint64_t *bytes_out);
 void totals_close_domain(struct domain_totals *domain);
 int totals_check(const struct domain_totals *domain, struct derive_process *const *processes,
                  size_t process_limit, unsigned slot, struct varve_message *message);

@@ -126,17 +126,17 @@ static int write_row(struct store *store, enum store_statement statement, const 
 struct slots {
     const struct domain_totals *totals[DEVICE_LIMIT];
     unsigned count;
-    size_t site_limit;
+    size_t callsite_limit;
 };
 
 static void slots_gather(const struct derive *derive, enum domain domain, struct slots *slots)
 {
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
-        if (totals->site_limit > 0) {
+        if (totals->callsite_limit > 0) {
             slots->totals[slots->count++] = totals;
-            slots->site_limit =
-                totals->site_limit > slots->site_limit ? totals->site_limit : slots->site_limit;
+            slots->callsite_limit = totals->callsite_limit > slots->callsite_limit ? totals->callsite_limit
+                                                                                   : slots->callsite_limit;
         }
     }
 }
@@ -145,14 +145,14 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
 static int write_site(struct store *store, const struct slots *slots, enum domain domain, uint32_t callsite,
                       struct varve_message *message)
 {
-    struct site_total sum = {0};
+    struct callsite_total sum = {0};
     for (unsigned i = 0; i < slots->count; i++) {
         const struct domain_totals *totals = slots->totals[i];
-        if (callsite < totals->site_limit) {
-            const struct site_total *site = &totals->sites[callsite];
+        if (callsite < totals->callsite_limit) {
+            const struct callsite_total *site = &totals->sites[callsite];
             uint64_t peak_allocations;
             uint64_t peak_bytes;
-            totals_site_peak(totals, callsite, &peak_allocations, &peak_bytes);
+            totals_callsite_peak(totals, callsite, &peak_allocations, &peak_bytes);
             sum.allocations += site->allocations;
             sum.frees += site->frees;
             sum.bytes += site->bytes;
@@ -184,7 +184,7 @@ static int write_sites(const struct derive *derive, struct store *store, enum do
     struct slots slots = {0};
     int code = VARVE_OK;
     slots_gather(derive, domain, &slots);
-    for (size_t i = 0; i < slots.site_limit && code == VARVE_OK; i++) {
+    for (size_t i = 0; i < slots.callsite_limit && code == VARVE_OK; i++) {
         code = write_site(store, &slots, domain, (uint32_t)i, message);
     }
     return code;

@@ -264,7 +264,7 @@ int store_each_stat(struct store *store, const char *name,
     return code;
 }
 
-/* ---- the books ---- */
+/* ---- sums ---- */
 
 static int sum_take(sqlite3_stmt *row, void *context)
 {

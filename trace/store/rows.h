@@ -34,7 +34,7 @@ struct store_thread {
     const char *damage; /* 'missing', 'cut', 'damaged'; NULL: none */
 };
 
-/* The books of all rings and processes, as the tables have them. */
+/* The accounts of all rings and processes, as the tables have them. */
 struct store_sums {
     uint64_t emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable;
     uint64_t damaged; /* rings whose contents are not known for sure */

@@ -5,7 +5,7 @@
  *
  * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their slots
  * back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of the small tables
- * in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and sites_finish write is not
+ * in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and callsites_finish write is not
  * kept: when one of them or store_finish fails, all three are called again.
  */
 #ifndef VARVE_TRACE_STORE_TRANSACTION_H

@@ -2,7 +2,7 @@
 /*
  * One ELF file that a recorded process had mapped: opened through libdwfl, which also unpacks
  * .gnu_debugdata, checked by its build id, and its symbol table sorted once (libdwfl's own look-up reads all
- * symbols for each address). The hard part is a file that is no longer what ran: then nothing is resolved,
+ * symbols for each address). If the file is no longer what ran, nothing is resolved,
  * because a wrong name is worse than none. Called by symbols.c.
  */
 #include "trace/symbols/module.h"

@@ -4,7 +4,7 @@
  * event is about, and from that follow rows of allocation, segment and oom, and the totals of the device.
  * Ids of events become rows here, since allocators number theirs from 1 for each device of each process.
  *
- * The hard part is a trace that begins in the middle or lost events: an address that is handed out while its
+ * A trace may begin in the middle or lack events: an address that is handed out while its
  * block is live, a segment that goes with live blocks in it. What is lost then ends with that event.
  */
 #include "trace/model/derive/blocks.h"
@@ -125,7 +125,7 @@ static struct scratch_block *block_row(const struct derive_step *step, uint64_t 
     return derive_block_row(step->derive, number);
 }
 
-/* The free of this allocation was never told. */
+/* The free of this allocation was not recorded. */
 static void block_lost(void *context, uint64_t number)
 {
     const struct derive_step *step = context;
@@ -137,7 +137,7 @@ static void block_lost(void *context, uint64_t number)
         uint64_t last_id = *step->last_id;
         *step->last_id = 0; /* only a free makes an allocation temporary */
         derive_row_close(step, block->id);
-        streams_take(step->derive, block, STREAM_CLOSES);
+        streams_count(step->derive, block, STREAM_CLOSES);
         *step->last_id = last_id != block->id ? last_id : 0;
     }
     block->completed_seq = step->event->seq;
@@ -208,12 +208,12 @@ static void block_open(const struct derive_step *step, const struct layout_chang
         .stream = event->stream,
         .device = event->device,
     };
-    streams_take(derive, scratch_block(line), STREAM_OPENS);
+    streams_count(derive, scratch_block(line), STREAM_OPENS);
     *step->last_id = event->id;
     step->device->stage = 0;
 }
 
-static void block_give(const struct derive_step *step, const struct layout_change *change)
+static void block_release_row(const struct derive_step *step, const struct layout_change *change)
 {
     struct event *event = step->event;
     event->id = 0;
@@ -227,7 +227,7 @@ static void block_give(const struct derive_step *step, const struct layout_chang
     event->id = block->id;
     if (event->kind == VARVE_KIND_FREE_REQUESTED || !change->was_pending) {
         row = derive_row_close(step, block->id);
-        streams_take(step->derive, block, STREAM_CLOSES);
+        streams_count(step->derive, block, STREAM_CLOSES);
         *step->last_id = 0;
     } else {
         row = scratch_touch(&step->derive->scratch, block->id);
@@ -295,7 +295,7 @@ static void event_follow(const struct derive_step *step, const struct layout_cha
         break;
     case VARVE_KIND_FREE_REQUESTED:
     case VARVE_KIND_FREE_COMPLETED:
-        block_give(step, change);
+        block_release_row(step, change);
         break;
     case VARVE_KIND_SEGMENT_ALLOC:
     case VARVE_KIND_SEGMENT_FREE:
@@ -339,7 +339,7 @@ int derive_block(struct derive_step *step, struct varve_message *message)
     event_follow(step, &change);
     extra_follow(step, &before);
     if (memcmp(&before, &device->layout->sums, sizeof before) != 0) {
-        totals_settle(&step->totals);
+        totals_update_peak(&step->totals);
     }
     if (!device->is_dirty) {
         struct derive_keyframes *keyframes = &step->derive->keyframes;
@@ -353,8 +353,8 @@ int derive_block(struct derive_step *step, struct varve_message *message)
     return VARVE_OK;
 }
 
-bool derive_block_is_premature(const struct derive *derive, const struct derive_process *process,
-                               const struct event *event)
+bool derive_block_is_out_of_order(const struct derive *derive, const struct derive_process *process,
+                                  const struct event *event)
 {
     const struct derive_device *device =
         process->devices != NULL ? process->devices[names_device(derive, event)] : NULL;

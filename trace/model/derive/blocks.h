@@ -18,8 +18,8 @@ struct varve_message;
 int derive_device_prepare(struct derive *derive, struct derive_process *process, const struct event *event,
                           struct varve_message *message);
 int derive_block(struct derive_step *step, struct varve_message *message);
-bool derive_block_is_premature(const struct derive *derive, const struct derive_process *process,
-                               const struct event *event);
+bool derive_block_is_out_of_order(const struct derive *derive, const struct derive_process *process,
+                                  const struct event *event);
 /// The process has ended: what its allocators were like goes into a keyframe and from memory.
 void derive_devices_end(struct derive *derive, struct derive_process *process);
 void derive_devices_free(struct derive_process *process);

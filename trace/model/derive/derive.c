@@ -112,7 +112,7 @@ static void process_free(struct derive_process *process)
 static void threads_free(struct derive *derive)
 {
     for (size_t i = 0; i < derive->thread_limit; i++) {
-        free(derive->threads[i].limbo);
+        free(derive->threads[i].reallocs);
         derive_api_thread_free(&derive->threads[i]);
     }
     free(derive->threads);
@@ -260,7 +260,7 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
     if (code != VARVE_OK) {
         return code;
     }
-    names_take(derive, event); /* once more, where the event is tried again: it says the same */
+    names_apply(derive, event); /* once more, where the event is tried again: it says the same */
     if (kind_is_allocator(event->kind)) {
         code = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
         return code == VARVE_OK ? derive_block(&step, message) : code;
@@ -270,7 +270,7 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
         code = derive_api(&step, message);
     }
     if (code == VARVE_OK) {
-        calls_take(derive, event);
+        calls_count(derive, event);
     }
     return code;
 }
@@ -332,7 +332,7 @@ uint64_t derive_sizes_refused(const struct derive *derive)
 
 /* ---- order ---- */
 
-bool derive_is_premature(const struct derive *derive, const struct event *event)
+bool derive_is_out_of_order(const struct derive *derive, const struct event *event)
 {
     static const struct derive_process unseen; /* nothing is live in it */
     const struct derive_process *process = &unseen;
@@ -341,10 +341,10 @@ bool derive_is_premature(const struct derive *derive, const struct event *event)
         process = derive->processes[event->process_id];
     }
     if (kind_is_allocator(event->kind)) {
-        return derive_block_is_premature(derive, process, event);
+        return derive_block_is_out_of_order(derive, process, event);
     }
     if (kind_is_api(event->kind)) {
-        return derive_api_is_premature(derive, process, event);
+        return derive_api_is_out_of_order(derive, process, event);
     }
     if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
         return false;
@@ -443,13 +443,13 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
 }
 
 /* Whatever waits for the end of a realloc is closed. */
-static int limbo_check(const struct derive *derive, struct varve_message *message)
+static int reallocs_check(const struct derive *derive, struct varve_message *message)
 {
     for (size_t i = 0; i < derive->thread_limit; i++) {
         const struct derive_thread *thread = &derive->threads[i];
-        for (uint32_t k = 0; k < thread->limbo_count; k++) {
-            const struct scratch_row *row = scratch_peek(&derive->scratch, thread->limbo[k].id);
-            if (row->free_seq == 0 || row->addr != thread->limbo[k].addr) {
+        for (uint32_t k = 0; k < thread->realloc_count; k++) {
+            const struct scratch_row *row = scratch_peek(&derive->scratch, thread->reallocs[k].id);
+            if (row->free_seq == 0 || row->addr != thread->reallocs[k].addr) {
                 return varve_message_set(message, VARVE_ERROR_CORRUPT, "realloc of thread %zu", i);
             }
         }
@@ -459,7 +459,7 @@ static int limbo_check(const struct derive *derive, struct varve_message *messag
 
 int derive_check(const struct derive *derive, struct varve_message *message)
 {
-    int code = limbo_check(derive, message);
+    int code = reallocs_check(derive, message);
     for (size_t i = 0; i < derive->process_limit && code == VARVE_OK; i++) {
         if (derive->processes[i] != NULL) {
             code = process_check(derive, (uint32_t)i, message);

@@ -31,7 +31,7 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
 /// of two CPUs were read within ns of each other), and the merge should let other rings go first for a
 /// moment. The same of physical memory of a device, which a handle names. Events of a caching allocator are
 /// numbered (dev_seq): true if numbers before this one are missing.
-bool derive_is_premature(const struct derive *derive, const struct event *event);
+bool derive_is_out_of_order(const struct derive *derive, const struct event *event);
 
 /// A process image ended or was replaced: its live allocations stay recorded as leaks, its index entries go.
 /// `forked_from`: a child inherits what its parent had; frees of that are marked `inherited`.

@@ -2,7 +2,7 @@
 /*
  * mmap, munmap and mremap: the program may unmap or map over any part of what it mapped before, so one event
  * can end several allocations and begin up to two remainders. An mremap is a munmap and an mmap, both with
- * cause mremap; when it fails, the mmap tells the old range again. derive.c calls it.
+ * cause mremap; when it fails, the mmap has the old range again. derive.c calls it.
  */
 #include "trace/model/derive/mapping.h"
 
@@ -75,7 +75,7 @@ int derive_mmap(struct derive_step *step, struct varve_message *message)
     const struct range range = {.start = event->addr, .end = end, .id = event->id};
     ranges_insert(&step->process->ranges, &range);
     step->thread->last_alloc_id = event->id;
-    totals_settle(&step->totals);
+    totals_update_peak(&step->totals);
     return VARVE_OK;
 }
 
@@ -104,6 +104,6 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
     if (event->callsite == 0) {
         event->callsite = scratch_peek(&step->derive->scratch, event->id)->callsite;
     }
-    totals_settle(&step->totals);
+    totals_update_peak(&step->totals);
     return VARVE_OK;
 }

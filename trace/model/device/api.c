@@ -4,7 +4,7 @@
  * it. Physical memory, which has a handle and mappings, is in vmm.c, the rows of both in
  * rows.c.
  *
- * The hard part is that a free is recorded before the call, so that nobody else's allocation can come before
+ * A free is recorded before the call, so that nobody else's allocation can come before
  * it; should the call fail, a second record says so, and what the first one ended is there again. model/derive.c
  * calls it.
  */
@@ -40,21 +40,21 @@ static void address_alloc(const struct api_step *step)
     if (domain != 0) {
         derive_size_check(step->step);
     }
-    /* What the index still has at the address was freed without our hearing of it. */
-    uint64_t before = live_take(&step->index->live, event->addr);
+    /* What the index still has at the address was freed without an event. */
+    uint64_t before = live_remove(&step->index->live, event->addr);
     if (before != 0) {
         api_close(step, before, false);
     }
-    live_put(&step->index->live, event->addr, api_open(step, domain, event->addr));
+    live_insert(&step->index->live, event->addr, api_open(step, domain, event->addr));
 }
 
 static void address_free(const struct api_step *step)
 {
     struct event *event = step->step->event;
     event->id = 0;
-    step->undo->block = live_take(&step->index->live, event->addr);
+    step->undo->block = live_remove(&step->index->live, event->addr);
     if (step->undo->block != 0) {
-        api_tell(step, step->undo->block);
+        api_describe(step, step->undo->block);
         api_close(step, step->undo->block, true);
     }
     *step->step->last_id = 0;
@@ -66,12 +66,12 @@ static void address_take_back(const struct api_step *step)
     if (undo->block == 0 || !api_reopen(step, undo->block, undo->seq)) {
         return;
     }
-    uint64_t other = live_take(&step->index->live, undo->addr);
+    uint64_t other = live_remove(&step->index->live, undo->addr);
     if (other != 0) {
         api_close(step, other, false);
     }
-    live_put(&step->index->live, undo->addr, undo->block);
-    api_tell_row(step, undo->block);
+    live_insert(&step->index->live, undo->addr, undo->block);
+    api_describe_row(step, undo->block);
 }
 
 /* ---- the end of a context ---- */
@@ -87,7 +87,7 @@ static void reset(const struct api_step *step)
         if (slot.addr != 0 &&
             api_is_of(derive_block_row(step->step->derive, slot.id), event->device, context)) {
             api_close(step, slot.id, true);
-            live_take(live, slot.addr); /* another one may be in its slot now */
+            live_remove(live, slot.addr); /* another one may be in its slot now */
         } else {
             i++;
         }
@@ -109,7 +109,7 @@ static bool closes(unsigned kind)
            kind == VARVE_KIND_VMM_RELEASE;
 }
 
-/* Is this the failure of the free before it? The handle of a failed release is not told any more. */
+/* Is this the failure of the free before it? The event of a failed release has no handle. */
 static bool takes_back(const struct event *event, const struct api_undo *undo)
 {
     return closes(event->kind) && undo->kind == event->kind && undo->cause == event->cause &&
@@ -221,7 +221,7 @@ static int api_begin(struct derive_step *step, struct api_step *api_out, struct 
     return VARVE_OK;
 }
 
-/* The time of a free is told by a dev_sync: it belongs where the free does. */
+/* The time of a free is in a dev_sync: it belongs where the free does. */
 static void wait_follow(const struct api_step *step)
 {
     struct event *event = step->step->event;
@@ -265,7 +265,7 @@ static int row_event(struct api_step *api, struct varve_message *message)
             api->undo->stream = event->stream;
         }
     }
-    api_settle(api);
+    api_update_peaks(api);
     return VARVE_OK;
 }
 
@@ -289,8 +289,8 @@ int derive_api(struct derive_step *step, struct varve_message *message)
     return row_event(&api, message);
 }
 
-bool derive_api_is_premature(const struct derive *derive, const struct derive_process *process,
-                             const struct event *event)
+bool derive_api_is_out_of_order(const struct derive *derive, const struct derive_process *process,
+                                const struct event *event)
 {
     static const struct api_index unseen; /* nothing is live in it */
     const struct api_index *index = &unseen;
@@ -308,7 +308,7 @@ bool derive_api_is_premature(const struct derive *derive, const struct derive_pr
     case VARVE_KIND_DEV_FREE_ASYNC:
         return event->addr != 0 && live_find(&index->live, event->addr) == 0;
     default:
-        return vmm_is_premature(derive, index, event);
+        return vmm_is_out_of_order(derive, index, event);
     }
 }
 
@@ -352,7 +352,7 @@ struct walk {
     const struct derive *derive;
     const struct api_index *index;
     uint32_t process_id;
-    bool is_witness;
+    bool is_duplicate;
     struct slot_sum *slots;
 };
 
@@ -375,7 +375,7 @@ static int walk_block(const struct walk *walk, const struct scratch_block *block
     }
     const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
     bool is_cupti = row->domain == DOMAIN_CUPTI;
-    if (row->free_seq != 0 || !domain_is_api(row->domain) || is_cupti != walk->is_witness ||
+    if (row->free_seq != 0 || !domain_is_api(row->domain) || is_cupti != walk->is_duplicate ||
         (addr != NULL && row->addr != *addr) ||
         derive->threads[row->thread_id].process_id != walk->process_id) {
         return VARVE_ERROR_CORRUPT;
@@ -481,7 +481,7 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
     }
     for (unsigned side = 0; side < 2 && code == VARVE_OK; side++) {
         walk.index = &process->api->sides[side];
-        walk.is_witness = side == 1;
+        walk.is_duplicate = side == 1;
         code = index_check(&walk);
     }
     if (code != VARVE_OK) {

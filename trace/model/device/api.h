@@ -21,8 +21,8 @@ struct event;
 struct varve_message;
 
 int derive_api(struct derive_step *step, struct varve_message *message);
-bool derive_api_is_premature(const struct derive *derive, const struct derive_process *process,
-                             const struct event *event);
+bool derive_api_is_out_of_order(const struct derive *derive, const struct derive_process *process,
+                                const struct event *event);
 void derive_api_end(struct derive_process *process); /* it has ended: its indexes go */
 void derive_api_free(struct derive_process *process);
 void derive_api_thread_free(struct derive_thread *thread);

@@ -3,7 +3,7 @@
  * What calls of the CUDA API cost, added up per function, and where their events are: tables so small that no
  * report has to look for a thousand calls among ten million events of the heap.
  *
- * The hard part is that a free is two records, one before the call, which no other thread's allocation may
+ * A free is two records, one before the call, which no other thread's allocation may
  * overtake, and a dev_sync with the time after it; and a third one if it failed. The first is the call, the
  * second the time, the third the failure. derive.c calls it.
  */
@@ -162,7 +162,7 @@ enum call_class call_class_of(unsigned kind, unsigned cause)
         return CALL_OTHER;
     case VARVE_KIND_DEV_SYNC:
         return call_frees(cause) ? CALL_FREE : call_resets(cause) ? CALL_OTHER : CALL_WAIT;
-    case VARVE_KIND_DEV_POOL: /* what CUPTI tells of pools are no calls: their fields have no duration */
+    case VARVE_KIND_DEV_POOL: /* what CUPTI reports of pools are no calls: their fields have no duration */
         return cause >= VARVE_CAUSE_CU_MEM_POOL_CREATE && cause <= VARVE_CAUSE_CU_MEM_POOL_SET_ATTRIBUTE
                    ? CALL_OTHER
                    : CALL_NONE;
@@ -211,7 +211,7 @@ static struct derive_call *call_get(struct derive_calls *calls, const struct eve
                                                                  .cause = event->cause,
                                                                  .class = (uint8_t) class};
         place = calls->call_count;
-        live_put(&calls->index, key, place);
+        live_insert(&calls->index, key, place);
     }
     return &calls->calls[place - 1];
 }
@@ -253,12 +253,12 @@ static void call_take(struct derive_calls *calls, const struct event *event)
     }
 }
 
-void calls_take(struct derive *derive, const struct event *event)
+void calls_count(struct derive *derive, const struct event *event)
 {
     struct derive_calls *calls = derive->calls;
     calls->buffer[calls->buffered++] = event->seq << 8 | event->kind;
     if (event->flags & VARVE_FLAG_WITNESS) {
-        return; /* the CUDA recorder told of the same call */
+        return; /* the CUDA recorder has reported the same call */
     }
     if (event->kind == VARVE_KIND_DEV_MEMORY) {
         memory_take(derive, event);

@@ -55,15 +55,15 @@ struct derive_calls {
 };
 
 /// Does this function give memory back, or end a context? Of such a call, a dev_sync of the same cause may
-/// tell the time.
+/// have the time.
 bool call_frees(unsigned cause);
 bool call_resets(unsigned cause);
 /// The class of the calls that such an event is about.
 enum call_class call_class_of(unsigned kind, unsigned cause);
-/// Space for what calls_take may need. VARVE_ERROR_NO_MEMORY, FULL, IO.
+/// Space for what calls_count may need. VARVE_ERROR_NO_MEMORY, FULL, IO.
 int calls_reserve(struct derive *derive, const struct event *event, struct varve_message *message);
 /// An event of the group `device`, completed.
-void calls_take(struct derive *derive, const struct event *event);
+void calls_count(struct derive *derive, const struct event *event);
 int calls_each_event(const struct derive *derive, int (*take)(void *context, uint64_t seq, unsigned kind),
                      void *context, struct varve_message *message);
 struct derive_calls *calls_open(void);        /* NULL: no memory */

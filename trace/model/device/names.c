@@ -3,11 +3,11 @@
  * What the numbers of devices, streams and pools mean. A process counts the devices that it may see from 0,
  * so two ranks that CUDA_VISIBLE_DEVICES keeps apart both call theirs 0. Their UUIDs tell which is which: a
  * device of the trace is a UUID, and its number the one that the first process has for it, or else the next
- * that is free. Where no DEVICE event tells, the process' number stays. derive.c calls it before anything
+ * that is free. Without a DEVICE event, the process' number stays. derive.c calls it before anything
  * else, so that every table keeps devices apart.
  *
  * Events that were stored once have the number of the trace; DEVICE and STREAM events have the process'
- * number as their id then, so that all can be derived again. A stream may be told of before its device is:
+ * number as their id then, so that all can be derived again. A stream may be reported before its device is:
  * what its device is called is asked at the end.
  */
 #include "trace/model/device/names.h"
@@ -58,7 +58,7 @@ int names_reserve(struct derive *derive, const struct event *event)
 static uint8_t number_of(struct derive_names *names, const uint64_t uuid[2], uint8_t wanted)
 {
     if ((uuid[0] | uuid[1]) == 0) {
-        return wanted; /* the driver could not tell */
+        return wanted; /* the driver does not know */
     }
     for (unsigned i = 0; i < DEVICE_LIMIT; i++) {
         const struct derive_name *name = &names->devices[i];
@@ -126,7 +126,7 @@ unsigned names_device_of(const struct derive *derive, const struct derive_meanin
     return meaning->is_pool || numbers == NULL ? meaning->device : numbers[meaning->device];
 }
 
-void names_take(struct derive *derive, struct event *event)
+void names_apply(struct derive *derive, struct event *event)
 {
     if (event->kind == VARVE_KIND_DEVICE) {
         device_take(derive, event);

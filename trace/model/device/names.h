@@ -46,10 +46,10 @@ struct derive_names {
 
 /// The number that the device of `event` has in the trace.
 uint8_t names_device(const struct derive *derive, const struct event *event);
-/// Space for what names_take may need; VARVE_ERROR_NO_MEMORY.
+/// Space for what names_apply may need; VARVE_ERROR_NO_MEMORY.
 int names_reserve(struct derive *derive, const struct event *event);
-/// The event's device becomes the one of the trace; what the event tells of numbers is remembered.
-void names_take(struct derive *derive, struct event *event);
+/// The event's device becomes the one of the trace; what the event says of numbers is remembered.
+void names_apply(struct derive *derive, struct event *event);
 /// The device of a stream or pool, as the trace calls it by now.
 unsigned names_device_of(const struct derive *derive, const struct derive_meaning *meaning);
 void names_close(struct derive_names *names); /* NULL is allowed */

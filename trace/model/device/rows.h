@@ -36,7 +36,7 @@ struct api_index {
 };
 
 struct derive_api {
-    struct api_index sides[2]; /* [1]: told by a witness */
+    struct api_index sides[2]; /* [1]: events of a duplicate source */
     uint16_t *slots;           /* that the process has used */
     size_t slot_count, slot_capacity;
     uint64_t touched[SLOT_LIMIT / 64 + 1]; /* bits of slots: changed by the event under way */
@@ -73,14 +73,14 @@ struct api_step {
     struct api_undo *undo;
 };
 
-/// This slot becomes the step's, without or with being settled at the end of the event.
+/// This slot becomes the step's, without or with an update of its peak at the end of the event.
 void api_slot_enter_untouched(const struct api_step *step, unsigned slot);
 void api_slot_enter(const struct api_step *step, unsigned slot);
 /// The slot of the event's device in this domain is used from now on, and becomes the step's. Errors:
 /// NO_MEMORY.
 int api_slot_use(const struct api_step *step, unsigned domain, struct varve_message *message);
 /// The event is over.
-void api_settle(const struct api_step *step);
+void api_update_peaks(const struct api_step *step);
 /// The slot of the row that belongs to a block row.
 unsigned api_slot_of(const struct derive *derive, const struct scratch_block *block);
 /// The domain that an event's memory belongs to; 0: nothing is counted of it.
@@ -97,7 +97,7 @@ void api_close(const struct api_step *step, uint64_t number, bool is_free);
 bool api_reopen(const struct api_step *step, uint64_t number, uint64_t seq);
 /// The event becomes one about this block row; of a failure, only if that has a row: it is counted where the
 /// event says that it is, and must say the same when it comes back from a database.
-void api_tell(const struct api_step *step, uint64_t number);
-void api_tell_row(const struct api_step *step, uint64_t number);
+void api_describe(const struct api_step *step, uint64_t number);
+void api_describe_row(const struct api_step *step, uint64_t number);
 
 #endif

@@ -32,12 +32,12 @@ static struct derive_stream *stream_get(struct derive_streams *streams, const st
         assert(streams->count < streams->capacity);
         streams->streams[streams->count++] = *like;
         place = streams->count;
-        live_put(&streams->index, key, place);
+        live_insert(&streams->index, key, place);
     }
     return &streams->streams[place - 1];
 }
 
-void streams_take(struct derive *derive, const struct scratch_block *block, enum stream_change change)
+void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change)
 {
     const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
     const struct derive_stream like = {.process_id = derive->threads[row->thread_id].process_id,

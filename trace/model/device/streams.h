@@ -36,7 +36,7 @@ enum stream_change {
 
 int streams_reserve(struct derive *derive); /* for one row that opens; VARVE_ERROR_NO_MEMORY */
 /// What happened to the row of this block row, which has one.
-void streams_take(struct derive *derive, const struct scratch_block *block, enum stream_change change);
+void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change);
 void streams_close(struct derive_streams *streams); /* NULL is allowed */
 
 #endif

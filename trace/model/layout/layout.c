@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments and blocks of one allocator as they follow from its events. The hard part is that traces differ in
- * what they tell: ours have every split and merge, PyTorch's have none, the size of a block is then only the
+ * Segments and blocks of one allocator as they follow from its events. Traces differ in
+ * what they hold: ours have every split and merge, PyTorch's have none, the size of a block is then only the
  * request's, and either may begin in the middle. So an event is taken for what it says about a range of
  * addresses, and whatever contradicts it there gives way: an allocation in the middle of a free block cuts
- * it, one where no segment is known implies a segment, and frees merge where no merge was ever told.
+ * it, one where no segment is known implies a segment, and frees merge where no merge was ever recorded.
  * model/blocks.c keeps one for each allocator; analysis/ replays events on one from a keyframe.
  */
 #include "trace/model/layout/layout.h"
@@ -169,7 +169,8 @@ void layout_block_set(struct varve_layout *layout, uint32_t number, uint8_t stat
 
 /* ---- ranges of addresses ---- */
 
-void layout_segment_settle(struct varve_layout *layout, uint32_t number, const struct layout_change *change)
+void layout_segment_drop_empty(struct varve_layout *layout, uint32_t number,
+                               const struct layout_change *change)
 {
     if (layout->segments[number - 1].mapped == 0) {
         if (change->segment_ended != NULL) {
@@ -207,7 +208,7 @@ void layout_span_clear(struct varve_layout *layout, uint64_t start, uint64_t end
             layout_block_add(layout, end, range.end, &rest);
         }
         if (old.segment != kept) {
-            layout_segment_settle(layout, old.segment, change);
+            layout_segment_drop_empty(layout, old.segment, change);
         }
     }
 }
@@ -398,7 +399,7 @@ static uint32_t segment_find(const struct varve_layout *layout, const struct eve
 
 /* What the object of the unmapped block that begins at `start` was last asked for; what is left of it behind
  * `end` is a new object. */
-static uint64_t unmapped_take(struct varve_layout *layout, uint64_t start, uint64_t end)
+static uint64_t unmapped_remove(struct varve_layout *layout, uint64_t start, uint64_t end)
 {
     struct range range;
     uint64_t requested = 0;
@@ -467,7 +468,7 @@ static void segments_fuse(struct varve_layout *layout, uint64_t end, uint32_t nu
         }
         at = range.end;
     }
-    layout_segment_settle(layout, other, change);
+    layout_segment_drop_empty(layout, other, change);
 }
 
 static void segment_map(struct varve_layout *layout, const struct event *event, struct layout_change *change)
@@ -488,7 +489,7 @@ static void segment_map(struct varve_layout *layout, const struct event *event, 
         segments_fuse(layout, end, number, change);
     }
     const struct layout_block block = {
-        .segment = number, .size = end - event->addr, .requested = unmapped_take(layout, event->addr, end)};
+        .segment = number, .size = end - event->addr, .requested = unmapped_remove(layout, event->addr, end)};
     const struct range range = {
         .start = event->addr, .end = end, .id = layout_block_add(layout, event->addr, end, &block)};
     layout_block_coalesce(layout, &range);
@@ -526,12 +527,12 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
 
 /* ---- blocks ---- */
 
-/* What a free makes of the block where no event will tell. */
+/* What a free makes of the block where no event says so. */
 static void block_release(struct varve_layout *layout, const struct range *range, uint32_t segment)
 {
     if (layout->segments[segment - 1].is_implied) {
         layout_block_drop(layout, range);
-    } else if (!layout->tells_merges) {
+    } else if (!layout->has_merge_events) {
         layout_block_coalesce(layout, range);
     }
 }
@@ -626,7 +627,7 @@ static void block_split(struct varve_layout *layout, const struct event *event, 
     struct range last;
     uint64_t middle = span_end(event);
     uint64_t end = middle + event->requested;
-    layout->tells_merges = true;
+    layout->has_merge_events = true;
     if (event->requested == 0 || end <= middle ||
         layout_span_free_end(layout, event->addr, end, &last) != end) {
         return;
@@ -643,7 +644,7 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
     struct range last;
     uint64_t start = event->arg < event->addr ? event->arg : event->addr;
     uint64_t wanted = start + event->size;
-    layout->tells_merges = true;
+    layout->has_merge_events = true;
     /* A mapping's merge comes before the mapping itself: what is not there yet is left out. */
     uint64_t end = layout_span_free_end(layout, start, wanted, &last);
     if (wanted < start || end <= start) {
@@ -709,7 +710,7 @@ void layout_apply(struct varve_layout *layout, const struct event *event, struct
             if (segment->is_expandable) {
                 unmapped_forget(layout, segment);
             }
-            layout_segment_settle(layout, change->segment, change);
+            layout_segment_drop_empty(layout, change->segment, change);
             change->segment = 0;
         }
     }

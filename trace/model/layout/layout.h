@@ -53,8 +53,8 @@ struct varve_layout {
     uint32_t *expandable; /* numbers of the expandable ones */
     uint32_t expandable_count, expandable_capacity;
     struct layout_sums sums;
-    bool tells_merges; /* splits or merges were events: nothing must be implied by a free */
-    bool has_cut;      /* an allocation cut a free block that no event had split */
+    bool has_merge_events; /* splits or merges were events: nothing must be implied by a free */
+    bool has_cut;          /* an allocation cut a free block that no event had split */
 };
 
 /* One event on its way. */
@@ -112,9 +112,10 @@ uint32_t layout_block_carve(struct varve_layout *layout, struct range *place, ui
                             const struct layout_block *block);
 /// The bytes of a segment change without a block that comes or goes.
 void layout_segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less);
-/// A segment without memory goes, and `change` hears of it.
-void layout_segment_settle(struct varve_layout *layout, uint32_t number, const struct layout_change *change);
-/// All of them go, and nobody hears of it.
+/// A segment without memory goes, and `change` is notified.
+void layout_segment_drop_empty(struct varve_layout *layout, uint32_t number,
+                               const struct layout_change *change);
+/// All of them go, and nobody is notified.
 void layout_segments_tidy(struct varve_layout *layout);
 
 /// Nothing is known of [start, end) afterwards; parts of blocks outside it are free. Segment `kept` stays

@@ -15,38 +15,38 @@
 struct store;
 struct varve_message;
 
-struct sites;
+struct callsites;
 
-int sites_open(struct sites **sites_out);
-void sites_close(struct sites *sites);
+int callsites_open(struct callsites **sites_out);
+void callsites_close(struct callsites *callsites);
 
 struct sites_entry;
 
 /// Called with each sound entry of a call-site file (format/callsite_file.h), in the order of the file. Borrowed.
-typedef void sites_listener(void *context, uint32_t process_id, const struct sites_entry *entry,
-                            const uint8_t *payload);
-void sites_listen(struct sites *sites, sites_listener *listener, void *context);
-/// Tell the listener again all entries that were taken of files that are still there.
-void sites_retell(const struct sites *sites);
+typedef void callsites_listener(void *context, uint32_t process_id, const struct sites_entry *entry,
+                                const uint8_t *payload);
+void callsites_listen(struct callsites *callsites, callsites_listener *listener, void *context);
+/// Hand the listener once more all entries that were taken of files that are still there.
+void callsites_replay(const struct callsites *callsites);
 
 /// Announce the call-site file of a process (it may not exist yet, or never).
-int sites_process(struct sites *sites, uint32_t process_id, const char *path);
+int callsites_process(struct callsites *callsites, uint32_t process_id, const char *path);
 /// Done with the file of a process: reads what is left and closes it.
-void sites_process_end(struct sites *sites, uint32_t process_id);
+void callsites_process_end(struct callsites *callsites, uint32_t process_id);
 
 /// Number of a call site, equal for equal stacks (module, address in the module, Python frames) of all
 /// processes; `local` is varve_record.callsite, 0 gives 0. 0 also for a number that the file does not hold.
-uint32_t sites_global(struct sites *sites, uint32_t process_id, uint32_t local);
+uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint32_t local);
 
 /// Before each store_commit: remembers where the call sites numbered since the last one were first seen
 /// (table callsite_origin), so that an interrupted recording can be continued with the same numbers.
-int sites_commit(struct sites *sites, struct store *store);
+int callsites_commit(struct callsites *callsites, struct store *store);
 /// After all processes of an interrupted recording were announced: takes the numbers from callsite_origin.
-int sites_resume(struct sites *sites, struct store *store, struct varve_message *message);
+int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message);
 /// Write module, symbol, callsite, callsite_frame: symbols are resolved now, with elfutils, in parallel with
 /// nothing. Native and Python frames are merged: each run of interpreter-loop frames stands for its Python
 /// frames.
-int sites_finish(struct sites *sites, struct store *store, store_progress progress, void *context,
-                 struct varve_message *message);
+int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,
+                     struct varve_message *message);
 
 #endif

@@ -13,13 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sites_mapped {
+struct callsites_mapped {
     uint64_t base, end, bias;
     uint32_t module; /* pair */
     uint32_t number; /* in the file */
 };
 
-struct sites_process {
+struct callsites_process {
     char *path;
     int file;        /* -1: not open now */
     uint64_t offset; /* everything before was taken */
@@ -28,25 +28,25 @@ struct sites_process {
     uint64_t lost;    /* stacks that the process could not store */
     uint32_t unknown; /* call sites of events that the file does not hold */
     uint32_t gone;    /* … that it held when they were stored, and does not hold any more */
-    struct sites_map sites, codes;
-    struct sites_mapped *mapped; /* live modules, by base; ranges never overlap */
+    struct callsites_map callsites, codes;
+    struct callsites_mapped *mapped; /* live modules, by base; ranges never overlap */
     size_t mapped_count, mapped_capacity;
 };
 
-#define SITES_STAT_UNKNOWN "callsites_unknown" /* by process */
+#define CALLSITES_STAT_UNKNOWN "callsites_unknown" /* by process */
 
-struct sites {
-    struct sites_process **processes; /* by process_id */
+struct callsites {
+    struct callsites_process **processes; /* by process_id */
     size_t process_capacity;
-    struct sites_texts texts;
-    struct sites_pairs modules, codes;
-    struct sites_frames frames;
-    struct sites_stacks stacks;
+    struct callsites_texts texts;
+    struct callsites_pairs modules, codes;
+    struct callsites_frames frames;
+    struct callsites_stacks stacks;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;
     bool has_new_unknown; /* since the last commit */
     uint8_t *buffer;
-    sites_listener *listener; /* NULL: nobody */
+    callsites_listener *listener; /* NULL: nobody */
     void *listener_context;
 };
 

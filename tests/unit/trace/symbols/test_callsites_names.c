@@ -57,7 +57,7 @@ static void test_allocation_functions(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!sites_name_is_allocation(names[i]))
+        if (!callsites_name_is_allocation(names[i]))
             fail_msg("%s is an allocation function", names[i]);
     }
 }
@@ -92,7 +92,7 @@ static void test_allocation_functions_of_gpus(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!sites_name_is_allocation(names[i]))
+        if (!callsites_name_is_allocation(names[i]))
             fail_msg("%s is an allocation function", names[i]);
     }
 }
@@ -124,7 +124,7 @@ static void test_other_functions(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (sites_name_is_allocation(names[i]))
+        if (callsites_name_is_allocation(names[i]))
             fail_msg("%s is no allocation function", names[i]);
     }
 }
@@ -132,40 +132,40 @@ static void test_other_functions(void **state)
 static void test_interpreter_and_recorder(void **state)
 {
     (void)state;
-    assert_true(sites_name_is_interpreter_loop("_PyEval_EvalFrameDefault"));
-    assert_true(sites_name_is_interpreter_loop("_PyEval_EvalFrameDefault.constprop.0"));
-    assert_true(sites_name_is_interpreter_loop("_PyEval_EvalFrameDefault.cold"));
-    assert_false(sites_name_is_interpreter_loop("_PyEval_EvalFrame"));
-    assert_false(sites_name_is_interpreter_loop("PyEval_EvalCode"));
-    assert_true(sites_path_is_interpreter("/usr/bin/python3.11"));
-    assert_true(sites_path_is_interpreter("python3"));
-    assert_true(sites_path_is_interpreter("/x/libpython3.12.so.1.0"));
-    assert_false(sites_path_is_interpreter("/usr/lib/python3/dist-packages/x.so"));
-    assert_false(sites_path_is_interpreter("/usr/bin/python-helper"));
-    assert_true(sites_path_is_recorder("/a/libvarve_preload.so"));
-    assert_true(sites_path_is_recorder("libvarve_trace.so.0"));
-    assert_false(sites_path_is_recorder("/a/libvarve_preload.so/libc.so.6"));
-    assert_true(sites_path_is_recorder("/a/libvarve-torch.so"));
-    assert_false(sites_path_is_recorder("/a/varve-torch.so"));
+    assert_true(callsites_name_is_interpreter_loop("_PyEval_EvalFrameDefault"));
+    assert_true(callsites_name_is_interpreter_loop("_PyEval_EvalFrameDefault.constprop.0"));
+    assert_true(callsites_name_is_interpreter_loop("_PyEval_EvalFrameDefault.cold"));
+    assert_false(callsites_name_is_interpreter_loop("_PyEval_EvalFrame"));
+    assert_false(callsites_name_is_interpreter_loop("PyEval_EvalCode"));
+    assert_true(callsites_path_is_interpreter("/usr/bin/python3.11"));
+    assert_true(callsites_path_is_interpreter("python3"));
+    assert_true(callsites_path_is_interpreter("/x/libpython3.12.so.1.0"));
+    assert_false(callsites_path_is_interpreter("/usr/lib/python3/dist-packages/x.so"));
+    assert_false(callsites_path_is_interpreter("/usr/bin/python-helper"));
+    assert_true(callsites_path_is_recorder("/a/libvarve_preload.so"));
+    assert_true(callsites_path_is_recorder("libvarve_trace.so.0"));
+    assert_false(callsites_path_is_recorder("/a/libvarve_preload.so/libc.so.6"));
+    assert_true(callsites_path_is_recorder("/a/libvarve-torch.so"));
+    assert_false(callsites_path_is_recorder("/a/varve-torch.so"));
 }
 
 static void test_cuda_and_torch(void **state)
 {
     (void)state;
-    assert_true(sites_path_is_driver("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65"));
-    assert_true(sites_path_is_driver("/x/nvidia/cuda_runtime/lib/libcudart.so.12"));
-    assert_true(sites_path_is_driver("libcudart-d0da41ae.so.11.0"));
-    assert_true(sites_path_is_driver("/x/libcupti.so.13"));
-    assert_false(sites_path_is_driver("/x/libcudafilter.so"));
-    assert_true(sites_path_is_torch("/x/torch/lib/libtorch_cuda.so"));
-    assert_true(sites_path_is_torch("/x/torch/lib/libc10_cuda.so"));
-    assert_true(sites_path_is_torch("/x/libcublasLt.so.12"));
-    assert_false(sites_path_is_torch("/x/libcurl.so.4"));
-    assert_false(sites_path_is_torch("/x/libtorch/libmine.so"));
-    assert_true(sites_path_is_torch_python("/x/site-packages/torch/nn/modules/linear.py"));
-    assert_true(sites_path_is_torch_python("/usr/lib/python3/dist-packages/torch/_tensor.py"));
-    assert_false(sites_path_is_torch_python("/x/site-packages/torchvision/models/resnet.py"));
-    assert_false(sites_path_is_torch_python("/srv/torch/train.py"));
+    assert_true(callsites_path_is_driver("/usr/lib/x86_64-linux-gnu/libcuda.so.580.65"));
+    assert_true(callsites_path_is_driver("/x/nvidia/cuda_runtime/lib/libcudart.so.12"));
+    assert_true(callsites_path_is_driver("libcudart-d0da41ae.so.11.0"));
+    assert_true(callsites_path_is_driver("/x/libcupti.so.13"));
+    assert_false(callsites_path_is_driver("/x/libcudafilter.so"));
+    assert_true(callsites_path_is_torch("/x/torch/lib/libtorch_cuda.so"));
+    assert_true(callsites_path_is_torch("/x/torch/lib/libc10_cuda.so"));
+    assert_true(callsites_path_is_torch("/x/libcublasLt.so.12"));
+    assert_false(callsites_path_is_torch("/x/libcurl.so.4"));
+    assert_false(callsites_path_is_torch("/x/libtorch/libmine.so"));
+    assert_true(callsites_path_is_torch_python("/x/site-packages/torch/nn/modules/linear.py"));
+    assert_true(callsites_path_is_torch_python("/usr/lib/python3/dist-packages/torch/_tensor.py"));
+    assert_false(callsites_path_is_torch_python("/x/site-packages/torchvision/models/resnet.py"));
+    assert_false(callsites_path_is_torch_python("/srv/torch/train.py"));
 }
 
 int main(void)

@@ -3,8 +3,8 @@
 /*
  * Call-site files made by hand from the format of trace/format/callsite_file.h, for the tests of what reads them.
  */
-#ifndef VARVE_TESTS_SUPPORT_SITES_H
-#define VARVE_TESTS_SUPPORT_SITES_H
+#ifndef VARVE_TESTS_SUPPORT_CALLSITES_H
+#define VARVE_TESTS_SUPPORT_CALLSITES_H
 
 #include <stdarg.h>
 #include <stddef.h>

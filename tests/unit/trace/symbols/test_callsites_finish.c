@@ -2,7 +2,7 @@
 /*
  * From numbered call sites to rows: names, merged stacks, what stands for a stack. The store is a fake that
  * keeps rows in memory, and the symbols are a fake whose names follow from the address, so that every row
- * that comes out can be told beforehand. Reading and numbering: test_sites_reader.c.
+ * that comes out can be told beforehand. Reading and numbering: test_callsites_reader.c.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/sites.h"
+#include "support/callsites.h"
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
 #include "trace/store/rows.h"
@@ -183,7 +183,7 @@ static void test_modules_come_and_go(void **state)
 {
     const uint64_t at = 0x5100;
     struct writer writer;
-    struct sites *sites;
+    struct callsites *callsites;
     struct store *store = new_store();
     uint32_t number[8];
 
@@ -201,12 +201,12 @@ static void test_modules_come_and_go(void **state)
     put_gone(&writer, 1); /* long gone */
     put_native(&writer, 6, 0x5001);
     put_native(&writer, 7, 0);
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, writer.path), VARVE_OK);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     for (uint32_t i = 1; i <= 7; i++)
-        number[i] = sites_global(sites, 1, i);
+        number[i] = callsites_global(callsites, 1, i);
     assert_int_equal(number[1], number[3]);
-    assert_int_equal(sites_finish(sites, store, NULL, NULL, NULL), VARVE_OK);
+    assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
     assert_int_equal(store->module_count, 3);
     assert_string_equal(store->module_build_id[0], "none");
     for (uint32_t i = 0; i < store->frame_count; i++) {
@@ -217,8 +217,8 @@ static void test_modules_come_and_go(void **state)
                 assert_string_equal(store->symbols[store->frames[i].symbol - 1].module, modules[site]);
         }
     }
-    assert_int_equal(sites->processes[1]->errors, 0);
-    sites_close(sites);
+    assert_int_equal(callsites->processes[1]->errors, 0);
+    callsites_close(callsites);
     free(store);
     fclose(writer.stream);
 }
@@ -266,7 +266,7 @@ static const char *merge(const uint64_t *pcs, unsigned native_count, const struc
 {
     struct store *store = new_store();
     struct writer writer;
-    struct sites *sites;
+    struct callsites *callsites;
     const char *text;
 
     writer = writer_open("merge");
@@ -277,12 +277,12 @@ static const char *merge(const uint64_t *pcs, unsigned native_count, const struc
     put_code(&writer, 2, "two", "2.py");
     put_code(&writer, 3, "three", "3.py");
     put_site(&writer, 1, pcs, native_count, python, python_count);
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, writer.path), VARVE_OK);
-    assert_int_equal(sites_global(sites, 1, 1), 1);
-    assert_int_equal(sites_finish(sites, store, NULL, NULL, NULL), VARVE_OK);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 1, 1), 1);
+    assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
     text = describe(store, 1);
-    sites_close(sites);
+    callsites_close(callsites);
     free(store);
     fclose(writer.stream);
     return text;
@@ -352,18 +352,18 @@ static void test_store_errors(void **state)
     put_site(&writer, 1, pcs, 2, &python, 1);
     for (; result != VARVE_OK; calls++) {
         struct store *store = new_store();
-        struct sites *sites;
+        struct callsites *callsites;
 
         store->fail_after = calls;
-        assert_int_equal(sites_open(&sites), VARVE_OK);
-        assert_int_equal(sites_process(sites, 1, writer.path), VARVE_OK);
-        sites_process_end(sites, 1);
+        assert_int_equal(callsites_open(&callsites), VARVE_OK);
+        assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+        callsites_process_end(callsites, 1);
         complete = 0;
-        result = sites_commit(sites, store);
+        result = callsites_commit(callsites, store);
         if (result == VARVE_OK)
-            result = sites_finish(sites, store, count_progress, &complete, &message);
+            result = callsites_finish(callsites, store, count_progress, &complete, &message);
         assert_true(result == VARVE_OK || result == VARVE_ERROR_DATABASE);
-        sites_close(sites);
+        callsites_close(callsites);
         free(store);
     }
     assert_int_equal(complete, 1);
@@ -399,7 +399,7 @@ static void test_fuzz(void **state)
     for (int round = 0; round < 3000; round++) {
         struct writer fuzzed = writer_open("fuzzed");
         struct store *store = new_store();
-        struct sites *sites;
+        struct callsites *callsites;
         size_t length = size;
 
         memcpy(bytes, sound, size);
@@ -411,19 +411,19 @@ static void test_fuzz(void **state)
             length = (random >> 30) % (size + 1);
         put(&fuzzed, bytes, length);
         fclose(fuzzed.stream);
-        assert_int_equal(sites_open(&sites), VARVE_OK);
-        assert_int_equal(sites_process(sites, 1, fuzzed.path), VARVE_OK);
+        assert_int_equal(callsites_open(&callsites), VARVE_OK);
+        assert_int_equal(callsites_process(callsites, 1, fuzzed.path), VARVE_OK);
         for (uint32_t i = 1; i <= 8; i++) {
-            uint32_t number = sites_global(sites, 1, i);
+            uint32_t number = callsites_global(callsites, 1, i);
 
-            assert_true(number <= sites->stacks.count);
-            assert_int_equal(sites_global(sites, 1, i), number);
+            assert_true(number <= callsites->stacks.count);
+            assert_int_equal(callsites_global(callsites, 1, i), number);
         }
-        sites_process_end(sites, 1);
-        assert_int_equal(sites_commit(sites, store), VARVE_OK);
-        assert_int_equal(sites_finish(sites, store, NULL, NULL, NULL), VARVE_OK);
-        assert_int_equal(store->callsite_count, sites->stacks.count);
-        sites_close(sites);
+        callsites_process_end(callsites, 1);
+        assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+        assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
+        assert_int_equal(store->callsite_count, callsites->stacks.count);
+        callsites_close(callsites);
         free(store);
     }
 }

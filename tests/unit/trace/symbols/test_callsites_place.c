@@ -19,17 +19,17 @@ static uint32_t roles_of(char letter)
     switch (letter) {
     case 'm':
     case 'd':
-        return SITES_ROLE_ALLOCATION;
+        return CALLSITES_ROLE_ALLOCATION;
     case 'u':
-        return SITES_ROLE_UNNAMED;
+        return CALLSITES_ROLE_UNNAMED;
     case 'i':
-        return SITES_ROLE_INTERPRETER;
+        return CALLSITES_ROLE_INTERPRETER;
     case 't':
-        return SITES_ROLE_TORCH;
+        return CALLSITES_ROLE_TORCH;
     case 'T':
-        return SITES_ROLE_PYTHON | SITES_ROLE_TORCH;
+        return CALLSITES_ROLE_PYTHON | CALLSITES_ROLE_TORCH;
     case 'p':
-        return SITES_ROLE_PYTHON;
+        return CALLSITES_ROLE_PYTHON;
     default:
         return 0;
     }
@@ -38,13 +38,13 @@ static uint32_t roles_of(char letter)
 /* Where the place is, from 0; -1: the stack is empty. */
 static int place_of(const char *stack)
 {
-    struct sites_line lines[32];
-    struct sites_lines all = {.lines = lines, .count = strlen(stack)};
+    struct callsites_line lines[32];
+    struct callsites_lines all = {.lines = lines, .count = strlen(stack)};
 
     for (size_t i = 0; i < all.count; i++) {
-        lines[i] = (struct sites_line){.symbol = (uint32_t)i + 1, .roles = roles_of(stack[i])};
+        lines[i] = (struct callsites_line){.symbol = (uint32_t)i + 1, .roles = roles_of(stack[i])};
     }
-    return (int)sites_lines_symbol(&all) - 1;
+    return (int)callsites_lines_symbol(&all) - 1;
 }
 
 static void test_places(void **state)

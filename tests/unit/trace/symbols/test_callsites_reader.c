@@ -2,7 +2,7 @@
 /*
  * Reading and numbering call sites: equal stacks of two processes, files that grow, files that are damaged,
  * recordings that are continued. The files are made by hand; of the store, only the table callsite_origin is
- * needed, which is an array here. Rows and names: test_sites_finish.c.
+ * needed, which is an array here. Rows and names: test_callsites_finish.c.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/sites.h"
+#include "support/callsites.h"
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
 #include "trace/store/resume.h"
@@ -34,7 +34,7 @@ struct store {
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value)
 {
-    assert_string_equal(name, SITES_STAT_UNKNOWN);
+    assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
     assert_string_equal(severity, "data_loss");
     assert_string_equal(source, "sites");
     assert_true(idx > 0 && idx < 8);
@@ -49,7 +49,7 @@ int store_each_stat(struct store *store, const char *name,
     int result = VARVE_OK;
 
     (void)message;
-    assert_string_equal(name, SITES_STAT_UNKNOWN);
+    assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
     for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++)
         result = store->unknown[idx] != 0 ? take(context, idx, store->unknown[idx]) : VARVE_OK;
     return result;
@@ -83,7 +83,7 @@ static void test_equal_stacks_of_two_processes(void **state)
     const struct sites_python inner[2] = {{7, 10}, {7, 12}};
     const uint64_t first[2] = {0x10500, 0x20100}, second[2] = {0x70500, 0x90100};
     struct writer a, b;
-    struct sites *sites;
+    struct callsites *callsites;
 
     (void)state;
     a = writer_open("same.a");
@@ -104,27 +104,27 @@ static void test_equal_stacks_of_two_processes(void **state)
     put_site(&a, 3, NULL, 0, python, 2);
     put_site(&b, 9, NULL, 0, other, 2);
 
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, a.path), VARVE_OK);
-    assert_int_equal(sites_process(sites, 3, b.path), VARVE_OK);
-    assert_int_equal(sites_process(sites, 3, b.path), VARVE_ERROR_INVALID);
-    assert_int_equal(sites_process(sites, 0, b.path), VARVE_ERROR_INVALID);
-    assert_int_equal(sites_global(sites, 1, 0), 0);
-    assert_int_equal(sites_global(sites, 2, 1), 0);
-    assert_int_equal(sites_global(sites, 99, 1), 0);
-    assert_int_equal(sites_global(sites, 1, 1), 1);
-    assert_int_equal(sites_global(sites, 3, 5), 1);
-    assert_true(sites_global(sites, 3, 6) > 1);
-    assert_int_equal(sites_global(sites, 1, 2), sites_global(sites, 3, 8));
-    assert_int_not_equal(sites_global(sites, 1, 2), sites_global(sites, 3, 7));
-    assert_int_equal(sites_global(sites, 1, 3), sites_global(sites, 3, 9));
-    assert_int_not_equal(sites_global(sites, 1, 3), sites_global(sites, 1, 1));
-    assert_int_equal(sites_global(sites, 1, 400), 0);
-    sites_process_end(sites, 1);
-    sites_process_end(sites, 77);
-    assert_int_equal(sites_global(sites, 1, 1), 1);
-    assert_int_equal(sites_global(sites, 1, 400), 0);
-    sites_close(sites);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, a.path), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_ERROR_INVALID);
+    assert_int_equal(callsites_process(callsites, 0, b.path), VARVE_ERROR_INVALID);
+    assert_int_equal(callsites_global(callsites, 1, 0), 0);
+    assert_int_equal(callsites_global(callsites, 2, 1), 0);
+    assert_int_equal(callsites_global(callsites, 99, 1), 0);
+    assert_int_equal(callsites_global(callsites, 1, 1), 1);
+    assert_int_equal(callsites_global(callsites, 3, 5), 1);
+    assert_true(callsites_global(callsites, 3, 6) > 1);
+    assert_int_equal(callsites_global(callsites, 1, 2), callsites_global(callsites, 3, 8));
+    assert_int_not_equal(callsites_global(callsites, 1, 2), callsites_global(callsites, 3, 7));
+    assert_int_equal(callsites_global(callsites, 1, 3), callsites_global(callsites, 3, 9));
+    assert_int_not_equal(callsites_global(callsites, 1, 3), callsites_global(callsites, 1, 1));
+    assert_int_equal(callsites_global(callsites, 1, 400), 0);
+    callsites_process_end(callsites, 1);
+    callsites_process_end(callsites, 77);
+    assert_int_equal(callsites_global(callsites, 1, 1), 1);
+    assert_int_equal(callsites_global(callsites, 1, 400), 0);
+    callsites_close(callsites);
     fclose(a.stream);
     fclose(b.stream);
 }
@@ -133,7 +133,7 @@ static void test_equal_stacks_of_two_processes(void **state)
 static void test_growing_file(void **state)
 {
     struct writer whole, part;
-    struct sites *sites;
+    struct callsites *callsites;
     long complete[4];
     char bytes[4096];
     size_t count;
@@ -153,38 +153,38 @@ static void test_growing_file(void **state)
     fclose(stream);
 
     snprintf(part.path, sizeof(part.path), "%s/part", sites_folder());
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, part.path), VARVE_OK);
-    assert_int_equal(sites_global(sites, 1, 1), 0); /* not there yet */
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, part.path), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 1, 1), 0); /* not there yet */
     part = writer_open("part");
     for (size_t at = 0; at < count; at++) {
         put(&part, bytes + at, 1);
         assert_int_equal(fflush(part.stream), 0);
         for (uint32_t i = 1; i <= 3; i++)
-            assert_int_equal(sites_global(sites, 1, i), (long)at + 1 >= complete[i] ? i : 0);
+            assert_int_equal(callsites_global(callsites, 1, i), (long)at + 1 >= complete[i] ? i : 0);
     }
     fclose(part.stream);
-    sites_process_end(sites, 1);
-    assert_int_equal(sites->processes[1]->errors, 0);
-    sites_close(sites);
+    callsites_process_end(callsites, 1);
+    assert_int_equal(callsites->processes[1]->errors, 0);
+    callsites_close(callsites);
 }
 
 /* The two files of the test of resuming, in a new reader. */
-static struct sites *open_two(const struct writer *a, const struct writer *b)
+static struct callsites *open_two(const struct writer *a, const struct writer *b)
 {
-    struct sites *sites;
+    struct callsites *callsites;
 
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, a->path), VARVE_OK);
-    assert_int_equal(sites_process(sites, 2, b->path), VARVE_OK);
-    return sites;
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, a->path), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 2, b->path), VARVE_OK);
+    return callsites;
 }
 
 static void test_resume_keeps_numbers(void **state)
 {
     struct store fake = {.origin_count = 0}, *store = &fake;
     struct writer a, b;
-    struct sites *sites;
+    struct callsites *callsites;
     uint32_t first[6], number;
 
     (void)state;
@@ -193,58 +193,58 @@ static void test_resume_keeps_numbers(void **state)
     put_native(&a, 1, 0x111);
     put_native(&b, 1, 0x222);
     put_native(&b, 2, 0x111);
-    sites = open_two(&a, &b);
-    first[0] = sites_global(sites, 2, 1); /* the second file is read first */
-    first[1] = sites_global(sites, 1, 1);
-    assert_int_equal(sites_commit(sites, store), VARVE_OK);
-    assert_int_equal(sites_commit(sites, store), VARVE_OK);
+    callsites = open_two(&a, &b);
+    first[0] = callsites_global(callsites, 2, 1); /* the second file is read first */
+    first[1] = callsites_global(callsites, 1, 1);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
     assert_int_equal(store->origin_count, 2);
     put_native(&b, 3, 0x333);
     put_native(&a, 2, 0x444);
-    first[2] = sites_global(sites, 2, 3);
-    assert_int_equal(sites_commit(sites, store), VARVE_OK);
-    first[3] = sites_global(sites, 1, 2); /* never committed: the collector dies */
+    first[2] = callsites_global(callsites, 2, 3);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+    first[3] = callsites_global(callsites, 1, 2); /* never committed: the collector dies */
     assert_int_equal(store->origin_count, 3);
     assert_true(first[0] == 1 && first[1] == 2 && first[2] == 3 && first[3] == 4);
-    sites_close(sites);
+    callsites_close(callsites);
 
     put_native(&a, 3, 0x555);
     put_native(&a, 4, 0x222);
-    sites = open_two(&a, &b);
-    assert_int_equal(sites_resume(sites, store, NULL), VARVE_OK);
-    assert_int_equal(sites_global(sites, 2, 1), 1);
-    assert_int_equal(sites_global(sites, 1, 1), 2);
-    assert_int_equal(sites_global(sites, 2, 2), 2);
-    assert_int_equal(sites_global(sites, 2, 3), 3);
-    assert_int_equal(sites_global(sites, 1, 4), 1);
-    number = sites_global(sites, 1, 2);
+    callsites = open_two(&a, &b);
+    assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 2, 1), 1);
+    assert_int_equal(callsites_global(callsites, 1, 1), 2);
+    assert_int_equal(callsites_global(callsites, 2, 2), 2);
+    assert_int_equal(callsites_global(callsites, 2, 3), 3);
+    assert_int_equal(callsites_global(callsites, 1, 4), 1);
+    number = callsites_global(callsites, 1, 2);
     assert_true(number > 3);
     put_native(&b, 4, 0x333);
     put_native(&b, 5, 0x666);
-    assert_int_equal(sites_global(sites, 2, 4), 3);
-    assert_true(sites_global(sites, 2, 5) > number);
-    assert_int_equal(sites_commit(sites, store), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 2, 4), 3);
+    assert_true(callsites_global(callsites, 2, 5) > number);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
     assert_int_equal(store->origin_count, 6);
     for (uint32_t i = 0; i < store->origin_count; i++)
         assert_int_equal(store->origins[i].number, i + 1);
-    sites_close(sites);
+    callsites_close(callsites);
 
     /* The second file is gone: numbers that came from it stay, with empty stacks. */
     assert_int_equal(unlink(b.path), 0);
-    sites = open_two(&a, &b);
-    assert_int_equal(sites_resume(sites, store, NULL), VARVE_OK);
-    assert_int_equal(sites_global(sites, 1, 2), number);
-    assert_true(sites_global(sites, 1, 1) > store->origin_count);
-    assert_int_equal(sites->stacks.stacks[0].native_count, 0);
-    assert_int_equal(sites->stacks.stacks[1].native_count, 0);
-    assert_int_equal(sites->stacks.stacks[number - 1].native_count, 1);
-    sites_close(sites);
+    callsites = open_two(&a, &b);
+    assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 1, 2), number);
+    assert_true(callsites_global(callsites, 1, 1) > store->origin_count);
+    assert_int_equal(callsites->stacks.stacks[0].native_count, 0);
+    assert_int_equal(callsites->stacks.stacks[1].native_count, 0);
+    assert_int_equal(callsites->stacks.stacks[number - 1].native_count, 1);
+    callsites_close(callsites);
 
     /* Numbers that cannot be: the database is damaged. */
     store->origins[1].number = 77;
-    sites = open_two(&a, &b);
-    assert_int_equal(sites_resume(sites, store, NULL), VARVE_ERROR_CORRUPT);
-    sites_close(sites);
+    callsites = open_two(&a, &b);
+    assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_ERROR_CORRUPT);
+    callsites_close(callsites);
     fclose(a.stream);
     fclose(b.stream);
 }
@@ -253,16 +253,16 @@ static void test_resume_keeps_numbers(void **state)
 
 static void check_damaged(const char *path, uint32_t known)
 {
-    struct sites *sites;
+    struct callsites *callsites;
 
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, path), VARVE_OK);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, path), VARVE_OK);
     for (uint32_t i = 1; i <= 3; i++)
-        assert_int_equal(sites_global(sites, 1, i) != 0, i <= known);
-    sites_process_end(sites, 1);
-    assert_true(sites->processes[1]->errors > 0);
-    assert_int_equal(sites->processes[1]->unknown, 3 - known);
-    sites_close(sites);
+        assert_int_equal(callsites_global(callsites, 1, i) != 0, i <= known);
+    callsites_process_end(callsites, 1);
+    assert_true(callsites->processes[1]->errors > 0);
+    assert_int_equal(callsites->processes[1]->unknown, 3 - known);
+    callsites_close(callsites);
 }
 
 static void test_damage_ends_the_file(void **state)
@@ -307,7 +307,7 @@ static void test_head_is_written_last(void **state)
     static const uint8_t none[4096];
     const uint64_t lost = 7;
     struct writer writer = writer_open("mapped");
-    struct sites *sites;
+    struct callsites *callsites;
     long at;
 
     (void)state;
@@ -321,18 +321,18 @@ static void test_head_is_written_last(void **state)
     put(&writer, "payload.", 8);
     put(&writer, none, sizeof(none));
     assert_int_equal(fflush(writer.stream), 0);
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, writer.path), VARVE_OK);
-    assert_true(sites_global(sites, 1, 1) != 0);
-    assert_int_equal(sites_global(sites, 1, 2), 0);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    assert_true(callsites_global(callsites, 1, 1) != 0);
+    assert_int_equal(callsites_global(callsites, 1, 2), 0);
     assert_int_equal(fseek(writer.stream, at, SEEK_SET), 0);
     put_native(&writer, 2, 0x200);
     assert_int_equal(fflush(writer.stream), 0);
-    assert_true(sites_global(sites, 1, 2) != 0);
-    sites_process_end(sites, 1);
-    assert_int_equal(sites->processes[1]->errors, 0);
-    assert_int_equal(sites->processes[1]->lost, lost);
-    sites_close(sites);
+    assert_true(callsites_global(callsites, 1, 2) != 0);
+    callsites_process_end(callsites, 1);
+    assert_int_equal(callsites->processes[1]->errors, 0);
+    assert_int_equal(callsites->processes[1]->lost, lost);
+    callsites_close(callsites);
     fclose(writer.stream);
 }
 
@@ -367,7 +367,7 @@ static void test_memory(void **state)
     const uint32_t count = 100000;
     struct mallinfo2 before, after;
     struct writer writer;
-    struct sites *sites;
+    struct callsites *callsites;
     uint64_t pcs[30], random = 1;
 
     (void)state;
@@ -387,17 +387,17 @@ static void test_memory(void **state)
     }
     assert_int_equal(fclose(writer.stream), 0);
     before = mallinfo2();
-    assert_int_equal(sites_open(&sites), VARVE_OK);
-    assert_int_equal(sites_process(sites, 1, writer.path), VARVE_OK);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     for (uint32_t i = 1; i <= count; i++)
-        assert_int_equal(sites_global(sites, 1, i), i);
+        assert_int_equal(callsites_global(callsites, 1, i), i);
     after = mallinfo2();
     /* Zero under a sanitizer's allocator; frames as many as there are stacks and more is a bad case. */
-    assert_true(sites->frames.count > count);
+    assert_true(callsites->frames.count > count);
     assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < 40U << 20);
-    print_message("%u call sites, %u frames: %zu bytes\n", count, sites->frames.count,
+    print_message("%u call sites, %u frames: %zu bytes\n", count, callsites->frames.count,
                   after.uordblks + after.hblkhd - before.uordblks - before.hblkhd);
-    sites_close(sites);
+    callsites_close(callsites);
     assert_int_equal(unlink(writer.path), 0);
 }
 
