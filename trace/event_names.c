@@ -3,7 +3,10 @@
  * Names and field descriptions of events, made from the lists in event_list.h and indexed by code. The
  * database's vocabulary tables, the writer (which fields a kind uses) and the reports read them.
  */
-#include "trace/collect_internal.h"
+#include "trace/event_names.h"
+
+#include "trace/event_list.h"
+#include "trace/record.h"
 
 #include <assert.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
 #include "analysis/analysis.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"

@@ -8,7 +8,7 @@
 #ifndef VARVE_ANALYSIS_CLI_COMMAND_H
 #define VARVE_ANALYSIS_CLI_COMMAND_H
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>

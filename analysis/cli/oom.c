@@ -7,7 +7,7 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 

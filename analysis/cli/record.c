@@ -5,12 +5,12 @@
  * `varve record --` can stand before any command of a script.
  */
 #include "analysis/cli/command.h"
-#include "analysis/cli/component_find.h"
+#include "analysis/base/component_find.h"
 #include "analysis/cli/options.h"
 #include "analysis/import/ctf/ctf.h"
 #include "analysis/import/import.h"
 #include "analysis/output/format.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"

@@ -6,7 +6,7 @@
 #include "analysis/export/export.h"
 
 #include "analysis/export/pickle_writer.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #include "analysis/history/database.h"
 
 #include "analysis/history/read.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 

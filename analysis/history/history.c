@@ -7,7 +7,7 @@
 #include "analysis/history/history.h"
 
 #include "analysis/history/pickle/hash.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>

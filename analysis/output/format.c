@@ -6,7 +6,7 @@
  */
 #include "analysis/output/format.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #include "analysis/output/table.h"
 
 #include "analysis/output/format.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/database_file.h"
 #include "trace/trace.h"

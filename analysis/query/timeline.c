@@ -8,7 +8,7 @@
 #include "analysis/query/timeline.h"
 
 #include "analysis/output/format.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 #include "analysis/query/selection.h"
 #include "analysis/query/totals.h"

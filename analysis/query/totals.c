@@ -5,7 +5,7 @@
 #include "analysis/query/totals.h"
 
 #include "analysis/output/json.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 
 #include <stdio.h>

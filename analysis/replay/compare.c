@@ -5,7 +5,7 @@
  */
 #include "analysis/replay/compare.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/history_writer.h"
 #include "analysis/replay/scan.h"
 

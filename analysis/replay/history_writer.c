@@ -4,7 +4,7 @@
  */
 #include "analysis/replay/history_writer.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/session.h"
 
 #include <stdlib.h>

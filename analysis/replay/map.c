@@ -5,7 +5,7 @@
  */
 #include "analysis/replay/map.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  */
 #include "analysis/replay/pool_proofs.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/map.h"
 #include "analysis/replay/scan.h"
 

@@ -7,7 +7,7 @@
  */
 #include "analysis/replay/pools.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/hints.h"
 #include "analysis/replay/map.h"
 #include "analysis/replay/scan.h"

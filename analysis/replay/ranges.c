@@ -4,7 +4,7 @@
  */
 #include "analysis/replay/ranges.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

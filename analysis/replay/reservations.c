@@ -6,7 +6,7 @@
  */
 #include "analysis/replay/reservations.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/scan.h"
 
 #include <stdlib.h>

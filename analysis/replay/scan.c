@@ -4,7 +4,7 @@
  */
 #include "analysis/replay/scan.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/map.h"
 
 #include <inttypes.h>

@@ -10,8 +10,14 @@
  *
  *   bench_report [EVENTS]        default: $VARVE_BENCH_REPORT_EVENTS, or 10000000
  */
-#include "trace/collect_internal.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>

@@ -13,8 +13,13 @@
  *
  *   bench_sqlite [--dir DIR] [--keep] [EVENTS]       default: 1000000 events in a new directory in $TMPDIR
  */
-#include "trace/collect_internal.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/store.h"
 
 #include <sqlite3.h>
 #include <stdio.h>

@@ -4,7 +4,10 @@
  * the invariants of a layout, and walking its blocks ends; so it is after every event, which may contradict
  * it.
  */
+#include "trace/error.h"
 #include "trace/model/layout/layout.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,10 @@
  * libFuzzer target: any bytes as a call-site file, in two steps, so that a file that grows while it is read
  * is covered too. Whatever the bytes, reading ends, numbers are in range, and asking twice gives one answer.
  */
+#include "trace/error.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/reader.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,12 +26,12 @@ static void write_all(int file, const uint8_t *data, size_t size)
     check(write(file, data, size) == (ssize_t)size);
 }
 
-static void ask(struct sites *sites)
+static void ask(struct callsites *callsites)
 {
     for (uint32_t site = 0; site < 20; site++) {
-        uint32_t number = sites_global(sites, 1, site);
+        uint32_t number = callsites_global(callsites, 1, site);
 
-        check(number <= sites->stacks.count && sites_global(sites, 1, site) == number);
+        check(number <= callsites->stacks.count && callsites_global(callsites, 1, site) == number);
     }
 }
 
@@ -36,25 +39,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     int file = memfd_create("sites", MFD_CLOEXEC);
     size_t first = size ? data[size - 1] * size / 256 : 0;
-    struct sites *sites;
+    struct callsites *callsites;
     char path[64];
 
     check(file >= 0);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-    check(sites_open(&sites) == VARVE_OK && sites_process(sites, 1, path) == VARVE_OK);
+    check(callsites_open(&callsites) == VARVE_OK && callsites_process(callsites, 1, path) == VARVE_OK);
     write_all(file, data, first);
-    ask(sites);
+    ask(callsites);
     write_all(file, data + first, size - first);
-    ask(sites);
-    sites_process_end(sites, 1);
-    ask(sites);
-    for (uint32_t number = 1; number <= sites->stacks.count; number++) {
-        const struct sites_stack *stack = &sites->stacks.stacks[number - 1];
+    ask(callsites);
+    callsites_process_end(callsites, 1);
+    ask(callsites);
+    for (uint32_t number = 1; number <= callsites->stacks.count; number++) {
+        const struct callsites_stack *stack = &callsites->stacks.stacks[number - 1];
 
         for (unsigned i = 0; i < (unsigned)stack->native_count + stack->python_count; i++)
-            check(sites->stacks.words[stack->start + i] - 1 < sites->frames.count);
+            check(callsites->stacks.words[stack->start + i] - 1 < callsites->frames.count);
     }
-    sites_close(sites);
+    callsites_close(callsites);
     close(file);
     return 0;
 }

@@ -5,6 +5,8 @@
  * is taken for `count` records is what the packer makes of these.
  */
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <fcntl.h>
 #include <stdio.h>

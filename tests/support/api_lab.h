@@ -7,7 +7,13 @@
 #ifndef VARVE_TESTS_SUPPORT_API_LAB_H
 #define VARVE_TESTS_SUPPORT_API_LAB_H
 
-#include "trace/model/device/device.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

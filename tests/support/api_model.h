@@ -8,6 +8,8 @@
 #define VARVE_TESTS_SUPPORT_API_MODEL_H
 
 #include "support/api_model_lists.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
 
 /* ---- failures and resets ---- */
 

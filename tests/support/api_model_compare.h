@@ -8,6 +8,8 @@
 
 #include "support/api_model.h"
 #include "support/rows_expected.h"
+#include "trace/event_names.h"
+#include "trace/model/event.h"
 
 #include <stdlib.h>
 

@@ -3,12 +3,14 @@
 /*
  * The naive model of the CUDA API's events for unit/trace/model/test_derive_api_model.c, its lower half: plain lists of rows,
  * of addresses, of physical memory and of mappings, searched from end to end. The rules are those of
- * trace/derive_api*.c, written a second time without any index. api_model.h has the events.
+ * trace/model/device/, written a second time without any index. api_model.h has the events.
  */
 #ifndef VARVE_TESTS_SUPPORT_API_MODEL_LISTS_H
 #define VARVE_TESTS_SUPPORT_API_MODEL_LISTS_H
 
-#include "trace/collect_internal.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,6 +8,7 @@
 #ifndef VARVE_TESTS_SUPPORT_BLOCKS_MODEL_H
 #define VARVE_TESTS_SUPPORT_BLOCKS_MODEL_H
 
+#include "trace/record.h"
 #include "trace/trace.h"
 #include "support/random.h"
 

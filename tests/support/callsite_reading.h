@@ -118,7 +118,7 @@ struct reading {
     unsigned char *bytes;
     struct read_site *sites; /* [number] */
     unsigned site_count;
-    unsigned site_capacity;
+    unsigned callsite_capacity;
     struct read_module modules[READ_MODULES_MAX];
     unsigned module_count;
     struct read_code codes[READ_CODES_MAX];
@@ -177,9 +177,9 @@ static inline void read_site(struct reading *to, const unsigned char *payload, s
     memcpy(&entry, payload, sizeof(entry));
     assert_int_equal(entry.site, ++to->site_count);
     assert_int_equal(bytes, sizeof(entry) + entry.native_count * 8U + entry.python_count * 8U);
-    if (to->site_count >= to->site_capacity) {
-        to->site_capacity = to->site_capacity == 0 ? 1024 : to->site_capacity * 2;
-        to->sites = realloc(to->sites, to->site_capacity * sizeof(*to->sites));
+    if (to->site_count >= to->callsite_capacity) {
+        to->callsite_capacity = to->callsite_capacity == 0 ? 1024 : to->callsite_capacity * 2;
+        to->sites = realloc(to->sites, to->callsite_capacity * sizeof(*to->sites));
         assert_non_null(to->sites);
     }
     site = &to->sites[entry.site];

@@ -13,8 +13,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/record.h"
+#include "trace/store/store.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -3,12 +3,14 @@
 /*
  * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations, of reallocs under way and of
  * sample points, searched from end to end and added up anew after each event. The rules are those of
- * collect_internal.h, written a second time without any index, limbo count or running sum.
+ * model/derive/derive.h, written a second time without any index, reallocs count or running sum.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 
-#include "trace/collect_internal.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,7 +43,7 @@ struct point {
     uint64_t seq, bytes, live;
 };
 
-struct limbo {
+struct reallocs {
     uint32_t thread;
     uint64_t addr;
     size_t row;
@@ -52,8 +54,8 @@ struct model {
     size_t row_count;
     struct point points[4 * EVENTS];
     size_t point_count;
-    struct limbo limbo[EVENTS];
-    size_t limbo_count;
+    struct reallocs reallocs[EVENTS];
+    size_t realloc_count;
     struct sums sums[PROCESSES + 1][3]; /* [0]: all processes; by domain */
     uint64_t site_peak[SITES + 1][3], site_peak_bytes[SITES + 1][3];
     int64_t last_alloc[10 * PROCESSES + 10]; /* row that the thread's last heap event opened, or -1 */
@@ -135,7 +137,8 @@ static inline void model_free(struct model *model, struct event *event)
     event->requested = row->requested;
     event->callsite = event->callsite != 0 ? event->callsite : row->site;
     if (event->cause == VARVE_CAUSE_REALLOC) {
-        model->limbo[model->limbo_count++] = (struct limbo){event->thread_id, event->addr, (size_t)at};
+        model->reallocs[model->realloc_count++] =
+            (struct reallocs){event->thread_id, event->addr, (size_t)at};
     }
 }
 
@@ -144,10 +147,10 @@ static inline void model_realloc(struct model *model, struct event *event)
     bool has_failed = event->flags & VARVE_FLAG_FAILED;
     uint64_t old_addr = has_failed ? event->addr : event->arg;
     int64_t old = -1;
-    for (size_t i = model->limbo_count; i-- > 0 && old < 0;) {
-        if (model->limbo[i].thread == event->thread_id && model->limbo[i].addr == old_addr) {
-            old = (int64_t)model->limbo[i].row;
-            model->limbo[i].thread = 0;
+    for (size_t i = model->realloc_count; i-- > 0 && old < 0;) {
+        if (model->reallocs[i].thread == event->thread_id && model->reallocs[i].addr == old_addr) {
+            old = (int64_t)model->reallocs[i].row;
+            model->reallocs[i].thread = 0;
         }
     }
     if (!has_failed) {

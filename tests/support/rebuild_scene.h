@@ -8,6 +8,10 @@
 #define VARVE_TESTS_SUPPORT_REBUILD_SCENE_H
 
 #include "support/rebuild.h"
+#include "trace/collector/clock.h"
+#include "trace/format/callsite_file.h"
+#include "trace/record.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #define RING_RECORDS 8192U
 #define BLOCKS 64U
@@ -80,7 +84,7 @@ static inline void scene_begin(struct scene *scene)
     scene->seed = 0x1234567;
     tape_current = &scene->tape;
     scene->lab->collector->mirror.provider = tape_provider();
-    sites_listen(scene->lab->collector->sites, on_entry, scene->lab);
+    callsites_listen(scene->lab->collector->callsites, on_entry, scene->lab);
     usleep(2500);
     LAB_OK(scene->lab, collect_clock_anchor(&scene->lab->collector->clock));
     scene->now = scene->lab->begin + 5000000;

@@ -15,7 +15,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "support/random.h"
+#include "trace/error.h"
+#include "trace/record.h"
 #include "trace/recorder/emit.h"
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"
@@ -27,7 +31,7 @@
 #include "trace/recorder/ring.h"
 #include "trace/recorder/second_sink.h"
 #include "trace/recorder/session.h"
-#include "support/random.h"
+#include "trace/trace.h"
 
 #include <signal.h>
 #include <stdio.h>

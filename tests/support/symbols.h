@@ -13,7 +13,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "trace/error.h"
 #include "trace/symbols/symbols.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

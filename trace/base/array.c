@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays that grow: what the collector's files keep of things whose number nobody knows beforehand. */
-#include "trace/collect_internal.h"
+#include "trace/base/array.h"
 
 #include <stdlib.h>
 

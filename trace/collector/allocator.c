@@ -8,6 +8,9 @@
  * process.
  */
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/store/rows.h"
+#include "trace/trace.h"
 
 #include <elf.h>
 #include <fcntl.h>

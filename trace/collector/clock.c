@@ -7,7 +7,11 @@
  * sink, would have other times. With anchors 200 ms apart that is off by some ns at most. All anchors are
  * kept (five per second) and stored.
  */
+#include "trace/collector/clock.h"
+
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <fcntl.h>
 #include <math.h>

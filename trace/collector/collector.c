@@ -8,6 +8,17 @@
  */
 #include "trace/collector/collector.h"
 
+#include "trace/collector/clock.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
+#include "trace/trace.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,7 +61,7 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
         error = derive_open(path, &collector->derive, message);
     }
     if (error == VARVE_OK) {
-        error = sites_open(&collector->sites);
+        error = callsites_open(&collector->callsites);
     }
     if (error == VARVE_OK) {
         error = collect_clock_open(&collector->clock,
@@ -214,7 +225,7 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         return VARVE_ERROR_NO_MEMORY;
     }
     count = gather_positions(collector, positions);
-    error = sites_commit(collector->sites, collector->store);
+    error = callsites_commit(collector->callsites, collector->store);
     if (error == VARVE_OK) {
         error = store_anchors(collector);
     }
@@ -378,7 +389,7 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         error = derive_finish(collector->derive, collector->store, message);
     }
     if (error == VARVE_OK) {
-        error = sites_finish(collector->sites, collector->store, progress, context, message);
+        error = callsites_finish(collector->callsites, collector->store, progress, context, message);
     }
     if (error == VARVE_OK) {
         error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
@@ -469,8 +480,8 @@ void collector_close(struct collector *collector)
     if (collector->derive != NULL) {
         derive_close(collector->derive);
     }
-    if (collector->sites != NULL) {
-        sites_close(collector->sites);
+    if (collector->callsites != NULL) {
+        callsites_close(collector->callsites);
     }
     if (collector->store != NULL) {
         store_close(collector->store);

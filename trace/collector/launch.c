@@ -9,7 +9,9 @@
  * launch.signal_fd; SIGPIPE and SIGXFSZ are ignored, so that a closed terminal or a file size limit is an
  * error of write() and not the end of the recording.
  */
-#include "trace/collect_internal.h"
+#include "trace/collector/launch.h"
+
+#include "trace/error.h"
 #include "trace/format/session.h"
 
 #include <assert.h>

@@ -6,7 +6,9 @@
  * Whether the dynamic linker will then heed LD_PRELOAD is asked of format/exec_check.c. What can't be read or
  * decided is let through: exec has the last word. Called by record before launch_start.
  */
-#include "trace/collect_internal.h"
+#include "trace/collector/launch_check.h"
+
+#include "trace/error.h"
 #include "trace/format/exec_check.h"
 
 #include <errno.h>

@@ -5,10 +5,14 @@
  * the rings do, so that what a killed process had written can still be taken out of them. LTTng is the second
  * sink: when it cannot be had, that is said, and the recording goes on without it, unless it is the only one.
  */
+#include "trace/base/array.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/lttng/missing.h"
 #include "trace/collector/lttng/session.h"
+#include "trace/error.h"
 #include "trace/format/sink_provider.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -17,7 +17,14 @@
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
  * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #define HOLD_BACK_NS 20000
 #define SKIPPED_MAX (UINT64_C(1) << 48) /* more is a damaged record */
@@ -108,7 +115,7 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->ring_seq = (varve_record_flags(record) & VARVE_FLAG_GAP) == 0 ? sequence_of(reader, record) : 0;
     event->pool = record->pool;
     event->stream = (uint16_t)varve_record_stream(record);
-    event->callsite = sites_global(collector->sites, reader->process->id, record->callsite);
+    event->callsite = callsites_global(collector->callsites, reader->process->id, record->callsite);
     event->dev_seq = varve_record_dev_seq(record);
     event->id = varve_record_id(record);
     event->addr = record->addr;
@@ -194,7 +201,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
         const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
 
         decode(collector, reader, record, &event);
-        if (!reader->is_held_back && derive_is_premature(collector->derive, &event)) {
+        if (!reader->is_held_back && derive_is_out_of_order(collector->derive, &event)) {
             reader->is_held_back = true;
             reader->held_addr = held_by(&event);
             collector->held_count++;

@@ -6,7 +6,12 @@
  * have been killed in between. If it was only stopped, its file is still found later: its events are then
  * late, but not lost. The collector calls this in every round.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/record.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -278,7 +283,7 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     derive_process_start(collector->derive, id, control->parent_id);
     collect_mirror_process(collector, process);
     snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, id);
-    return sites_process(collector->sites, id, sites);
+    return callsites_process(collector->callsites, id, sites);
 }
 
 /* The page of a number that was given up, if it is complete now. Images that came after it under its pid know

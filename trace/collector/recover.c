@@ -5,7 +5,17 @@
  * stored with that transaction say where to go on. The derived state (which addresses are live, totals) is
  * rebuilt by reading the stored events once.
  */
+#include "trace/base/array.h"
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/callsites.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +85,7 @@ static int begin_ended(struct collector *collector)
         if (collect_process_is_over(collector, ended)) {
             derive_process_start(collector->derive, ended->id, ended->parent_id);
             snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, ended->id);
-            error = sites_process(collector->sites, ended->id, sites);
+            error = callsites_process(collector->callsites, ended->id, sites);
         }
     }
     return error;
@@ -87,7 +97,7 @@ static void end_ended(struct collector *collector)
         const struct ended_process *ended = &collector->ended[i];
         if (collect_process_is_over(collector, ended)) {
             derive_process_end(collector->derive, ended->id);
-            sites_process_end(collector->sites, ended->id);
+            callsites_process_end(collector->callsites, ended->id);
         }
     }
 }
@@ -187,7 +197,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
         error = begin_ended(collector);
     }
     if (error == VARVE_OK) {
-        error = sites_resume(collector->sites, collector->store, message);
+        error = callsites_resume(collector->callsites, collector->store, message);
     }
     if (error == VARVE_OK) {
         error = store_each_event(collector->store, take_event, replay, message);

@@ -4,7 +4,12 @@
  * and the files that go with them. A ring is retired only when it was looked at after its end, taken whole
  * and committed; a process when all its rings are. Called by the collector after each commit.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/store/rows.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +254,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     collector->sum.processes++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);
-    sites_process_end(collector->sites, process->id);
+    callsites_process_end(collector->callsites, process->id);
     snprintf(name, sizeof(name), "p%u", process->id);
     doom(collector, name);
     if (process->pidfd >= 0) {

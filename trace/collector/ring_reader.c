@@ -6,6 +6,10 @@
  * the collector calls after they are committed.
  */
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/event_list.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

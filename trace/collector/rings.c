@@ -5,7 +5,12 @@
  * second at most: its owner may have been killed in between, or only stopped, so the number is remembered and
  * looked for again now and then. process.c calls this in every round.
  */
+#include "trace/base/array.h"
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

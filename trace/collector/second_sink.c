@@ -5,9 +5,16 @@
  * end, and those from before or after LTTng was at work in their process. A trace that begins in mid-run is
  * told everything again. The provider's threads call `started` and nothing else.
  */
+#include "trace/collector/clock.h"
+
 #include "trace/collector/collector.h"
-#include "trace/format/sink_provider.h"
+#include "trace/error.h"
+#include "trace/event_list.h"
 #include "trace/format/callsite_file.h"
+#include "trace/format/sink_provider.h"
+#include "trace/record.h"
+#include "trace/store/rows.h"
+#include "trace/symbols/callsites/callsites.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +165,7 @@ int collect_mirror_open(struct collector *collector, const char *provider_path, 
         unsetenv(ALLOW_BLOCKING);
     }
     if (error == VARVE_OK) {
-        sites_listen(collector->sites, tell_entry, collector);
+        callsites_listen(collector->callsites, tell_entry, collector);
     }
     return error;
 }
@@ -353,7 +360,7 @@ static void tell_all(struct collector *collector)
     for (size_t i = 0; i < collector->reader_count; i++) {
         collect_mirror_thread(collector, collector->readers[i]);
     }
-    sites_retell(collector->sites);
+    callsites_replay(collector->callsites);
 }
 
 void collect_mirror_round(struct collector *collector)

@@ -10,7 +10,10 @@
  * that belongs to the number in `owner`. Anything else is refused before anything is changed, and only names
  * that a recording gives are ever removed.
  */
+#include "trace/base/array.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <dirent.h>
 #include <errno.h>

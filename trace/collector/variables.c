@@ -5,6 +5,8 @@
  * of PYTHONPATH. Children inherit them.
  */
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <limits.h>

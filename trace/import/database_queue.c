@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The second thread of a database that is written without a recording: it encodes events and runs SQLite
- * while the first one, in database_writer.c, works out what follows from the next events. The hard part is that SQLite
+ * while the first one, in database_writer.c, works out what follows from the next events. SQLite
  * must never run in both, and that errors arrive late: a batch is handed over under the mutex, which orders
  * all that either thread does to the store, and the first error stays until somebody asks.
  */
-#include "trace/import/database_writer.h"
+#include "trace/import/database_queue.h"
+
+#include "trace/error.h"
+#include "trace/model/event.h"
+#include "trace/store/store.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -121,7 +125,7 @@ void writer_queue_close(struct writer_queue *queue)
 }
 
 /* With the mutex held. */
-static int error_tell(const struct writer_queue *queue, struct varve_message *message)
+static int error_report(const struct writer_queue *queue, struct varve_message *message)
 {
     if (queue->error != VARVE_OK && message != NULL) {
         *message = queue->message;
@@ -130,7 +134,7 @@ static int error_tell(const struct writer_queue *queue, struct varve_message *me
 }
 
 /* The batch being filled goes to the thread; there is space for the next one afterwards. */
-static int batch_give(struct writer_queue *queue, struct varve_message *message)
+static int batch_submit(struct writer_queue *queue, struct varve_message *message)
 {
     if (!queue->has_thread && !queue->is_alone) {
         thread_start(queue);
@@ -146,7 +150,7 @@ static int batch_give(struct writer_queue *queue, struct varve_message *message)
     while (queue->given - queue->taken == BATCHES) {
         pthread_cond_wait(&queue->changed, &queue->mutex);
     }
-    int code = error_tell(queue, message);
+    int code = error_report(queue, message);
     queue->batches[queue->given % BATCHES].count = 0;
     pthread_mutex_unlock(&queue->mutex);
     return code;
@@ -158,19 +162,19 @@ int writer_queue_add(struct writer_queue *queue, const struct event *event, stru
     struct batch *batch = &queue->batches[queue->given % BATCHES];
     assert(batch->count < BATCH_EVENTS);
     batch->events[batch->count++] = *event;
-    return batch->count == BATCH_EVENTS ? batch_give(queue, message) : VARVE_OK;
+    return batch->count == BATCH_EVENTS ? batch_submit(queue, message) : VARVE_OK;
 }
 
 int writer_queue_drain(struct writer_queue *queue, struct varve_message *message)
 {
     if (!queue->is_shared) {
-        return error_tell(queue, message);
+        return error_report(queue, message);
     }
     pthread_mutex_lock(&queue->mutex);
     while (queue->taken < queue->given) {
         pthread_cond_wait(&queue->changed, &queue->mutex);
     }
-    int code = error_tell(queue, message);
+    int code = error_report(queue, message);
     pthread_mutex_unlock(&queue->mutex);
     queue->is_shared = false;
     return code;

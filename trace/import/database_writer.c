@@ -6,10 +6,17 @@
  * end or removed, so a database is there whole or not at all; it needs no log meanwhile. The caller's thread
  * derives, the one of database_queue.c stores. analysis/ calls it, through trace.h.
  */
-#include "trace/collect_internal.h"
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/error.h"
+#include "trace/import/database_queue.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/publish.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/symbols/callsites/names.h"
 #include "trace/trace.h"
-#include "trace/import/database_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,7 +125,7 @@ void varve_writer_abandon(struct varve_writer *writer)
 
 /* ---- rows ---- */
 
-/* Keep the first error. Rows of the store tell no reason but their code. */
+/* Keep the first error. Rows of the store have no reason but their code. */
 static int keep(struct varve_writer *writer, int code, const char *what)
 {
     if (code != VARVE_OK && writer->error == VARVE_OK) {
@@ -229,7 +236,7 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
         writer->symbol_capacity = capacity;
     }
     writer->is_allocation[id] =
-        !symbol->is_python && symbol->function != NULL && sites_name_is_allocation(symbol->function);
+        !symbol->is_python && symbol->function != NULL && callsites_name_is_allocation(symbol->function);
     return id;
 }
 

@@ -5,13 +5,17 @@
  * event has to touch anyway. Multiplicative hashing spreads the regular addresses of an allocator well and
  * keeps neighbours apart. derive.c calls it.
  */
-#include "trace/model/derive.h"
+#include "trace/model/live.h"
 
+#include "trace/error.h"
+
+#include <assert.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define BITS_MIN 8U
 
-static inline uint64_t slot_home(uint64_t addr, unsigned bits)
+static inline uint64_t slot_wanted(uint64_t addr, unsigned bits)
 {
     return addr * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits);
 }
@@ -25,7 +29,7 @@ static inline uint64_t slot_mask(const struct live_index *index)
 static inline struct live_slot *slot_find(const struct live_index *index, uint64_t addr)
 {
     uint64_t mask = slot_mask(index);
-    uint64_t at = slot_home(addr, index->bits);
+    uint64_t at = slot_wanted(addr, index->bits);
     while (index->slots[at].addr != addr && index->slots[at].addr != 0) {
         at = (at + 1) & mask;
     }
@@ -68,7 +72,7 @@ uint64_t live_find(const struct live_index *index, uint64_t addr)
     return slot->addr == addr ? slot->id : 0;
 }
 
-uint64_t live_put(struct live_index *index, uint64_t addr, uint64_t id)
+uint64_t live_insert(struct live_index *index, uint64_t addr, uint64_t id)
 {
     assert(addr != 0 && id != 0 && index->slots != NULL);
     struct live_slot *slot = slot_find(index, addr);
@@ -81,7 +85,7 @@ uint64_t live_put(struct live_index *index, uint64_t addr, uint64_t id)
     return before;
 }
 
-uint64_t live_take(struct live_index *index, uint64_t addr)
+uint64_t live_remove(struct live_index *index, uint64_t addr)
 {
     if (index->slots == NULL || addr == 0) {
         return 0;
@@ -95,7 +99,7 @@ uint64_t live_take(struct live_index *index, uint64_t addr)
     uint64_t hole = (uint64_t)(slot - index->slots);
     /* Move back every follower whose search would now end at the hole before it is found. */
     for (uint64_t at = (hole + 1) & mask; index->slots[at].addr != 0; at = (at + 1) & mask) {
-        uint64_t home = slot_home(index->slots[at].addr, index->bits);
+        uint64_t home = slot_wanted(index->slots[at].addr, index->bits);
         if (((at - home) & mask) >= ((at - hole) & mask)) {
             index->slots[hole] = index->slots[at];
             hole = at;

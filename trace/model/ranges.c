@@ -4,8 +4,11 @@
  * them anywhere, so a hash of first addresses would not do. Two levels of sorted arrays: the upper one is
  * searched by bisection and moved only when a leaf splits or goes away. mapping.c calls it.
  */
-#include "trace/model/derive.h"
+#include "trace/model/ranges.h"
 
+#include "trace/error.h"
+
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

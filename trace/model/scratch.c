@@ -7,8 +7,11 @@
  * the collector may use, so all but its newest part is dropped from memory again and again (the kernel keeps
  * it in the page cache or writes it out). derive.c and store/derived.c call it.
  */
-#include "trace/model/derive.h"
+#include "trace/model/scratch.h"
 
+#include "trace/error.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 /*
  * Sums per process, over all processes and per call site, and their peaks, in constant time per event.
  *
- * The hard part is what each call site had live at the peak, which is known to be the peak only afterwards
- * and may move with every event: copying all call sites then is out of the question. So a call site copies
- * its own live value, when it is about to change for the first time after the peak that holds so far:
+ * What each call site had live at the peak is wanted too, but a peak is known to be one only afterwards, and it may move
+ * with every event, which rules out copying all call sites then. So a call site copies its own live value when it is about to
+ * change for the first time after the peak that holds so far:
  *
  *   touched_seq <= peak_seq: not changed since the peak, the live value is the value at the peak
  *   touched_seq >  peak_seq: changed since, peak_* has the value of the peak
@@ -12,8 +12,15 @@
  * A peak is looked for once per event, when all that the event opens and closes is counted. derive.c and
  * mapping.c call it.
  */
-#include "trace/model/derive.h"
+#include "trace/model/totals.h"
 
+#include "trace/error.h"
+#include "trace/model/domain.h"
+#include "trace/model/scratch.h"
+#include "trace/model/series.h"
+#include "trace/model/state.h"
+
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,11 +29,11 @@
 
 static int array_reserve(struct domain_totals *domain, uint32_t callsite)
 {
-    if (callsite < domain->site_limit) {
+    if (callsite < domain->callsite_limit) {
         return VARVE_OK;
     }
-    if (callsite >= domain->site_capacity) {
-        size_t capacity = domain->site_capacity > 0 ? domain->site_capacity : SITES_MIN;
+    if (callsite >= domain->callsite_capacity) {
+        size_t capacity = domain->callsite_capacity > 0 ? domain->callsite_capacity : SITES_MIN;
         while (capacity <= callsite) {
             capacity *= 2;
         }
@@ -35,16 +42,16 @@ static int array_reserve(struct domain_totals *domain, uint32_t callsite)
             memory = mmap(NULL, capacity * sizeof *domain->sites, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         } else {
-            memory = mremap(domain->sites, domain->site_capacity * sizeof *domain->sites,
+            memory = mremap(domain->sites, domain->callsite_capacity * sizeof *domain->sites,
                             capacity * sizeof *domain->sites, MREMAP_MAYMOVE);
         }
         if (memory == MAP_FAILED) {
             return VARVE_ERROR_NO_MEMORY;
         }
         domain->sites = memory;
-        domain->site_capacity = capacity;
+        domain->callsite_capacity = capacity;
     }
-    domain->site_limit = (size_t)callsite + 1;
+    domain->callsite_limit = (size_t)callsite + 1;
     return VARVE_OK;
 }
 
@@ -89,10 +96,10 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
 }
 
 /* The call site of a row that is about to change, its value at the peak saved. */
-static struct site_total *site_touch(const struct totals_step *step, const struct scratch_row *row)
+static struct callsite_total *callsite_touch(const struct totals_step *step, const struct scratch_row *row)
 {
-    assert(row->callsite < step->domain->site_limit);
-    struct site_total *site = &step->domain->sites[row->callsite];
+    assert(row->callsite < step->domain->callsite_limit);
+    struct callsite_total *site = &step->domain->sites[row->callsite];
     if (site->touched_seq <= step->domain->all.peak_seq) {
         site->peak_allocations = site->live_allocations;
         site->peak_bytes = site->live_bytes;
@@ -103,7 +110,7 @@ static struct site_total *site_touch(const struct totals_step *step, const struc
 
 void totals_open(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct site_total *site = site_touch(step, row);
+    struct callsite_total *site = callsite_touch(step, row);
     site->allocations++;
     site->bytes += row->size;
     site->live_allocations++;
@@ -119,7 +126,7 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
 
 void totals_close(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct site_total *site = site_touch(step, row);
+    struct callsite_total *site = callsite_touch(step, row);
     assert(site->live_allocations > 0 && site->live_bytes >= row->size);
     site->frees++;
     site->live_allocations--;
@@ -138,7 +145,7 @@ void totals_close(const struct totals_step *step, const struct scratch_row *row)
 
 void totals_reopen(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct site_total *site = site_touch(step, row);
+    struct callsite_total *site = callsite_touch(step, row);
     site->frees--;
     site->live_allocations++;
     site->live_bytes += row->size;
@@ -159,7 +166,7 @@ void totals_fail(const struct totals_step *step)
     step->process->failed++;
 }
 
-void totals_settle(const struct totals_step *step)
+void totals_update_peak(const struct totals_step *step)
 {
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
@@ -175,10 +182,10 @@ void totals_settle(const struct totals_step *step)
     }
 }
 
-void totals_site_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
-                      uint64_t *bytes_out)
+void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
+                          uint64_t *bytes_out)
 {
-    const struct site_total *site = &domain->sites[callsite];
+    const struct callsite_total *site = &domain->sites[callsite];
     if (site->touched_seq <= domain->all.peak_seq) {
         *allocations_out = site->live_allocations;
         *bytes_out = site->live_bytes;
@@ -191,7 +198,7 @@ void totals_site_peak(const struct domain_totals *domain, uint32_t callsite, uin
 void totals_close_domain(struct domain_totals *domain)
 {
     if (domain->sites != NULL) {
-        munmap(domain->sites, domain->site_capacity * sizeof *domain->sites);
+        munmap(domain->sites, domain->callsite_capacity * sizeof *domain->sites);
     }
     series_free(&domain->all.series);
     *domain = (struct domain_totals){0};
@@ -245,11 +252,11 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
         total_accumulate(&by_process, total);
     }
     struct total by_site = {.failed = domain->all.failed};
-    for (size_t i = 0; i < domain->site_limit; i++) {
-        const struct site_total *site = &domain->sites[i];
+    for (size_t i = 0; i < domain->callsite_limit; i++) {
+        const struct callsite_total *site = &domain->sites[i];
         uint64_t allocations;
         uint64_t bytes;
-        totals_site_peak(domain, (uint32_t)i, &allocations, &bytes);
+        totals_callsite_peak(domain, (uint32_t)i, &allocations, &bytes);
         const struct total one = {.allocations = site->allocations,
                                   .frees = site->frees,
                                   .bytes = site->bytes,

@@ -1,14 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The end of the pairing: what model/derive.c gathered becomes the tables allocation, callsite_stat, total_stat and
- * sample. There may be a hundred million allocations, so the scratch file is read once, in order, and dropped
- * from memory behind the reader; they take the road of events (image.c), in several transactions:
- * until store_finish sets meta.complete, what is here is not final. The collector calls derive_finish once
- * the last event is in; after a full disk it may call it again. What only caching allocators have is in
- * derived_blocks.c.
+ * What the derivation gathered becomes the tables allocation, callsite_stat, total_stat, sample, segment, oom, keyframe and
+ * those of the CUDA API. There may be a hundred million allocations, so the scratch file is read once, in order, and dropped
+ * from memory behind the reader; they go through the image, as events do, in several transactions: until store_finish sets
+ * meta.complete, what is here is not final.
  */
-#include "trace/model/device/device.h"
 #include "trace/store/derived.h"
+
+#include "trace/error.h"
+#include "trace/model/derive/keyframes.h"
+#include "trace/model/device/calls.h"
+#include "trace/model/device/names.h"
+#include "trace/model/device/streams.h"
+#include "trace/model/domain.h"
+#include "trace/model/scratch.h"
+#include "trace/model/series.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
+#include "trace/store/image.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/store/transaction.h"
+
+#include <stdio.h>
 
 /* Sorted by rowid already, so one commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
@@ -97,28 +112,31 @@ static int write_allocations(struct derive *derive, struct store *store, struct 
     return code;
 }
 
-int derive_write_row(struct store *store, enum store_statement statement, const struct store_value *values,
+static int write_row(struct store *store, enum store_statement statement, const struct store_value *values,
                      unsigned count, struct varve_message *message)
 {
     int code = rows_write(store, statement, values, count);
     return code == VARVE_OK ? VARVE_OK : varve_message_set(message, code, "%s", store->failure.text);
 }
 
+#define WRITE_ROW(store, statement, values, message) \
+    write_row(store, statement, values, sizeof(values) / sizeof((values)[0]), message)
+
 /* The slots of a domain that were used. */
 struct slots {
     const struct domain_totals *totals[DEVICE_LIMIT];
     unsigned count;
-    size_t site_limit;
+    size_t callsite_limit;
 };
 
 static void slots_gather(const struct derive *derive, enum domain domain, struct slots *slots)
 {
     for (unsigned device = 0; device < domain_devices(domain); device++) {
         const struct domain_totals *totals = &derive->domains[slot_of(domain, device)];
-        if (totals->site_limit > 0) {
+        if (totals->callsite_limit > 0) {
             slots->totals[slots->count++] = totals;
-            slots->site_limit =
-                totals->site_limit > slots->site_limit ? totals->site_limit : slots->site_limit;
+            slots->callsite_limit = totals->callsite_limit > slots->callsite_limit ? totals->callsite_limit
+                                                                                   : slots->callsite_limit;
         }
     }
 }
@@ -127,14 +145,14 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
 static int write_site(struct store *store, const struct slots *slots, enum domain domain, uint32_t callsite,
                       struct varve_message *message)
 {
-    struct site_total sum = {0};
+    struct callsite_total sum = {0};
     for (unsigned i = 0; i < slots->count; i++) {
         const struct domain_totals *totals = slots->totals[i];
-        if (callsite < totals->site_limit) {
-            const struct site_total *site = &totals->sites[callsite];
+        if (callsite < totals->callsite_limit) {
+            const struct callsite_total *site = &totals->sites[callsite];
             uint64_t peak_allocations;
             uint64_t peak_bytes;
-            totals_site_peak(totals, callsite, &peak_allocations, &peak_bytes);
+            totals_callsite_peak(totals, callsite, &peak_allocations, &peak_bytes);
             sum.allocations += site->allocations;
             sum.frees += site->frees;
             sum.bytes += site->bytes;
@@ -157,8 +175,7 @@ static int write_site(struct store *store, const struct slots *slots, enum domai
         VALUE_INTEGER(sum.peak_bytes),  VALUE_INTEGER(sum.temporary),
         VALUE_INTEGER(sum.lifetime_ns),
     };
-    return derive_write_row(store, STATEMENT_CALLSITE_STAT, values, sizeof values / sizeof values[0],
-                            message);
+    return WRITE_ROW(store, STATEMENT_CALLSITE_STAT, values, message);
 }
 
 static int write_sites(const struct derive *derive, struct store *store, enum domain domain,
@@ -167,7 +184,7 @@ static int write_sites(const struct derive *derive, struct store *store, enum do
     struct slots slots = {0};
     int code = VARVE_OK;
     slots_gather(derive, domain, &slots);
-    for (size_t i = 0; i < slots.site_limit && code == VARVE_OK; i++) {
+    for (size_t i = 0; i < slots.callsite_limit && code == VARVE_OK; i++) {
         code = write_site(store, &slots, domain, (uint32_t)i, message);
     }
     return code;
@@ -193,7 +210,7 @@ static int write_total(struct store *store, uint32_t process_id, unsigned slot, 
         VALUE_INTEGER(total->temporary),
         VALUE_INTEGER(total->failed),
     };
-    return derive_write_row(store, STATEMENT_TOTAL_STAT, values, sizeof values / sizeof values[0], message);
+    return WRITE_ROW(store, STATEMENT_TOTAL_STAT, values, message);
 }
 
 static int write_samples(struct store *store, uint32_t process_id, unsigned slot, const struct series *series,
@@ -216,7 +233,7 @@ static int write_samples(struct store *store, uint32_t process_id, unsigned slot
             extra != NULL ? VALUE_INTEGER(extra->requested) : VALUE_NULL,
             VALUE_INTEGER(point->live),
         };
-        code = derive_write_row(store, STATEMENT_SAMPLE, values, sizeof values / sizeof values[0], message);
+        code = WRITE_ROW(store, STATEMENT_SAMPLE, values, message);
     }
     return code;
 }
@@ -241,6 +258,215 @@ static int write_totals(struct derive *derive, struct store *store, uint32_t pro
     }
     return code;
 }
+
+/* ---- caching allocators ---- */
+
+static int write_segments(const struct derive *derive, struct store *store, struct varve_message *message)
+{
+    int code = VARVE_OK;
+    for (size_t i = 0; i < derive->segment_count && code == VARVE_OK; i++) {
+        const struct derive_segment *segment = &derive->segments[i];
+        bool is_freed = segment->free_seq != 0;
+        const struct store_value values[] = {
+            VALUE_INTEGER(i + 1),
+            VALUE_INTEGER(segment->device),
+            VALUE_INTEGER(segment->pool),
+            VALUE_INTEGER(segment->stream),
+            VALUE_INTEGER(segment->addr),
+            VALUE_INTEGER(segment->size),
+            VALUE_INTEGER(segment->alloc_seq),
+            is_freed ? VALUE_INTEGER(segment->free_seq) : VALUE_NULL,
+            VALUE_INTEGER(segment->alloc_ns),
+            is_freed ? VALUE_INTEGER(segment->free_ns) : VALUE_NULL,
+            is_freed ? VALUE_INTEGER(segment->cause) : VALUE_NULL,
+            VALUE_INTEGER(segment->process_id),
+            value_not_negative(segment->number != 0 ? (int64_t)segment->number : -1),
+            VALUE_INTEGER(segment->is_expandable),
+        };
+        code = WRITE_ROW(store, STATEMENT_SEGMENT, values, message);
+    }
+    return code;
+}
+
+static int write_ooms(const struct derive *derive, struct store *store, struct varve_message *message)
+{
+    int code = VARVE_OK;
+    for (size_t i = 0; i < derive->oom_count && code == VARVE_OK; i++) {
+        const struct derive_oom *oom = &derive->ooms[i];
+        const struct store_value values[] = {
+            VALUE_INTEGER(oom->seq),
+            VALUE_INTEGER(oom->ts_ns),
+            VALUE_INTEGER(oom->device),
+            VALUE_INTEGER(oom->requested),
+            VALUE_INTEGER(oom->allocated),
+            VALUE_INTEGER(oom->reserved),
+            oom->largest_free != 0 ? VALUE_INTEGER(oom->largest_free) : VALUE_NULL,
+            oom->stage != 0 ? VALUE_INTEGER(oom->stage) : VALUE_NULL,
+            VALUE_INTEGER(oom->process_id),
+        };
+        code = WRITE_ROW(store, STATEMENT_OOM, values, message);
+    }
+    return code;
+}
+
+struct keyframe_writer {
+    struct store *store;
+    struct varve_message *message;
+};
+
+static int write_keyframe(void *context, const struct derive_keyframe *keyframe, const void *bytes)
+{
+    const struct keyframe_writer *writer = context;
+    const struct store_value values[] = {
+        VALUE_INTEGER(keyframe->seq),
+        VALUE_INTEGER(keyframe->process_id),
+        VALUE_INTEGER(keyframe->device),
+        {.blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL},
+    };
+    return write_row(writer->store, STATEMENT_KEYFRAME, values, sizeof values / sizeof values[0],
+                     writer->message);
+}
+
+static int write_blocks(const struct derive *derive, struct store *store, struct varve_message *message)
+{
+    struct keyframe_writer writer = {.store = store, .message = message};
+    int code = write_segments(derive, store, message);
+    if (code == VARVE_OK) {
+        code = write_ooms(derive, store, message);
+    }
+    return code == VARVE_OK ? keyframes_each(derive, write_keyframe, &writer, message) : code;
+}
+
+/* ---- the CUDA API ---- */
+
+/* As nvidia-smi writes it. */
+static void uuid_text(const uint64_t uuid[2], char text[64])
+{
+    const unsigned char *byte = (const unsigned char *)uuid;
+    int at = snprintf(text, 64, "GPU-");
+    for (int i = 0; i < 16; i++) {
+        const char *dash = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+        at += snprintf(text + at, 64 - (size_t)at, "%s%02x", dash, byte[i]);
+    }
+}
+
+static int write_devices(const struct derive_names *names, struct store *store, struct varve_message *message)
+{
+    int code = VARVE_OK;
+    for (unsigned i = 0; i < DEVICE_LIMIT && code == VARVE_OK; i++) {
+        const struct derive_name *device = &names->devices[i];
+        char text[64];
+        if (!device->is_used && device->total_bytes == 0) {
+            continue;
+        }
+        uuid_text(device->uuid, text);
+        const struct store_value values[] = {
+            VALUE_INTEGER(i),
+            value_text(device->name[0] != '\0' ? device->name : NULL),
+            value_not_negative(device->total_bytes > 0 ? (int64_t)device->total_bytes : -1),
+            value_text(device->is_used ? text : NULL),
+        };
+        code = WRITE_ROW(store, STATEMENT_DEVICE, values, message);
+    }
+    for (size_t i = 0; i < names->ordinal_count && code == VARVE_OK; i++) {
+        const struct derive_ordinal *ordinal = &names->ordinals[i];
+        const struct store_value values[] = {VALUE_INTEGER(ordinal->process_id),
+                                             VALUE_INTEGER(ordinal->ordinal), VALUE_INTEGER(ordinal->device)};
+        code = WRITE_ROW(store, STATEMENT_PROCESS_DEVICE, values, message);
+    }
+    return code;
+}
+
+static int write_meanings(const struct derive *derive, struct store *store, struct varve_message *message)
+{
+    const struct derive_names *names = derive->names;
+    int code = VARVE_OK;
+    for (size_t i = 0; i < names->meaning_count && code == VARVE_OK; i++) {
+        const struct derive_meaning *row = &names->meanings[i];
+        unsigned device = names_device_of(derive, row);
+        code = row->is_pool ? store_pool(store, row->process_id, device, row->number, row->ids[0],
+                                         row->ids[1], row->is_small)
+                            : store_stream(store, row->process_id, device, row->number, row->ids[0]);
+        if (code != VARVE_OK) {
+            varve_message_set(message, code, "%s", store->failure.text);
+        }
+    }
+    return code;
+}
+
+static int write_calls(const struct derive_calls *calls, struct store *store, struct varve_message *message)
+{
+    int code = VARVE_OK;
+    for (size_t i = 0; i < calls->call_count && code == VARVE_OK; i++) {
+        const struct derive_call *call = &calls->calls[i];
+        const struct store_value values[] = {
+            VALUE_INTEGER(call->process_id), VALUE_INTEGER(call->device), VALUE_INTEGER(call->stream),
+            VALUE_INTEGER(call->cause),      VALUE_INTEGER(call->class),  VALUE_INTEGER(call->calls),
+            VALUE_INTEGER(call->failed),     VALUE_INTEGER(call->ns),     VALUE_INTEGER(call->max_ns),
+            VALUE_INTEGER(call->bytes),
+        };
+        code = WRITE_ROW(store, STATEMENT_DEVICE_CALL, values, message);
+    }
+    for (size_t i = 0; i < calls->memory_count && code == VARVE_OK; i++) {
+        const struct derive_memory *memory = &calls->memories[i];
+        const struct store_value values[] = {
+            VALUE_INTEGER(memory->seq),         VALUE_INTEGER(memory->ts_ns),
+            VALUE_INTEGER(memory->process_id),  VALUE_INTEGER(memory->device),
+            VALUE_INTEGER(memory->total_bytes), VALUE_INTEGER(memory->free_bytes),
+            VALUE_INTEGER(memory->live_bytes),
+        };
+        code = WRITE_ROW(store, STATEMENT_DEVICE_MEMORY, values, message);
+    }
+    return code;
+}
+
+static int write_streams(const struct derive_streams *streams, struct store *store,
+                         struct varve_message *message)
+{
+    int code = VARVE_OK;
+    for (size_t i = 0; i < streams->count && code == VARVE_OK; i++) {
+        const struct derive_stream *stream = &streams->streams[i];
+        const struct store_value values[] = {
+            VALUE_INTEGER(stream->process_id),  VALUE_INTEGER(stream->domain),
+            VALUE_INTEGER(stream->device),      VALUE_INTEGER(stream->stream),
+            VALUE_INTEGER(stream->allocations), VALUE_INTEGER(stream->frees),
+            VALUE_INTEGER(stream->bytes),       VALUE_INTEGER(stream->live_bytes),
+            VALUE_INTEGER(stream->peak_bytes),
+        };
+        code = WRITE_ROW(store, STATEMENT_STREAM_STAT, values, message);
+    }
+    return code;
+}
+
+struct event_writer {
+    struct store *store;
+    struct varve_message *message;
+};
+
+static int write_event(void *context, uint64_t seq, unsigned kind)
+{
+    const struct event_writer *writer = context;
+    const struct store_value values[] = {VALUE_INTEGER(seq), VALUE_INTEGER(kind)};
+    return WRITE_ROW(writer->store, STATEMENT_DEVICE_EVENT, values, writer->message);
+}
+
+static int write_api(const struct derive *derive, struct store *store, struct varve_message *message)
+{
+    struct event_writer writer = {.store = store, .message = message};
+    int code = write_devices(derive->names, store, message);
+    if (code == VARVE_OK) {
+        code = write_meanings(derive, store, message);
+    }
+    if (code == VARVE_OK) {
+        code = write_calls(derive->calls, store, message);
+    }
+    if (code == VARVE_OK) {
+        code = write_streams(derive->streams, store, message);
+    }
+    return code == VARVE_OK ? calls_each_event(derive, write_event, &writer, message) : code;
+}
+
+/* ---- all of it ---- */
 
 int derive_finish(struct derive *derive, struct store *store, struct varve_message *message)
 {
@@ -274,10 +500,10 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
         }
     }
     if (code == VARVE_OK) {
-        code = derive_write_blocks(derive, store, message);
+        code = write_blocks(derive, store, message);
     }
     if (code == VARVE_OK) {
-        code = derive_write_api(derive, store, message);
+        code = write_api(derive, store, message);
     }
     store->has_derived = code == VARVE_OK;
     return code;

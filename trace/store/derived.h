@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to sqlite_derive*.c */
+/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * What the files share that write derived tables: derived.c those that every domain has,
- * derived_blocks.c those of caching allocators, derived_device.c those of the CUDA API.
+ * What the derivation gathered becomes tables of the database.
  */
 #ifndef VARVE_TRACE_STORE_DERIVED_H
 #define VARVE_TRACE_STORE_DERIVED_H
 
-#include "trace/model/derive.h"
-#include "trace/store/store.h"
+struct varve_message;
 
-int derive_write_row(struct store *store, enum store_statement statement, const struct store_value *values,
-                     unsigned count, struct varve_message *message);
-/// segment, oom and keyframe.
-int derive_write_blocks(const struct derive *derive, struct store *store, struct varve_message *message);
-/// device, process_device, stream, pool, device_call_stat, stream_stat, device_memory and device_event.
-int derive_write_api(const struct derive *derive, struct store *store, struct varve_message *message);
+struct derive;
+struct store;
+
+/// Write allocation, callsite_stat, total_stat, sample, segment, oom, keyframe into the store, and of the
+/// device API device, process_device, stream, pool, device_call_stat, stream_stat, device_memory,
+/// device_event.
+int derive_finish(struct derive *derive, struct store *store, struct varve_message *message);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fast road into a table. `INSERT INTO t SELECT * FROM batch.t` between two tables of equal shape is one
+ * The fast way into a table. `INSERT INTO t SELECT * FROM batch.t` between two tables of equal shape is one
  * of SQLite's own shortcuts: it copies finished records from one b-tree to the other and decodes none of
  * them, which takes a fifth of the time of a prepared statement per row and a third of that of a virtual
  * table. So rows are encoded here, once, into a database image in memory that the connection has attached as
@@ -15,7 +15,7 @@
  * transaction, and looks at the change counter when it begins. So between the two the image must not change:
  * writer.c inserts and commits in one go, and image_clear comes after that.
  */
-#include "trace/store/store.h"
+#include "trace/store/image.h"
 
 #include <assert.h>
 #include <stdio.h>

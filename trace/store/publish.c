@@ -6,7 +6,9 @@
  * with permission to replace, a link itself goes. Used by whoever makes a database (collector/collector.c, import/database_writer.c,
  * import/rebuild/rebuild.c) and by analysis/ for files of other formats.
  */
-#include "trace/collect_internal.h"
+#include "trace/store/publish.h"
+
+#include "trace/error.h"
 #include "trace/trace.h"
 
 #include <dirent.h>

@@ -3,7 +3,14 @@
  * What a collector reads back when it continues the recording of another one that was killed: every event, in
  * the form that derive_event takes, and the small tables that hold its state. `varve recover` calls it.
  */
+#include "trace/store/resume.h"
+
+#include "trace/error.h"
+#include "trace/model/event.h"
+#include "trace/store/rows.h"
+#include "trace/store/schema.h"
 #include "trace/store/store.h"
+#include "trace/store/transaction.h"
 #include "trace/trace.h"
 
 #include <stdlib.h>
@@ -257,7 +264,7 @@ int store_each_stat(struct store *store, const char *name,
     return code;
 }
 
-/* ---- the books ---- */
+/* ---- sums ---- */
 
 static int sum_take(sqlite3_stmt *row, void *context)
 {

@@ -3,8 +3,13 @@
  * What a trace database is: settings of the connection, tables and views, the vocabulary that explains its
  * codes, the indexes made at the end, and what SQLite's errors mean to our callers. writer.c calls it.
  */
-#include "trace/store/store.h"
+#include "trace/store/schema.h"
 
+#include "trace/error.h"
+#include "trace/event_list.h"
+#include "trace/event_names.h"
+#include "trace/model/domain.h"
+#include "trace/record.h"
 #include "trace/trace.h"
 
 #include <errno.h>

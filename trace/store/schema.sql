@@ -62,7 +62,7 @@ CREATE TABLE segment(id INTEGER PRIMARY KEY, device INTEGER, pool INTEGER, strea
     number INTEGER, is_expandable INTEGER) STRICT;
 -- Segments and blocks of an allocator as they were after event seq: state at a later event = the last one before it and
 -- the events since. All allocators are written at the same events; none of an allocator: as it was at its last one;
--- process_id 0: none has changed. What `data` holds is told by trace/model/layout/code.c.
+-- process_id 0: none has changed. What `data` holds is in trace/model/layout/code.c.
 CREATE TABLE keyframe(seq INTEGER NOT NULL, process_id INTEGER NOT NULL, device INTEGER NOT NULL, data BLOB,
     PRIMARY KEY(seq, process_id, device)) STRICT;
 CREATE TABLE storage(id INTEGER PRIMARY KEY, base_id INTEGER, allocation_id INTEGER, device INTEGER, addr INTEGER,
@@ -106,7 +106,7 @@ CREATE TABLE sample(process_id INTEGER NOT NULL, domain INTEGER NOT NULL, device
 
 -- The CUDA API: which events are of the group `device`, so that nobody has to look for them among all.
 CREATE TABLE device_event(seq INTEGER PRIMARY KEY, kind INTEGER NOT NULL) STRICT;
--- Calls per function (cause, as in event.cause), without what CUPTI tells of the same calls. class: 1 allocates, 2 frees,
+-- Calls per function (cause, as in event.cause), without what CUPTI reports of the same calls. class: 1 allocates, 2 frees,
 -- 3 waits for the device, 4 other. Of a free, calls, failed and bytes are those of its events, the time is that of the
 -- dev_sync that follows it.
 CREATE TABLE device_call_stat(process_id INTEGER NOT NULL, device INTEGER NOT NULL, stream INTEGER NOT NULL,

@@ -1,177 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to sqlite_*.c */
+/* C only: private to the half of trace/ that runs outside the workload */
 /*
- * The database behind `struct store`. One thread, the collector's, owns it.
- *
- * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings
- * hand their slots back only after a commit. So everything since the last commit is kept in memory: events in
- * the image, rows of the small tables in a log, which a new transaction repeats after a rollback
- * (`must_replay`). What derive_finish and sites_finish write is not kept: when one of them or store_finish
- * fails, all three are called again.
+ * The trace database as those who fill it see it: open, append events, commit, finish. The small tables are in rows.h, what
+ * follows from the events in derived.h, reading back in resume.h. One thread at a time owns a store.
  */
 #ifndef VARVE_TRACE_STORE_STORE_H
 #define VARVE_TRACE_STORE_STORE_H
 
-#include "trace/collect_internal.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include <sqlite3.h>
+struct event;
+struct varve_message;
 
-extern const char store_schema_sql[];
-extern const char store_views_sql[];
+struct store;
 
-/* ---- image.c: many rows at once ---- */
-
-#define IMAGE_COLUMNS_MAX 24U
-
-enum image_table {
-    IMAGE_EVENT,
-    IMAGE_ALLOCATION,
-    IMAGE_TABLE_LIMIT,
+enum store_mode {
+    STORE_CREATE, /* the file must not exist */
+    /* The same, and nobody reads it or wants it before store_finish: the first error leaves it useless. */
+    STORE_CREATE_PRIVATE,
+    STORE_RESUME, /* a recording whose collector died: continue it */
 };
 
-struct store_image;
+/// Owner of the result: the caller, until store_close. Errors: VARVE_ERROR_BUSY if another collector writes
+/// it.
+int store_open(const char *path, enum store_mode mode, struct store **store_out,
+               struct varve_message *message);
 
-/// Attach an empty batch to the connection, whose main database has its tables. Returns SQLite's code; the
-/// image is the caller's to close even then, after the connection.
-int image_open(sqlite3 *db, struct store_image **image_out);
-void image_close(struct store_image *image);
-/// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
-/// column of the rowid always is). Rowids grow; rows of one table at a time. False if there is no space.
-bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
-               uint32_t nulls, unsigned count);
-/// No space for another row of any size.
-bool image_is_full(const struct store_image *image);
-uint64_t image_rows(const struct store_image *image);
-/// Make the rows readable: call it outside a transaction that has read the batch, with at least one row.
-void image_seal(struct store_image *image);
-void image_clear(struct store_image *image);
+/// After STORE_RESUME: everything was stored and derived; only store_finish is left to be called, and nothing
+/// else.
+bool store_is_complete(const struct store *store);
 
-/* ---- schema.c: connection, schema, vocabulary, errors ---- */
+/// Append one event (copied): it goes into the database with the next commit. VARVE_ERROR_FULL: the event was
+/// taken, but no other can be before a commit (a million or more wait for one).
+int store_append(struct store *store, const struct event *event, struct varve_message *message);
 
-/// Message and code for the failure that the connection reports; full disks are VARVE_ERROR_FULL.
-int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);
-/// Settings that SQLite accepts only before its first use; a later call has no effect.
-void schema_configure(void);
-/// `is_private`: no log, so no rollback; after an error the file is useless.
-int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message);
-/// Tables, views and the vocabulary of a new database.
-int schema_create(sqlite3 *db, const char *path, struct varve_message *message);
-/// An existing database is ours, of this program's version, and not complete. `*is_empty_out`: it has no
-/// tables at all, since its collector died before it made them.
-int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message);
-/// The one integer that a query gives, 0 for NULL; `*value_out` is untouched if there is no row.
-int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
+/// Events appended since the last commit.
+uint64_t store_pending(const struct store *store);
+
+struct store_ring_position {
+    uint32_t thread_id;
+    uint32_t process_id;
+    uint32_t ring;
+    uint64_t tail;       /* ring records taken so far */
+    uint64_t spill_tail; /* spilled records taken so far */
+    uint64_t sequence;   /* event.ring_seq of the last one */
+    uint64_t orphans;    /* records put aside by signal handlers, taken so far */
+    uint64_t unreadable; /* of all these, those that could not be stored */
+    uint64_t last_ticks; /* of the last record */
+    int64_t last_ns;
+    bool is_final; /* read back: the row of its thread is complete, and its file may be gone */
+    /* by a collector that continues: its file is there, can't be read */
+    bool is_found, is_damaged;
+};
+
+/// Insert what is pending, store the positions of the rings that advanced, and commit: all or nothing. After
+/// an error (VARVE_ERROR_FULL) everything since the last commit is kept, and the call may be repeated.
+int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
-int schema_index(sqlite3 *db, const char *path, struct varve_message *message);
 
-/* ---- rows.c: prepared statements of the small tables ---- */
+/// Key of the number of commits, until the recording is finished.
+#define STORE_META_COMMITS "commits"
 
-enum store_statement {
-    STATEMENT_META,
-    STATEMENT_PROCESS,
-    STATEMENT_THREAD,
-    STATEMENT_THREAD_GONE,
-    STATEMENT_STAT,
-    STATEMENT_ANCHOR,
-    STATEMENT_UNRECORDED,
-    STATEMENT_UNRECORDED_NONE,
-    STATEMENT_ORIGIN,
-    STATEMENT_DEVICE,
-    STATEMENT_STREAM,
-    STATEMENT_POOL,
-    STATEMENT_POSITION,
-    /* Those above are kept for a replay, those below are not. */
-    STATEMENT_MODULE,
-    STATEMENT_SYMBOL,
-    STATEMENT_CALLSITE,
-    STATEMENT_FRAME,
-    STATEMENT_CALLSITE_STAT,
-    STATEMENT_TOTAL_STAT,
-    STATEMENT_SAMPLE,
-    STATEMENT_SEGMENT,
-    STATEMENT_OOM,
-    STATEMENT_KEYFRAME,
-    STATEMENT_PROCESS_DEVICE,
-    STATEMENT_DEVICE_CALL,
-    STATEMENT_DEVICE_MEMORY,
-    STATEMENT_STREAM_STAT,
-    STATEMENT_DEVICE_EVENT,
-    STATEMENT_EVENTS, /* the batch */
-    STATEMENT_ALLOCATIONS,
-    STATEMENT_LIMIT,
-};
+typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 
-struct store_value {
-    const char *text; /* NULL: an integer */
-    const void *blob; /* `integer` bytes; not in a row that may be replayed */
-    int64_t integer;
-    bool is_null;
-};
-
-#define VALUE_INTEGER(value) ((struct store_value){.integer = (int64_t)(value)})
-#define VALUE_NULL ((struct store_value){.is_null = true})
-
-static inline struct store_value value_text(const char *text)
-{
-    return (struct store_value){.text = text, .is_null = text == NULL};
-}
-
-/* Negative or zero stands for NULL. */
-static inline struct store_value value_not_negative(int64_t value)
-{
-    return (struct store_value){.integer = value, .is_null = value < 0};
-}
-
-/* A row of a small table that is not committed yet, in `log`: this, then its values, texts with their NUL. */
-struct store_log {
-    char *bytes;
-    size_t used;
-    size_t capacity;
-};
-
-struct symbol_slot {
-    uint64_t hash[2];
-    uint32_t id; /* 0: empty */
-};
-
-struct store {
-    sqlite3 *db;
-    char *path;
-    int lock_fd; /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_image *image; /* events since the last commit; allocations in derive_finish */
-    sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
-    bool is_in_transaction;
-    bool is_complete; /* found so when it was opened to be resumed */
-    bool must_replay;
-    bool has_derived;  /* derive_finish succeeded, in the open transaction */
-    uint64_t seq_last; /* of the last event appended */
-    struct store_log log;
-    struct symbol_slot *symbols;
-    size_t symbol_capacity; /* a power of two, 0 before the first */
-    uint32_t symbol_count;
-    uint32_t symbol_last;
-    struct varve_message failure; /* of the last small row: those functions take no message */
-};
-
-/// The statement, prepared; NULL on failure.
-sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement);
-/// Bind, step and reset, in the open transaction, which is begun if there is none.
-int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
-               unsigned count);
-int rows_replay(struct store *store, struct varve_message *message);
-/// The symbols handed out are not all in the database any more.
-void rows_forget_symbols(struct store *store);
-
-/* ---- writer.c ---- */
-
-/// Begin a transaction if there is none, and repeat in it what a rollback took away.
-int writer_begin(struct store *store, struct varve_message *message);
-/// After an error: roll back, and remember to repeat. Returns its code.
-int writer_fail(struct store *store, const char *what, struct varve_message *message);
-/// Insert what the image holds; until the transaction ends the image must stay as it is.
-int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message);
-/// Commit, and empty the image and the log.
-int writer_commit(struct store *store, struct varve_message *message);
-int writer_execute(struct store *store, const char *sql, struct varve_message *message);
+/// Last steps: indexes, ANALYZE, ring_position emptied, meta.complete = 1, WAL folded in,
+/// journal_mode=DELETE: afterwards the database is one file that opens read-only. derive_finish comes before.
+int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message);
+void store_close(struct store *store);
 
 #endif

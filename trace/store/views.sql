@@ -80,9 +80,9 @@ CREATE VIEW data_loss AS
     SELECT name, idx, source, value FROM stats WHERE severity = 'data_loss' AND value <> 0;
 
 -- ---- The CUDA API. None of these reads through `event`: device_event says which of them matter, and CROSS JOIN that it is
--- read first. What CUPTI tells of calls that the CUDA recorder told too (event.flags & 8) is left out, but for cupti_*, vmm.
+-- read first. What CUPTI reports of calls that the CUDA recorder reports too (event.flags & 8) is left out, but for cupti_*, vmm.
 
--- Which process uses which device; ordinal: its own number, NULL if no event told.
+-- Which process uses which device; ordinal: its own number, NULL if no event says so.
 CREATE VIEW device_process AS
     SELECT u.device, u.process_id, p.pid, p.rank, max(u.ordinal) AS ordinal
     FROM (SELECT device, process_id, ordinal FROM process_device UNION ALL
@@ -138,7 +138,7 @@ CREATE VIEW device_unexplained AS
         FROM device_memory m LEFT JOIN process p ON p.id = m.process_id);
 
 -- Per process and device: the first moment at which a caching allocator held most, and what there was then of blocks and,
--- as far as the CUDA API told, of device memory; live_*: the same at the end.
+-- as far as events of the CUDA API say, of device memory; live_*: the same at the end.
 CREATE VIEW device_segment AS
     SELECT s.process_id, p.pid, s.device, s.reserved AS peak_reserved, min(s.seq) AS seq, s.ts_ns, s.allocated, s.active,
         (SELECT a.allocated FROM sample a WHERE a.process_id = s.process_id AND a.domain = 3 AND a.device = s.device
@@ -174,7 +174,7 @@ CREATE VIEW cupti_memory AS
         e.arg & 4294967295 AS correlation_id, e.requested - (SELECT value FROM meta WHERE key = 'start_real_ns') AS time_ns
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id WHERE d.kind = 62;
 
--- Memory pools of the driver as CUPTI tells of them.
+-- Memory pools of the driver as CUPTI reports them.
 CREATE VIEW cupti_pool AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, e.pool & 4095 AS pool, e.addr AS handle,
         CASE e.cause WHEN 0 THEN 'changed' ELSE c.text END AS op, e.size AS bytes,
@@ -192,7 +192,7 @@ CREATE VIEW cupti_state AS
         LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind = 63;
 
--- Allocations of device memory that one of the two recorders told more often than the other, in processes that both told of
+-- Allocations of device memory that one of the two recorders reported more often than the other, in processes that both reported of
 -- and as long as CUPTI was there: until it failed, or was given up to another profiler.
 CREATE VIEW cupti_difference AS
     SELECT a.process_id, p.pid, a.device, a.addr, a.size, count(CASE WHEN a.domain = 3 THEN 1 END) AS by_cuda,

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions, inlined calls and lines from DWARF. The hard part is speed: libdw's general search walks a whole
+ * Functions, inlined calls and lines from DWARF. For speed: libdw's general search walks a whole
  * unit for each address, and .debug_aranges is missing from what clang makes. So the ranges of all units are
  * listed once per module and the functions of a unit once, when its first address is asked for; per address
  * only the function's own tree is walked, for the calls inlined around the address. Called by symbols.c.
  */
+#include "trace/symbols/dwarf.h"
+
+#include "trace/symbols/module.h"
+#include "trace/symbols/range.h"
 #include "trace/symbols/symbols.h"
 
 #include <assert.h>
@@ -212,7 +216,7 @@ static const char *linkage_name(Dwarf_Die *die)
 }
 
 /* `symbol`: the symbol table's name for the place, NULL for an inlined function. GCC leaves out the linkage
- * name of static C++ functions; the symbol then tells the namespace and the parameters. */
+ * name of static C++ functions; the symbol then has the namespace and the parameters. */
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
     const char *mangled = linkage_name(die), *plain = dwarf_diename(die), *name;

@@ -2,18 +2,26 @@
 /*
  * One ELF file that a recorded process had mapped: opened through libdwfl, which also unpacks
  * .gnu_debugdata, checked by its build id, and its symbol table sorted once (libdwfl's own look-up reads all
- * symbols for each address). The hard part is a file that is no longer what ran: then nothing is resolved,
+ * symbols for each address). If the file is no longer what ran, nothing is resolved,
  * because a wrong name is worse than none. Called by symbols.c.
  */
-#include "trace/symbols/symbols.h"
+#include "trace/symbols/module.h"
+
+#include "trace/symbols/dwarf.h"
+#include "trace/symbols/range.h"
 
 #include <elfutils/libdwfl.h>
 #include <fcntl.h>
 #include <gelf.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Compressed debug sections are unpacked into memory as a whole: larger ones are left alone, and functions get their names
+ * from the symbol table. */
+#define UNPACKED_MAX (UINT64_C(128) << 20)
 
 static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
                        char **file_name, Elf **elf)
@@ -27,9 +35,81 @@ static int find_no_elf(Dwfl_Module *handle, void **userdata, const char *name, D
     return -1;
 }
 
+/* Bytes that the compressed debug sections of an ELF file take when unpacked. */
+static uint64_t unpacked_bytes(Elf *elf)
+{
+    uint64_t bytes = 0;
+    Elf_Scn *section = NULL;
+
+    while ((section = elf_nextscn(elf, section)) != NULL) {
+        GElf_Shdr header;
+        GElf_Chdr packed;
+
+        if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) &&
+            !(header.sh_flags & SHF_ALLOC) && gelf_getchdr(section, &packed))
+            bytes += packed.ch_size;
+    }
+    return bytes;
+}
+
+/* Is something there that is no file? Opening a pipe would wait for ever. */
+static bool is_special(const char *directory, int directory_bytes, const char *below, const char *name)
+{
+    char path[4096];
+    struct stat status;
+
+    return snprintf(path, sizeof(path), "%.*s%s%s", directory_bytes, directory, below, name) <
+               (int)sizeof(path) &&
+           stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+/* What a module names as its debug file, wherever the module can say that it is. */
+static bool link_is_special(const char *file_name, const char *link_name)
+{
+    const char *slash = strrchr(file_name, '/');
+    int bytes = slash ? (int)(slash + 1 - file_name) : 0;
+
+    return is_special("", 0, "", link_name) || is_special(file_name, bytes, "", link_name) ||
+           is_special(file_name, bytes, ".debug/", link_name);
+}
+
+/* libdwfl's own search, by build id, debuglink and dwz's link; what is too large is not used. */
+static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *name, Dwarf_Addr base,
+                           const char *file_name, const char *link_name, GElf_Word link_crc,
+                           char **found_name)
+{
+    struct symbols_module *module = *userdata;
+    struct stat status;
+    Elf *elf;
+    int file;
+
+    if (!module)
+        return -1;
+    if (link_name && link_is_special(file_name ? file_name : module->path, link_name))
+        return -1;
+    file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc,
+                                        found_name);
+    if (file < 0)
+        return file;
+    elf = elf_begin(file, ELF_C_READ_MMAP, NULL);
+    if (fstat(file, &status) != 0 || !elf || unpacked_bytes(elf) > UNPACKED_MAX) {
+        elf_end(elf);
+        close(file);
+        free(*found_name);
+        *found_name = NULL;
+        return -1;
+    }
+    elf_end(elf);
+    module->bytes += (uint64_t)status.st_size;
+    return file;
+}
+
+static char *debug_path; /* of the symbols whose module is being opened */
+
 static const Dwfl_Callbacks callbacks = {
     .find_elf = find_no_elf, /* the file is handed over open */
-    .find_debuginfo = symbols_debugfile_find,
+    .find_debuginfo = find_debug_file,
+    .debuginfo_path = &debug_path,
     .section_address = dwfl_offline_section_address,
 };
 
@@ -168,6 +248,7 @@ void symbols_module_open(struct symbols_module *module)
 
     if (file < 0)
         return;
+    debug_path = module->symbols->debug_path;
     module->dwfl = dwfl_begin(&callbacks);
     if (!module->dwfl) {
         close(file);
@@ -188,7 +269,7 @@ void symbols_module_open(struct symbols_module *module)
     }
     dwfl_module_info(module->handle, &userdata, NULL, NULL, NULL, NULL, NULL, NULL);
     *userdata = module;
-    if (symbols_debugfile_unpacked(elf) <= SYMBOLS_UNPACKED_MAX) {
+    if (unpacked_bytes(elf) <= UNPACKED_MAX) {
         module->dwarf = dwfl_module_getdwarf(module->handle, &module->dwarf_bias);
         symbols_dwarf_open(module);
     }

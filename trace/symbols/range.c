@@ -5,7 +5,7 @@
  * entry knows the largest end before it: a search backwards knows when nothing can reach the address any
  * more. Called by module.c and dwarf.c.
  */
-#include "trace/symbols/symbols.h"
+#include "trace/symbols/range.h"
 
 #include <stdlib.h>
 

@@ -3,14 +3,19 @@
  * Addresses in modules to functions, files and lines, after the program has ended. Keeps a few modules open,
  * the least recently used one goes first, so that memory stays bounded however many a recording has; callers
  * ask in the order of modules and addresses. Where the ELF files and their debug data are read:
- * module.c, debugfile.c, dwarf.c. Called by symbols/callsites/finish.c.
+ * module.c, dwarf.c. Called by symbols/callsites/finish.c.
  */
 #include "trace/symbols/symbols.h"
 
+#include "trace/error.h"
+#include "trace/symbols/dwarf.h"
+#include "trace/symbols/module.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEBUG_ROOT "/usr/lib/debug"
+#define DEBUG_PATH ":.debug:/usr/lib/debug"   /* as libdwfl reads it */
 #define OTHERS_BYTES_MAX (UINT64_C(64) << 20) /* files of the modules beside the one in use */
 #define LINE_ROWS_MAX (UINT64_C(1) << 20)     /* about 48 MiB in libdw: then the module is opened anew */
 
@@ -19,14 +24,12 @@ extern char *__cxa_demangle(const char *mangled, char *buffer, size_t *length, i
 
 int symbols_add_debug_root(struct symbols *symbols, const char *directory)
 {
-    char *copy;
+    char *path;
 
-    if (symbols->root_count == SYMBOLS_ROOTS_MAX)
-        return VARVE_ERROR_FULL;
-    copy = strdup(directory);
-    if (!copy)
+    if (asprintf(&path, "%s:%s", symbols->debug_path, directory) < 0)
         return VARVE_ERROR_NO_MEMORY;
-    symbols->roots[symbols->root_count++] = copy;
+    free(symbols->debug_path);
+    symbols->debug_path = path;
     return VARVE_OK;
 }
 
@@ -35,7 +38,9 @@ int symbols_open(struct symbols **symbols_out, struct varve_message *message)
     struct symbols *symbols = calloc(1, sizeof(*symbols));
 
     *symbols_out = NULL;
-    if (!symbols || symbols_add_debug_root(symbols, DEBUG_ROOT) != VARVE_OK) {
+    unsetenv(
+        "DEBUGINFOD_URLS"); /* libdwfl would ask these servers: a recording must not send anything anywhere */
+    if (!symbols || !(symbols->debug_path = strdup(DEBUG_PATH))) {
         free(symbols);
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to look up symbols");
     }
@@ -61,8 +66,7 @@ void symbols_close(struct symbols *symbols)
         return;
     for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++)
         drop_module(symbols, slot);
-    for (unsigned i = 0; i < symbols->root_count; i++)
-        free(symbols->roots[i]);
+    free(symbols->debug_path);
     free(symbols->demangled);
     free(symbols);
 }

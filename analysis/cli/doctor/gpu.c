@@ -6,7 +6,7 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
-#include "analysis/cli/component_find.h"
+#include "analysis/base/component_find.h"
 #include "analysis/output/format.h"
 #include "trace/trace.h"
 

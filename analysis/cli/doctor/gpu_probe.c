@@ -7,7 +7,7 @@
  */
 #include "alloc/alloc.h"
 #include "analysis/cli/doctor/doctor.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "trace/trace.h"
 
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
  */
 #include "analysis/import/ctf/ctf.h"
 
-#include "analysis/cli/component_find.h"
+#include "analysis/base/component_find.h"
 #include "analysis/cli/doctor/doctor.h"
 
 #include <errno.h>

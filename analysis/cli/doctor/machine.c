@@ -4,7 +4,7 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
-#include "analysis/cli/component_find.h"
+#include "analysis/base/component_find.h"
 #include "analysis/output/format.h"
 #include "analysis/query/db.h"
 

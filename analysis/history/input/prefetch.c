@@ -5,7 +5,7 @@
  */
 #include "analysis/history/input/prefetch.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -6,7 +6,7 @@
  */
 #include "analysis/history/input/source.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <archive.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "analysis/history/input/stream.h"
 
 #include "analysis/history/input/source.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <assert.h>
 #include <errno.h>

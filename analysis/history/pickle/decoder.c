@@ -7,7 +7,7 @@
  */
 #include "analysis/history/pickle/decoder.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
 #include "analysis/history/pytorch/frames.h"
 
 #include "analysis/history/pickle/hash.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "analysis/history/pytorch/segment.h"
 
 #include "analysis/history/pytorch/frames.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "analysis/import/ctf/folder.h"
 
 #include "analysis/output/format.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 
 #include <dirent.h>

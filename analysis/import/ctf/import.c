@@ -6,6 +6,8 @@
  */
 #include "analysis/import/ctf/ctf.h"
 
+#include "analysis/base/component_find.h"
+#include "analysis/base/memory.h"
 #include "analysis/import/ctf/folder.h"
 #include "analysis/output/format.h"
 #include "analysis/output/progress.h"

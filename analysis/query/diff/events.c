@@ -10,7 +10,7 @@
  */
 #include "analysis/query/diff/events.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/diff/stacks.h"

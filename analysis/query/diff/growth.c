@@ -8,7 +8,7 @@
 
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/output/table.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"

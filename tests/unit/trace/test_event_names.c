@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables made from the lists of event_list.h, and the texts of errors. */
-#include "trace/collect_internal.h"
+#include "trace/error.h"
+#include "trace/event_list.h"
+#include "trace/event_names.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 

@@ -6,7 +6,10 @@
  * every call, and the user's own choice of a current session is put back.
  */
 #include "trace/collector/lttng/session.h"
+
+#include "trace/collector/clock.h"
 #include "trace/collector/lttng/session_parts.h"
+#include "trace/error.h"
 
 #include <errno.h>
 #include <inttypes.h>

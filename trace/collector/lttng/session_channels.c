@@ -10,8 +10,10 @@
  * No contexts: the payload says who emitted a record, and of those that the collector tells for a program
  * vpid and vtid would name the collector. No switch timer either: nobody reads while it runs.
  */
-#include "trace/event_list.h"
 #include "trace/collector/lttng/session_parts.h"
+#include "trace/error.h"
+#include "trace/event_list.h"
+#include "trace/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -16,7 +16,9 @@
  * where lttng_session_start is meant to be called, there are none.) Process 1 of a container can't step
  * aside like that.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/lttng/session_parts.h"
+#include "trace/error.h"
 
 #include <ctype.h>
 #include <dirent.h>

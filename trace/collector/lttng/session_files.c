@@ -4,6 +4,7 @@
  * the file that names the user's current session, which `lttng create` overwrites.
  */
 #include "trace/collector/lttng/session_parts.h"
+#include "trace/error.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,8 +7,8 @@
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_SESSION_PARTS_H
 #define VARVE_TRACE_COLLECTOR_LTTNG_SESSION_PARTS_H
 
-#include "trace/collect_internal.h"
 #include "trace/collector/lttng/session.h"
+#include "trace/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,7 +9,9 @@
  * Output goes to a memory file and not through a pipe: a daemon that keeps the descriptor can't make us wait
  * for an end of file, and nobody has to read while the program runs.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/lttng/session_parts.h"
+#include "trace/error.h"
 #include "trace/format/session.h"
 
 #include <errno.h>

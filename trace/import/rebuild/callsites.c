@@ -3,9 +3,10 @@
  * Call-site files of a rebuild. A trace may hold all of it several times (a second LTTng session was started in
  * mid-run): numbers are never used twice, so what has come once is passed over. Called by whoever reads the trace.
  */
-#include "trace/import/rebuild/rebuild.h"
+#include "trace/error.h"
 #include "trace/format/callsite_file.h"
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/import/rebuild/rebuild.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,14 @@
  * which nothing came must be made up. Ten thousand rings are not opened at once: each is written and shown to the
  * collector before the time of its first record is reached, and goes when it has been read.
  */
+#include "trace/collector/clock.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
+#include "trace/record.h"
+#include "trace/store/publish.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,6 +6,11 @@
  */
 #include "trace/import/rebuild/rebuild.h"
 
+#include "trace/base/array.h"
+#include "trace/collector/clock.h"
+#include "trace/error.h"
+#include "trace/trace.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -9,9 +9,13 @@
 #ifndef VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
 #define VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
 
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
 #include "trace/import/rebuild/callsites.h"
 #include "trace/import/rebuild/records.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #define REBUILD_NUMBER_LIMIT (UINT64_C(1) << 48)  /* ring sequence numbers: larger ones are damage */
 #define REBUILD_PROCESS_LIMIT (UINT32_C(1) << 20) /* process numbers */

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of the CUDA API's memory: opening, closing, opening again, and the totals that they are counted in.
- * The hard part is that one event may end rows of several devices and kinds (a reset, an unmapping), and each
- * of their totals has to be settled once: the slots that an event touches are gathered and settled at its
+ * One event may end rows of several devices and kinds (a reset, an unmapping), and each
+ * of their totals must look for a peak once: the slots that an event touches are gathered, and their peaks updated at its
  * end. device.c and vmm.c call it.
  */
-#include "trace/model/device/device.h"
+#include "trace/model/device/rows.h"
+
+#include "trace/error.h"
+#include "trace/model/device/streams.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 
@@ -14,16 +23,16 @@
 unsigned api_domain_of(const struct event *event)
 {
     unsigned memory = event->pool >> VARVE_MEMORY_KIND_SHIFT;
-    bool is_witness = event->flags & VARVE_FLAG_WITNESS;
+    bool is_duplicate = event->flags & VARVE_FLAG_WITNESS;
     switch (memory) {
     case VARVE_MEMORY_PAGEABLE:
     case VARVE_MEMORY_PINNED:
-        return is_witness ? 0 : DOMAIN_PINNED;
+        return is_duplicate ? 0 : DOMAIN_PINNED;
     case VARVE_MEMORY_MANAGED:
     case VARVE_MEMORY_MANAGED_STATIC:
-        return is_witness ? 0 : DOMAIN_MANAGED;
+        return is_duplicate ? 0 : DOMAIN_MANAGED;
     default:
-        return is_witness ? DOMAIN_CUPTI : DOMAIN_DEVICE;
+        return is_duplicate ? DOMAIN_CUPTI : DOMAIN_DEVICE;
     }
 }
 
@@ -48,7 +57,7 @@ void api_slot_enter(const struct api_step *step, unsigned slot)
     step->api->touched[slot / 64] |= UINT64_C(1) << slot % 64;
 }
 
-void api_settle(const struct api_step *step)
+void api_update_peaks(const struct api_step *step)
 {
     for (size_t i = 0; i < step->api->slot_count; i++) {
         unsigned slot = step->api->slots[i];
@@ -56,7 +65,7 @@ void api_settle(const struct api_step *step)
         if (step->api->touched[slot / 64] & bit) {
             step->api->touched[slot / 64] &= ~bit;
             api_slot_enter_untouched(step, slot);
-            totals_settle(&step->step->totals);
+            totals_update_peak(&step->step->totals);
         }
     }
 }
@@ -85,6 +94,19 @@ int api_slot_use(const struct api_step *step, unsigned domain, struct varve_mess
 
 /* ---- rows ---- */
 
+bool api_makes_row(const struct event *event)
+{
+    return event->cause != VARVE_CAUSE_CU_IPC_OPEN_MEM_HANDLE &&
+           event->cause != VARVE_CAUSE_CU_MEM_IMPORT_FROM_SHAREABLE_HANDLE &&
+           event->cause != VARVE_CAUSE_CU_MEM_RETAIN_ALLOCATION_HANDLE;
+}
+
+bool api_is_of(const struct scratch_block *block, unsigned device, unsigned context)
+{
+    return block->device == device &&
+           (context == 0 || (!block->is_async && (block->pool & 0xfffU) == context));
+}
+
 uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
 {
     struct derive *derive = step->step->derive;
@@ -105,7 +127,7 @@ uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
         .is_async = event->kind == VARVE_KIND_DEV_ALLOC_ASYNC,
     };
     if (event->id != 0) {
-        streams_take(derive, scratch_block(line), STREAM_OPENS);
+        streams_count(derive, scratch_block(line), STREAM_OPENS);
     }
     return number;
 }
@@ -123,7 +145,7 @@ void api_close(const struct api_step *step, uint64_t number, bool is_free)
     }
     api_slot_enter(step, api_slot_of(derive, block));
     derive_row_close(step->step, block->id);
-    streams_take(derive, block, STREAM_CLOSES);
+    streams_count(derive, block, STREAM_CLOSES);
     *step->step->last_id = last_id != block->id ? last_id : 0;
 }
 
@@ -140,14 +162,14 @@ bool api_reopen(const struct api_step *step, uint64_t number, uint64_t seq)
     }
     api_slot_enter(step, api_slot_of(derive, block));
     totals_reopen(&step->step->totals, row);
-    streams_take(derive, block, STREAM_REOPENS);
+    streams_count(derive, block, STREAM_REOPENS);
     row->free_seq = 0;
     row->free_ns = 0;
     row->temporary = 0;
     return true;
 }
 
-void api_tell(const struct api_step *step, uint64_t number)
+void api_describe(const struct api_step *step, uint64_t number)
 {
     const struct derive *derive = step->step->derive;
     struct event *event = step->step->event;
@@ -163,39 +185,9 @@ void api_tell(const struct api_step *step, uint64_t number)
     }
 }
 
-void api_tell_row(const struct api_step *step, uint64_t number)
+void api_describe_row(const struct api_step *step, uint64_t number)
 {
     if (derive_block_row(step->step->derive, number)->id != 0) {
-        api_tell(step, number);
-    }
-}
-
-/* ---- ends ---- */
-
-void derive_api_end(struct derive_process *process)
-{
-    for (unsigned side = 0; side < 2 && process->api != NULL; side++) {
-        struct api_index *index = &process->api->sides[side];
-        live_clear(&index->live);
-        live_clear(&index->handles);
-        ranges_clear(&index->mappings);
-    }
-}
-
-void derive_api_free(struct derive_process *process)
-{
-    derive_api_end(process);
-    if (process->api != NULL) {
-        free(process->api->slots);
-        free(process->api);
-    }
-}
-
-void derive_api_thread_free(struct derive_thread *thread)
-{
-    if (thread->api != NULL) {
-        free(thread->api->undo[0].mappings);
-        free(thread->api->undo[1].mappings);
-        free(thread->api);
+        api_describe(step, number);
     }
 }

@@ -5,11 +5,20 @@
  * by mapping, and ends with whichever goes last. Memory that another process made has a handle and mappings
  * too, and no row.
  *
- * The hard part are handles that are used again: the driver may give one out as soon as its memory is gone,
+ * Handles are used again: the driver may give one out as soon as its memory is gone,
  * or, should we have missed a release, while we think that it is not. The newer memory has the handle then;
  * the older one lives on without a name as long as it is mapped. device.c calls it.
  */
-#include "trace/model/device/device.h"
+#include "trace/model/device/vmm.h"
+
+#include "trace/error.h"
+#include "trace/model/device/rows.h"
+#include "trace/model/event.h"
+#include "trace/model/live.h"
+#include "trace/model/ranges.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 
@@ -34,7 +43,7 @@ static bool memory_end(const struct api_step *step, uint64_t number, bool is_fre
     uint64_t handle = block_of(step, number)->handle;
     bool was_named = named(step, handle) == number;
     if (was_named) {
-        live_take(&step->index->handles, handle);
+        live_remove(&step->index->handles, handle);
     }
     api_close(step, number, is_free);
     return was_named;
@@ -49,7 +58,7 @@ static bool mapping_end(const struct api_step *step, const struct range *range, 
     return block->maps == 0 && block->refs == 0 && memory_end(step, range->id, is_free);
 }
 
-/* Mappings that end without their unmapping being told. */
+/* Mappings that end without an event of their unmapping. */
 static void mappings_clear(const struct api_step *step, uint64_t start, uint64_t end)
 {
     struct range range;
@@ -59,20 +68,20 @@ static void mappings_clear(const struct api_step *step, uint64_t start, uint64_t
 }
 
 /* The handle means this memory from now on. */
-static void name_give(const struct api_step *step, uint64_t number)
+static void handle_assign(const struct api_step *step, uint64_t number)
 {
     uint64_t handle = block_of(step, number)->handle;
     uint64_t before = named(step, handle);
     if (before != 0 && before != number) {
         struct scratch_block *block = block_of(step, before);
         block->refs = 0;
-        live_take(&step->index->handles, handle);
+        live_remove(&step->index->handles, handle);
         if (block->maps == 0) {
             api_close(step, before, false);
         }
     }
     if (before != number) {
-        live_put(&step->index->handles, handle, number);
+        live_insert(&step->index->handles, handle, number);
     }
 }
 
@@ -126,7 +135,7 @@ void vmm_create(const struct api_step *step)
     number = api_open(step, domain, 0);
     block_of(step, number)->handle = event->arg;
     block_of(step, number)->refs = 1;
-    name_give(step, number);
+    handle_assign(step, number);
 }
 
 void vmm_map(const struct api_step *step)
@@ -163,7 +172,7 @@ void vmm_unmap(const struct api_step *step)
     struct range range;
     while (ranges_first(&step->index->mappings, event->addr, end, &range)) {
         if (id == 0) {
-            api_tell(step, range.id);
+            api_describe(step, range.id);
             id = event->id;
         }
         undo->mappings[undo->count++] =
@@ -184,7 +193,7 @@ void vmm_release(const struct api_step *step)
         step->undo->block = number;
         step->undo->was_named = false;
         block->refs--;
-        api_tell(step, number);
+        api_describe(step, number);
         if (block->refs == 0 && block->maps == 0) {
             step->undo->was_named = memory_end(step, number, true);
         }
@@ -208,10 +217,10 @@ static void unmap_take_back(const struct api_step *step)
         block_of(step, range->id)->maps++;
         ranges_insert(&step->index->mappings, range);
         if (undo->mappings[i].was_named) {
-            name_give(step, range->id);
+            handle_assign(step, range->id);
         }
         if (id == 0) {
-            api_tell_row(step, range->id);
+            api_describe_row(step, range->id);
             id = step->step->event->id;
         }
     }
@@ -226,8 +235,8 @@ void vmm_take_back(const struct api_step *step)
         unmap_take_back(step);
     } else if (undo->block != 0 && api_reopen(step, undo->block, undo->seq)) {
         block_of(step, undo->block)->refs++;
-        name_give(step, undo->block);
-        api_tell_row(step, undo->block);
+        handle_assign(step, undo->block);
+        api_describe_row(step, undo->block);
     }
 }
 
@@ -259,7 +268,8 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
 
 /* ---- order ---- */
 
-bool vmm_is_premature(const struct derive *derive, const struct api_index *index, const struct event *event)
+bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *index,
+                         const struct event *event)
 {
     struct range range;
     uint64_t number = live_find(&index->handles, event->arg);

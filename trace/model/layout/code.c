@@ -12,7 +12,14 @@
  * An extent is in units of 512 bytes unless a flag says otherwise; a difference has its sign in the lowest
  * bit.
  */
+#include "trace/model/layout/code.h"
+
+#include "trace/error.h"
+#include "trace/model/event.h"
 #include "trace/model/layout/layout.h"
+#include "trace/model/ranges.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +115,7 @@ size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes)
 {
     struct encoder encoder = {.layout = layout, .bytes = bytes};
     put(&encoder, CODE_VERSION);
-    put(&encoder, (layout->tells_merges ? FLAG_MERGES : 0) | (layout->has_cut ? FLAG_CUT : 0));
+    put(&encoder, (layout->has_merge_events ? FLAG_MERGES : 0) | (layout->has_cut ? FLAG_CUT : 0));
     /* Unused slots stand for themselves: a segment without memory. */
     put(&encoder, layout->segment_limit);
     for (uint32_t i = 0; i < layout->segment_limit; i++) {
@@ -257,7 +264,7 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
         return VARVE_ERROR_CORRUPT;
     }
     uint64_t flags = get(&decoder);
-    layout->tells_merges = flags & FLAG_MERGES;
+    layout->has_merge_events = flags & FLAG_MERGES;
     layout->has_cut = flags & FLAG_CUT;
     int code = get_segments(layout, &decoder);
     if (code == VARVE_OK) {
@@ -322,5 +329,5 @@ bool varve_layout_block(const struct varve_layout *layout, uint64_t from,
 
 bool varve_layout_is_approximate(const struct varve_layout *layout)
 {
-    return layout->has_cut && !layout->tells_merges;
+    return layout->has_cut && !layout->has_merge_events;
 }

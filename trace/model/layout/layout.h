@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to layout*.c, derive*.c and sqlite_derive*.c */
+/* C only: private to the half of trace/ that runs outside the workload */
 /*
  * The state behind struct varve_layout: which memory one allocator has, and what each part of it is.
  *
@@ -11,8 +11,13 @@
 #ifndef VARVE_TRACE_MODEL_LAYOUT_LAYOUT_H
 #define VARVE_TRACE_MODEL_LAYOUT_LAYOUT_H
 
-#include "trace/model/derive.h"
+#include "trace/model/ranges.h"
 #include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct event;
 
 struct layout_block {
     uint64_t size;      /* as the event said: of a contradictory trace not the extent */
@@ -48,8 +53,8 @@ struct varve_layout {
     uint32_t *expandable; /* numbers of the expandable ones */
     uint32_t expandable_count, expandable_capacity;
     struct layout_sums sums;
-    bool tells_merges; /* splits or merges were events: nothing must be implied by a free */
-    bool has_cut;      /* an allocation cut a free block that no event had split */
+    bool has_merge_events; /* splits or merges were events: nothing must be implied by a free */
+    bool has_cut;          /* an allocation cut a free block that no event had split */
 };
 
 /* One event on its way. */
@@ -75,15 +80,6 @@ int layout_reserve(struct varve_layout *layout); /* for one event; VARVE_ERROR_N
 /// known.
 void layout_apply(struct varve_layout *layout, const struct event *event, struct layout_change *change);
 int layout_check(const struct varve_layout *layout);
-
-/* ---- code.c ---- */
-
-/// The most bytes that the layout may take.
-size_t layout_encode_bound(const struct varve_layout *layout);
-/// Encode into so many bytes; returns how many it took.
-size_t layout_encode(const struct varve_layout *layout, uint8_t *bytes);
-
-/* ---- space.c: blocks and segments as such ---- */
 
 static inline struct layout_block *layout_block_of(const struct varve_layout *layout,
                                                    const struct range *range)
@@ -116,9 +112,10 @@ uint32_t layout_block_carve(struct varve_layout *layout, struct range *place, ui
                             const struct layout_block *block);
 /// The bytes of a segment change without a block that comes or goes.
 void layout_segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less);
-/// A segment without memory goes, and `change` hears of it.
-void layout_segment_settle(struct varve_layout *layout, uint32_t number, const struct layout_change *change);
-/// All of them go, and nobody hears of it.
+/// A segment without memory goes, and `change` is notified.
+void layout_segment_drop_empty(struct varve_layout *layout, uint32_t number,
+                               const struct layout_change *change);
+/// All of them go, and nobody is notified.
 void layout_segments_tidy(struct varve_layout *layout);
 
 /// Nothing is known of [start, end) afterwards; parts of blocks outside it are free. Segment `kept` stays

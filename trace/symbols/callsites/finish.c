@@ -5,7 +5,18 @@
  * in one sweep; then each stack is put together from the results. Called once by the collector, with a
  * transaction of the store open.
  */
+#include "trace/base/array.h"
+#include "trace/error.h"
+#include "trace/format/callsite_file.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/merge.h"
+#include "trace/symbols/callsites/names.h"
+#include "trace/symbols/callsites/reader.h"
+#include "trace/symbols/module.h"
+#include "trace/symbols/symbols.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,18 +25,18 @@
 #define PROGRESS_STEP 512U
 
 struct finish {
-    const struct sites *sites;
+    const struct callsites *callsites;
     struct store *store;
-    struct sites_resolved *resolved; /* at [frame number - 1] */
-    struct sites_place *places;
-    size_t place_count, place_capacity;
+    struct callsites_resolved *resolved; /* at [frame number - 1] */
+    struct callsites_line_symbol *symbols;
+    size_t symbol_count, symbol_capacity;
     /* of the frame being resolved */
     const char *module_path; /* NULL if there is none */
     uint32_t module_roles;
     int result;
 };
 
-static void take_place(struct finish *finish, const struct store_symbol *symbol, uint32_t roles)
+static void add_symbol(struct finish *finish, const struct store_symbol *symbol, uint32_t roles)
 {
     uint32_t row;
 
@@ -34,12 +45,12 @@ static void take_place(struct finish *finish, const struct store_symbol *symbol,
     row = store_symbol(finish->store, symbol);
     if (row == 0)
         finish->result = VARVE_ERROR_DATABASE;
-    else if (finish->place_count >= UINT32_MAX ||
-             !array_grow((void **)&finish->places, &finish->place_capacity, finish->place_count + 1,
-                         sizeof(*finish->places)))
+    else if (finish->symbol_count >= UINT32_MAX ||
+             !array_grow((void **)&finish->symbols, &finish->symbol_capacity, finish->symbol_count + 1,
+                         sizeof(*finish->symbols)))
         finish->result = VARVE_ERROR_NO_MEMORY;
     else
-        finish->places[finish->place_count++] = (struct sites_place){row, roles};
+        finish->symbols[finish->symbol_count++] = (struct callsites_line_symbol){row, roles};
 }
 
 static void take_native(void *context, const struct symbols_frame *frame)
@@ -50,20 +61,21 @@ static void take_native(void *context, const struct symbols_frame *frame)
                                   .module = finish->module_path,
                                   .line = frame->line,
                                   .is_inlined = frame->is_inlined};
-    uint32_t roles = finish->module_roles | (frame->function == NULL ? SITES_ROLE_UNNAMED : 0U);
+    uint32_t roles = finish->module_roles | (frame->function == NULL ? CALLSITES_ROLE_UNNAMED : 0U);
 
-    if (frame->function && sites_name_is_allocation(frame->function))
-        roles |= SITES_ROLE_ALLOCATION;
-    if (frame->function && sites_name_is_interpreter_loop(frame->function))
-        roles |= SITES_ROLE_LOOP;
-    take_place(finish, &symbol, roles);
+    if (frame->function && callsites_name_is_allocation(frame->function))
+        roles |= CALLSITES_ROLE_ALLOCATION;
+    if (frame->function && callsites_name_is_interpreter_loop(frame->function))
+        roles |= CALLSITES_ROLE_LOOP;
+    add_symbol(finish, &symbol, roles);
 }
 
-static void resolve_native(struct finish *finish, struct symbols *symbols, const struct sites_frame *frame)
+static void resolve_native(struct finish *finish, struct symbols *symbols,
+                           const struct callsites_frame *frame)
 {
     static const struct symbols_frame unknown = {NULL, NULL, 0, false};
-    const struct sites_texts *texts = &finish->sites->texts;
-    const struct sites_pair *module;
+    const struct callsites_texts *texts = &finish->callsites->texts;
+    const struct callsites_pair *module;
     const char *build_id;
     size_t build_id_bytes;
     int result;
@@ -74,60 +86,60 @@ static void resolve_native(struct finish *finish, struct symbols *symbols, const
         take_native(finish, &unknown);
         return;
     }
-    module = &finish->sites->modules.pairs[frame->owner - 1];
-    finish->module_path = sites_text(texts, module->first, NULL);
-    if (sites_path_is_interpreter(finish->module_path))
-        finish->module_roles |= SITES_ROLE_INTERPRETER;
-    if (sites_path_is_recorder(finish->module_path))
-        finish->module_roles |= SITES_ROLE_RECORDER;
-    if (sites_path_is_driver(finish->module_path))
-        finish->module_roles |= SITES_ROLE_ALLOCATION;
-    if (sites_path_is_torch(finish->module_path))
-        finish->module_roles |= SITES_ROLE_TORCH;
-    build_id = sites_text(texts, module->second, &build_id_bytes);
+    module = &finish->callsites->modules.pairs[frame->owner - 1];
+    finish->module_path = callsites_text(texts, module->first, NULL);
+    if (callsites_path_is_interpreter(finish->module_path))
+        finish->module_roles |= CALLSITES_ROLE_INTERPRETER;
+    if (callsites_path_is_recorder(finish->module_path))
+        finish->module_roles |= CALLSITES_ROLE_RECORDER;
+    if (callsites_path_is_driver(finish->module_path))
+        finish->module_roles |= CALLSITES_ROLE_ALLOCATION;
+    if (callsites_path_is_torch(finish->module_path))
+        finish->module_roles |= CALLSITES_ROLE_TORCH;
+    build_id = callsites_text(texts, module->second, &build_id_bytes);
     /* A return address is after the call, which may be the last instruction of its line or function. */
     result = symbols_resolve(symbols, finish->module_path, (const uint8_t *)build_id, build_id_bytes,
-                             frame->place ? frame->place - 1 : 0, take_native, finish);
+                             frame->position ? frame->position - 1 : 0, take_native, finish);
     if (result != VARVE_OK && finish->result == VARVE_OK)
         finish->result = result;
 }
 
-static void resolve_python(struct finish *finish, const struct sites_frame *frame)
+static void resolve_python(struct finish *finish, const struct callsites_frame *frame)
 {
-    const struct sites_texts *texts = &finish->sites->texts;
+    const struct callsites_texts *texts = &finish->callsites->texts;
     struct store_symbol symbol = {.is_python = true};
-    uint32_t roles = SITES_ROLE_PYTHON;
+    uint32_t roles = CALLSITES_ROLE_PYTHON;
 
     if (frame->owner) {
-        const struct sites_pair *code = &finish->sites->codes.pairs[frame->owner - 1];
+        const struct callsites_pair *code = &finish->callsites->codes.pairs[frame->owner - 1];
 
-        symbol.function = sites_text(texts, code->first, NULL);
-        symbol.file = sites_text(texts, code->second, NULL);
+        symbol.function = callsites_text(texts, code->first, NULL);
+        symbol.file = callsites_text(texts, code->second, NULL);
     }
-    symbol.line = (uint32_t)frame->place & ~SITES_PYTHON_ENTRY;
-    if (symbol.file && sites_path_is_torch_python(symbol.file))
-        roles |= SITES_ROLE_TORCH;
-    take_place(finish, &symbol, roles);
+    symbol.line = (uint32_t)frame->position & ~SITES_PYTHON_ENTRY;
+    if (symbol.file && callsites_path_is_torch_python(symbol.file))
+        roles |= CALLSITES_ROLE_TORCH;
+    add_symbol(finish, &symbol, roles);
 }
 
 /* Python last; else by module and address. */
 static int compare_frames(const void *left, const void *right, void *context)
 {
-    const struct sites_frame *frames = context;
-    const struct sites_frame *a = &frames[*(const uint32_t *)left - 1],
-                             *b = &frames[*(const uint32_t *)right - 1];
+    const struct callsites_frame *frames = context;
+    const struct callsites_frame *a = &frames[*(const uint32_t *)left - 1],
+                                 *b = &frames[*(const uint32_t *)right - 1];
 
     if (a->is_python != b->is_python)
         return a->is_python < b->is_python ? -1 : 1;
     if (a->owner != b->owner)
         return a->owner < b->owner ? -1 : 1;
-    return a->place < b->place ? -1 : a->place > b->place;
+    return a->position < b->position ? -1 : a->position > b->position;
 }
 
 static int resolve_frames(struct finish *finish, struct symbols *symbols, store_progress progress,
                           void *context)
 {
-    const struct sites_frames *frames = &finish->sites->frames;
+    const struct callsites_frames *frames = &finish->callsites->frames;
     uint32_t *order = malloc(((size_t)frames->count + 1) * sizeof(*order));
 
     finish->resolved = calloc((size_t)frames->count + 1, sizeof(*finish->resolved));
@@ -139,17 +151,17 @@ static int resolve_frames(struct finish *finish, struct symbols *symbols, store_
         order[i] = i + 1;
     qsort_r(order, frames->count, sizeof(*order), compare_frames, frames->frames);
     for (uint32_t i = 0; i < frames->count && finish->result == VARVE_OK; i++) {
-        const struct sites_frame *frame = &frames->frames[order[i] - 1];
-        struct sites_resolved *resolved = &finish->resolved[order[i] - 1];
+        const struct callsites_frame *frame = &frames->frames[order[i] - 1];
+        struct callsites_resolved *resolved = &finish->resolved[order[i] - 1];
 
         if (progress && i % PROGRESS_STEP == 0)
             progress(context, "symbols", i, frames->count);
-        resolved->start = (uint32_t)finish->place_count;
+        resolved->start = (uint32_t)finish->symbol_count;
         if (frame->is_python)
             resolve_python(finish, frame);
         else
             resolve_native(finish, symbols, frame);
-        resolved->count = (uint32_t)finish->place_count - resolved->start;
+        resolved->count = (uint32_t)finish->symbol_count - resolved->start;
     }
     if (progress)
         progress(context, "symbols", frames->count, frames->count);
@@ -157,16 +169,16 @@ static int resolve_frames(struct finish *finish, struct symbols *symbols, store_
     return finish->result;
 }
 
-static int write_modules(const struct sites *sites, struct store *store)
+static int write_modules(const struct callsites *callsites, struct store *store)
 {
     static const char digits[] = "0123456789abcdef";
     int result = VARVE_OK;
 
-    for (uint32_t id = 1; id <= sites->modules.count && result == VARVE_OK; id++) {
-        const struct sites_pair *module = &sites->modules.pairs[id - 1];
+    for (uint32_t id = 1; id <= callsites->modules.count && result == VARVE_OK; id++) {
+        const struct callsites_pair *module = &callsites->modules.pairs[id - 1];
         char hex[2 * 64 + 1];
         size_t bytes;
-        const char *build_id = sites_text(&sites->texts, module->second, &bytes);
+        const char *build_id = callsites_text(&callsites->texts, module->second, &bytes);
 
         assert(bytes <= 64);
         for (size_t i = 0; i < bytes; i++) {
@@ -174,26 +186,27 @@ static int write_modules(const struct sites *sites, struct store *store)
             hex[2 * i + 1] = digits[(unsigned char)build_id[i] & 15U];
         }
         hex[2 * bytes] = '\0';
-        result = store_module(store, id, sites_text(&sites->texts, module->first, NULL), bytes ? hex : NULL);
+        result = store_module(store, id, callsites_text(&callsites->texts, module->first, NULL),
+                              bytes ? hex : NULL);
     }
     return result;
 }
 
 static int write_stacks(struct finish *finish)
 {
-    const struct sites_stacks *stacks = &finish->sites->stacks;
-    struct sites_lines lines = {NULL, 0, 0};
+    const struct callsites_stacks *stacks = &finish->callsites->stacks;
+    struct callsites_lines lines = {NULL, 0, 0};
     int result = VARVE_OK;
 
     for (uint32_t id = 1; id <= stacks->count && result == VARVE_OK; id++) {
-        const struct sites_stack *stack = &stacks->stacks[id - 1];
+        const struct callsites_stack *stack = &stacks->stacks[id - 1];
 
-        if (!sites_merge(stack, stacks->words + stack->start, finish->sites->frames.frames, finish->resolved,
-                         finish->places, &lines)) {
+        if (!callsites_merge(stack, stacks->frame_ids + stack->start, finish->callsites->frames.frames,
+                             finish->resolved, finish->symbols, &lines)) {
             result = VARVE_ERROR_NO_MEMORY;
             break;
         }
-        result = store_callsite(finish->store, id, (uint32_t)lines.count, sites_lines_symbol(&lines));
+        result = store_callsite(finish->store, id, (uint32_t)lines.count, callsites_lines_symbol(&lines));
         for (size_t depth = 0; depth < lines.count && result == VARVE_OK; depth++)
             result = store_callsite_frame(finish->store, id, (uint32_t)depth, lines.lines[depth].symbol,
                                           lines.lines[depth].pc);
@@ -202,12 +215,12 @@ static int write_stacks(struct finish *finish)
     return result;
 }
 
-static int write_errors(const struct sites *sites, struct store *store)
+static int write_errors(const struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
 
-    for (size_t id = 0; id < sites->process_capacity && result == VARVE_OK; id++) {
-        const struct sites_process *process = sites->processes[id];
+    for (size_t id = 0; id < callsites->process_capacity && result == VARVE_OK; id++) {
+        const struct callsites_process *process = callsites->processes[id];
 
         if (process && process->errors)
             result =
@@ -216,18 +229,18 @@ static int write_errors(const struct sites *sites, struct store *store)
             result = store_stat(store, "callsites_lost", (int64_t)id, "data_loss", "sites",
                                 (int64_t)process->lost);
         if (process && process->unknown && result == VARVE_OK)
-            result =
-                store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites", process->unknown);
+            result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
+                                process->unknown);
         if (process && process->gone && result == VARVE_OK)
             result = store_stat(store, "callsites_gone", (int64_t)id, "data_loss", "sites", process->gone);
     }
     return result;
 }
 
-int sites_finish(struct sites *sites, struct store *store, store_progress progress, void *context,
-                 struct varve_message *message)
+int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,
+                     struct varve_message *message)
 {
-    struct finish finish = {.sites = sites, .store = store};
+    struct finish finish = {.callsites = callsites, .store = store};
     struct symbols *symbols = NULL;
     int result = symbols_open(&symbols, message);
 
@@ -236,13 +249,13 @@ int sites_finish(struct sites *sites, struct store *store, store_progress progre
     result = resolve_frames(&finish, symbols, progress, context);
     symbols_close(symbols);
     if (result == VARVE_OK)
-        result = write_modules(sites, store);
+        result = write_modules(callsites, store);
     if (result == VARVE_OK)
         result = write_stacks(&finish);
     if (result == VARVE_OK)
-        result = write_errors(sites, store);
+        result = write_errors(callsites, store);
     free(finish.resolved);
-    free(finish.places);
+    free(finish.symbols);
     if (result != VARVE_OK)
         return varve_message_set(message, result, "call sites could not be written: %s",
                                  varve_strerror(result));

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Interning for the call sites of all processes: texts, pairs of texts, frames, stacks, each a growing array
- * with a hash index beside it. The hard part is to stay small with 100,000 stacks: the index keeps a number
+ * with a hash index beside it. To stay small with 100,000 stacks, the index keeps a number
  * and 32 bits of hash per entry, never a pointer, so that arrays can move and growing needs no comparison.
  * Called by reader.c, entry.c, resume.c.
  */
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
+
+#include "trace/base/array.h"
+#include "trace/format/callsite_file.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -47,10 +50,10 @@ static uint32_t hash_bytes(const void *bytes, size_t length, uint64_t seed)
     return (uint32_t)mix(hash ^ chunk);
 }
 
-static bool index_grow(struct sites_index *index)
+static bool index_grow(struct callsites_index *index)
 {
     uint32_t slot_count = index->slot_count ? index->slot_count * 2 : 256;
-    struct sites_slot *slots = calloc(slot_count, sizeof(*slots));
+    struct callsites_slot *slots = calloc(slot_count, sizeof(*slots));
 
     if (!slots)
         return false;
@@ -70,9 +73,9 @@ static bool index_grow(struct sites_index *index)
 }
 
 /* The slot of an equal entry, or the empty one where it belongs; NULL without memory. */
-static struct sites_slot *index_find(struct sites_index *index, uint32_t hash,
-                                     bool (*is_equal)(const void *context, uint32_t number),
-                                     const void *context)
+static struct callsites_slot *index_find(struct callsites_index *index, uint32_t hash,
+                                         bool (*is_equal)(const void *context, uint32_t number),
+                                         const void *context)
 {
     uint32_t at;
 
@@ -85,7 +88,8 @@ static struct sites_slot *index_find(struct sites_index *index, uint32_t hash,
     return &index->slots[at];
 }
 
-static void index_fill(struct sites_index *index, struct sites_slot *slot, uint32_t hash, uint32_t number)
+static void index_fill(struct callsites_index *index, struct callsites_slot *slot, uint32_t hash,
+                       uint32_t number)
 {
     assert(slot->value == 0 && number != 0);
     slot->value = number;
@@ -96,12 +100,12 @@ static void index_fill(struct sites_index *index, struct sites_slot *slot, uint3
 /* ---- texts ---- */
 
 struct text_key {
-    const struct sites_texts *texts;
+    const struct callsites_texts *texts;
     const void *bytes;
     size_t length;
 };
 
-const char *sites_text(const struct sites_texts *texts, uint32_t number, size_t *length_out)
+const char *callsites_text(const struct callsites_texts *texts, uint32_t number, size_t *length_out)
 {
     uint64_t end;
 
@@ -120,16 +124,16 @@ static bool text_is_equal(const void *context, uint32_t number)
 {
     const struct text_key *key = context;
     size_t length;
-    const char *text = sites_text(key->texts, number, &length);
+    const char *text = callsites_text(key->texts, number, &length);
 
     return length == key->length && (length == 0 || memcmp(text, key->bytes, length) == 0);
 }
 
-uint32_t sites_text_intern(struct sites_texts *texts, const void *bytes, size_t length)
+uint32_t callsites_text_intern(struct callsites_texts *texts, const void *bytes, size_t length)
 {
     const struct text_key key = {texts, bytes, length};
     uint32_t hash = hash_bytes(bytes, length, 1);
-    struct sites_slot *slot = index_find(&texts->index, hash, text_is_equal, &key);
+    struct callsites_slot *slot = index_find(&texts->index, hash, text_is_equal, &key);
 
     if (!slot)
         return 0;
@@ -150,23 +154,23 @@ uint32_t sites_text_intern(struct sites_texts *texts, const void *bytes, size_t 
 /* ---- pairs and frames ---- */
 
 struct pair_key {
-    const struct sites_pairs *pairs;
-    struct sites_pair pair;
+    const struct callsites_pairs *pairs;
+    struct callsites_pair pair;
 };
 
 static bool pair_is_equal(const void *context, uint32_t number)
 {
     const struct pair_key *key = context;
-    const struct sites_pair *pair = &key->pairs->pairs[number - 1];
+    const struct callsites_pair *pair = &key->pairs->pairs[number - 1];
 
     return pair->first == key->pair.first && pair->second == key->pair.second;
 }
 
-uint32_t sites_pair_intern(struct sites_pairs *pairs, struct sites_pair pair)
+uint32_t callsites_pair_intern(struct callsites_pairs *pairs, struct callsites_pair pair)
 {
     const struct pair_key key = {pairs, pair};
     uint32_t hash = hash_bytes(&pair, sizeof(pair), 2);
-    struct sites_slot *slot = index_find(&pairs->index, hash, pair_is_equal, &key);
+    struct callsites_slot *slot = index_find(&pairs->index, hash, pair_is_equal, &key);
 
     if (!slot)
         return 0;
@@ -180,24 +184,24 @@ uint32_t sites_pair_intern(struct sites_pairs *pairs, struct sites_pair pair)
 }
 
 struct frame_key {
-    const struct sites_frames *frames;
-    struct sites_frame frame;
+    const struct callsites_frames *frames;
+    struct callsites_frame frame;
 };
 
 static bool frame_is_equal(const void *context, uint32_t number)
 {
     const struct frame_key *key = context;
-    const struct sites_frame *frame = &key->frames->frames[number - 1];
+    const struct callsites_frame *frame = &key->frames->frames[number - 1];
 
-    return frame->place == key->frame.place && frame->owner == key->frame.owner &&
+    return frame->position == key->frame.position && frame->owner == key->frame.owner &&
            frame->is_python == key->frame.is_python;
 }
 
-uint32_t sites_frame_intern(struct sites_frames *frames, struct sites_frame frame)
+uint32_t callsites_frame_intern(struct callsites_frames *frames, struct callsites_frame frame)
 {
     const struct frame_key key = {frames, frame};
     uint32_t hash = hash_bytes(&frame, sizeof(frame), 3);
-    struct sites_slot *slot = index_find(&frames->index, hash, frame_is_equal, &key);
+    struct callsites_slot *slot = index_find(&frames->index, hash, frame_is_equal, &key);
 
     if (!slot)
         return 0;
@@ -213,68 +217,68 @@ uint32_t sites_frame_intern(struct sites_frames *frames, struct sites_frame fram
 /* ---- stacks ---- */
 
 struct stack_key {
-    const struct sites_stacks *stacks;
-    const struct sites_stack *stack;
-    const uint32_t *words;
+    const struct callsites_stacks *stacks;
+    const struct callsites_stack *stack;
+    const uint32_t *frame_ids;
 };
 
-static size_t stack_depth(const struct sites_stack *stack)
+static size_t stack_depth(const struct callsites_stack *stack)
 {
     return (size_t)stack->native_count + stack->python_count;
 }
 
-static uint32_t stack_hash(const struct sites_stack *stack, const uint32_t *words)
+static uint32_t stack_hash(const struct callsites_stack *stack, const uint32_t *frame_ids)
 {
-    return hash_bytes(words, stack_depth(stack) * sizeof(*words), 4 + stack->native_count);
+    return hash_bytes(frame_ids, stack_depth(stack) * sizeof(*frame_ids), 4 + stack->native_count);
 }
 
 static bool stack_is_equal(const void *context, uint32_t number)
 {
     const struct stack_key *key = context;
-    const struct sites_stack *stack = &key->stacks->stacks[number - 1];
-    size_t bytes = stack_depth(stack) * sizeof(*key->words);
+    const struct callsites_stack *stack = &key->stacks->stacks[number - 1];
+    size_t bytes = stack_depth(stack) * sizeof(*key->frame_ids);
 
     return stack->native_count == key->stack->native_count &&
            stack->python_count == key->stack->python_count &&
-           (bytes == 0 || memcmp(key->stacks->words + stack->start, key->words, bytes) == 0);
+           (bytes == 0 || memcmp(key->stacks->frame_ids + stack->start, key->frame_ids, bytes) == 0);
 }
 
-uint32_t sites_stack_intern(struct sites_stacks *stacks, const struct sites_stack *stack,
-                            const uint32_t *words)
+uint32_t callsites_stack_intern(struct callsites_stacks *stacks, const struct callsites_stack *stack,
+                                const uint32_t *frame_ids)
 {
-    const struct stack_key key = {stacks, stack, words};
+    const struct stack_key key = {stacks, stack, frame_ids};
     size_t depth = stack_depth(stack);
-    uint32_t hash = stack_hash(stack, words);
-    struct sites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
+    uint32_t hash = stack_hash(stack, frame_ids);
+    struct callsites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
 
     if (!slot)
         return 0;
     if (slot->value)
         return slot->value;
-    if (stacks->words_used + depth > UINT32_MAX ||
-        !array_grow((void **)&stacks->words, &stacks->words_capacity, stacks->words_used + depth + 1,
-                    sizeof(*words)) ||
+    if (stacks->frame_ids_used + depth > UINT32_MAX ||
+        !array_grow((void **)&stacks->frame_ids, &stacks->frame_ids_capacity,
+                    stacks->frame_ids_used + depth + 1, sizeof(*frame_ids)) ||
         !reserve32((void **)&stacks->stacks, &stacks->capacity, stacks->count, sizeof(*stack)))
         return 0;
     if (depth)
-        memcpy(stacks->words + stacks->words_used, words, depth * sizeof(*words));
+        memcpy(stacks->frame_ids + stacks->frame_ids_used, frame_ids, depth * sizeof(*frame_ids));
     stacks->stacks[stacks->count] = *stack;
-    stacks->stacks[stacks->count++].start = (uint32_t)stacks->words_used;
-    stacks->words_used += depth;
+    stacks->stacks[stacks->count++].start = (uint32_t)stacks->frame_ids_used;
+    stacks->frame_ids_used += depth;
     index_fill(&stacks->index, slot, hash, stacks->count);
     return stacks->count;
 }
 
-bool sites_stacks_reindex(struct sites_stacks *stacks)
+bool callsites_stacks_reindex(struct callsites_stacks *stacks)
 {
     if (stacks->index.slots)
         memset(stacks->index.slots, 0, stacks->index.slot_count * sizeof(*stacks->index.slots));
     stacks->index.used = 0;
     for (uint32_t number = 1; number <= stacks->count; number++) {
-        const struct sites_stack *stack = &stacks->stacks[number - 1];
-        const struct stack_key key = {stacks, stack, stacks->words + stack->start};
-        uint32_t hash = stack_hash(stack, key.words);
-        struct sites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
+        const struct callsites_stack *stack = &stacks->stacks[number - 1];
+        const struct stack_key key = {stacks, stack, stacks->frame_ids + stack->start};
+        uint32_t hash = stack_hash(stack, key.frame_ids);
+        struct callsites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
 
         if (!slot)
             return false;
@@ -286,9 +290,9 @@ bool sites_stacks_reindex(struct sites_stacks *stacks)
 
 /* ---- numbers of a file ---- */
 
-bool sites_map_set(struct sites_map *map, uint32_t number, uint32_t value)
+bool callsites_map_set(struct callsites_map *map, uint32_t number, uint32_t value)
 {
-    size_t page = number / SITES_MAP_PAGE, capacity = map->page_count;
+    size_t page = number / CALLSITES_MAP_PAGE, capacity = map->page_count;
 
     assert(number <= SITES_NUMBER_MAX);
     if (page >= map->page_count) {
@@ -298,14 +302,14 @@ bool sites_map_set(struct sites_map *map, uint32_t number, uint32_t value)
         map->page_count = capacity;
     }
     if (!map->pages[page])
-        map->pages[page] = calloc(SITES_MAP_PAGE, sizeof(**map->pages));
+        map->pages[page] = calloc(CALLSITES_MAP_PAGE, sizeof(**map->pages));
     if (!map->pages[page])
         return false;
-    map->pages[page][number % SITES_MAP_PAGE] = value;
+    map->pages[page][number % CALLSITES_MAP_PAGE] = value;
     return true;
 }
 
-void sites_map_free(struct sites_map *map)
+void callsites_map_free(struct callsites_map *map)
 {
     for (size_t page = 0; page < map->page_count; page++)
         free(map->pages[page]);

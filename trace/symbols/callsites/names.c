@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a function's or a module's name tells about a frame. A report that said "malloc" or "operator new"
+ * What a function's or a module's name says about a frame. A report that said "malloc" or "operator new"
  * for every call site would say nothing, so allocation functions and the usual wrappers are known by name and
  * passed over, of the C library, of CUDA and of PyTorch. The lists err on the short side: a wrapper that is
  * missing is still a true answer. Called by finish.c.
  */
-#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +154,7 @@ static bool is_torch_allocation(const char *function)
            allocator != NULL && allocator < member;
 }
 
-bool sites_name_is_allocation(const char *function)
+bool callsites_name_is_allocation(const char *function)
 {
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
     struct name name;
@@ -181,7 +181,7 @@ bool sites_name_is_allocation(const char *function)
 }
 
 /* Not _PyEval_EvalFrame: that calls the loop, and its frame stands beside the loop's own. */
-bool sites_name_is_interpreter_loop(const char *function)
+bool callsites_name_is_interpreter_loop(const char *function)
 {
     return has_prefix(function, "_PyEval_EvalFrameDefault");
 }
@@ -193,7 +193,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-bool sites_path_is_interpreter(const char *module_path)
+bool callsites_path_is_interpreter(const char *module_path)
 {
     const char *name = base_name(module_path);
 
@@ -205,7 +205,7 @@ bool sites_path_is_interpreter(const char *module_path)
     return name[strspn(name, "0123456789.dmt")] == '\0'; /* python, python3.11, python3.13t, python3.9dm */
 }
 
-bool sites_path_is_recorder(const char *module_path)
+bool callsites_path_is_recorder(const char *module_path)
 {
     const char *name = base_name(module_path);
 
@@ -223,14 +223,14 @@ static bool is_one_of(const char *module_path, const char *const *names, size_t 
     return false;
 }
 
-bool sites_path_is_driver(const char *module_path)
+bool callsites_path_is_driver(const char *module_path)
 {
     static const char *const names[] = {"libcuda.so", "libcudart.so", "libcudart-", "libcupti.so"};
 
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
-bool sites_path_is_torch(const char *module_path)
+bool callsites_path_is_torch(const char *module_path)
 {
     static const char *const names[] = {"libtorch", "libc10",      "libcublas",   "libcudnn",
                                         "libcufft", "libcusolver", "libcusparse", "libnccl",
@@ -239,7 +239,7 @@ bool sites_path_is_torch(const char *module_path)
     return is_one_of(module_path, names, sizeof(names) / sizeof(*names));
 }
 
-bool sites_path_is_torch_python(const char *file)
+bool callsites_path_is_torch_python(const char *file)
 {
     static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
 

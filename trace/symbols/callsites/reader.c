@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the call-site files of all processes while they are written, and numbers their stacks for the whole
- * recording. The hard part is that a file may be anything: not there yet, growing, cut in the middle of an
- * entry by a kill, truncated, damaged. Only complete entries are taken; damage ends the file and is counted.
- * The collector calls sites_global for every event, so a known number costs two array look-ups, and the file
- * is read only when a number is not known. The tables are in intern.c, the entries in entry.c.
+ * Reads the call-site files of all processes while they are written, and numbers their stacks for the whole recording. A file
+ * may be anything: not there yet, growing, cut in the middle of an entry by a kill, damaged. Sizes that contradict each other
+ * mean that the next entry cannot be found: the file ends there. Numbers that make no sense cost only their own entry. Both are
+ * counted. The collector asks for the number of every event, so a known number costs two array look-ups.
  */
+#include "trace/symbols/callsites/reader.h"
+
+#include "trace/base/array.h"
+#include "trace/error.h"
+#include "trace/format/callsite_file.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
 #include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/intern.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,89 +27,309 @@
 #define ENTRY_BYTES_MAX (160U << 10) /* a path and a build id of 16-bit lengths fit */
 #define OPEN_FILES_MAX 200U          /* more files are opened for each read: descriptors are limited */
 #define PROCESS_ID_MAX (1U << 24)
+#define BUILD_ID_BYTES_MAX 64U
 
-int sites_open(struct sites **sites_out)
+static struct callsites_process *process_of(const struct callsites *callsites, uint32_t process_id)
 {
-    struct sites *sites = calloc(1, sizeof(*sites));
+    return process_id < callsites->process_capacity ? callsites->processes[process_id] : NULL;
+}
+
+/* ---- entries ---- */
+
+static bool is_padded(const struct sites_entry *entry, size_t bytes)
+{
+    return entry->bytes == ((bytes + 7) & ~(size_t)7);
+}
+
+/* Sizes that agree with each other: then the payload holds what its head says. */
+static bool entry_is_sound(const struct sites_entry *entry, const uint8_t *payload)
+{
+    struct sites_module module;
+    struct sites_code code;
+    struct sites_site site;
+
+    switch (entry->tag) {
+    case SITES_TAG_PADDING:
+        return true;
+    case SITES_TAG_LOST:
+        return entry->bytes == sizeof(struct sites_lost);
+    case SITES_TAG_MODULE:
+        if (entry->bytes < sizeof(module))
+            return false;
+        memcpy(&module, payload, sizeof(module));
+        return is_padded(entry, sizeof(module) + module.build_id_bytes + module.path_bytes);
+    case SITES_TAG_MODULE_GONE:
+        return entry->bytes == sizeof(struct sites_gone);
+    case SITES_TAG_CODE:
+        if (entry->bytes < sizeof(code))
+            return false;
+        memcpy(&code, payload, sizeof(code));
+        return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
+    case SITES_TAG_SITE:
+        if (entry->bytes < sizeof(site))
+            return false;
+        memcpy(&site, payload, sizeof(site));
+        return site.native_count <= SITES_DEPTH_MAX && site.python_count <= SITES_DEPTH_MAX &&
+               is_padded(entry, sizeof(site) + site.native_count * sizeof(uint64_t) +
+                                    site.python_count * sizeof(struct sites_python));
+    default:
+        return false;
+    }
+}
+
+/* ---- modules ---- */
+
+/* First live module whose end is past `address`. */
+static size_t mapped_find(const struct callsites_process *process, uint64_t address)
+{
+    size_t low = 0, high = process->mapped_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (process->mapped[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What the new range overlaps was unmapped without a word; ranges stay disjoint and ordered. */
+static bool mapped_insert(struct callsites_process *process, const struct callsites_mapped *mapped)
+{
+    size_t from = mapped_find(process, mapped->base), to = from;
+
+    if (!array_grow((void **)&process->mapped, &process->mapped_capacity, process->mapped_count + 1,
+                    sizeof(*mapped)))
+        return false;
+    while (to < process->mapped_count && process->mapped[to].base < mapped->end)
+        to++;
+    memmove(process->mapped + from + 1, process->mapped + to,
+            (process->mapped_count - to) * sizeof(*process->mapped));
+    process->mapped[from] = *mapped;
+    process->mapped_count = process->mapped_count - (to - from) + 1;
+    return true;
+}
+
+static void take_module(struct callsites *callsites, struct callsites_process *process,
+                        const uint8_t *payload)
+{
+    struct sites_module module;
+    struct callsites_pair pair = {0, 0};
+    struct callsites_mapped mapped;
+
+    memcpy(&module, payload, sizeof(module));
+    payload += sizeof(module);
+    pair.first = callsites_text_intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes);
+    if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX)
+        pair.second = callsites_text_intern(&callsites->texts, payload, module.build_id_bytes);
+    mapped = (struct callsites_mapped){module.base, module.end, module.bias,
+                                       callsites_pair_intern(&callsites->modules, pair), module.number};
+    if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || mapped.module == 0 ||
+        !mapped_insert(process, &mapped))
+        process->errors++;
+}
+
+static void take_gone(struct callsites_process *process, const uint8_t *payload)
+{
+    struct sites_gone gone;
+
+    memcpy(&gone, payload, sizeof(gone));
+    for (size_t i = 0; i < process->mapped_count; i++) {
+        if (process->mapped[i].number != gone.number)
+            continue;
+        process->mapped_count--;
+        memmove(process->mapped + i, process->mapped + i + 1,
+                (process->mapped_count - i) * sizeof(*process->mapped));
+        break;
+    }
+}
+
+/* ---- Python ---- */
+
+static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
+{
+    struct sites_code code;
+    struct callsites_pair pair;
+    uint32_t number;
+
+    memcpy(&code, payload, sizeof(code));
+    payload += sizeof(code);
+    pair.first = callsites_text_intern(&callsites->texts, payload, code.name_bytes);
+    pair.second = callsites_text_intern(&callsites->texts, payload + code.name_bytes, code.file_bytes);
+    number = callsites_pair_intern(&callsites->codes, pair);
+    if (number == 0 || code.code == 0 || code.code > SITES_NUMBER_MAX ||
+        !callsites_map_set(&process->codes, code.code, number))
+        process->errors++;
+}
+
+/* ---- sites ---- */
+
+/* A call at the very end of a module returns past it: the module is that of the call, one byte before. */
+static uint32_t native_frame(struct callsites *callsites, const struct callsites_process *process,
+                             uint64_t pc)
+{
+    struct callsites_frame frame = {pc, 0, 0};
+    uint64_t call = pc ? pc - 1 : 0;
+    size_t at = mapped_find(process, call);
+
+    if (at < process->mapped_count && process->mapped[at].base <= call) {
+        frame.position = pc - process->mapped[at].bias;
+        frame.owner = process->mapped[at].module;
+    }
+    return callsites_frame_intern(&callsites->frames, frame);
+}
+
+static void take_site(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                      const uint8_t *payload)
+{
+    uint32_t frame_ids[2 * SITES_DEPTH_MAX], number = 0, missing = 0;
+    struct callsites_stack stack = {.process_id = process_id};
+    struct sites_site site;
+
+    memcpy(&site, payload, sizeof(site));
+    payload += sizeof(site);
+    stack.local = site.site;
+    stack.native_count = site.native_count;
+    stack.python_count = site.python_count;
+    for (unsigned i = 0; i < site.native_count; i++, payload += sizeof(uint64_t)) {
+        uint64_t pc;
+
+        memcpy(&pc, payload, sizeof(pc));
+        frame_ids[i] = native_frame(callsites, process, pc);
+        missing += frame_ids[i] == 0;
+    }
+    for (unsigned i = 0; i < site.python_count; i++, payload += sizeof(struct sites_python)) {
+        struct sites_python python;
+        struct callsites_frame frame = {.is_python = 1};
+
+        memcpy(&python, payload, sizeof(python));
+        frame.position = python.line;
+        frame.owner = callsites_map_get(&process->codes, python.code);
+        frame_ids[site.native_count + i] = callsites_frame_intern(&callsites->frames, frame);
+        missing += frame_ids[site.native_count + i] == 0;
+    }
+    /* A number that comes twice keeps its first stack: events may carry it already. */
+    if (site.site == 0 || site.site > SITES_NUMBER_MAX ||
+        callsites_map_get(&process->callsites, site.site) != 0) {
+        process->errors++;
+        return;
+    }
+    if (missing == 0)
+        number = callsites_stack_intern(&callsites->stacks, &stack, frame_ids);
+    if (number == 0 || !callsites_map_set(&process->callsites, site.site, number))
+        process->errors++;
+}
+
+static bool entry_take(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                       const struct sites_entry *entry, const uint8_t *payload)
+{
+    if (!entry_is_sound(entry, payload))
+        return false;
+    switch (entry->tag) {
+    case SITES_TAG_MODULE:
+        take_module(callsites, process, payload);
+        break;
+    case SITES_TAG_MODULE_GONE:
+        take_gone(process, payload);
+        break;
+    case SITES_TAG_CODE:
+        take_code(callsites, process, payload);
+        break;
+    case SITES_TAG_SITE:
+        take_site(callsites, process, process_id, payload);
+        break;
+    default: /* of no use before the end */
+        break;
+    }
+    return true;
+}
+
+/* ---- files ---- */
+
+int callsites_open(struct callsites **sites_out)
+{
+    struct callsites *callsites = calloc(1, sizeof(*callsites));
 
     *sites_out = NULL;
-    if (!sites)
+    if (!callsites)
         return VARVE_ERROR_NO_MEMORY;
-    sites->buffer = malloc(BUFFER_BYTES);
-    if (!sites->buffer) {
-        free(sites);
+    callsites->buffer = malloc(BUFFER_BYTES);
+    if (!callsites->buffer) {
+        free(callsites);
         return VARVE_ERROR_NO_MEMORY;
     }
-    *sites_out = sites;
+    *sites_out = callsites;
     return VARVE_OK;
 }
 
-static void process_file_close(struct sites *sites, struct sites_process *process)
+static void process_file_close(struct callsites *callsites, struct callsites_process *process)
 {
     if (process->file < 0)
         return;
     close(process->file);
     process->file = -1;
-    sites->open_files--;
+    callsites->open_files--;
 }
 
 /* What is only needed to read on. */
-static void process_end(struct sites *sites, struct sites_process *process)
+static void process_end(struct callsites *callsites, struct callsites_process *process)
 {
     process->is_ended = true;
-    process_file_close(sites, process);
-    sites_map_free(&process->codes);
+    process_file_close(callsites, process);
+    callsites_map_free(&process->codes);
     free(process->mapped);
     process->mapped = NULL;
     process->mapped_count = process->mapped_capacity = 0;
 }
 
-void sites_close(struct sites *sites)
+void callsites_close(struct callsites *callsites)
 {
-    if (!sites)
+    if (!callsites)
         return;
-    for (size_t i = 0; i < sites->process_capacity; i++) {
-        struct sites_process *process = sites->processes[i];
+    for (size_t i = 0; i < callsites->process_capacity; i++) {
+        struct callsites_process *process = callsites->processes[i];
 
         if (!process)
             continue;
-        process_end(sites, process);
-        sites_map_free(&process->sites);
+        process_end(callsites, process);
+        callsites_map_free(&process->callsites);
         free(process->path);
         free(process);
     }
-    free(sites->processes);
-    free(sites->texts.bytes);
-    free(sites->texts.starts);
-    free(sites->texts.index.slots);
-    free(sites->modules.pairs);
-    free(sites->modules.index.slots);
-    free(sites->codes.pairs);
-    free(sites->codes.index.slots);
-    free(sites->frames.frames);
-    free(sites->frames.index.slots);
-    free(sites->stacks.stacks);
-    free(sites->stacks.words);
-    free(sites->stacks.index.slots);
-    free(sites->buffer);
-    free(sites);
+    free(callsites->processes);
+    free(callsites->texts.bytes);
+    free(callsites->texts.starts);
+    free(callsites->texts.index.slots);
+    free(callsites->modules.pairs);
+    free(callsites->modules.index.slots);
+    free(callsites->codes.pairs);
+    free(callsites->codes.index.slots);
+    free(callsites->frames.frames);
+    free(callsites->frames.index.slots);
+    free(callsites->stacks.stacks);
+    free(callsites->stacks.frame_ids);
+    free(callsites->stacks.index.slots);
+    free(callsites->buffer);
+    free(callsites);
 }
 
-int sites_process(struct sites *sites, uint32_t process_id, const char *path)
+int callsites_process(struct callsites *callsites, uint32_t process_id, const char *path)
 {
-    size_t capacity = sites->process_capacity;
-    struct sites_process *process;
+    size_t capacity = callsites->process_capacity;
+    struct callsites_process *process;
 
     if (process_id == 0 || process_id > PROCESS_ID_MAX)
         return VARVE_ERROR_INVALID;
-    if (!array_grow((void **)&sites->processes, &capacity, (size_t)process_id + 1,
-                    sizeof(struct sites_process *)))
+    if (!array_grow((void **)&callsites->processes, &capacity, (size_t)process_id + 1,
+                    sizeof(struct callsites_process *)))
         return VARVE_ERROR_NO_MEMORY;
-    if (capacity > sites->process_capacity)
-        memset(sites->processes + sites->process_capacity, 0,
-               (capacity - sites->process_capacity) * sizeof(struct sites_process *));
-    sites->process_capacity = capacity;
-    if (sites->processes[process_id])
+    if (capacity > callsites->process_capacity)
+        memset(callsites->processes + callsites->process_capacity, 0,
+               (capacity - callsites->process_capacity) * sizeof(struct callsites_process *));
+    callsites->process_capacity = capacity;
+    if (callsites->processes[process_id])
         return VARVE_ERROR_INVALID;
     process = calloc(1, sizeof(*process));
     if (!process)
@@ -113,18 +340,18 @@ int sites_process(struct sites *sites, uint32_t process_id, const char *path)
         free(process);
         return VARVE_ERROR_NO_MEMORY;
     }
-    sites->processes[process_id] = process;
+    callsites->processes[process_id] = process;
     return VARVE_OK;
 }
 
 /* Bytes of the complete entries at the front of the buffer, as far as their heads make sense. */
-static size_t complete_bytes(const struct sites *sites, size_t bytes)
+static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 {
     struct sites_entry entry;
     size_t at = 0;
 
     while (bytes - at >= sizeof(entry)) {
-        memcpy(&entry, sites->buffer + at, sizeof(entry));
+        memcpy(&entry, callsites->buffer + at, sizeof(entry));
         if (entry.tag == 0 || entry.bytes > ENTRY_BYTES_MAX || bytes - at - sizeof(entry) < entry.bytes)
             break;
         at += sizeof(entry) + ((size_t)entry.bytes + 7) / 8 * 8;
@@ -133,14 +360,14 @@ static size_t complete_bytes(const struct sites *sites, size_t bytes)
 }
 
 /* Takes the complete entries at the front of the buffer; returns their bytes. */
-static size_t take_entries(struct sites *sites, struct sites_process *process, uint32_t process_id,
-                           size_t bytes)
+static size_t take_entries(struct callsites *callsites, struct callsites_process *process,
+                           uint32_t process_id, size_t bytes)
 {
     struct sites_entry entry;
     size_t at = 0;
 
     while (bytes - at >= sizeof(entry)) {
-        memcpy(&entry, sites->buffer + at, sizeof(entry));
+        memcpy(&entry, callsites->buffer + at, sizeof(entry));
         if (entry.tag == 0 && entry.bytes == 0)
             break; /* the writer has not come further */
         if (entry.bytes > ENTRY_BYTES_MAX || entry.bytes % 8 != 0) {
@@ -150,26 +377,27 @@ static size_t take_entries(struct sites *sites, struct sites_process *process, u
         }
         if (bytes - at - sizeof(entry) < entry.bytes)
             break;
-        if (!sites_entry_take(sites, process, process_id, &entry, sites->buffer + at + sizeof(entry))) {
+        if (!entry_take(callsites, process, process_id, &entry, callsites->buffer + at + sizeof(entry))) {
             process->errors++;
             process->is_ended = true;
             break;
         }
-        if (sites->listener && entry.tag < SITES_TAG_PADDING)
-            sites->listener(sites->listener_context, process_id, &entry, sites->buffer + at + sizeof(entry));
+        if (callsites->listener && entry.tag < SITES_TAG_PADDING)
+            callsites->listener(callsites->listener_context, process_id, &entry,
+                                callsites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
     }
     return at;
 }
 
-void sites_listen(struct sites *sites, sites_listener *listener, void *context)
+void callsites_listen(struct callsites *callsites, callsites_listener *listener, void *context)
 {
-    sites->listener = listener;
-    sites->listener_context = context;
+    callsites->listener = listener;
+    callsites->listener_context = context;
 }
 
 /* Entries [0, offset) were sound when they were taken; the file may have changed since. */
-static void retell_process(const struct sites *sites, const struct sites_process *process,
+static void replay_process(const struct callsites *callsites, const struct callsites_process *process,
                            uint32_t process_id)
 {
     int file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -181,8 +409,9 @@ static void retell_process(const struct sites *sites, const struct sites_process
             memcpy(&entry, entries + at, sizeof(entry));
             if (entry.bytes > process->offset - at - sizeof(entry))
                 break;
-            if (entry.tag < SITES_TAG_PADDING && sites_entry_is_sound(&entry, entries + at + sizeof(entry)))
-                sites->listener(sites->listener_context, process_id, &entry, entries + at + sizeof(entry));
+            if (entry.tag < SITES_TAG_PADDING && entry_is_sound(&entry, entries + at + sizeof(entry)))
+                callsites->listener(callsites->listener_context, process_id, &entry,
+                                    entries + at + sizeof(entry));
         }
     }
     free(entries);
@@ -190,16 +419,17 @@ static void retell_process(const struct sites *sites, const struct sites_process
         close(file);
 }
 
-void sites_retell(const struct sites *sites)
+void callsites_replay(const struct callsites *callsites)
 {
-    for (uint32_t id = 1; sites->listener && id < sites->process_capacity; id++) {
-        if (sites->processes[id] && sites->processes[id]->offset > 0)
-            retell_process(sites, sites->processes[id], id);
+    for (uint32_t id = 1; callsites->listener && id < callsites->process_capacity; id++) {
+        if (callsites->processes[id] && callsites->processes[id]->offset > 0)
+            replay_process(callsites, callsites->processes[id], id);
     }
 }
 
 /* True if the file is open and is a file; `size_out` is how much it holds now. */
-static bool process_file_open(struct sites *sites, struct sites_process *process, uint64_t *size_out)
+static bool process_file_open(struct callsites *callsites, struct callsites_process *process,
+                              uint64_t *size_out)
 {
     struct stat status;
 
@@ -207,7 +437,7 @@ static bool process_file_open(struct sites *sites, struct sites_process *process
         process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (process->file < 0)
             return false;
-        sites->open_files++;
+        callsites->open_files++;
     }
     if (fstat(process->file, &status) != 0 || !S_ISREG(status.st_mode)) {
         process->errors++;
@@ -218,15 +448,15 @@ static bool process_file_open(struct sites *sites, struct sites_process *process
     return true;
 }
 
-void sites_process_read(struct sites *sites, struct sites_process *process, uint32_t process_id,
-                        uint32_t wanted)
+static void process_read(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                         uint32_t wanted)
 {
     uint64_t size = 0;
 
     if (process->is_ended)
         return;
-    while (process_file_open(sites, process, &size) && process->offset < size) {
-        ssize_t bytes = pread(process->file, sites->buffer, BUFFER_BYTES, (off_t)process->offset);
+    while (process_file_open(callsites, process, &size) && process->offset < size) {
+        ssize_t bytes = pread(process->file, callsites->buffer, BUFFER_BYTES, (off_t)process->offset);
         size_t complete, taken;
 
         if (bytes < 0 && errno == EINTR)
@@ -238,27 +468,22 @@ void sites_process_read(struct sites *sites, struct sites_process *process, uint
         }
         /* A payload may be written between its own copy and that of its head: what is behind heads that were
          * there is copied again. */
-        complete = complete_bytes(sites, (size_t)bytes);
-        if (pread(process->file, sites->buffer, complete, (off_t)process->offset) != (ssize_t)complete)
+        complete = complete_bytes(callsites, (size_t)bytes);
+        if (pread(process->file, callsites->buffer, complete, (off_t)process->offset) != (ssize_t)complete)
             continue;
-        taken = take_entries(sites, process, process_id, (size_t)bytes);
+        taken = take_entries(callsites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
-        if (taken == 0 || process->is_ended || (wanted && sites_map_get(&process->sites, wanted)))
+        if (taken == 0 || process->is_ended || (wanted && callsites_map_get(&process->callsites, wanted)))
             break;
     }
     if (process->is_ended)
-        process_end(sites, process);
-    else if (sites->open_files > OPEN_FILES_MAX)
-        process_file_close(sites, process);
+        process_end(callsites, process);
+    else if (callsites->open_files > OPEN_FILES_MAX)
+        process_file_close(callsites, process);
 }
 
-static struct sites_process *process_of(const struct sites *sites, uint32_t process_id)
-{
-    return process_id < sites->process_capacity ? sites->processes[process_id] : NULL;
-}
-
-static void read_lost(struct sites *sites, struct sites_process *process)
+static void read_lost(struct callsites *callsites, struct callsites_process *process)
 {
     struct {
         struct sites_entry entry;
@@ -266,66 +491,222 @@ static void read_lost(struct sites *sites, struct sites_process *process)
     } first;
     uint64_t size = 0;
 
-    if (!process->is_ended && process_file_open(sites, process, &size) &&
+    if (!process->is_ended && process_file_open(callsites, process, &size) &&
         pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
         first.entry.tag == SITES_TAG_LOST)
         process->lost = first.lost.stacks;
 }
 
-void sites_process_end(struct sites *sites, uint32_t process_id)
+void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 {
-    struct sites_process *process = process_of(sites, process_id);
+    struct callsites_process *process = process_of(callsites, process_id);
 
     if (!process)
         return;
-    sites_process_read(sites, process, process_id, 0);
-    read_lost(sites, process);
-    process_end(sites, process);
+    process_read(callsites, process, process_id, 0);
+    read_lost(callsites, process);
+    process_end(callsites, process);
 }
 
-uint32_t sites_global(struct sites *sites, uint32_t process_id, uint32_t local)
+uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint32_t local)
 {
-    struct sites_process *process = process_of(sites, process_id);
+    struct callsites_process *process = process_of(callsites, process_id);
     uint32_t number;
 
     if (local == 0 || !process)
         return 0;
-    number = sites_map_get(&process->sites, local);
+    number = callsites_map_get(&process->callsites, local);
     if (number)
         return number;
-    sites_process_read(sites, process, process_id, local);
-    number = sites_map_get(&process->sites, local);
+    process_read(callsites, process, process_id, local);
+    number = callsites_map_get(&process->callsites, local);
     if (number == 0 && process->unknown < UINT32_MAX)
         process->unknown++;
-    sites->has_new_unknown = sites->has_new_unknown || number == 0;
+    callsites->has_new_unknown = callsites->has_new_unknown || number == 0;
     return number;
 }
 
 /* With the events that lack them: whoever continues counts from there. */
-static int commit_unknown(struct sites *sites, struct store *store)
+static int commit_unknown(struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
 
-    for (uint32_t id = 1; sites->has_new_unknown && id < sites->process_capacity && result == VARVE_OK;
-         id++) {
-        if (sites->processes[id] && sites->processes[id]->unknown)
-            result = store_stat(store, SITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
-                                sites->processes[id]->unknown);
+    for (uint32_t id = 1;
+         callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
+        if (callsites->processes[id] && callsites->processes[id]->unknown)
+            result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
+                                callsites->processes[id]->unknown);
     }
-    sites->has_new_unknown = sites->has_new_unknown && result != VARVE_OK;
+    callsites->has_new_unknown = callsites->has_new_unknown && result != VARVE_OK;
     return result;
 }
 
-int sites_commit(struct sites *sites, struct store *store)
+int callsites_commit(struct callsites *callsites, struct store *store)
 {
-    while (sites->committed < sites->stacks.count) {
-        uint32_t number = sites->committed + 1;
-        const struct sites_stack *stack = &sites->stacks.stacks[number - 1];
+    while (callsites->committed < callsites->stacks.count) {
+        uint32_t number = callsites->committed + 1;
+        const struct callsites_stack *stack = &callsites->stacks.stacks[number - 1];
         int result = store_callsite_origin(store, number, stack->process_id, stack->local);
 
         if (result != VARVE_OK)
             return result;
-        sites->committed = number;
+        callsites->committed = number;
     }
-    return commit_unknown(sites, store);
+    return commit_unknown(callsites, store);
+}
+
+/* ---- an interrupted recording: the numbers that its stored events already carry ----
+ *
+ * The files are read as always, which numbers the stacks in the order of reading; then the stacks are put where
+ * callsite_origin says, and those that were not stored follow. A number whose stack is gone keeps its slot, with an empty stack. */
+
+struct origin {
+    uint32_t number, process_id, local;
+};
+
+struct origins {
+    struct origin *rows;
+    size_t count, capacity;
+};
+
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+{
+    struct origins *origins = context;
+
+    if (!array_grow((void **)&origins->rows, &origins->capacity, origins->count + 1, sizeof(*origins->rows)))
+        return VARVE_ERROR_NO_MEMORY;
+    origins->rows[origins->count++] = (struct origin){callsite_id, process_id, site};
+    return VARVE_OK;
+}
+
+static uint32_t origin_stack(const struct callsites *callsites, const struct origin *origin)
+{
+    const struct callsites_process *process = process_of(callsites, origin->process_id);
+
+    return process ? callsites_map_get(&process->callsites, origin->local) : 0;
+}
+
+static void note_gone(const struct callsites *callsites, uint32_t process_id)
+{
+    struct callsites_process *process = process_of(callsites, process_id);
+
+    if (process)
+        process->gone++;
+}
+
+static int take_unknown(void *context, int64_t idx, int64_t value)
+{
+    struct callsites *callsites = context;
+    struct callsites_process *process =
+        idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
+
+    if (process && value > 0)
+        process->unknown = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+    return VARVE_OK;
+}
+
+/* Fill the numbers 1..origins->count of `placed`; `moved` says for each stack read where it went. */
+static int place_stored(const struct callsites *callsites, const struct origins *origins,
+                        struct callsites_stack *placed, uint32_t *moved, struct varve_message *message)
+{
+    bool *is_taken = calloc(origins->count + 1, sizeof(*is_taken));
+
+    if (!is_taken)
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the call sites");
+    for (size_t i = 0; i < origins->count; i++) {
+        const struct origin *origin = &origins->rows[i];
+        uint32_t read = origin_stack(callsites, origin);
+
+        if (origin->number == 0 || origin->number > origins->count || is_taken[origin->number]) {
+            free(is_taken);
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "call site %u of %zu in callsite_origin",
+                                     origin->number, origins->count);
+        }
+        is_taken[origin->number] = true;
+        if (read == 0)
+            note_gone(callsites, origin->process_id);
+        if (read) {
+            placed[origin->number - 1] = callsites->stacks.stacks[read - 1];
+            if (moved[read] == 0)
+                moved[read] = origin->number;
+        }
+        placed[origin->number - 1].process_id = origin->process_id;
+        placed[origin->number - 1].local = origin->local;
+    }
+    free(is_taken);
+    return VARVE_OK;
+}
+
+static void renumber_maps(struct callsites *callsites, const uint32_t *moved)
+{
+    for (size_t i = 0; i < callsites->process_capacity; i++) {
+        struct callsites_process *process = callsites->processes[i];
+
+        for (size_t page = 0; process && page < process->callsites.page_count; page++) {
+            uint32_t *numbers = process->callsites.pages[page];
+
+            for (size_t at = 0; numbers && at < CALLSITES_MAP_PAGE; at++)
+                numbers[at] = moved[numbers[at]];
+        }
+    }
+}
+
+/* Stored stacks first, the others behind them; then maps and index follow. */
+static int place_all(struct callsites *callsites, const struct origins *origins,
+                     struct varve_message *message)
+{
+    size_t capacity = origins->count + callsites->stacks.count + 1;
+    struct callsites_stack *placed = calloc(capacity, sizeof(*placed));
+    uint32_t *moved = calloc((size_t)callsites->stacks.count + 1, sizeof(*moved));
+    uint32_t count = (uint32_t)origins->count;
+    int result = VARVE_ERROR_NO_MEMORY;
+
+    if (!placed || !moved ||
+        !array_grow((void **)&callsites->stacks.frame_ids, &callsites->stacks.frame_ids_capacity, 1,
+                    sizeof(uint32_t)))
+        varve_message_set(message, result, "no memory for the call sites");
+    else
+        result = place_stored(callsites, origins, placed, moved, message);
+    if (result != VARVE_OK) {
+        free(placed);
+        free(moved);
+        return result;
+    }
+    for (uint32_t read = 1; read <= callsites->stacks.count; read++) {
+        if (moved[read] == 0) {
+            placed[count++] = callsites->stacks.stacks[read - 1];
+            moved[read] = count;
+        }
+    }
+    renumber_maps(callsites, moved);
+    free(moved);
+    free(callsites->stacks.stacks);
+    callsites->stacks.stacks = placed;
+    callsites->stacks.count = count;
+    callsites->stacks.capacity = (uint32_t)capacity;
+    callsites->committed = (uint32_t)origins->count;
+    if (!callsites_stacks_reindex(&callsites->stacks))
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the call sites");
+    return VARVE_OK;
+}
+
+int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)
+{
+    struct origins origins = {NULL, 0, 0};
+    int result;
+
+    assert(callsites->committed == 0);
+    for (size_t i = 0; i < callsites->process_capacity; i++) {
+        if (callsites->processes[i])
+            process_read(callsites, callsites->processes[i], (uint32_t)i, 0);
+    }
+    result = store_each_callsite_origin(store, take_origin, &origins, message);
+    if (result == VARVE_OK)
+        result = store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message);
+    if (result == VARVE_OK && origins.count >= (UINT32_C(1) << 31))
+        result = varve_message_set(message, VARVE_ERROR_CORRUPT, "too many rows in callsite_origin");
+    if (result == VARVE_OK)
+        result = place_all(callsites, &origins, message);
+    free(origins.rows);
+    return result;
 }

@@ -112,7 +112,7 @@ static void test_streams_stay_where_they_are(void **state)
     static uint64_t handles[COUNT];
     random_state = 500;
     for (unsigned i = 0; i < COUNT; i++) {
-        handles[i] = random_bits();
+        handles[i] = random_next(&random_state);
         all_bins[i] = free_index_bins(&free_blocks, made_up_pool(i % 2), handles[i]);
         assert_non_null(all_bins[i]);
         assert_null(free_index_last(all_bins[i]));

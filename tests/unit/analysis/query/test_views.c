@@ -3,8 +3,14 @@
  * The views against their definitions: a random heap history of several processes is recorded, and each view
  * must give what plain SQL over `event` alone gives, with window functions and joins instead of our sums.
  */
-#include "trace/collect_internal.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

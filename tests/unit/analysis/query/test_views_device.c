@@ -3,7 +3,14 @@
  * The views of the CUDA API on a small trace made by hand: two ranks that both call their GPU 0, one of them
  * with a caching allocator and CUPTI beside the CUDA recorder. What each view gives is written out.
  */
-#include "trace/collect_internal.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/device/vmm.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,8 +4,11 @@
  * where the rate changes and before the first and after the last anchor, the same whatever anchors follow,
  * the right stretch found among thousands, and on this machine within a microsecond of what the kernel says.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * file; all of them again when a trace begins in mid-run, from files that are still there and as they were.
  */
 #include "support/mirror.h"
-#include "support/sites.h"
+#include "support/callsites.h"
 
 static struct writer sites_of(const struct lab *lab, uint32_t process)
 {

@@ -6,6 +6,11 @@
  * the same database, each event once.
  */
 #include "support/collector.h"
+#include "trace/model/derive/derive.h"
+#include "trace/record.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/trace.h"
 
 #include <sys/stat.h>
 

@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "trace/collect_internal.h"
+#include "trace/collector/launch.h"
+#include "trace/error.h"
 
 #include <dlfcn.h>
 #include <errno.h>

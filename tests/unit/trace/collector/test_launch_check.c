@@ -4,13 +4,15 @@
  * files are headers only, since nothing here is run. What depends on the user (setuid, file capabilities) is
  * also looked at from a child that has become nobody.
  */
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "trace/collect_internal.h"
+#include "trace/collector/launch_check.h"
+#include "trace/error.h"
 
 #include <elf.h>
 #include <fcntl.h>

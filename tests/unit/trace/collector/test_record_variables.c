@@ -4,6 +4,8 @@
  * front of what was there, and what is said of a component that is missing.
  */
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/trace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,10 @@
  * when none of this can be done. The owner that lives is another process: a lock does not keep its holder
  * out.
  */
+#include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

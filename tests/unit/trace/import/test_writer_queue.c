@@ -4,7 +4,9 @@
  * tables too, and an error that it meets comes back to the caller, who leaves nothing behind. And what the
  * layout asks of the ranges of addresses since then, neighbours and joining, against a naive copy.
  */
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/ranges.h"
+#include "trace/record.h"
 #include "trace/trace.h"
 #include "support/random.h"
 

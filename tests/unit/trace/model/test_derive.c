@@ -3,7 +3,14 @@
  * The single rules of derive_event that a random stream (test_derive_model.c) would show less plainly, the
  * scratch file when the disk is full, and what damaged records are made into.
  */
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,11 +109,11 @@ static void test_realloc_keeps_its_block_apart(void **state)
     other.thread_id = 2;
     end.arg = 0x1000;
     assert_int_equal(take(fixture, &alloc), VARVE_OK);
-    assert_true(derive_is_premature(
+    assert_true(derive_is_out_of_order(
         fixture->derive, &(struct event){.kind = VARVE_KIND_HEAP_ALLOC, .process_id = 1, .addr = 0x1000}));
     assert_int_equal(take(fixture, &begin), VARVE_OK);
     other.process_id = 1;
-    assert_false(derive_is_premature(fixture->derive, &other));
+    assert_false(derive_is_out_of_order(fixture->derive, &other));
     assert_int_equal(take(fixture, &other), VARVE_OK);
     assert_int_equal(take(fixture, &end), VARVE_OK);
     assert_int_equal(begin.id, 1);
@@ -146,22 +153,22 @@ static void test_what_is_premature(void **state)
         events[i]->process_id = 1;
     }
     for (unsigned i = 0; i < 4; i += 2) {
-        assert_false(derive_is_premature(fixture->derive, events[i]));
-        assert_true(derive_is_premature(fixture->derive, events[i + 1]));
+        assert_false(derive_is_out_of_order(fixture->derive, events[i]));
+        assert_true(derive_is_out_of_order(fixture->derive, events[i + 1]));
         assert_int_equal(take(fixture, events[i]), VARVE_OK);
-        assert_true(derive_is_premature(fixture->derive, events[i]));
-        assert_false(derive_is_premature(fixture->derive, events[i + 1]));
+        assert_true(derive_is_out_of_order(fixture->derive, events[i]));
+        assert_false(derive_is_out_of_order(fixture->derive, events[i + 1]));
         assert_int_equal(take(fixture, events[i + 1]), VARVE_OK);
         release.cause = VARVE_CAUSE_FREE;
     }
     release.addr = 0;
-    assert_false(derive_is_premature(fixture->derive, &release)); /* free(NULL) */
+    assert_false(derive_is_out_of_order(fixture->derive, &release)); /* free(NULL) */
     release.addr = 0x9000;
     release.process_id = 77; /* its first event */
-    assert_true(derive_is_premature(fixture->derive, &release));
+    assert_true(derive_is_out_of_order(fixture->derive, &release));
     unmap.flags = VARVE_FLAG_FAILED;
     unmap.addr = 0x90000;
-    assert_false(derive_is_premature(fixture->derive, &unmap));
+    assert_false(derive_is_out_of_order(fixture->derive, &unmap));
 }
 
 /* Of damaged records: no sum may wrap, what can be true is believed, and a failed call may ask for anything.
@@ -222,9 +229,9 @@ static void test_mapping_is_cut(void **state)
     assert_int_equal(scratch_peek(scratch, 3)->source, VARVE_CAUSE_REMAINDER);
     assert_int_equal(scratch_peek(scratch, 3)->callsite, 3);
     over.process_id = 1;
-    assert_true(derive_is_premature(fixture->derive, &over));
+    assert_true(derive_is_out_of_order(fixture->derive, &over));
     over.arg = (uint64_t)MAP_FIXED << 32;
-    assert_false(derive_is_premature(fixture->derive, &over));
+    assert_false(derive_is_out_of_order(fixture->derive, &over));
     assert_int_equal(take(fixture, &over), VARVE_OK);
     assert_int_equal(fixture->derive->domains[DOMAIN_MMAP].all.live_bytes, 0xa000);
     assert_int_equal(fixture->derive->domains[DOMAIN_MMAP].all.live_allocations, 2);

@@ -4,8 +4,15 @@
  * are damaged, requests that fail, the order that numbers of a device's events tell. Whole histories:
  * test_derive_blocks.c.
  */
-#include "trace/model/derive.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -194,17 +201,17 @@ static void test_order(void **state)
     struct event event = {
         .seq = 1, .process_id = 1, .thread_id = 1, .kind = VARVE_KIND_MARK_BEGIN, .dev_seq = 1};
     lab_open(&lab);
-    assert_false(derive_is_premature(lab.derive, &event));
+    assert_false(derive_is_out_of_order(lab.derive, &event));
     event.dev_seq = 2;
-    assert_true(derive_is_premature(lab.derive, &event));
+    assert_true(derive_is_out_of_order(lab.derive, &event));
     event.dev_seq = 1;
     assert_int_equal(derive_event(lab.derive, &event, &message), VARVE_OK);
     event.dev_seq = 2;
-    assert_false(derive_is_premature(lab.derive, &event));
+    assert_false(derive_is_out_of_order(lab.derive, &event));
     event.device = 1;
-    assert_true(derive_is_premature(lab.derive, &event));
+    assert_true(derive_is_out_of_order(lab.derive, &event));
     event.dev_seq = 0;
-    assert_false(derive_is_premature(lab.derive, &event));
+    assert_false(derive_is_out_of_order(lab.derive, &event));
     lab_close(&lab);
 }
 

@@ -4,6 +4,12 @@
  * a free is told, which domain memory is in, physical memory, failures, resets, order.
  */
 #include "support/api_lab.h"
+#include "trace/model/device/calls.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/record.h"
 
 static const struct scratch_row *row_of(const struct lab *lab, uint64_t id)
 {
@@ -87,7 +93,7 @@ static void test_domains(void **state)
         struct event release = free_of(event.addr);
         release.flags = event.flags;
         release.process_id = 1;
-        assert_false(derive_is_premature(lab->derive, &release));
+        assert_false(derive_is_out_of_order(lab->derive, &release));
     }
     assert_int_equal(total_of(lab, DOMAIN_DEVICE, 3)->allocations, 4);
     assert_int_equal(total_of(lab, DOMAIN_PINNED, 0)->allocations, 1);
@@ -121,7 +127,7 @@ static void test_memory_from_elsewhere_makes_no_row(void **state)
     event = free_of(0x1000);
     event.process_id = 1;
     event.cause = VARVE_CAUSE_CU_IPC_CLOSE_MEM_HANDLE;
-    assert_false(derive_is_premature(lab->derive, &event));
+    assert_false(derive_is_out_of_order(lab->derive, &event));
     assert_int_equal(take(lab, event).id, 0);
     assert_int_equal(lab->derive->scratch.count, 0);
     assert_int_equal(total_of(lab, DOMAIN_DEVICE, 0)->series.limit, 0);
@@ -222,13 +228,13 @@ static void test_imported_memory(void **state)
     assert_int_equal(take(lab, IMPORT(7)).id, 0);
     struct event map = MAP(0x10000, 0x1000, 7);
     map.process_id = 1;
-    assert_false(derive_is_premature(lab->derive, &map));
+    assert_false(derive_is_out_of_order(lab->derive, &map));
     assert_int_equal(take(lab, map).id, 0);
     assert_int_equal(take(lab, RELEASE(7)).id, 0);
     assert_int_equal(take(lab, UNMAP(0x10000, 0x1000)).id, 0);
     assert_int_equal(lab->derive->scratch.count, 0);
     map.addr = 0x30000;
-    assert_true(derive_is_premature(lab->derive, &map)); /* the handle is gone */
+    assert_true(derive_is_out_of_order(lab->derive, &map)); /* the handle is gone */
 }
 
 /* ---- failures ---- */
@@ -339,13 +345,13 @@ static void test_reset(void **state)
 static void expect_order(const struct lab *lab, struct event event, bool is_premature)
 {
     event.process_id = 1;
-    assert_int_equal(derive_is_premature(lab->derive, &event), is_premature);
+    assert_int_equal(derive_is_out_of_order(lab->derive, &event), is_premature);
     if (is_premature) {
-        assert_false(derive_is_premature(lab->derive, &(struct event){.kind = event.kind,
-                                                                      .process_id = 1,
-                                                                      .addr = event.addr,
-                                                                      .arg = event.arg,
-                                                                      .flags = VARVE_FLAG_FAILED}));
+        assert_false(derive_is_out_of_order(lab->derive, &(struct event){.kind = event.kind,
+                                                                         .process_id = 1,
+                                                                         .addr = event.addr,
+                                                                         .arg = event.arg,
+                                                                         .flags = VARVE_FLAG_FAILED}));
     }
 }
 

@@ -7,6 +7,14 @@
  */
 #include "support/api_model_compare.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,13 @@
  * calls of the CUDA API cost.
  */
 #include "support/api_lab.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/device/calls.h"
+#include "trace/model/device/names.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
 
 /* ---- numbers ---- */
 
@@ -51,7 +58,7 @@ static void test_devices_are_told_apart(void **state)
     assert_int_equal(take(lab, block).device, 1);
     block = (struct event){
         .kind = VARVE_KIND_FREE_COMPLETED, .process_id = 2, .addr = 0x100000, .size = 512, .dev_seq = 2};
-    assert_false(derive_is_premature(lab->derive, &block));
+    assert_false(derive_is_out_of_order(lab->derive, &block));
     assert_int_equal(take(lab, block).id, lab->derive->scratch.count);
     assert_int_equal(total_of(lab, DOMAIN_BLOCK, 1)->frees, 1);
     /* read back from a database: it has the number of the trace already */

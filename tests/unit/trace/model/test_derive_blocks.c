@@ -7,8 +7,13 @@
  */
 #include "support/blocks_model.h"
 #include "support/rows_expected.h"
-
-#include "trace/model/derive.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,7 +123,7 @@ static void take_record(void *context, const struct varve_record *record)
         .arg = record->arg,
     };
     expect_event(run, owner->process, &event);
-    assert_false(derive_is_premature(run->derive, &event));
+    assert_false(derive_is_out_of_order(run->derive, &event));
     assert_int_equal(derive_event(run->derive, &event, &message), VARVE_OK);
     assert_int_equal(store_append(run->store, &event, &message), VARVE_OK);
     if (run->is_checked && derive_check(run->derive, &message) != VARVE_OK) {

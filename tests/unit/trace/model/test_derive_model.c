@@ -8,6 +8,14 @@
 #include "support/derive_model.h"
 #include "support/random.h"
 #include "support/rows_expected.h"
+#include "trace/error.h"
+#include "trace/event_names.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>

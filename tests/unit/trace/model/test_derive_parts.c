@@ -3,8 +3,11 @@
  * What derive is made of, each for itself: the address index and the mapped ranges against naive copies, the
  * thinning of samples.
  */
-#include "trace/model/derive.h"
 #include "support/random.h"
+#include "trace/error.h"
+#include "trace/model/live.h"
+#include "trace/model/ranges.h"
+#include "trace/model/series.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +32,7 @@ static void test_live_index_as_array(void **state)
     random_state = 11;
     memset(ids, 0, sizeof ids);
     assert_int_equal(live_find(&index, 16), 0);
-    assert_int_equal(live_take(&index, 16), 0);
+    assert_int_equal(live_remove(&index, 16), 0);
     for (uint64_t step = 1; step < 60000; step++) {
         /* Grows in the first third, shrinks in the last. */
         uint64_t bias = step < 20000 ? 70 : step < 40000 ? 50 : 25;
@@ -38,11 +41,11 @@ static void test_live_index_as_array(void **state)
         assert_int_equal(live_find(&index, addr), ids[slot]);
         if (random_below(&random_state, 100) < bias) {
             assert_int_equal(live_reserve(&index), VARVE_OK);
-            assert_int_equal(live_put(&index, addr, step), ids[slot]);
+            assert_int_equal(live_insert(&index, addr, step), ids[slot]);
             count += ids[slot] == 0;
             ids[slot] = step;
         } else {
-            assert_int_equal(live_take(&index, addr), ids[slot]);
+            assert_int_equal(live_remove(&index, addr), ids[slot]);
             count -= ids[slot] != 0;
             ids[slot] = 0;
         }
@@ -71,7 +74,7 @@ static void test_live_index_bytes(void **state)
             assert_true((slots + slots_before) * sizeof(struct live_slot) <= 64 * i + 4096);
         }
         slots_before = slots;
-        live_put(&index, i * 32, i);
+        live_insert(&index, i * 32, i);
     }
     live_clear(&index);
 }

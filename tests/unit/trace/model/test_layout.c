@@ -6,8 +6,10 @@
  * leaves behind.
  */
 #include "support/blocks_model.h"
-
+#include "trace/error.h"
+#include "trace/model/layout/code.h"
 #include "trace/model/layout/layout.h"
+#include "trace/record.h"
 #include "trace/trace.h"
 
 #include <setjmp.h>

@@ -4,7 +4,10 @@
  * asked for is nothing, whatever the first one's blocks at these addresses were. As long as a segment has any
  * memory, its unmapped blocks keep what they were asked for.
  */
+#include "trace/error.h"
 #include "trace/model/layout/layout.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

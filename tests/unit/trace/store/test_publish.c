@@ -12,7 +12,7 @@
 #include "support/command.h"
 
 #include "analysis/output/format.h"
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "trace/trace.h"
 
 #include <dirent.h>

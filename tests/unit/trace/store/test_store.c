@@ -4,10 +4,16 @@
  * succeeds when there is space again; a killed collector leaves a database that can be continued; files that
  * are not ours are refused and left as they are; the finished database is one file.
  */
+#include "trace/error.h"
+#include "trace/event_names.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
 #include "trace/store/store.h"
-#include "trace/trace.h"
 
 #include <setjmp.h>
+#include <sqlite3.h>
 #include <stdarg.h>
 #include <stddef.h>
 

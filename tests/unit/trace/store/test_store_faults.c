@@ -3,9 +3,17 @@
  * The writer in trouble: full disks at every stage (a limit on file sizes stands for them, which fails the
  * same writes), a collector killed in the middle of everything, and the end: one file that opens read-only.
  */
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
 #include "trace/store/store.h"
 
 #include <setjmp.h>
+#include <sqlite3.h>
 #include <stdarg.h>
 #include <stddef.h>
 

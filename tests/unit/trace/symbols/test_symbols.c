@@ -13,6 +13,11 @@
 
 #include "support/random.h"
 #include "support/symbols.h"
+#include "trace/error.h"
+#include "trace/symbols/module.h"
+#include "trace/symbols/range.h"
+#include "trace/symbols/symbols.h"
+#include "trace/trace.h"
 
 static const char cxx_source[] =
     "#include <map>\n"

@@ -12,6 +12,9 @@
 
 #include "support/random.h"
 #include "support/symbols.h"
+#include "trace/error.h"
+#include "trace/symbols/module.h"
+#include "trace/symbols/symbols.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -70,6 +73,18 @@ static void test_debuglink(void **state)
     assert_int_equal(shell("rm -rf root && gcc -g -O1 small.c -o link.debug && cp link link4"), 0);
     assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
     assert_string_equal(resolve(symbols, path_of("link4"), address_of("link.full", "outer")).function[0], "");
+    symbols_close(symbols);
+
+    /* A pipe is not waited for, by whichever name. */
+    assert_int_equal(
+        shell("rm link.debug && mkfifo link.debug && cp link link5 && mkfifo .debug/link.debug && "
+              "mkdir piped && cp link piped/link6 && mkdir piped/.debug && "
+              "mkfifo piped/.debug/link.debug"),
+        0);
+    assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
+    assert_string_equal(resolve(symbols, path_of("link5"), address_of("link.full", "outer")).function[0], "");
+    assert_string_equal(
+        resolve(symbols, path_of("piped/link6"), address_of("link.full", "outer")).function[0], "");
     symbols_close(symbols);
 }
 

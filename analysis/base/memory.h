@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the commands. Its end ends the process, since no command could go on: with one line, the status of a command
+ * that failed, and nothing half-written left behind.
+ */
+#ifndef VARVE_ANALYSIS_BASE_MEMORY_H
+#define VARVE_ANALYSIS_BASE_MEMORY_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EXIT_STATUS_FAILED 2
+
+/// Ends the process with one line and status 2.
+void memory_exhausted(void) __attribute__((noreturn));
+/// The work is done, and only words about it may still fail: after the line `end` ends the process as the
+/// work has.
+void memory_exhausted_then(void (*end)(void));
+/// realloc that does not fail: see memory_exhausted.
+void *memory_resize(void *memory, size_t bytes);
+char *memory_copy_text(const char *text); /* NULL gives NULL */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

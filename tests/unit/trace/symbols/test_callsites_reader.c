@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading and numbering call sites: equal stacks of two processes, files that grow, files that are damaged,
+ * recordings that are continued. The files are made by hand; of the store, only the table callsite_origin is
+ * needed, which is an array here. Rows and names: test_callsites_finish.c.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/callsites.h"
+#include "support/random.h"
+#include "trace/error.h"
+#include "trace/format/callsite_file.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/symbols/callsites/callsites.h"
+#include "trace/symbols/callsites/reader.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+struct fake_origin {
+    uint32_t number, process_id, site;
+};
+
+struct store {
+    struct fake_origin origins[64];
+    uint32_t origin_count;
+    int64_t unknown[8]; /* by process */
+};
+
+int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
+               int64_t value)
+{
+    assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
+    assert_string_equal(severity, "data_loss");
+    assert_string_equal(source, "sites");
+    assert_true(idx > 0 && idx < 8);
+    store->unknown[idx] = value;
+    return VARVE_OK;
+}
+
+int store_each_stat(struct store *store, const char *name,
+                    int (*take)(void *context, int64_t idx, int64_t value), void *context,
+                    struct varve_message *message)
+{
+    int result = VARVE_OK;
+
+    (void)message;
+    assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
+    for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++)
+        result = store->unknown[idx] != 0 ? take(context, idx, store->unknown[idx]) : VARVE_OK;
+    return result;
+}
+
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+{
+    assert_true(store->origin_count < 64);
+    store->origins[store->origin_count++] = (struct fake_origin){callsite_id, process_id, site};
+    return VARVE_OK;
+}
+
+int store_each_callsite_origin(struct store *store,
+                               int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
+                                           uint32_t site),
+                               void *context, struct varve_message *message)
+{
+    int result = VARVE_OK;
+
+    (void)message;
+    for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++)
+        result =
+            take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].site);
+    return result;
+}
+
+static void test_equal_stacks_of_two_processes(void **state)
+{
+    const struct sites_python python[2] = {{1, 10}, {1, 12 | SITES_PYTHON_ENTRY}};
+    const struct sites_python other[2] = {{7, 10}, {7, 12 | SITES_PYTHON_ENTRY}};
+    const struct sites_python inner[2] = {{7, 10}, {7, 12}};
+    const uint64_t first[2] = {0x10500, 0x20100}, second[2] = {0x70500, 0x90100};
+    struct writer a, b;
+    struct callsites *callsites;
+
+    (void)state;
+    a = writer_open("same.a");
+    b = writer_open("same.b");
+    put_module(&a, 0, 0x10000, 0x1000, 0x10000, "/bin/x", "idid");
+    put_module(&a, 1, 0x20000, 0x1000, 0x20000, "/lib/y", "");
+    put_module(&b, 0, 0x90000, 0x1000, 0x90000, "/lib/y", "");
+    put_module(&b, 1, 0x70000, 0x1000, 0x70000, "/bin/x", "idid");
+    put_module(&b, 2, 0x80000, 0x1000, 0x80000, "/bin/x", "else");
+    put_code(&a, 1, "f", "m.py");
+    put_code(&b, 7, "f", "m.py");
+    put_site(&a, 1, first, 2, python, 2);
+    put_site(&b, 5, second, 2, other, 2);
+    put_site(&b, 6, second, 2, inner, 2); /* another entry flag */
+    put_native(&a, 2, 0x10500);
+    put_native(&b, 7, 0x80500); /* same path and address, other build id */
+    put_native(&b, 8, 0x70500);
+    put_site(&a, 3, NULL, 0, python, 2);
+    put_site(&b, 9, NULL, 0, other, 2);
+
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, a.path), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 3, b.path), VARVE_ERROR_INVALID);
+    assert_int_equal(callsites_process(callsites, 0, b.path), VARVE_ERROR_INVALID);
+    assert_int_equal(callsites_global(callsites, 1, 0), 0);
+    assert_int_equal(callsites_global(callsites, 2, 1), 0);
+    assert_int_equal(callsites_global(callsites, 99, 1), 0);
+    assert_int_equal(callsites_global(callsites, 1, 1), 1);
+    assert_int_equal(callsites_global(callsites, 3, 5), 1);
+    assert_true(callsites_global(callsites, 3, 6) > 1);
+    assert_int_equal(callsites_global(callsites, 1, 2), callsites_global(callsites, 3, 8));
+    assert_int_not_equal(callsites_global(callsites, 1, 2), callsites_global(callsites, 3, 7));
+    assert_int_equal(callsites_global(callsites, 1, 3), callsites_global(callsites, 3, 9));
+    assert_int_not_equal(callsites_global(callsites, 1, 3), callsites_global(callsites, 1, 1));
+    assert_int_equal(callsites_global(callsites, 1, 400), 0);
+    callsites_process_end(callsites, 1);
+    callsites_process_end(callsites, 77);
+    assert_int_equal(callsites_global(callsites, 1, 1), 1);
+    assert_int_equal(callsites_global(callsites, 1, 400), 0);
+    callsites_close(callsites);
+    fclose(a.stream);
+    fclose(b.stream);
+}
+
+/* One byte more at a time: a site is known exactly when its entry is complete. */
+static void test_growing_file(void **state)
+{
+    struct writer whole, part;
+    struct callsites *callsites;
+    long complete[4];
+    char bytes[4096];
+    size_t count;
+    FILE *stream;
+
+    (void)state;
+    whole = writer_open("whole");
+    put_module(&whole, 0, 0x1000, 0x1000, 0, "/bin/grow", "0123456789");
+    for (uint32_t i = 1; i <= 3; i++) {
+        put_native(&whole, i, 0x1000 + 8 * i);
+        complete[i] = ftell(whole.stream);
+    }
+    fclose(whole.stream);
+    stream = fopen(whole.path, "r");
+    assert_non_null(stream);
+    count = fread(bytes, 1, sizeof(bytes), stream);
+    fclose(stream);
+
+    snprintf(part.path, sizeof(part.path), "%s/part", sites_folder());
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, part.path), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 1, 1), 0); /* not there yet */
+    part = writer_open("part");
+    for (size_t at = 0; at < count; at++) {
+        put(&part, bytes + at, 1);
+        assert_int_equal(fflush(part.stream), 0);
+        for (uint32_t i = 1; i <= 3; i++)
+            assert_int_equal(callsites_global(callsites, 1, i), (long)at + 1 >= complete[i] ? i : 0);
+    }
+    fclose(part.stream);
+    callsites_process_end(callsites, 1);
+    assert_int_equal(callsites->processes[1]->errors, 0);
+    callsites_close(callsites);
+}
+
+/* The two files of the test of resuming, in a new reader. */
+static struct callsites *open_two(const struct writer *a, const struct writer *b)
+{
+    struct callsites *callsites;
+
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, a->path), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 2, b->path), VARVE_OK);
+    return callsites;
+}
+
+static void test_resume_keeps_numbers(void **state)
+{
+    struct store fake = {.origin_count = 0}, *store = &fake;
+    struct writer a, b;
+    struct callsites *callsites;
+    uint32_t first[6], number;
+
+    (void)state;
+    a = writer_open("resume.a");
+    b = writer_open("resume.b");
+    put_native(&a, 1, 0x111);
+    put_native(&b, 1, 0x222);
+    put_native(&b, 2, 0x111);
+    callsites = open_two(&a, &b);
+    first[0] = callsites_global(callsites, 2, 1); /* the second file is read first */
+    first[1] = callsites_global(callsites, 1, 1);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+    assert_int_equal(store->origin_count, 2);
+    put_native(&b, 3, 0x333);
+    put_native(&a, 2, 0x444);
+    first[2] = callsites_global(callsites, 2, 3);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+    first[3] = callsites_global(callsites, 1, 2); /* never committed: the collector dies */
+    assert_int_equal(store->origin_count, 3);
+    assert_true(first[0] == 1 && first[1] == 2 && first[2] == 3 && first[3] == 4);
+    callsites_close(callsites);
+
+    put_native(&a, 3, 0x555);
+    put_native(&a, 4, 0x222);
+    callsites = open_two(&a, &b);
+    assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 2, 1), 1);
+    assert_int_equal(callsites_global(callsites, 1, 1), 2);
+    assert_int_equal(callsites_global(callsites, 2, 2), 2);
+    assert_int_equal(callsites_global(callsites, 2, 3), 3);
+    assert_int_equal(callsites_global(callsites, 1, 4), 1);
+    number = callsites_global(callsites, 1, 2);
+    assert_true(number > 3);
+    put_native(&b, 4, 0x333);
+    put_native(&b, 5, 0x666);
+    assert_int_equal(callsites_global(callsites, 2, 4), 3);
+    assert_true(callsites_global(callsites, 2, 5) > number);
+    assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
+    assert_int_equal(store->origin_count, 6);
+    for (uint32_t i = 0; i < store->origin_count; i++)
+        assert_int_equal(store->origins[i].number, i + 1);
+    callsites_close(callsites);
+
+    /* The second file is gone: numbers that came from it stay, with empty stacks. */
+    assert_int_equal(unlink(b.path), 0);
+    callsites = open_two(&a, &b);
+    assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
+    assert_int_equal(callsites_global(callsites, 1, 2), number);
+    assert_true(callsites_global(callsites, 1, 1) > store->origin_count);
+    assert_int_equal(callsites->stacks.stacks[0].native_count, 0);
+    assert_int_equal(callsites->stacks.stacks[1].native_count, 0);
+    assert_int_equal(callsites->stacks.stacks[number - 1].native_count, 1);
+    callsites_close(callsites);
+
+    /* Numbers that cannot be: the database is damaged. */
+    store->origins[1].number = 77;
+    callsites = open_two(&a, &b);
+    assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_ERROR_CORRUPT);
+    callsites_close(callsites);
+    fclose(a.stream);
+    fclose(b.stream);
+}
+
+/* ---- damage ---- */
+
+static void check_damaged(const char *path, uint32_t known)
+{
+    struct callsites *callsites;
+
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, path), VARVE_OK);
+    for (uint32_t i = 1; i <= 3; i++)
+        assert_int_equal(callsites_global(callsites, 1, i) != 0, i <= known);
+    callsites_process_end(callsites, 1);
+    assert_true(callsites->processes[1]->errors > 0);
+    assert_int_equal(callsites->processes[1]->unknown, 3 - known);
+    callsites_close(callsites);
+}
+
+static void test_damage_ends_the_file(void **state)
+{
+    static const struct {
+        uint32_t tag, bytes;
+    } heads[] = {{9, 8},
+                 {0, 8},
+                 {SITES_TAG_SITE, 12},
+                 {SITES_TAG_SITE, 0},
+                 {SITES_TAG_SITE, 16},
+                 {SITES_TAG_MODULE, 8},
+                 {SITES_TAG_MODULE, 32},
+                 {SITES_TAG_CODE, 0},
+                 {SITES_TAG_CODE, 16},
+                 {SITES_TAG_MODULE_GONE, 16},
+                 {SITES_TAG_SITE, 0xfffffff8U},
+                 {SITES_TAG_MODULE, 1U << 20}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
+        struct writer writer;
+        uint8_t ones[64];
+
+        memset(ones, 0xff, sizeof(ones));
+        writer = writer_open("damage");
+        put_native(&writer, 1, 0x100);
+        put_native(&writer, 2, 0x200);
+        put(&writer, &heads[i], sizeof(heads[i]));
+        put(&writer, ones, sizeof(ones));
+        put_native(&writer, 3, 0x300);
+        check_damaged(writer.path, 2);
+        fclose(writer.stream);
+    }
+    check_damaged(sites_folder(), 0); /* a directory */
+}
+
+/* The writer has the file mapped, longer than it is written: what lies behind a head of zeros is not there
+ * yet, be it a payload already. */
+static void test_head_is_written_last(void **state)
+{
+    static const uint8_t none[4096];
+    const uint64_t lost = 7;
+    struct writer writer = writer_open("mapped");
+    struct callsites *callsites;
+    long at;
+
+    (void)state;
+    put_head(&writer, SITES_TAG_LOST, sizeof(lost));
+    put(&writer, &lost, sizeof(lost));
+    put_native(&writer, 1, 0x100);
+    put_head(&writer, SITES_TAG_PADDING, 64);
+    put(&writer, none, 64);
+    at = ftell(writer.stream);
+    put(&writer, none, 8);
+    put(&writer, "payload.", 8);
+    put(&writer, none, sizeof(none));
+    assert_int_equal(fflush(writer.stream), 0);
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    assert_true(callsites_global(callsites, 1, 1) != 0);
+    assert_int_equal(callsites_global(callsites, 1, 2), 0);
+    assert_int_equal(fseek(writer.stream, at, SEEK_SET), 0);
+    put_native(&writer, 2, 0x200);
+    assert_int_equal(fflush(writer.stream), 0);
+    assert_true(callsites_global(callsites, 1, 2) != 0);
+    callsites_process_end(callsites, 1);
+    assert_int_equal(callsites->processes[1]->errors, 0);
+    assert_int_equal(callsites->processes[1]->lost, lost);
+    callsites_close(callsites);
+    fclose(writer.stream);
+}
+
+/* Values that make no sense cost their own entry and nothing else. */
+static void test_senseless_numbers(void **state)
+{
+    struct writer writer;
+
+    (void)state;
+    writer = writer_open("senseless");
+    put_native(&writer, 0, 0x100);
+    put_native(&writer, 0xffffffffU, 0x100);
+    put_native(&writer, 1, 0x100);
+    put_native(&writer, 1, 0x200);
+    put_code(&writer, 0, "f", "g");
+    put_code(&writer, 0xffffffffU, "f", "g");
+    put_module(&writer, 0, 0x2000, 0, 0, "/empty", "");
+    put_module(&writer, 0, UINT64_MAX - 5, 100, 0, "/wraps", "");
+    put_module(&writer, 1, 0x2000, 0x1000, 0, "/long",
+               "0123456789012345678901234567890123456789012345678901234567890123"
+               "456789");
+    put_native(&writer, SITES_NUMBER_MAX, 0x100);
+    put_native(&writer, 2, 0x100);
+    put_native(&writer, 3, 0x200);
+    check_damaged(writer.path, 3);
+    fclose(writer.stream);
+}
+
+/* 100,000 call sites of depth 30, as the issue of memory counts them. */
+static void test_memory(void **state)
+{
+    const uint32_t count = 100000;
+    struct mallinfo2 before, after;
+    struct writer writer;
+    struct callsites *callsites;
+    uint64_t pcs[30], seed = 1, random;
+
+    (void)state;
+    writer = writer_open("large");
+    put_module(&writer, 0, 0x100000, 0x1000000, 0x100000, "/usr/bin/large", "id");
+    setvbuf(writer.stream, NULL, _IOFBF, 1 << 16);
+    for (uint32_t i = 1; i <= count; i++) {
+        const struct sites_site site = {i, 30, 0};
+
+        random = random_next(&seed);
+        for (unsigned depth = 0; depth < 30; depth++)
+            pcs[depth] = 0x100000 + ((random >> depth) & 0xffff) * 16;
+        pcs[29] = 0x100001 + 16 * (uint64_t)i;
+        put_head(&writer, SITES_TAG_SITE, sizeof(site) + sizeof(pcs));
+        put(&writer, &site, sizeof(site));
+        put(&writer, pcs, sizeof(pcs));
+    }
+    assert_int_equal(fclose(writer.stream), 0);
+    before = mallinfo2();
+    assert_int_equal(callsites_open(&callsites), VARVE_OK);
+    assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
+    for (uint32_t i = 1; i <= count; i++)
+        assert_int_equal(callsites_global(callsites, 1, i), i);
+    after = mallinfo2();
+    /* Zero under a sanitizer's allocator; frames as many as there are stacks and more is a bad case. */
+    assert_true(callsites->frames.count > count);
+    assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < 40U << 20);
+    print_message("%u call sites, %u frames: %zu bytes\n", count, callsites->frames.count,
+                  after.uordblks + after.hblkhd - before.uordblks - before.hblkhd);
+    callsites_close(callsites);
+    assert_int_equal(unlink(writer.path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_stacks_of_two_processes),
+        cmocka_unit_test(test_growing_file),
+        cmocka_unit_test(test_resume_keeps_numbers),
+        cmocka_unit_test(test_damage_ends_the_file),
+        cmocka_unit_test(test_head_is_written_last),
+        cmocka_unit_test(test_senseless_numbers),
+        cmocka_unit_test(test_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, remove_folder);
+}

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One event after the other: which process and thread it is of, and who works out what follows from it: heap.c, mapping.c,
+ * blocks.c (caching allocators) or model/device/api.c (CUDA). An event is either derived wholly or, on an error, not at all:
+ * everything that can fail is reserved first, so the caller may try the same event again when there is space.
+ */
+#include "trace/model/derive/derive.h"
+
+#include "trace/error.h"
+#include "trace/model/derive/blocks.h"
+#include "trace/model/derive/heap.h"
+#include "trace/model/derive/keyframes.h"
+#include "trace/model/derive/mapping.h"
+#include "trace/model/device/api.h"
+#include "trace/model/device/calls.h"
+#include "trace/model/device/names.h"
+#include "trace/model/device/streams.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/live.h"
+#include "trace/model/ranges.h"
+#include "trace/model/scratch.h"
+#include "trace/model/series.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define NUMBER_LIMIT ((uint32_t)1 << 26) /* of threads and processes; more is a damaged ring */
+
+/* Grow an array of `*limit` elements so that `index` is in it; new elements are zero. */
+static int array_cover(void **array, size_t *limit, size_t index, size_t element_bytes)
+{
+    if (index < *limit) {
+        return VARVE_OK;
+    }
+    size_t wanted = *limit > 0 ? *limit : 16;
+    while (wanted <= index) {
+        wanted *= 2;
+    }
+    char *grown = realloc(*array, wanted * element_bytes);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    memset(grown + *limit * element_bytes, 0, (wanted - *limit) * element_bytes);
+    *array = grown;
+    *limit = wanted;
+    return VARVE_OK;
+}
+
+static struct derive_process *process_get(struct derive *derive, uint32_t process_id)
+{
+    if (process_id >= NUMBER_LIMIT || array_cover((void **)&derive->processes, &derive->process_limit,
+                                                  process_id, sizeof *derive->processes) != VARVE_OK) {
+        return NULL;
+    }
+    if (derive->processes[process_id] == NULL) {
+        derive->processes[process_id] = calloc(1, sizeof **derive->processes);
+    }
+    return derive->processes[process_id];
+}
+
+int derive_open(const char *scratch_path, struct derive **derive_out, struct varve_message *message)
+{
+    struct derive *derive = calloc(1, sizeof *derive);
+    if (derive == NULL) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
+    }
+    derive->scratch.fd = -1;
+    derive->blocks.fd = -1;
+    derive->keyframes = (struct derive_keyframes){.fd = -1, .next_seq = UINT64_MAX};
+    derive->path = strdup(scratch_path);
+    derive->names = calloc(1, sizeof *derive->names);
+    derive->calls = calls_open();
+    derive->streams = calloc(1, sizeof *derive->streams);
+    int code =
+        derive->path != NULL && derive->names != NULL && derive->calls != NULL && derive->streams != NULL
+            ? scratch_open(&derive->scratch, scratch_path, message)
+            : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
+    if (code != VARVE_OK) {
+        derive_close(derive);
+        return code;
+    }
+    *derive_out = derive;
+    return VARVE_OK;
+}
+
+static void process_free(struct derive_process *process)
+{
+    live_clear(&process->live);
+    ranges_clear(&process->ranges);
+    for (unsigned domain = 0; domain < DOMAIN_LIMIT; domain++) {
+        for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
+            if (process->totals[domain][i] != NULL) {
+                series_free(&process->totals[domain][i]->series);
+                free(process->totals[domain][i]);
+            }
+        }
+        free(process->totals[domain]);
+    }
+    derive_devices_free(process);
+    derive_api_free(process);
+    free(process->device_numbers);
+    free(process);
+}
+
+static void threads_free(struct derive *derive)
+{
+    for (size_t i = 0; i < derive->thread_limit; i++) {
+        free(derive->threads[i].reallocs);
+        derive_api_thread_free(&derive->threads[i]);
+    }
+    free(derive->threads);
+}
+
+void derive_close(struct derive *derive)
+{
+    if (derive == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < derive->process_limit; i++) {
+        if (derive->processes[i] != NULL) {
+            process_free(derive->processes[i]);
+        }
+    }
+    for (unsigned i = 0; i < SLOT_LIMIT; i++) {
+        totals_close_domain(&derive->domains[i]);
+    }
+    scratch_close(&derive->scratch);
+    scratch_close(&derive->blocks);
+    if (derive->keyframes.fd >= 0) {
+        close(derive->keyframes.fd);
+    }
+    threads_free(derive);
+    names_close(derive->names);
+    calls_close(derive->calls);
+    streams_close(derive->streams);
+    free(derive->keyframes.dirty);
+    free(derive->segments);
+    free(derive->ooms);
+    free(derive->path);
+    free(derive->processes);
+    free(derive);
+}
+
+void derive_process_start(struct derive *derive, uint32_t process_id, uint32_t forked_from)
+{
+    struct derive_process *process = process_get(derive, process_id);
+    if (process != NULL && forked_from != 0) {
+        process->is_forked = true;
+    }
+}
+
+/* Ten thousand compilers may each leave a series: the more there are, the shorter the new ones become. */
+static uint32_t ended_limit(const struct derive *derive)
+{
+    uint64_t points = derive->ended_points;
+    return points < (1U << 19) ? SERIES_POINTS_PROCESS : points < (1U << 20) ? 128 : 16;
+}
+
+void derive_process_end(struct derive *derive, uint32_t process_id)
+{
+    if (process_id >= derive->process_limit || derive->processes[process_id] == NULL) {
+        return;
+    }
+    struct derive_process *process = derive->processes[process_id];
+    live_clear(&process->live);
+    ranges_clear(&process->ranges);
+    for (unsigned domain = 0; domain < DOMAIN_LIMIT && !process->has_ended; domain++) {
+        for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
+            struct total *total = process->totals[domain][i];
+            if (total != NULL) {
+                series_end(&total->series, ended_limit(derive));
+                derive->ended_points += total->series.count;
+            }
+        }
+    }
+    derive_devices_end(derive, process);
+    derive_api_end(process);
+    process->has_ended = true;
+}
+
+/* Make what belongs to a process or thread that is new. */
+static int step_prepare(struct derive *derive, const struct event *event, struct varve_message *message)
+{
+    int code = VARVE_ERROR_INVALID;
+    if (event->thread_id < NUMBER_LIMIT && event->process_id < NUMBER_LIMIT) {
+        code = array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
+                           sizeof *derive->threads);
+    }
+    if (code == VARVE_OK && process_get(derive, event->process_id) == NULL) {
+        code = VARVE_ERROR_NO_MEMORY;
+    }
+    if (code != VARVE_OK) {
+        return varve_message_set(message, code, "event %llu: cannot follow process %u, thread %u",
+                                 (unsigned long long)event->seq, event->process_id, event->thread_id);
+    }
+    struct derive_thread *thread = &derive->threads[event->thread_id];
+    if (thread->process_id == 0) {
+        thread->process_id = event->process_id;
+        thread->pid = event->pid;
+        thread->tid = event->tid;
+    }
+    return VARVE_OK;
+}
+
+/* The process and thread of the event, made if they are new. */
+static int step_find(struct derive *derive, struct event *event, struct derive_step *step,
+                     struct varve_message *message)
+{
+    if (event->thread_id >= derive->thread_limit || derive->threads[event->thread_id].process_id == 0 ||
+        event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL) {
+        int code = step_prepare(derive, event, message);
+        if (code != VARVE_OK) {
+            return code;
+        }
+    }
+    *step = (struct derive_step){
+        .derive = derive,
+        .event = event,
+        .thread = &derive->threads[event->thread_id],
+        .process = derive->processes[event->process_id],
+    };
+    return VARVE_OK;
+}
+
+/* Look up what the event belongs to, and reserve what every kind needs. */
+static int step_begin(struct derive *derive, struct event *event, enum domain domain,
+                      struct derive_step *step, struct varve_message *message)
+{
+    int code = step_find(derive, event, step, message);
+    if (code == VARVE_OK && domain == DOMAIN_BLOCK) {
+        code = derive_device_prepare(derive, step->process, event, message);
+    }
+    if (code == VARVE_OK) {
+        code = derive_step_enter(step, domain, message);
+    }
+    if (code == VARVE_OK && domain == DOMAIN_BLOCK) {
+        step->device = step->process->devices[event->device];
+        step->last_id = &step->thread->last_block_id;
+    } else if (code == VARVE_OK) {
+        step->last_id = &step->thread->last_alloc_id;
+    }
+    return code;
+}
+
+/* Events of devices, whose numbers are the process' own until here. */
+static int device_event_derive(struct derive *derive, struct event *event, struct varve_message *message)
+{
+    struct derive_step step = {0};
+    int code = step_find(derive, event, &step, message);
+    if (code == VARVE_OK && names_reserve(derive, event) != VARVE_OK) {
+        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for what a number means");
+    }
+    if (code != VARVE_OK) {
+        return code;
+    }
+    names_apply(derive, event); /* once more, where the event is tried again: it says the same */
+    if (kind_is_allocator(event->kind)) {
+        code = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
+        return code == VARVE_OK ? derive_block(&step, message) : code;
+    }
+    code = calls_reserve(derive, event, message);
+    if (code == VARVE_OK) {
+        code = derive_api(&step, message);
+    }
+    if (code == VARVE_OK) {
+        calls_count(derive, event);
+    }
+    return code;
+}
+
+static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
+{
+    struct derive_step step = {0};
+    int code;
+    switch (event->kind) {
+    case VARVE_KIND_HEAP_ALLOC:
+        code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
+        return code == VARVE_OK ? derive_heap_alloc(&step, message) : code;
+    case VARVE_KIND_HEAP_FREE:
+        code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
+        return code == VARVE_OK ? derive_heap_free(&step, message) : code;
+    case VARVE_KIND_HEAP_REALLOC:
+        code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
+        return code == VARVE_OK ? derive_heap_realloc(&step, message) : code;
+    case VARVE_KIND_MMAP:
+        code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
+        return code == VARVE_OK ? derive_mmap(&step, message) : code;
+    case VARVE_KIND_MUNMAP:
+        code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
+        return code == VARVE_OK ? derive_munmap(&step, message) : code;
+    default:
+        if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
+            return device_event_derive(derive, event, message);
+        }
+        /* Other kinds carry their own ids and feed no table made here: they are stored as they are. */
+        event->device = names_device(derive, event);
+        return VARVE_OK;
+    }
+}
+
+int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
+{
+    uint8_t device = event->device;
+    int code = event_derive(derive, event, message);
+    if (code != VARVE_OK) {
+        event->device = device;
+        return code;
+    }
+    derive->last_seq = event->seq;
+    if (event->seq >= derive->keyframes.next_seq) {
+        keyframes_step(derive, event->seq);
+    }
+    return VARVE_OK;
+}
+
+uint64_t derive_allocations(const struct derive *derive)
+{
+    return derive->scratch.count;
+}
+
+uint64_t derive_sizes_refused(const struct derive *derive)
+{
+    return derive->sizes_refused;
+}
+
+/* ---- order ---- */
+
+bool derive_is_out_of_order(const struct derive *derive, const struct event *event)
+{
+    static const struct derive_process unseen; /* nothing is live in it */
+    const struct derive_process *process = &unseen;
+    struct range range;
+    if (event->process_id < derive->process_limit && derive->processes[event->process_id] != NULL) {
+        process = derive->processes[event->process_id];
+    }
+    if (kind_is_allocator(event->kind)) {
+        return derive_block_is_out_of_order(derive, process, event);
+    }
+    if (kind_is_api(event->kind)) {
+        return derive_api_is_out_of_order(derive, process, event);
+    }
+    if (event->addr == 0 || (event->flags & VARVE_FLAG_FAILED)) {
+        return false;
+    }
+    switch (event->kind) {
+    case VARVE_KIND_HEAP_ALLOC:
+    case VARVE_KIND_HEAP_REALLOC:
+        return live_find(&process->live, event->addr) != 0;
+    case VARVE_KIND_HEAP_FREE: /* of a realloc, too */
+        return live_find(&process->live, event->addr) == 0;
+    case VARVE_KIND_MMAP:
+        /* MAP_FIXED may map over what is there, and the flags of an mremap are not recorded. */
+        return event->cause == VARVE_CAUSE_MMAP && ((event->arg >> 32) & MAP_FIXED) == 0 &&
+               ranges_first(&process->ranges, event->addr, event->addr + event->size, &range);
+    case VARVE_KIND_MUNMAP:
+        return !ranges_first(&process->ranges, event->addr, event->addr + event->size, &range);
+    default:
+        return false;
+    }
+}
+
+/* ---- the walker: what the indexes say is live must be what the rows say, and what the totals counted ---- */
+
+struct walk {
+    const struct derive *derive;
+    uint32_t process_id;
+    uint64_t live_allocations[DOMAIN_LIMIT];
+    uint64_t live_bytes[DOMAIN_LIMIT];
+    uint64_t bad_id;
+};
+
+static int walk_row(struct walk *walk, uint64_t id, uint64_t addr, enum domain domain)
+{
+    walk->bad_id = id;
+    if (id == 0 || id > walk->derive->scratch.count) {
+        return VARVE_ERROR_CORRUPT;
+    }
+    const struct scratch_row *row = scratch_peek(&walk->derive->scratch, id);
+    if (row->free_seq != 0 || row->addr != addr || row->domain != domain ||
+        walk->derive->threads[row->thread_id].process_id != walk->process_id) {
+        return VARVE_ERROR_CORRUPT;
+    }
+    walk->live_allocations[domain]++;
+    walk->live_bytes[domain] += row->size;
+    return VARVE_OK;
+}
+
+static int walk_range(void *context, const struct range *range)
+{
+    struct walk *walk = context;
+    int code = walk_row(walk, range->id, range->start, DOMAIN_MMAP);
+    if (code != VARVE_OK ||
+        scratch_peek(&walk->derive->scratch, range->id)->size != range->end - range->start) {
+        return VARVE_ERROR_CORRUPT;
+    }
+    return VARVE_OK;
+}
+
+static int process_check(const struct derive *derive, uint32_t process_id, struct varve_message *message)
+{
+    const struct derive_process *process = derive->processes[process_id];
+    struct walk walk = {.derive = derive, .process_id = process_id};
+    if (live_check(&process->live) != VARVE_OK || ranges_check(&process->ranges) != VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
+    }
+    int code = ranges_each(&process->ranges, walk_range, &walk);
+    uint64_t slots = process->live.slots != NULL ? UINT64_C(1) << process->live.bits : 0;
+    for (uint64_t i = 0; i < slots && code == VARVE_OK; i++) {
+        const struct live_slot *slot = &process->live.slots[i];
+        if (slot->addr != 0) {
+            code = walk_row(&walk, slot->id, slot->addr, DOMAIN_HEAP);
+        }
+    }
+    if (code != VARVE_OK) {
+        return varve_message_set(message, code,
+                                 "process %u: allocation %llu is in the address index, but its row differs",
+                                 process_id, (unsigned long long)walk.bad_id);
+    }
+    for (unsigned i = DOMAIN_HEAP; i <= DOMAIN_MMAP && !process->has_ended; i++) {
+        const struct total none = {0};
+        struct total **place = process_total(process, slot_of(i, 0));
+        const struct total *total = place != NULL ? *place : &none;
+        if (walk.live_allocations[i] != total->live_allocations || walk.live_bytes[i] != total->live_bytes) {
+            return varve_message_set(
+                message, VARVE_ERROR_CORRUPT,
+                "process %u, domain %u: %llu live allocations in the index, %llu in the total", process_id, i,
+                (unsigned long long)walk.live_allocations[i], (unsigned long long)total->live_allocations);
+        }
+    }
+    for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL && code == VARVE_OK; i++) {
+        if (process->devices[i] != NULL) {
+            code = derive_device_check(derive, process, i, message);
+        }
+    }
+    return code == VARVE_OK ? derive_api_check(derive, process_id, message) : code;
+}
+
+/* Whatever waits for the end of a realloc is closed. */
+static int reallocs_check(const struct derive *derive, struct varve_message *message)
+{
+    for (size_t i = 0; i < derive->thread_limit; i++) {
+        const struct derive_thread *thread = &derive->threads[i];
+        for (uint32_t k = 0; k < thread->realloc_count; k++) {
+            const struct scratch_row *row = scratch_peek(&derive->scratch, thread->reallocs[k].id);
+            if (row->free_seq == 0 || row->addr != thread->reallocs[k].addr) {
+                return varve_message_set(message, VARVE_ERROR_CORRUPT, "realloc of thread %zu", i);
+            }
+        }
+    }
+    return VARVE_OK;
+}
+
+int derive_check(const struct derive *derive, struct varve_message *message)
+{
+    int code = reallocs_check(derive, message);
+    for (size_t i = 0; i < derive->process_limit && code == VARVE_OK; i++) {
+        if (derive->processes[i] != NULL) {
+            code = process_check(derive, (uint32_t)i, message);
+        }
+    }
+    for (unsigned i = 0; i < SLOT_LIMIT && code == VARVE_OK; i++) {
+        code = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);
+    }
+    return code;
+}

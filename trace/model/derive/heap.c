@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * malloc and its kin. A realloc is two events, and another thread may get the old address between them. The block therefore
+ * waits in its thread's list of pending reallocs, closed, and comes back to life only if the call failed. derive.c calls it.
+ */
+#include "trace/model/derive/heap.h"
+
+#include "trace/error.h"
+#include "trace/model/event.h"
+#include "trace/model/live.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/model/totals.h"
+#include "trace/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A new block of the heap; what the index still has at the address was freed without an event. */
+static void block_open(struct derive_step *step)
+{
+    struct event *event = step->event;
+    derive_size_check(step);
+    uint64_t before = live_insert(&step->process->live, event->addr, step->derive->scratch.count + 1);
+    if (before != 0) {
+        derive_row_close(step, before);
+    }
+    event->id = derive_row_open(step, event->addr, event->size, event->cause, NULL);
+    step->thread->last_alloc_id = event->id;
+    totals_update_peak(&step->totals);
+}
+
+static int block_reserve(struct derive_step *step, struct varve_message *message)
+{
+    int code = scratch_reserve(&step->derive->scratch, 1, message);
+    if (code == VARVE_OK && live_reserve(&step->process->live) != VARVE_OK) {
+        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more live allocation");
+    }
+    return code;
+}
+
+int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
+{
+    int code = block_reserve(step, message);
+    if (code != VARVE_OK) {
+        return code;
+    }
+    step->event->id = 0;
+    step->event->requested = step->event->size;
+    step->thread->last_alloc_id = 0;
+    if (step->event->addr == 0 || (step->event->flags & VARVE_FLAG_FAILED)) {
+        totals_fail(&step->totals);
+        return VARVE_OK;
+    }
+    block_open(step);
+    return VARVE_OK;
+}
+
+static int reallocs_reserve(struct derive_thread *thread)
+{
+    if (thread->realloc_count < thread->realloc_capacity) {
+        return VARVE_OK;
+    }
+    uint32_t capacity = 2 * thread->realloc_capacity + 2;
+    void *grown = realloc(thread->reallocs, capacity * sizeof *thread->reallocs);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    thread->reallocs = grown;
+    thread->realloc_capacity = capacity;
+    return VARVE_OK;
+}
+
+/* The id that waits for the end of a realloc of `addr`; 0 if none does. The latest first: calls may nest. */
+static uint64_t realloc_remove(struct derive_thread *thread, uint64_t addr)
+{
+    for (uint32_t i = thread->realloc_count; i-- > 0;) {
+        if (thread->reallocs[i].addr == addr) {
+            uint64_t id = thread->reallocs[i].id;
+            thread->realloc_count--;
+            memmove(&thread->reallocs[i], &thread->reallocs[i + 1],
+                    (thread->realloc_count - i) * sizeof *thread->reallocs);
+            return id;
+        }
+    }
+    return 0;
+}
+
+int derive_heap_free(struct derive_step *step, struct varve_message *message)
+{
+    struct event *event = step->event;
+    struct derive_thread *thread = step->thread;
+    bool is_realloc = event->cause == VARVE_CAUSE_REALLOC;
+    if (is_realloc && reallocs_reserve(thread) != VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more realloc");
+    }
+    event->id = live_remove(&step->process->live, event->addr);
+    if (event->id == 0) {
+        event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
+        thread->last_alloc_id = 0;
+        return VARVE_OK;
+    }
+    const struct scratch_row *row = derive_row_close(step, event->id);
+    event->size = row->size;
+    event->requested = row->requested;
+    if (event->callsite == 0) {
+        event->callsite = row->callsite;
+    }
+    if (is_realloc) {
+        thread->reallocs[thread->realloc_count++] =
+            (struct derive_realloc){.addr = event->addr, .id = event->id};
+    }
+    thread->last_alloc_id = 0;
+    totals_update_peak(&step->totals);
+    return VARVE_OK;
+}
+
+int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
+{
+    int code = block_reserve(step, message);
+    if (code != VARVE_OK) {
+        return code;
+    }
+    struct event *event = step->event;
+    bool has_failed = event->flags & VARVE_FLAG_FAILED;
+    uint64_t old = realloc_remove(step->thread, has_failed ? event->addr : event->arg);
+    event->id = 0;
+    event->requested = event->size;
+    step->thread->last_alloc_id = 0;
+    if (!has_failed) {
+        /* realloc(old, 0) may free and return nothing. */
+        if (event->addr != 0) {
+            block_open(step);
+        }
+        return VARVE_OK;
+    }
+    totals_fail(&step->totals);
+    if (old != 0) {
+        uint64_t other = live_remove(&step->process->live, event->addr);
+        if (other != 0) {
+            derive_row_close(step, other);
+        }
+        struct scratch_row *row = scratch_touch(&step->derive->scratch, old);
+        totals_reopen(&step->totals, row);
+        row->free_seq = 0;
+        row->free_ns = 0;
+        row->temporary = 0;
+        live_insert(&step->process->live, event->addr, old);
+        event->id = old;
+        totals_update_peak(&step->totals);
+    }
+    return VARVE_OK;
+}

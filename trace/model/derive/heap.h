@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * malloc and its kin.
+ */
+#ifndef VARVE_TRACE_MODEL_DERIVE_HEAP_H
+#define VARVE_TRACE_MODEL_DERIVE_HEAP_H
+
+struct derive_step;
+struct varve_message;
+
+int derive_heap_alloc(struct derive_step *step, struct varve_message *message);
+int derive_heap_free(struct derive_step *step, struct varve_message *message);
+int derive_heap_realloc(struct derive_step *step, struct varve_message *message);
+
+#endif

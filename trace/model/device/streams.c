@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory by stream: what each stream of a process and device was given, by caching allocators and by the CUDA
+ * API, and the most that it had at a time. Adding that up from the table of allocations would read all of
+ * them. blocks.c and api.c call it.
+ */
+#include "trace/model/device/streams.h"
+
+#include "trace/error.h"
+#include "trace/model/live.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+int streams_reserve(struct derive *derive)
+{
+    struct derive_streams *streams = derive->streams;
+    int code = live_reserve(&streams->index);
+    return code == VARVE_OK ? derive_array_reserve((void **)&streams->streams, &streams->capacity,
+                                                   streams->count, sizeof *streams->streams)
+                            : code;
+}
+
+static struct derive_stream *stream_get(struct derive_streams *streams, const struct derive_stream *like)
+{
+    uint64_t key = (uint64_t)like->process_id << 32 | (uint64_t)like->domain << 24 |
+                   (uint64_t)like->device << 16 | like->stream;
+    uint64_t place = live_find(&streams->index, key);
+    if (place == 0) {
+        assert(streams->count < streams->capacity);
+        streams->streams[streams->count++] = *like;
+        place = streams->count;
+        live_insert(&streams->index, key, place);
+    }
+    return &streams->streams[place - 1];
+}
+
+void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change)
+{
+    const struct scratch_row *row = scratch_peek(&derive->scratch, block->id);
+    const struct derive_stream like = {.process_id = derive->threads[row->thread_id].process_id,
+                                       .domain = row->domain,
+                                       .device = block->device,
+                                       .stream = block->stream};
+    struct derive_stream *stream = stream_get(derive->streams, &like);
+    if (change == STREAM_CLOSES) {
+        stream->frees++;
+        stream->live_bytes -= row->size;
+        return;
+    }
+    stream->allocations += change == STREAM_OPENS;
+    stream->bytes += change == STREAM_OPENS ? row->size : 0;
+    stream->frees -= change == STREAM_REOPENS;
+    stream->live_bytes += row->size;
+    stream->peak_bytes = stream->live_bytes > stream->peak_bytes ? stream->live_bytes : stream->peak_bytes;
+}
+
+void streams_close(struct derive_streams *streams)
+{
+    if (streams != NULL) {
+        live_clear(&streams->index);
+        free(streams->streams);
+        free(streams);
+    }
+}

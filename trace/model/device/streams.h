@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * Memory by stream.
+ */
+#ifndef VARVE_TRACE_MODEL_DEVICE_STREAMS_H
+#define VARVE_TRACE_MODEL_DEVICE_STREAMS_H
+
+#include "trace/model/live.h"
+#include "trace/model/scratch.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct derive;
+
+/* A row of `stream_stat`. */
+struct derive_stream {
+    uint32_t process_id;
+    uint16_t stream;
+    uint8_t domain, device;
+    uint64_t allocations, frees, bytes, live_bytes, peak_bytes;
+};
+
+struct derive_streams {
+    struct live_index index; /* process, domain, device and stream → 1 + place in `streams` */
+    struct derive_stream *streams;
+    size_t count, capacity;
+};
+
+enum stream_change {
+    STREAM_OPENS,
+    STREAM_CLOSES,
+    STREAM_REOPENS,
+};
+
+int streams_reserve(struct derive *derive); /* for one row that opens; VARVE_ERROR_NO_MEMORY */
+/// What happened to the row of this block row, which has one.
+void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change);
+void streams_close(struct derive_streams *streams); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * Domains (whose memory it is) and slots: a domain, or one device of it, for which totals are kept.
+ */
+#ifndef VARVE_TRACE_MODEL_DOMAIN_H
+#define VARVE_TRACE_MODEL_DOMAIN_H
+
+#include "trace/event_list.h"
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum domain {
+    DOMAIN_HEAP = 1,    /* malloc and its kin */
+    DOMAIN_MMAP = 2,    /* mmap by the program itself, not by the C library */
+    DOMAIN_DEVICE = 3,  /* CUDA API: memory of a device */
+    DOMAIN_BLOCK = 4,   /* blocks of a caching allocator */
+    DOMAIN_PINNED = 5,  /* CUDA API: memory of the host that devices reach */
+    DOMAIN_MANAGED = 6, /* CUDA API: memory that moves between host and devices */
+    DOMAIN_CUPTI = 7,   /* what DOMAIN_DEVICE is, as CUPTI reports it beside the CUDA recorder */
+    DOMAIN_LIMIT = 8,
+};
+
+/* Totals are kept by slot: a domain, or a device of it; in this order. */
+#define DEVICE_LIMIT 256U
+#define SLOT_LIMIT (4U + 4U * DEVICE_LIMIT)
+
+static const uint16_t slot_first[DOMAIN_LIMIT + 1] = {
+    [DOMAIN_HEAP] = 1,
+    [DOMAIN_MMAP] = 2,
+    [DOMAIN_DEVICE] = 3,
+    [DOMAIN_BLOCK] = 3 + DEVICE_LIMIT,
+    [DOMAIN_PINNED] = 3 + 2 * DEVICE_LIMIT,
+    [DOMAIN_MANAGED] = 4 + 2 * DEVICE_LIMIT,
+    [DOMAIN_CUPTI] = 4 + 3 * DEVICE_LIMIT,
+    [DOMAIN_LIMIT] = SLOT_LIMIT,
+};
+
+static inline unsigned domain_devices(unsigned domain)
+{
+    return (unsigned)slot_first[domain + 1] - slot_first[domain];
+}
+
+/* Device 0 stands for all devices where a domain does not distinguish them. */
+static inline unsigned slot_of(unsigned domain, unsigned device)
+{
+    return slot_first[domain] + (domain_devices(domain) > 1 ? device : 0);
+}
+
+static inline unsigned slot_domain(unsigned slot)
+{
+    unsigned domain = 0;
+    while (domain + 1 < DOMAIN_LIMIT && slot >= slot_first[domain + 1]) {
+        domain++;
+    }
+    return domain;
+}
+
+static inline unsigned slot_device(unsigned slot)
+{
+    return slot - slot_first[slot_domain(slot)];
+}
+
+/* Kinds that the allocators emit, numbered by dev_seq. */
+static inline bool kind_is_allocator(unsigned kind)
+{
+    return (kind >= VARVE_KIND_ALLOC && kind <= VARVE_KIND_MARK_END) || kind == VARVE_KIND_POOL;
+}
+
+/* What the recorders of the CUDA API emit: the group `device`. */
+static inline bool kind_is_api(unsigned kind)
+{
+    return (kind >= VARVE_KIND_DEV_ALLOC && kind <= VARVE_KIND_DEV_POOL) ||
+           (kind >= VARVE_KIND_VMM_SET_ACCESS && kind < VARVE_KIND_LIMIT && kind != VARVE_KIND_POOL);
+}
+
+/* The domains of the CUDA API, whose events have durations where those of others have sizes. */
+static inline bool domain_is_api(unsigned domain)
+{
+    return domain == DOMAIN_DEVICE || domain >= DOMAIN_PINNED;
+}
+
+#endif

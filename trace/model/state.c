@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One event on its way through the derivation: rows that open and close, and the totals that they are counted in. What
+ * each kind of event does is in derive/ and device/, which call this.
+ */
+#include "trace/model/state.h"
+
+#include "trace/error.h"
+#include "trace/model/domain.h"
+#include "trace/model/event.h"
+#include "trace/model/scratch.h"
+#include "trace/model/series.h"
+#include "trace/model/totals.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* No block is larger than the address space, and what is live stays far from where the sums would wrap. */
+#define SIZE_LIMIT (UINT64_C(1) << 48)
+#define SUM_LIMIT (UINT64_C(1) << 62)
+
+int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t bytes)
+{
+    if (count < *capacity) {
+        return VARVE_OK;
+    }
+    size_t larger = 2 * count + 16;
+    void *grown = realloc(*array, larger * bytes);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    *array = grown;
+    *capacity = larger;
+    return VARVE_OK;
+}
+
+int derive_blocks_reserve(struct derive *derive, struct varve_message *message)
+{
+    char path[4096 + 16];
+    int code = VARVE_OK;
+    if (derive->blocks.fd < 0) {
+        snprintf(path, sizeof path, "%s.blocks", derive->path);
+        code = scratch_open(&derive->blocks, path, message);
+        if (code == VARVE_OK) {
+            unlink(path); /* nobody has to find it again */
+        }
+    }
+    return code == VARVE_OK ? scratch_reserve(&derive->blocks, 1, message) : code;
+}
+
+uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t size, unsigned source,
+                         const struct scratch_row *like)
+{
+    const struct event *event = step->event;
+    struct scratch_row *row;
+    uint64_t id = scratch_add(&step->derive->scratch, &row);
+    *row = (struct scratch_row){
+        .addr = addr,
+        .size = size,
+        .requested = like != NULL || domain_is_api(step->domain) ? size : event->requested,
+        .alloc_seq = event->seq,
+        .source = source,
+        .domain = step->domain,
+        .alloc_ns = event->ts_ns,
+        .callsite = like != NULL ? like->callsite : event->callsite,
+        .thread_id = like != NULL ? like->thread_id : event->thread_id,
+    };
+    totals_open(&step->totals, row);
+    return id;
+}
+
+struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id)
+{
+    struct scratch_row *row = scratch_touch(&step->derive->scratch, id);
+    assert(row->free_seq == 0);
+    row->free_seq = step->event->seq;
+    row->free_ns = step->event->ts_ns;
+    /* An allocating event has reset that already: only a free makes an allocation temporary. */
+    row->temporary = *step->last_id == id;
+    totals_close(&step->totals, row);
+    return row;
+}
+
+/* What totals_reserve would find in order, found at once: it is asked for every event. */
+static inline bool has_space(const struct series *series)
+{
+    return series->count < series->capacity || (series->limit != 0 && series->capacity >= series->limit);
+}
+
+int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message)
+{
+    const struct event *event = step->event;
+    unsigned slot = slot_of(domain, event->device);
+    struct domain_totals *totals = &step->derive->domains[slot];
+    struct total **list = step->process->totals[domain];
+    struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
+    if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all.series) ||
+        !has_space(&total->series)) {
+        int code = totals_reserve(totals, step->process, slot, event->callsite);
+        if (code != VARVE_OK) {
+            return varve_message_set(message, code, "no memory for totals");
+        }
+        total = *process_total(step->process, slot);
+    }
+    step->domain = domain;
+    step->totals =
+        (struct totals_step){.domain = totals, .process = total, .seq = event->seq, .ts_ns = event->ts_ns};
+    return VARVE_OK;
+}
+
+void derive_size_check(const struct derive_step *step)
+{
+    struct event *event = step->event;
+    if (event->size > SIZE_LIMIT || step->totals.domain->all.live_bytes > SUM_LIMIT - event->size) {
+        event->size = 0;
+        event->requested = domain_is_api(step->domain) ? event->requested : 0;
+        step->derive->sizes_refused++;
+    }
+}

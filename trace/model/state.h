@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * The state behind derive_event, and one event on its way through it. One thread, the collector's, owns all of it.
+ *
+ *   event ─► process ─► live_index or ranges (what is at this address?) ─► scratch row (what happened to it)
+ *                  ├──► allocator of a device: layout (segments, blocks) ─► block row, segments, keyframes
+ *                  ├──► CUDA API (model/device/api.h): addresses, handles, mappings ─► block row
+ *                  └──► totals: process, all processes, call site; peaks; samples
+ *
+ * A block that was given back but may still be in use (pending) counts as freed: its row has free_seq, its block row no
+ * completed_seq yet.
+ *
+ * Invariants (derive_check), for every process that has not ended and each domain:
+ *   entries of live_index / ranges = rows of that process with free_seq 0 = total.live_allocations
+ *   total.allocations - total.frees = total.live_allocations
+ * and for every domain:
+ *   sum over processes = total of all processes = sum over call sites, at the end and at the peak
+ */
+#ifndef VARVE_TRACE_MODEL_STATE_H
+#define VARVE_TRACE_MODEL_STATE_H
+
+#include "trace/model/domain.h"
+#include "trace/model/live.h"
+#include "trace/model/ranges.h"
+#include "trace/model/scratch.h"
+#include "trace/model/totals.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct derive_api_thread;
+struct derive_calls;
+struct derive_names;
+struct derive_streams;
+struct event;
+struct varve_message;
+
+struct varve_layout;
+
+/* The caching allocator of one device in one process. */
+struct derive_device {
+    struct varve_layout *layout;
+    uint64_t dev_seq;        /* of the last event */
+    uint8_t stage;           /* the last one since a request was served; 0: none */
+    bool is_dirty;           /* changed since the last keyframe: it is in derive_keyframes.dirty */
+    uint64_t keyframe_bytes; /* of the last one */
+};
+
+struct derive_api;
+
+struct derive_process {
+    bool is_forked;
+    bool has_ended;
+    struct live_index live;
+    struct ranges ranges;
+    struct total **totals[DOMAIN_LIMIT]; /* by domain, then by device; NULL until the domain is used */
+    struct derive_device **devices;      /* DEVICE_LIMIT of them; NULL until an allocator is */
+    struct derive_api *api;              /* NULL until the CUDA API is */
+    uint8_t *device_numbers;             /* of the trace, by ordinal; NULL: they are equal */
+};
+
+/* Where the total of a slot is; NULL if the process has none in its domain. */
+static inline struct total **process_total(const struct derive_process *process, unsigned slot)
+{
+    struct total **list = process->totals[slot_domain(slot)];
+    return list != NULL ? &list[slot_device(slot)] : NULL;
+}
+
+/* A block between heap_free (cause realloc) and heap_realloc of one thread. */
+struct derive_realloc {
+    uint64_t addr;
+    uint64_t id;
+};
+
+struct derive_thread {
+    uint32_t process_id; /* 0: not seen yet */
+    int32_t pid;
+    int32_t tid;
+    uint32_t realloc_count;
+    uint32_t realloc_capacity;
+    uint64_t last_alloc_id; /* opened by the thread's last heap event; 0: that was no allocation */
+    uint64_t last_block_id; /* by its last alloc or free of a caching allocator */
+    struct derive_realloc *reallocs;
+    struct derive_api_thread *api; /* NULL until it calls the CUDA API */
+};
+
+/* A row of `segment`; as many as requests to the device, which cost it far more. */
+struct derive_segment {
+    uint64_t addr, size;          /* of an expandable one: the lowest address, the most that was mapped */
+    uint64_t alloc_seq, free_seq; /* 0: not freed */
+    int64_t alloc_ns, free_ns;
+    uint32_t process_id, number;
+    uint16_t pool, stream;
+    uint8_t device, cause;
+    bool is_expandable;
+};
+
+/* A row of `oom`. */
+struct derive_oom {
+    uint64_t seq, requested, allocated, reserved, largest_free;
+    int64_t ts_ns;
+    uint32_t process_id;
+    uint8_t device, stage;
+};
+
+/* In the scratch file of keyframes, before the bytes; process_id 0: nothing has changed up to here. */
+struct derive_keyframe {
+    uint64_t seq;
+    uint32_t process_id;
+    uint32_t device;
+    uint64_t bytes;
+};
+
+struct derive_dirty {
+    uint32_t process_id;
+    uint32_t device;
+};
+
+struct derive_keyframes {
+    int fd; /* -1: none yet */
+    uint64_t used;
+    uint64_t count;
+    struct derive_dirty *dirty; /* allocators that changed since the last one */
+    size_t dirty_count, dirty_capacity;
+    uint64_t last_seq; /* of the last one */
+    uint64_t next_seq; /* look again then; UINT64_MAX: no allocator was seen yet */
+};
+
+struct derive {
+    struct scratch scratch;
+    struct scratch blocks;           /* struct scratch_block; fd -1 until one is needed */
+    char *path;                      /* of the scratch file: others are named after it */
+    struct derive_segment *segments; /* row of id is segments[id - 1] */
+    size_t segment_count, segment_capacity;
+    struct derive_oom *ooms;
+    size_t oom_count, oom_capacity;
+    struct derive_keyframes keyframes;
+    struct derive_names *names; /* model/device/names.h */
+    struct derive_calls *calls;
+    struct derive_streams *streams;
+    uint64_t last_seq;
+    struct derive_thread *threads; /* by thread_id */
+    size_t thread_limit;
+    struct derive_process **processes; /* by process_id; NULL: not seen */
+    size_t process_limit;
+    struct domain_totals domains[SLOT_LIMIT]; /* by slot */
+    uint64_t ended_points;                    /* sample points kept of processes that ended */
+    uint64_t sizes_refused;
+};
+
+/* One event on its way through derive*.c. */
+struct derive_step {
+    struct derive *derive;
+    struct event *event;
+    struct derive_thread *thread;
+    struct derive_process *process;
+    struct derive_device *device; /* NULL: not about blocks */
+    enum domain domain;
+    uint64_t *last_id; /* of the thread, in this domain */
+    struct totals_step totals;
+};
+
+/// Space for `count` elements and one more, or VARVE_ERROR_NO_MEMORY.
+int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t bytes);
+/// The file of block rows, opened if it is not, and space for one more.
+int derive_blocks_reserve(struct derive *derive, struct varve_message *message);
+
+static inline struct scratch_block *derive_block_row(const struct derive *derive, uint64_t number)
+{
+    return scratch_block(scratch_touch((struct scratch *)&derive->blocks, number));
+}
+
+/// Write a new row and count it. `like` is the row it is a remainder of, NULL for an allocation by the event.
+uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t size, unsigned source,
+                         const struct scratch_row *like);
+/// The allocation ends at this event; returns its row.
+struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id);
+
+/// The slot of the event's device in this domain becomes the step's, with space for one event.
+int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message);
+/// The event's size, about to be live, becomes 0 if it cannot be true: a damaged record must not make the
+/// sums wrap.
+void derive_size_check(const struct derive_step *step);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to trace/store */
+/*
+ * Many rows of one table at once, through an attached image of finished pages.
+ */
+#ifndef VARVE_TRACE_STORE_IMAGE_H
+#define VARVE_TRACE_STORE_IMAGE_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define IMAGE_COLUMNS_MAX 24U
+
+enum image_table {
+    IMAGE_EVENT,
+    IMAGE_ALLOCATION,
+    IMAGE_TABLE_LIMIT,
+};
+
+struct store_image;
+
+/// Attach an empty batch to the connection, whose main database has its tables. Returns SQLite's code; the
+/// image is the caller's to close even then, after the connection.
+int image_open(sqlite3 *db, struct store_image **image_out);
+void image_close(struct store_image *image);
+/// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
+/// column of the rowid always is). Rowids grow; rows of one table at a time. False if there is no space.
+bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
+               uint32_t nulls, unsigned count);
+/// No space for another row of any size.
+bool image_is_full(const struct store_image *image);
+uint64_t image_rows(const struct store_image *image);
+/// Make the rows readable: call it outside a transaction that has read the batch, with at least one row.
+void image_seal(struct store_image *image);
+void image_clear(struct store_image *image);
+
+#endif

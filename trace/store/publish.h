@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * A finished database moves to its place. The rest of publish.c is in trace.h.
+ */
+#ifndef VARVE_TRACE_STORE_PUBLISH_H
+#define VARVE_TRACE_STORE_PUBLISH_H
+
+#include <stdbool.h>
+
+struct varve_message;
+
+/// Move trace.db of `folder` to `path`. Errors: as varve_publish_move.
+int publish_file(const char *folder, const char *path, bool may_replace, struct varve_message *message);
+
+#endif

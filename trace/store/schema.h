@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to trace/store */
+/*
+ * Connection, schema, vocabulary, errors.
+ */
+#ifndef VARVE_TRACE_STORE_SCHEMA_H
+#define VARVE_TRACE_STORE_SCHEMA_H
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct varve_message;
+
+extern const char store_schema_sql[];
+extern const char store_views_sql[];
+
+/// Message and code for the failure that the connection reports; full disks are VARVE_ERROR_FULL.
+int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message);
+/// Settings that SQLite accepts only before its first use; a later call has no effect.
+void schema_configure(void);
+/// `is_private`: no log, so no rollback; after an error the file is useless.
+int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message);
+/// Tables, views and the vocabulary of a new database.
+int schema_create(sqlite3 *db, const char *path, struct varve_message *message);
+/// An existing database is ours, of this program's version, and not complete. `*is_empty_out`: it has no
+/// tables at all, since its collector died before it made them.
+int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message);
+/// The one integer that a query gives, 0 for NULL; `*value_out` is untouched if there is no row.
+int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
+                 struct varve_message *message);
+int schema_index(sqlite3 *db, const char *path, struct varve_message *message);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The trace database: opened, filled in order of events, committed together with the ring positions that the events came
+ * from, finished. Two locks are held: flock on the database file tells collectors apart from the first moment, and lasts between
+ * transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the file would drop the latter,
+ * so lock_fd is closed last. collector/collector.c and import/ call it.
+ */
+#include "trace/store/store.h"
+
+#include "trace/error.h"
+#include "trace/event_list.h"
+#include "trace/model/event.h"
+#include "trace/record.h"
+#include "trace/store/derived.h"
+#include "trace/store/image.h"
+#include "trace/store/schema.h"
+#include "trace/store/transaction.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+/* ---- events ---- */
+
+enum event_use {
+    USE_ADDR = 1,
+    USE_SIZE = 2,
+    USE_REQUESTED = 4,
+    USE_ARG = 8,
+    USE_DEVICE = 16, /* device, dev_seq, stream, pool: not for what happens in the host's memory */
+    USE_CALLSITE = 32,
+};
+
+/* sizeof of the description: "" has one byte. The groups differ in their first letters. */
+#define USE_DEVICE_OF(group) (#group[0] == 'h' || #group[0] == 'p' ? 0 : USE_DEVICE)
+#define USE_CALLSITE_OF(group) (#group[0] == 'p' ? 0 : USE_CALLSITE)
+#define USE_ROW(code, NAME, name, group, addr, size, requested, arg, meaning)                \
+    [code] = (sizeof(addr) > 1 ? USE_ADDR : 0) | (sizeof(size) > 1 ? USE_SIZE : 0) |         \
+             (sizeof(requested) > 1 ? USE_REQUESTED : 0) | (sizeof(arg) > 1 ? USE_ARG : 0) | \
+             USE_DEVICE_OF(group) | USE_CALLSITE_OF(group),
+
+/* A kind that is not in the list uses nothing, so that its row is NULL where its meaning is unknown. */
+static const uint8_t event_uses[256] = {VARVE_EVENT_LIST(USE_ROW)};
+
+/* Sizes beyond 63 bits are requests that failed; the largest integer stands for them. */
+static int64_t size_column(uint64_t size)
+{
+    return size > INT64_MAX ? INT64_MAX : (int64_t)size;
+}
+
+int store_append(struct store *store, const struct event *event, struct varve_message *message)
+{
+    unsigned uses = event_uses[event->kind];
+    const int64_t values[] = {
+        0,
+        event->ts_ns,
+        event->pid,
+        event->tid,
+        event->device,
+        (int64_t)event->dev_seq,
+        event->kind,
+        event->stream,
+        event->pool,
+        (int64_t)event->id,
+        (int64_t)event->addr,
+        size_column(event->size),
+        size_column(event->requested),
+        (int64_t)event->arg,
+        event->cause,
+        event->callsite,
+        event->thread_id,
+        event->flags,
+        (int64_t)event->ring_seq,
+    };
+    /* Bit i is column i: seq is the rowid, 4 device, 5 dev_seq, 7 stream, 8 pool, 9 id, 10 addr, … */
+    uint32_t nulls = 1U | (uses & USE_DEVICE ? 0 : 1U << 4 | 1U << 5 | 1U << 7 | 1U << 8) |
+                     (event->id != 0 ? 0 : 1U << 9) | (uses & USE_ADDR ? 0 : 1U << 10) |
+                     (uses & USE_SIZE ? 0 : 1U << 11) | (uses & USE_REQUESTED ? 0 : 1U << 12) |
+                     (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15) |
+                     (event->ring_seq != 0 ? 0 : 1U << 18);
+    assert(event->seq == store->seq_last + 1);
+    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, sizeof values / sizeof values[0])) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
+                                 store->path, (unsigned long long)image_rows(store->image));
+    }
+    store->seq_last = event->seq;
+    if (image_is_full(store->image)) {
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
+                                 (unsigned long long)image_rows(store->image));
+    }
+    return VARVE_OK;
+}
+
+bool store_is_complete(const struct store *store)
+{
+    return store->is_complete;
+}
+
+uint64_t store_pending(const struct store *store)
+{
+    return image_rows(store->image);
+}
+
+int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
+                 struct varve_message *message)
+{
+    int code = writer_begin(store, message);
+    for (size_t i = 0; i < count && code == VARVE_OK; i++) {
+        const struct store_value values[] = {
+            VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
+            VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
+            VALUE_INTEGER(positions[i].spill_tail), VALUE_INTEGER(positions[i].sequence),
+            VALUE_INTEGER(positions[i].orphans),    VALUE_INTEGER(positions[i].unreadable),
+            VALUE_INTEGER(positions[i].last_ticks), VALUE_INTEGER(positions[i].last_ns),
+        };
+        code = rows_write(store, STATEMENT_POSITION, values, sizeof values / sizeof values[0]);
+        if (code != VARVE_OK) {
+            varve_message_set(message, code, "%s", store->failure.text);
+        }
+    }
+    if (code == VARVE_OK) {
+        code = writer_insert_batch(store, STATEMENT_EVENTS, message);
+    }
+    return code == VARVE_OK ? writer_commit(store, message) : code;
+}
+
+/* ---- the last steps: indexes, statistics, and from two files one that opens read-only anywhere ---- */
+
+static void report(store_progress progress, void *context, const char *stage, uint64_t done)
+{
+    if (progress != NULL) {
+        progress(context, stage, done, 3);
+    }
+}
+
+/* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
+static int wal_fold(struct store *store, struct varve_message *message)
+{
+    sqlite3_stmt *statement;
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_finalize(store->statements[i]);
+        store->statements[i] = NULL;
+    }
+    if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = DELETE", -1, &statement, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot fold the log in", message);
+    }
+    int result = sqlite3_step(statement);
+    bool is_folded = result == SQLITE_ROW &&
+                     sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
+    int code = VARVE_OK;
+    if (result != SQLITE_ROW) {
+        code =
+            schema_error(store->db, store->path, "complete, but its -wal file must stay beside it", message);
+    } else if (!is_folded) {
+        code = varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "%s: complete, but its -wal file must stay beside it", store->path);
+    }
+    sqlite3_finalize(statement);
+    return code;
+}
+
+/* Statistics for the query planner. ANALYZE of everything would read all events again only to count them,
+ * and they are numbered without a gap: the last number is the count. A sample of each index is enough to
+ * choose between so few. */
+static int statistics_gather(struct store *store, struct varve_message *message)
+{
+    static const char query[] = "SELECT group_concat('ANALYZE main.' || name, ';') FROM main.sqlite_schema"
+                                " WHERE type = 'table' AND name <> 'event' AND name NOT LIKE 'sqlite%'";
+    sqlite3_stmt *statement = NULL;
+    char *analyze = NULL;
+    int code = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
+    if (code != VARVE_OK) {
+        return code;
+    }
+    if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        analyze = sqlite3_mprintf("%s;"
+                                  "DELETE FROM main.sqlite_stat1 WHERE tbl = 'event';"
+                                  "INSERT INTO main.sqlite_stat1(tbl, stat)"
+                                  " SELECT 'event', CAST(max(seq) AS TEXT) FROM event HAVING max(seq) > 0",
+                                  sqlite3_column_text(statement, 0));
+    }
+    sqlite3_finalize(statement);
+    code = analyze != NULL ? writer_execute(store, analyze, message)
+                           : writer_fail(store, "cannot gather statistics", message);
+    sqlite3_free(analyze);
+    return code;
+}
+
+int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
+{
+    if (store->is_complete) {
+        return wal_fold(store, message); /* its collector died after the commit that ends this function */
+    }
+    if (!store->has_derived) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
+    }
+    report(progress, context, "indexes", 0);
+    int code = writer_begin(store, message);
+    if (code == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
+        code = writer_fail(store, "cannot build indexes", message);
+    }
+    report(progress, context, "statistics", 1);
+    if (code == VARVE_OK) {
+        code = statistics_gather(store, message);
+    }
+    if (code == VARVE_OK) {
+        code = writer_execute(store,
+                              "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                              "DELETE FROM meta WHERE key = '" STORE_META_COMMITS "';"
+                              "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
+                              message);
+    }
+    if (code == VARVE_OK) {
+        code = store_commit(store, NULL, 0, message);
+    }
+    report(progress, context, "fold", 2);
+    if (code == VARVE_OK) {
+        code = wal_fold(store, message);
+    }
+    report(progress, context, "done", 3);
+    return code;
+}
+
+/* ---- open and close ---- */
+
+static int open_error(const char *path, int reason, struct varve_message *message)
+{
+    switch (reason) {
+    case EEXIST:
+        return varve_message_set(message, VARVE_ERROR_INVALID, "%s: exists already; name another file", path);
+    case ENOENT:
+    case ENOTDIR:
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s: %s", path, strerror(reason));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EISDIR:
+        return varve_message_set(message, VARVE_ERROR_PERMISSION, "%s: cannot write: %s", path,
+                                 strerror(reason));
+    case ENOSPC:
+    case EDQUOT:
+        return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s", path, strerror(reason));
+    default:
+        return varve_message_set(message, VARVE_ERROR_IO, "%s: %s", path, strerror(reason));
+    }
+}
+
+/* Open or make the file and lock it; `*is_new_out` says that it is ours to remove again. */
+static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out,
+                     struct varve_message *message)
+{
+    int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC; /* no link, and no pipe that is waited for */
+    int fd = open(store->path, mode != STORE_RESUME ? flags | O_CREAT | O_EXCL : flags, 0666);
+    int reason = errno;
+    *is_new_out = fd >= 0 && mode != STORE_RESUME;
+    if (fd < 0 && reason == EEXIST) {
+        /* Whose is it? Another collector's is worth saying. */
+        fd = open(store->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    }
+    if (fd < 0) {
+        return open_error(store->path, reason, message);
+    }
+    store->lock_fd = fd;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int code = errno == EWOULDBLOCK ? VARVE_ERROR_BUSY : VARVE_ERROR_IO;
+        return varve_message_set(message, code, "%s: %s", store->path,
+                                 code == VARVE_ERROR_BUSY ? "another recording writes it" : strerror(errno));
+    }
+    return mode != STORE_RESUME && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
+}
+
+/* Tables of a new database, or where an old one ends. Nothing is written to a file that is not ours. */
+static int database_begin(struct store *store, enum store_mode mode, struct varve_message *message)
+{
+    int64_t complete = 0;
+    int64_t seq_last = 0;
+    int64_t symbol_last = 0;
+    bool is_empty = mode != STORE_RESUME;
+    int code = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
+    if (code == VARVE_OK) {
+        code = schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message);
+    }
+    if (code == VARVE_OK && is_empty) {
+        code = schema_create(store->db, store->path, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'",
+                            &complete, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
+    }
+    if (code == VARVE_OK) {
+        code = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
+    }
+    if (code == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
+        code = schema_error(store->db, store->path, "cannot prepare to write", message);
+    }
+    store->is_complete = complete != 0;
+    store->seq_last = (uint64_t)seq_last;
+    store->symbol_last = (uint32_t)symbol_last;
+    return code;
+}
+
+/* A path in the working directory gets "./", so that no name means anything special to SQLite. */
+static int database_open(struct store *store, struct varve_message *message)
+{
+    char name[4096 + 2];
+    snprintf(name, sizeof name, "%s%s", store->path[0] == '/' ? "" : "./", store->path);
+    if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
+        return schema_error(store->db, store->path, "cannot open", message);
+    }
+    return VARVE_OK;
+}
+
+static void files_remove(const char *path)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
+    char name[4096 + 16];
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
+        unlink(name);
+    }
+}
+
+int store_open(const char *path, enum store_mode mode, struct store **store_out,
+               struct varve_message *message)
+{
+    struct store *store = calloc(1, sizeof *store);
+    bool is_new = false;
+    if (store == NULL || (store->path = strdup(path)) == NULL) {
+        free(store);
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to open %s", path);
+    }
+    store->lock_fd = -1;
+    schema_configure();
+    int code = file_lock(store, mode, &is_new, message);
+    if (code == VARVE_OK) {
+        code = database_open(store, message);
+    }
+    if (code == VARVE_OK) {
+        code = database_begin(store, mode, message);
+    }
+    if (code != VARVE_OK) {
+        store_close(store);
+        if (is_new) {
+            files_remove(path);
+        }
+        return code;
+    }
+    *store_out = store;
+    return VARVE_OK;
+}
+
+void store_close(struct store *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_finalize(store->statements[i]);
+    }
+    /* An open transaction is rolled back: it has no positions, so its events will be read from the rings. */
+    sqlite3_close(store->db);
+    image_close(store->image);
+    if (store->lock_fd >= 0) {
+        close(store->lock_fd);
+    }
+    free(store->log.bytes);
+    free(store->symbols);
+    free(store->path);
+    free(store);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The transaction under way, its prepared statements, and the log that repeats the rows of the small tables after a
+ * rollback. store.c, rows.c and derived.c call it.
+ */
+#include "trace/store/transaction.h"
+
+#include "trace/error.h"
+#include "trace/store/image.h"
+#include "trace/store/schema.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- statements ---- */
+
+static const char *const statement_sql[STATEMENT_LIMIT] = {
+    [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+    [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
+                          " command_line, start_ns, end_ns, end_cause, exit_status, exec_path, unattached,"
+                          " unattached_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns,"
+                         " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable,"
+                         " damage) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_THREAD_GONE] =
+        "UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
+        " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
+    [STATEMENT_STAT] =
+        "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
+                             " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
+    [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
+    [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
+    [STATEMENT_ORIGIN] =
+        "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device(id, name, total_bytes, uuid) VALUES (?, ?, ?, ?)",
+    [STATEMENT_STREAM] =
+        "INSERT OR REPLACE INTO stream(process_id, device, number, handle) VALUES (?, ?, ?, ?)",
+    [STATEMENT_POOL] =
+        "INSERT OR REPLACE INTO pool(process_id, device, number, capture_id, user_id, is_small)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+    [STATEMENT_POSITION] =
+        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence,"
+        " orphans, unreadable, last_ticks, last_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module(id, path, build_id) VALUES (?, ?, ?)",
+    [STATEMENT_SYMBOL] = "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined)"
+                         " VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_CALLSITE] = "INSERT OR REPLACE INTO callsite(id, depth, symbol_id) VALUES (?, ?, ?)",
+    [STATEMENT_FRAME] = "INSERT OR REPLACE INTO callsite_frame(callsite_id, depth, symbol_id, pc)"
+                        " VALUES (?, ?, ?, ?)",
+    [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes,"
+                             " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq, peak_ns,"
+                             " temporary, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes,"
+                                " live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,"
+                                " lifetime_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_SAMPLE] =
+        "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
+        " active, reserved, requested, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_SEGMENT] = "INSERT INTO segment(id, device, pool, stream, addr, size, alloc_seq, free_seq,"
+                          " alloc_ns, free_ns, cause, process_id, number, is_expandable)"
+                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_OOM] = "INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free,"
+                      " stage, process_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_KEYFRAME] = "INSERT INTO keyframe(seq, process_id, device, data) VALUES (?, ?, ?, ?)",
+    [STATEMENT_PROCESS_DEVICE] =
+        "INSERT OR REPLACE INTO process_device(process_id, ordinal, device) VALUES (?, ?, ?)",
+    [STATEMENT_DEVICE_CALL] = "INSERT INTO device_call_stat(process_id, device, stream, cause, class, calls,"
+                              " failed, ns, max_ns, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory(seq, ts_ns, process_id, device, total_bytes,"
+                                " free_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_STREAM_STAT] =
+        "INSERT INTO stream_stat(process_id, domain, device, stream, allocations, frees,"
+        " bytes, live_bytes, peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event(seq, kind) VALUES (?, ?)",
+    [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
+    [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
+};
+
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement)
+{
+    if (store->statements[statement] == NULL) {
+        sqlite3_prepare_v3(store->db, statement_sql[statement], -1, SQLITE_PREPARE_PERSISTENT,
+                           &store->statements[statement], NULL);
+    }
+    return store->statements[statement];
+}
+
+/* ---- failure ---- */
+
+int writer_fail(struct store *store, const char *what, struct varve_message *message)
+{
+    int code = schema_error(store->db, store->path, what, message);
+    for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
+        sqlite3_reset(store->statements[i]);
+    }
+    /* SQLite may have rolled back by itself; a second ROLLBACK would only report that. */
+    if (!sqlite3_get_autocommit(store->db)) {
+        sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    store->is_in_transaction = false;
+    store->must_replay = true;
+    store->has_derived = false;
+    rows_forget_symbols(store);
+    return code;
+}
+
+int writer_execute(struct store *store, const char *sql, struct varve_message *message)
+{
+    if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) != SQLITE_OK) {
+        return writer_fail(store, "cannot write", message);
+    }
+    return VARVE_OK;
+}
+
+/* ---- rows, and the log of them ---- */
+
+static int row_execute(struct store *store, enum store_statement statement, const struct store_value *values,
+                       unsigned count, struct varve_message *message)
+{
+    sqlite3_stmt *prepared = rows_statement(store, statement);
+    if (prepared == NULL) {
+        return writer_fail(store, "cannot write", message);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (values[i].is_null) {
+            sqlite3_bind_null(prepared, (int)i + 1);
+        } else if (values[i].blob != NULL) {
+            sqlite3_bind_blob64(prepared, (int)i + 1, values[i].blob, (sqlite3_uint64)values[i].integer,
+                                SQLITE_STATIC);
+        } else if (values[i].text != NULL) {
+            sqlite3_bind_text(prepared, (int)i + 1, values[i].text, -1, SQLITE_STATIC);
+        } else {
+            sqlite3_bind_int64(prepared, (int)i + 1, values[i].integer);
+        }
+    }
+    int result = sqlite3_step(prepared);
+    if (result != SQLITE_DONE) {
+        return writer_fail(store, "cannot write", message);
+    }
+    sqlite3_reset(prepared);
+    return VARVE_OK;
+}
+
+struct log_row {
+    uint32_t statement;
+    uint32_t count;
+};
+
+static int log_reserve(struct store_log *log, size_t bytes)
+{
+    if (log->capacity - log->used >= bytes) {
+        return VARVE_OK;
+    }
+    size_t capacity = 2 * (log->capacity + bytes);
+    void *grown = realloc(log->bytes, capacity);
+    if (grown == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    log->bytes = grown;
+    log->capacity = capacity;
+    return VARVE_OK;
+}
+
+static void log_put(struct store_log *log, const void *data, size_t bytes)
+{
+    memcpy(log->bytes + log->used, data, bytes);
+    log->used += bytes;
+}
+
+static int log_append(struct store_log *log, enum store_statement statement, const struct store_value *values,
+                      unsigned count)
+{
+    size_t bytes = sizeof(struct log_row) + count * sizeof *values;
+    for (unsigned i = 0; i < count; i++) {
+        bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
+    }
+    if (log_reserve(log, bytes) != VARVE_OK) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    const struct log_row row = {.statement = statement, .count = count};
+    log_put(log, &row, sizeof row);
+    for (unsigned i = 0; i < count; i++) {
+        log_put(log, &values[i], sizeof values[i]);
+        if (values[i].text != NULL) {
+            log_put(log, values[i].text, strlen(values[i].text) + 1);
+        }
+    }
+    return VARVE_OK;
+}
+
+int rows_replay(struct store *store, struct varve_message *message)
+{
+    struct store_value values[16];
+    int code = VARVE_OK;
+    for (size_t at = 0; at < store->log.used && code == VARVE_OK;) {
+        struct log_row row;
+        memcpy(&row, store->log.bytes + at, sizeof row);
+        at += sizeof row;
+        assert(row.count <= sizeof values / sizeof values[0]);
+        for (unsigned i = 0; i < row.count; i++) {
+            memcpy(&values[i], store->log.bytes + at, sizeof values[i]);
+            at += sizeof values[i];
+            if (values[i].text != NULL) {
+                values[i].text = store->log.bytes + at;
+                at += strlen(values[i].text) + 1;
+            }
+        }
+        code = row_execute(store, (enum store_statement)row.statement, values, row.count, message);
+    }
+    return code;
+}
+
+/* ---- begin and commit ---- */
+
+int writer_begin(struct store *store, struct varve_message *message)
+{
+    if (store->is_in_transaction) {
+        return VARVE_OK;
+    }
+    /* Not IMMEDIATE, which would begin to read the batch as well. */
+    if (sqlite3_exec(store->db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
+        return writer_fail(store, "cannot begin to write", message);
+    }
+    store->is_in_transaction = true;
+    if (!store->must_replay) {
+        return VARVE_OK;
+    }
+    int code = rows_replay(store, message);
+    store->must_replay = code != VARVE_OK;
+    return code;
+}
+
+int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message)
+{
+    int code = writer_begin(store, message);
+    if (code != VARVE_OK || image_rows(store->image) == 0) {
+        return code;
+    }
+    image_seal(store->image);
+    sqlite3_stmt *prepared = rows_statement(store, statement);
+    if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
+        return writer_fail(store, "cannot write", message);
+    }
+    sqlite3_reset(prepared);
+    return VARVE_OK;
+}
+
+int writer_commit(struct store *store, struct varve_message *message)
+{
+    if (sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
+        return writer_fail(store, "cannot commit", message);
+    }
+    store->is_in_transaction = false;
+    store->log.used = 0;
+    image_clear(store->image);
+    return VARVE_OK;
+}
+
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
+               unsigned count)
+{
+    int code = writer_begin(store, &store->failure);
+    if (code == VARVE_OK && statement <= STATEMENT_POSITION) {
+        code = log_append(&store->log, statement, values, count);
+    }
+    return code == VARVE_OK ? row_execute(store, statement, values, count, &store->failure) : code;
+}

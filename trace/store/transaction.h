@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to trace/store */
+/*
+ * The state behind `struct store`: the connection, prepared statements, and the transaction under way.
+ *
+ * A commit must be repeatable: when the disk is full SQLite throws the whole transaction away, and the rings hand their slots
+ * back only after a commit. So everything since the last commit is kept in memory: events in the image, rows of the small tables
+ * in a log, which a new transaction repeats after a rollback (`must_replay`). What derive_finish and callsites_finish write is not
+ * kept: when one of them or store_finish fails, all three are called again.
+ */
+#ifndef VARVE_TRACE_STORE_TRANSACTION_H
+#define VARVE_TRACE_STORE_TRANSACTION_H
+
+#include "trace/error.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct store_image;
+
+enum store_statement {
+    STATEMENT_META,
+    STATEMENT_PROCESS,
+    STATEMENT_THREAD,
+    STATEMENT_THREAD_GONE,
+    STATEMENT_STAT,
+    STATEMENT_ANCHOR,
+    STATEMENT_UNRECORDED,
+    STATEMENT_UNRECORDED_NONE,
+    STATEMENT_ORIGIN,
+    STATEMENT_DEVICE,
+    STATEMENT_STREAM,
+    STATEMENT_POOL,
+    STATEMENT_POSITION,
+    /* Those above are kept for a replay, those below are not. */
+    STATEMENT_MODULE,
+    STATEMENT_SYMBOL,
+    STATEMENT_CALLSITE,
+    STATEMENT_FRAME,
+    STATEMENT_CALLSITE_STAT,
+    STATEMENT_TOTAL_STAT,
+    STATEMENT_SAMPLE,
+    STATEMENT_SEGMENT,
+    STATEMENT_OOM,
+    STATEMENT_KEYFRAME,
+    STATEMENT_PROCESS_DEVICE,
+    STATEMENT_DEVICE_CALL,
+    STATEMENT_DEVICE_MEMORY,
+    STATEMENT_STREAM_STAT,
+    STATEMENT_DEVICE_EVENT,
+    STATEMENT_EVENTS, /* the batch */
+    STATEMENT_ALLOCATIONS,
+    STATEMENT_LIMIT,
+};
+
+struct store_value {
+    const char *text; /* NULL: an integer */
+    const void *blob; /* `integer` bytes; not in a row that may be replayed */
+    int64_t integer;
+    bool is_null;
+};
+
+#define VALUE_INTEGER(value) ((struct store_value){.integer = (int64_t)(value)})
+#define VALUE_NULL ((struct store_value){.is_null = true})
+
+static inline struct store_value value_text(const char *text)
+{
+    return (struct store_value){.text = text, .is_null = text == NULL};
+}
+
+/* Negative or zero stands for NULL. */
+static inline struct store_value value_not_negative(int64_t value)
+{
+    return (struct store_value){.integer = value, .is_null = value < 0};
+}
+
+/* A row of a small table that is not committed yet, in `log`: this, then its values, texts with their NUL. */
+struct store_log {
+    char *bytes;
+    size_t used;
+    size_t capacity;
+};
+
+struct symbol_slot {
+    uint64_t hash[2];
+    uint32_t id; /* 0: empty */
+};
+
+struct store {
+    sqlite3 *db;
+    char *path;
+    int lock_fd; /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
+    struct store_image *image; /* events since the last commit; allocations in derive_finish */
+    sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
+    bool is_in_transaction;
+    bool is_complete; /* found so when it was opened to be resumed */
+    bool must_replay;
+    bool has_derived;  /* derive_finish succeeded, in the open transaction */
+    uint64_t seq_last; /* of the last event appended */
+    struct store_log log;
+    struct symbol_slot *symbols;
+    size_t symbol_capacity; /* a power of two, 0 before the first */
+    uint32_t symbol_count;
+    uint32_t symbol_last;
+    struct varve_message failure; /* of the last small row: those functions take no message */
+};
+
+/// The statement, prepared; NULL on failure.
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement);
+/// Bind, step and reset, in the open transaction, which is begun if there is none.
+int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
+               unsigned count);
+int rows_replay(struct store *store, struct varve_message *message);
+/// The symbols handed out are not all in the database any more.
+void rows_forget_symbols(struct store *store);
+
+/// Begin a transaction if there is none, and repeat in it what a rollback took away.
+int writer_begin(struct store *store, struct varve_message *message);
+/// After an error: roll back, and remember to repeat. Returns its code.
+int writer_fail(struct store *store, const char *what, struct varve_message *message);
+/// Insert what the image holds; until the transaction ends the image must stay as it is.
+int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message);
+/// Commit, and empty the image and the log.
+int writer_commit(struct store *store, struct varve_message *message);
+int writer_execute(struct store *store, const char *sql, struct varve_message *message);
+
+#endif

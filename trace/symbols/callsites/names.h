@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * What the name of a function or a file says about a frame.
+ */
+#ifndef VARVE_TRACE_SYMBOLS_CALLSITES_NAMES_H
+#define VARVE_TRACE_SYMBOLS_CALLSITES_NAMES_H
+
+#include <stdbool.h>
+
+bool callsites_name_is_allocation(const char *function); /* malloc and its kin, and wrappers around them */
+bool callsites_name_is_interpreter_loop(const char *function);
+bool callsites_path_is_interpreter(const char *module_path);
+bool callsites_path_is_recorder(const char *module_path);
+bool callsites_path_is_driver(const char *module_path); /* libcuda and what stands in front of it */
+bool callsites_path_is_torch(const char *module_path); /* native code of PyTorch and the libraries below it */
+bool callsites_path_is_torch_python(const char *file); /* Python code of PyTorch, or ours beside it */
+
+#endif
