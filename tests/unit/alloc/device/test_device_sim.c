@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What only the sim device does: bases counted up, reused or scripted, events that complete when a script
- * says so, a walker that finds what is wrong, and books that stay fast with a million segments.
+ * says so, a walker that finds what is wrong, and a table that stays fast with a million segments.
  */
 #include "support/device.h"
-#include "alloc/device/shared.h"
+#include "alloc/device/resources.h"
 #include "alloc/device/sim/sim.h"
 
 #include <pthread.h>
@@ -246,7 +246,7 @@ static void test_sim_check_finds(void **state)
     assert_int_equal(device->ops->vmm_map(device, addr, UNIT, handle), 0);
     assert_int_equal(device->ops->event_create(device, &event), 0);
     assert_int_equal(varve_sim_check(device, &message), 0);
-    mapping = sim->ledger.mappings.root;
+    mapping = sim->resources.mappings.root;
 #define FINDS(change, undo)                                                       \
     do {                                                                          \
         message.text[0] = '\0';                                                   \
@@ -256,15 +256,15 @@ static void test_sim_check_finds(void **state)
         undo;                                                                     \
         assert_int_equal(varve_sim_check(device, NULL), 0);                       \
     } while (0)
-    FINDS(sim->ledger.used++, sim->ledger.used--);
-    FINDS(sim->ledger.handles.slots[0].maps++, sim->ledger.handles.slots[0].maps--);
+    FINDS(sim->resources.used++, sim->resources.used--);
+    FINDS(sim->resources.handles.slots[0].maps++, sim->resources.handles.slots[0].maps--);
     FINDS(mapping->addr += 4 * UNIT, mapping->addr -= 4 * UNIT);
     FINDS(mapping->value++, mapping->value--);
-    FINDS(sim->ledger.space.root->gap_max += 1, sim->ledger.space.root->gap_max -= 1);
-    FINDS(sim->ledger.space.count++, sim->ledger.space.count--);
-    FINDS(sim->ledger.events.live++, sim->ledger.events.live--);
-    FINDS(sim->ledger.events.slots[0].value = 1, sim->ledger.events.slots[0].value = 0);
-    FINDS(sim->ledger.handles.slots[0].is_live = false, sim->ledger.handles.slots[0].is_live = true);
+    FINDS(sim->resources.space.root->gap_max += 1, sim->resources.space.root->gap_max -= 1);
+    FINDS(sim->resources.space.count++, sim->resources.space.count--);
+    FINDS(sim->resources.events.live++, sim->resources.events.live--);
+    FINDS(sim->resources.events.slots[0].value = 1, sim->resources.events.slots[0].value = 0);
+    FINDS(sim->resources.handles.slots[0].is_live = false, sim->resources.handles.slots[0].is_live = true);
 #undef FINDS
     sim_close(device);
 }
