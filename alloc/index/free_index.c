@@ -144,7 +144,7 @@ static bool streams_grow(struct free_index *index)
     return true;
 }
 
-static struct stream_bins *stream_take(struct free_index *index)
+static struct stream_bins *bins_acquire(struct free_index *index)
 {
     if (index->chunks == NULL || index->chunks->used == INDEX_CHUNK_STREAMS) {
         struct index_chunk *chunk = pages_map(INDEX_CHUNK_BYTES);
@@ -180,7 +180,7 @@ static struct stream_bins *stream_add(struct free_index *index, struct pool *poo
     if (index->stream_count == index->stream_capacity && !streams_grow(index)) {
         return NULL;
     }
-    struct stream_bins *bins = stream_take(index);
+    struct stream_bins *bins = bins_acquire(index);
     if (bins == NULL) {
         return NULL;
     }

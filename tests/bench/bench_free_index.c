@@ -11,6 +11,7 @@
  */
 #include "alloc/index/block_map.h"
 #include "alloc/index/block_slab.h"
+#include "alloc/index/free_index.h"
 
 #include <stdio.h>
 #include <stdlib.h>

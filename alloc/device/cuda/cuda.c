@@ -158,7 +158,7 @@ static int cuda_segment_alloc(struct varve_device *device, uint64_t bytes, uint6
 
 /* The driver waits for the GPU here. The range leaves the table before its addresses can come again, and its
  * bytes leave them after the memory is back. */
-static int segment_give(struct cuda_device *cuda, struct device_range *range)
+static int segment_release(struct cuda_device *cuda, struct device_range *range)
 {
     cuda_result result;
 
@@ -189,7 +189,7 @@ static int cuda_segment_free(struct varve_device *device, uint64_t addr, uint64_
     }
     error = resources_range_to_free(&cuda->resources, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
     if (error == VARVE_OK) {
-        error = segment_give(cuda, range);
+        error = segment_release(cuda, range);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }

@@ -90,8 +90,8 @@ void cuda_pool_close(struct cuda_device *cuda)
 }
 
 /* The pool may have to grow, which lasts: the table is unlocked meanwhile, and counts the memory already. */
-static int pool_take(struct cuda_device *cuda, struct device_range *range, uint64_t stream,
-                     uint64_t *addr_out)
+static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uint64_t stream,
+                       uint64_t *addr_out)
 {
     uint64_t bytes = range->bytes;
     cuda_address addr = 0;
@@ -140,7 +140,7 @@ int cuda_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t strea
     }
     if (error == VARVE_OK) {
         range = resources_range_new(&cuda->resources, DEVICE_RANGE_POOLED, bytes);
-        error = range ? pool_take(cuda, range, stream, addr_out) : VARVE_ERROR_NO_MEMORY;
+        error = range ? pool_obtain(cuda, range, stream, addr_out) : VARVE_ERROR_NO_MEMORY;
     }
     return cuda_leave(cuda, &scope, error);
 }

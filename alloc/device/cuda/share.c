@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the dr
 /* ---- peers ---- */
 
 /* In the peer's context: that is where access to another one is given. */
-static int access_give(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
+static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
 {
     const struct cuda_driver *driver = cuda->driver;
     cuda_context context, popped;
@@ -73,7 +73,7 @@ static int peer_enable(struct cuda_device *cuda, int peer)
         return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_UNSUPPORTED,
                              "CUDA device %d has no way to the memory of %d", ordinal, cuda->ordinal);
     }
-    return error != VARVE_OK ? error : access_give(cuda, peer, ordinal);
+    return error != VARVE_OK ? error : access_set(cuda, peer, ordinal);
 }
 
 int cuda_peer_enable(struct varve_device *device, int peer)

@@ -45,7 +45,7 @@ int host_failed(struct host_device *host, const char *what)
     return DEVICE_REFUSE(&host->resources, error, "%s: %s", what, strerror(code));
 }
 
-int host_extent_take(struct host_device *host, uint64_t bytes, uint64_t *offset_out)
+int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset_out)
 {
     uint64_t whole = resources_footprint(&host->resources, bytes);
     struct device_range *extent = resources_range_new(&host->resources, DEVICE_RANGE_EXTENT, whole);
@@ -69,7 +69,7 @@ int host_extent_take(struct host_device *host, uint64_t bytes, uint64_t *offset_
     return 0;
 }
 
-void host_extent_give(struct host_device *host, uint64_t offset, bool is_retired)
+void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired)
 {
     struct device_range *extent = device_ranges_at_or_before(&host->extents, offset);
 
@@ -103,14 +103,14 @@ void host_unmap(const struct host_device *host, uint64_t addr, uint64_t bytes)
 
 static void handle_gone(void *context, const struct device_slot *handle)
 {
-    host_extent_give(context, handle->value, false);
+    host_extent_free(context, handle->value, false);
 }
 
-static int segment_take(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
+static int segment_obtain(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
 {
     struct device_range *range;
     uint64_t addr = 0, offset;
-    int error = host_extent_take(host, bytes, &offset);
+    int error = host_extent_alloc(host, bytes, &offset);
 
     if (error != 0) {
         return error;
@@ -120,14 +120,14 @@ static int segment_take(struct host_device *host, uint64_t bytes, uint64_t *addr
                   : VARVE_ERROR_NO_MEMORY;
     if (error != 0) {
         free(range);
-        host_extent_give(host, offset, false);
+        host_extent_free(host, offset, false);
         return error;
     }
     range->value = offset;
     error = resources_range_enter(&host->resources, range, addr);
     if (error != 0) {
         host_unmap(host, addr, bytes);
-        host_extent_give(host, offset, false);
+        host_extent_free(host, offset, false);
         return error;
     }
     *addr_out = addr;
@@ -146,7 +146,7 @@ static int host_segment_alloc(struct varve_device *device, uint64_t bytes, uint6
     }
     error = resources_room(&host->resources, bytes);
     if (error == 0) {
-        error = segment_take(host, bytes, addr_out);
+        error = segment_obtain(host, bytes, addr_out);
     }
     return host_leave(host, error);
 }
@@ -169,7 +169,7 @@ static int host_segment_free(struct varve_device *device, uint64_t addr, uint64_
             host_export_withdraw(host, range->export_id);
         }
         host_unmap(host, addr, bytes);
-        host_extent_give(host, range->value, was_exported);
+        host_extent_free(host, range->value, was_exported);
         resources_range_drop(&host->resources, range);
     }
     return host_leave(host, error);

@@ -76,14 +76,14 @@ static int handle_create(struct host_device *host, uint64_t bytes, uint64_t *han
     int error = resources_room(&host->resources, bytes);
 
     if (error == 0) {
-        error = host_extent_take(host, bytes, &offset);
+        error = host_extent_alloc(host, bytes, &offset);
     }
     if (error != 0) {
         return error;
     }
     error = resources_handle_create(&host->resources, bytes, offset, handle_out);
     if (error != 0) {
-        host_extent_give(host, offset, false);
+        host_extent_free(host, offset, false);
     }
     return error;
 }

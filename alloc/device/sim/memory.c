@@ -61,8 +61,8 @@ static int place(struct sim_device *sim, varve_sim_place script, uint64_t bytes,
     return 0;
 }
 
-int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                   const struct varve_device_place *for_place, uint64_t *addr_out)
+int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
+                    const struct varve_device_place *for_place, uint64_t *addr_out)
 {
     varve_sim_place script =
         kind == DEVICE_RANGE_RESERVATION ? sim->options.reserve_place : sim->options.segment_place;
@@ -85,7 +85,7 @@ int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t
     return error;
 }
 
-int sim_range_give(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
+int sim_range_free(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
 {
     struct device_range *range;
     int error = bytes == 0 ? DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes to free")
@@ -106,7 +106,7 @@ int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stre
         error = resources_room(&sim->resources, bytes);
     }
     if (error == 0) {
-        error = sim_range_take(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
+        error = sim_range_alloc(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_ALLOC, bytes, error);
 }
@@ -117,7 +117,7 @@ int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
     int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_FREE);
 
     if (error == 0) {
-        error = sim_range_give(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
+        error = sim_range_free(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
     }
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_FREE, bytes, error);
 }
@@ -132,8 +132,8 @@ int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct va
         error = DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
     if (error == 0) {
-        error = sim_range_take(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
-                               for_place, addr_out);
+        error = sim_range_alloc(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
+                                for_place, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_RESERVE, bytes, error);
 }
@@ -212,7 +212,7 @@ int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t by
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = sim_range_give(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
+    error = sim_range_free(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }

@@ -55,7 +55,7 @@ int sim_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t stream
         error = pool_reserve(sim, bytes);
     }
     if (error == 0) {
-        error = sim_range_take(sim, DEVICE_RANGE_POOLED, bytes, stream, NULL, addr_out);
+        error = sim_range_alloc(sim, DEVICE_RANGE_POOLED, bytes, stream, NULL, addr_out);
     }
     if (error == 0) {
         sim->pool_used += bytes;
@@ -70,7 +70,7 @@ int sim_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, u
 
     (void)stream;
     if (error == 0) {
-        error = sim_range_give(sim, DEVICE_RANGE_POOLED, addr, bytes);
+        error = sim_range_free(sim, DEVICE_RANGE_POOLED, addr, bytes);
     }
     if (error == 0) {
         sim->pool_used -= bytes;
