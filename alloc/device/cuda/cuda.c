@@ -282,6 +282,18 @@ static void cuda_close(struct varve_device *device)
     free(cuda);
 }
 
+static void get_reason(const struct varve_device *device, struct varve_message *message_out)
+{
+    struct cuda_device *cuda = cuda_of(device);
+
+    message_out->text[0] = '\0';
+    if (!cuda_is_inherited(cuda)) {
+        cuda_lock(cuda);
+        *message_out = cuda->resources.reason;
+        cuda_unlock(cuda);
+    }
+}
+
 static const struct varve_device_ops cuda_ops = {
     .name = "cuda",
     .segment_alloc = cuda_segment_alloc,
@@ -310,7 +322,7 @@ static const struct varve_device_ops cuda_ops = {
     .ipc_export = cuda_ipc_export,
     .ipc_open = cuda_ipc_open,
     .ipc_close = cuda_ipc_close,
-    .reason = varve_cuda_reason,
+    .reason = get_reason,
     .close = cuda_close,
 };
 
@@ -441,18 +453,6 @@ void varve_cuda_pop(const struct varve_device *device)
     cuda_context popped;
 
     cuda_of(device)->driver->context_pop(&popped);
-}
-
-void varve_cuda_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct cuda_device *cuda = cuda_of(device);
-
-    message_out->text[0] = '\0';
-    if (!cuda_is_inherited(cuda)) {
-        cuda_lock(cuda);
-        *message_out = cuda->resources.reason;
-        cuda_unlock(cuda);
-    }
 }
 
 int varve_cuda_check(const struct varve_device *device, struct varve_message *message)

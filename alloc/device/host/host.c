@@ -216,6 +216,17 @@ static void host_close(struct varve_device *device)
     free(host);
 }
 
+static void get_reason(const struct varve_device *device, struct varve_message *message_out)
+{
+    struct host_device *host = host_of(device);
+
+    message_out->text[0] = '\0';
+    if (host_enter(host) == 0) {
+        *message_out = host->resources.reason;
+        host_leave(host, 0);
+    }
+}
+
 static const struct varve_device_ops host_ops = {
     .name = "host",
     .segment_alloc = host_segment_alloc,
@@ -238,7 +249,7 @@ static const struct varve_device_ops host_ops = {
     .ipc_export = host_ipc_export,
     .ipc_open = host_ipc_open,
     .ipc_close = host_ipc_close,
-    .reason = varve_host_reason,
+    .reason = get_reason,
     .close = host_close,
 };
 
@@ -281,17 +292,6 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
     pthread_cond_init(&host->released, NULL);
     *device_out = &host->device;
     return 0;
-}
-
-void varve_host_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct host_device *host = host_of(device);
-
-    message_out->text[0] = '\0';
-    if (host_enter(host) == 0) {
-        *message_out = host->resources.reason;
-        host_leave(host, 0);
-    }
 }
 
 int varve_host_check(const struct varve_device *device, struct varve_message *message)

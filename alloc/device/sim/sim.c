@@ -126,6 +126,15 @@ static void sim_close(struct varve_device *device)
     free(sim);
 }
 
+static void get_reason(const struct varve_device *device, struct varve_message *message_out)
+{
+    struct sim_device *sim = sim_of(device);
+
+    pthread_mutex_lock(&sim->mutex);
+    *message_out = sim->resources.reason;
+    pthread_mutex_unlock(&sim->mutex);
+}
+
 static const struct varve_device_ops sim_ops = {
     .name = "sim",
     .segment_alloc = sim_segment_alloc,
@@ -150,7 +159,7 @@ static const struct varve_device_ops sim_ops = {
     .pool_trim = sim_pool_trim,
     .memory_info = sim_memory_info,
     .peer_enable = sim_peer_enable,
-    .reason = varve_sim_reason,
+    .reason = get_reason,
     .close = sim_close,
 };
 
@@ -241,15 +250,6 @@ uint64_t varve_sim_used(const struct varve_device *device)
     used = sim->resources.used;
     pthread_mutex_unlock(&sim->mutex);
     return used;
-}
-
-void varve_sim_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct sim_device *sim = sim_of(device);
-
-    pthread_mutex_lock(&sim->mutex);
-    *message_out = sim->resources.reason;
-    pthread_mutex_unlock(&sim->mutex);
 }
 
 int varve_sim_check(const struct varve_device *device, struct varve_message *message)

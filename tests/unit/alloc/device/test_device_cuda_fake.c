@@ -273,7 +273,7 @@ static void test_after_fork(void **state)
                           device->ops->event_query(device, 1) == VARVE_ERROR_UNSUPPORTED &&
                           varve_cuda_check(device, NULL) == VARVE_ERROR_UNSUPPORTED;
 
-        varve_cuda_reason(device, &message);
+        device->ops->reason(device, &message);
         device->ops->close(device);
         _exit(is_refused && fake.calls == calls ? 0 : 1);
     }

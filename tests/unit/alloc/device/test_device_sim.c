@@ -104,10 +104,10 @@ static void test_sim_scripted(void **state)
     assert_int_equal(addr, 0x5000);
     assert_true(script.bytes == 0x1000 && script.stream == 9 && !script.had_place);
     assert_int_equal(segment(device, 0x1000), 0x2000);
-    varve_sim_reason(device, &message);
+    device->ops->reason(device, &message);
     assert_string_equal(message.text, "");
     assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
-    varve_sim_reason(device, &message);
+    device->ops->reason(device, &message);
     assert_non_null(strstr(message.text, "[0x5800, 0x6800)"));
     assert_non_null(strstr(message.text, "[0x5000, 0x6000)"));
     assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
