@@ -51,8 +51,8 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 
 /* ---- Opening ---- */
 
-/* A record of VARVE_KIND_ALLOC tells the size of the free block in units, in 32 bits; the largest number of
- * them means that many or more (2 TiB). */
+/* A record of VARVE_KIND_ALLOC has the size of the free block in units, in 32 bits; the largest number of them
+ * means that many or more (2 TiB). */
 #define VARVE_ALLOC_FOUND_UNIT UINT64_C(512)
 #define VARVE_ALLOC_FOUND_MAX UINT64_C(0xffffffff)
 
@@ -99,7 +99,7 @@ void varve_alloc_close(struct varve_alloc *alloc);
 const char *const *varve_alloc_policies(void);
 /// Size of the block that serves a request of `bytes`, and of the segment that a block of `rounded` bytes gets
 /// where there is none, by the rules of `policy` (NULL: "pytorch") for the default pool. Pure functions; 0 for
-/// 0 bytes, 2^60 or more, or an unknown policy.
+/// 0 bytes, requests of 2^60 bytes or more, and an unknown policy.
 uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes);
 uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
                                   uint64_t rounded);
@@ -151,7 +151,7 @@ int varve_alloc_find_block(struct varve_alloc *alloc, uint64_t addr, struct varv
 /// Give unused segments of the default pool, and of private pools that may go, back to the device.
 int varve_alloc_empty_cache(struct varve_alloc *alloc);
 /// What the device has free, or the largest free block of any pool and stream if that is more: the guess of
-/// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not tell.
+/// PyTorch's cacheInfo, which asks for no limit, stream or pool. 0 if the device does not say.
 int varve_alloc_cache_info(struct varve_alloc *alloc, uint64_t *largest_out);
 /// Size of the largest free block of any pool and stream.
 uint64_t varve_alloc_largest_free_block(struct varve_alloc *alloc);

@@ -163,8 +163,6 @@ void varve_sim_clock_advance(struct varve_device *device, uint64_t ns);
 /// Calls made so far, and bytes in use now.
 uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_call call);
 uint64_t varve_sim_used(const struct varve_device *device);
-/// Why the last call that failed did so, in one line; "" if none has failed.
-void varve_sim_reason(const struct varve_device *device, struct varve_message *message_out);
 /// Every address range, handle and event is accounted for; VARVE_ERROR_CORRUPT with the reason.
 int varve_sim_check(const struct varve_device *device, struct varve_message *message);
 
@@ -184,8 +182,6 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
 /// Events recorded on `stream` from now on stay incomplete until varve_host_stream_release.
 int varve_host_stream_block(struct varve_device *device, uint64_t stream);
 int varve_host_stream_release(struct varve_device *device, uint64_t stream);
-/// Why the last call that failed did so, in one line; "" if none has failed.
-void varve_host_reason(const struct varve_device *device, struct varve_message *message_out);
 /// As varve_sim_check.
 int varve_host_check(const struct varve_device *device, struct varve_message *message);
 
@@ -212,8 +208,6 @@ struct varve_cuda_options {
 /// the device for itself).
 int varve_cuda_open(const struct varve_cuda_options *options, struct varve_device **device_out,
                     struct varve_message *message);
-/// Why the last call that failed did so, in one line with CUDA's own words; "" if none has failed.
-void varve_cuda_reason(const struct varve_device *device, struct varve_message *message_out);
 /// UUID and name of CUDA's device; zeros and "" where the driver does not say.
 void varve_cuda_identify(int ordinal, unsigned char uuid_out[16], char *name_out, size_t name_bytes);
 /// Is the device's primary context the calling thread's current one?

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allocator's life and its entry points: each takes the lock, checks its arguments and leaves the work to
- * the files below. The lock is recursive, because callbacks that run in the middle of a request may free.
+ * the other files. The lock is recursive, because callbacks that run in the middle of a request may free.
  */
 #include "alloc/core/allocator.h"
 #include "alloc/core/config.h"
@@ -90,7 +90,7 @@ static int check_options(const struct varve_alloc_options *options, struct varve
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
             "graph_capture_record_stream_reuse: reuse within a capture needs the graph itself, "
-            "which no device here tells");
+            "which no device here knows");
     }
     error = check_device(options, message);
     return error != VARVE_OK ? error : config_check(&options->config, message);
@@ -114,7 +114,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     error = alloc->device->ops->memory_info(alloc->device, &device_free, &alloc->device_total);
     if (error != VARVE_OK) {
         free(alloc);
-        return varve_message_set(message, error, "device %d does not tell how much memory it has",
+        return varve_message_set(message, error, "device %d does not say how much memory it has",
                                  options->device->index);
     }
     alloc->policy = policy_find(options->policy);

@@ -261,7 +261,7 @@ static const struct option options[] = {
 
 #define OPTIONS (sizeof(options) / sizeof(options[0]))
 
-/* Names that users bring from elsewhere, and what to tell them. */
+/* Names that users bring from elsewhere, and the text of the error. */
 static const struct {
     const char *name, *advice;
 } strangers[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rare half of the moves.
+ * The moves that are rare: peaks while something waits.
  */
 #include "alloc/core/counters.h"
 

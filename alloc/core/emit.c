@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Into the ring directly where that is the recorder: nearly all recorded programs.
+ * Where the recorder is the ring, as in nearly all recorded programs, records go there without a call through a
+ * pointer.
  */
 #include "alloc/core/emit.h"
 #include "alloc/core/allocator.h"

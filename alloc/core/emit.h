@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * Decisions become records: the one place where an allocator's event gets its fields and its number in the
+ * Decisions become records: the only module where an allocator's event gets its fields and its number in the
  * device's order. Called with the lock held, which is what makes that order exact.
  */
 #ifndef VARVE_ALLOC_CORE_EMIT_H

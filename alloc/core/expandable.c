@@ -167,7 +167,7 @@ static bool has_space(const struct block *block, uint64_t bytes)
     return found >= bytes;
 }
 
-/* The lowest place where the request fits, counting free memory right before and after unmapped space. As in
+/* The lowest address where the request fits, counting free memory right before and after unmapped space. As in
  * PyTorch, a request that no segment can hold reserves one more at each attempt, which later ones may use. */
 static int find_space(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
 {

@@ -119,7 +119,7 @@ static const char *const stage_texts[] = {
     [VARVE_ALLOC_STAGE_CALLBACKS] = "the callbacks",
     [VARVE_ALLOC_STAGE_GC] = "garbage collection",
     [VARVE_ALLOC_STAGE_NEW_SEGMENT] = "a new segment",
-    [VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK] = "the pools that lend",
+    [VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK] = "the pools for use on OOM",
     [VARVE_ALLOC_STAGE_RELEASE_AVAILABLE] = "the release of oversize blocks",
     [VARVE_ALLOC_STAGE_RELEASE_CACHED] = "the release of all unused segments",
 };

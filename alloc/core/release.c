@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Unused memory back to the device: garbage collection, release_available_cached_blocks and
- * release_cached_blocks. What would be released is first planned, without a change, and then done; forecasts
- * (inspect/forecast.c) stop after the plan, so that the two can't drift apart. A plan is a list through the blocks
- * themselves (`planned_next`), since it may be as long as the pool.
+ * A plan is a list through the blocks themselves (`planned_next`), since it may be as long as the pool.
  */
 #include "alloc/core/release.h"
 #include "alloc/core/allocator.h"
@@ -102,7 +99,7 @@ static struct block *next_unplanned(struct block *block)
 }
 
 /* Oversize blocks are never split by requests of the same settings; a restored state may have such pieces,
- * and requests of expandable segments cut ordinary ones. A part of a segment can't be given back. */
+ * and requests of expandable segments cut ordinary ones. A part of a segment can't be released. */
 static bool is_whole(const struct block *block)
 {
     return block->expandable == NULL && !block_is_split(block);
@@ -169,7 +166,7 @@ void plan_cached(struct varve_alloc *alloc, struct release_plan *plan)
     }
 }
 
-/* ---- deeds ---- */
+/* ---- carrying out ---- */
 
 static struct release_sum carry_out(struct varve_alloc *alloc, struct release_plan *plan,
                                     enum varve_cause cause)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A request: which pool, a free block of it, and the chain of stages when it has none (malloc,
- * alloc_found_block). The order of the stages, and of what each of them counts and records, is the
- * specification itself.
+ * The order of the stages, and of what each of them counts and records, is PyTorch's.
  */
 #include "alloc/core/request.h"
 #include "alloc/core/allocator.h"
@@ -84,7 +82,7 @@ HOT int reserve(struct varve_alloc *alloc)
                : request_reserve(alloc);
 }
 
-/* What is found stays in the index until it is handed out: nobody else may act in between. */
+/* What is found stays in the index until it is allocated: nothing else may act in between. */
 HOT struct block *search(struct varve_alloc *alloc, struct request *request)
 {
     if (UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&

@@ -36,7 +36,9 @@ uint64_t settings_limit(const struct varve_alloc *alloc, double fraction)
 {
     uint64_t bytes = fraction < 1 ? (uint64_t)(fraction * (double)alloc->device_total) : 0;
 
-    return fraction < 1 && bytes == 0 ? 1 : bytes; /* 1 byte serves nobody either, and is no sign for none */
+    return fraction < 1 && bytes == 0
+               ? 1
+               : bytes; /* 1 byte serves no request either, and 0 would mean no limit */
 }
 
 int varve_alloc_set_memory_fraction(struct varve_alloc *alloc, double fraction)

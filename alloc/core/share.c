@@ -177,7 +177,7 @@ void share_close(struct varve_alloc *alloc)
     free(alloc->peers);
 }
 
-/* Room for one peer more, before it gets access that nobody would know of. */
+/* Room for one peer more, before it gets access that would not be noted. */
 static int reserve_peer(struct varve_alloc *alloc)
 {
     int *grown = realloc(alloc->peers, (alloc->peer_count + 1) * sizeof(*grown));

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of the device's own pool: each is a segment of its own that comes with a request and goes with its
- * free. Nothing waits for streams here. A free is one more step of the block's stream. Where other streams
- * used the block it is one of the device's own stream, which first waits for what all of them have been given
- * by now: whoever gets the memory next comes after all of them, and no stream of the program is held up by a
- * free. A request may be: a pool that can't grow lets a stream wait for memory that is on its way back.
+ * Nothing waits for streams here. A free is enqueued on the block's stream, behind its last use. Where other
+ * streams used the block, it is enqueued on the device's own stream, which first waits for all work that those
+ * streams have by now: no stream of the program is held up by a free. A request may be: a pool that can't grow
+ * lets a stream wait for memory whose free is enqueued.
  *
- * What can't be given back now (a stream is being captured, the device fails) is kept with the blocks that
- * wait for the end of a capture and tried again by later requests. A stream that freed memory by itself must
- * live until that has been trimmed, as with all memory of that stream.
+ * What can't be freed now (a stream is being captured, the device fails) is kept in the deferred list and tried
+ * again by later requests. A stream on which memory was freed must live until the next trim.
  */
 #include "alloc/core/stream_ordered.h"
 #include "alloc/core/allocator.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks used by several streams: record_stream, and what follows when such a block is freed (insert_events,
- * process_events, synchronize_and_free_events). A freed block waits for one event of each of its streams; the
- * events of one stream are polled in order, and only by a later request. While streams are captured, nothing
- * can be recorded on them: what waits for that is in the deferred list, also where the capture is none that
- * this allocator was told of.
+ * A freed block waits for one event of each of its streams; the events of one stream are polled in order, and
+ * only by a later request. While streams are captured, nothing can be recorded on them: what waits for that is
+ * in the deferred list, also where the capture was not announced to this allocator.
  *
  * PyTorch keeps queues and uses in hash tables, whose order nobody can rely on; here both go by stream
  * handle.
@@ -252,7 +250,7 @@ static void drop_captured(struct varve_alloc *alloc, struct block *block)
 }
 
 /* insert_events_deferred_until_no_capture: streams that were added by a capture belong to its graph. Blocks
- * with a stream that is captured still, by somebody else, stay, and do not keep those behind them. */
+ * with a stream that is captured still, by another library, stay, and do not keep those behind them. */
 static int deferred_insert(struct varve_alloc *alloc)
 {
     struct block **link = &alloc->deferred;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every block with memory is free, and then in an index, or in use, and then in the map.
+ * A block with memory is either free, and then in its pool's index, or in use, and then in the map.
  */
 #include "alloc/core/walk.h"
 #include "alloc/core/pools.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ids of handles, events and exports: a slot in an array that grows, the spare ones in a list. The number of
- * times that a slot was given back is in the upper half of its id, so that an id kept too long is not known
- * any more instead of naming its successor. Called by the devices' books.
+ * times that a slot was released is in the upper half of its id, so that an id kept too long is not known
+ * any more instead of naming its successor. Called by the resource table.
  */
-#include "alloc/device/shared.h"
+#include "alloc/device/slots.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The blocks in use by address: what a free looks its pointer up in. Open addressing with linear probing, at
- * most half full, in one mapping that doubles. Slots carry the address, so a probe touches no block but the
- * one it is after. A removal moves later entries of its run back instead of leaving a mark, so the table
- * never ages: costs depend on what it holds, not on what it has held. Called under the allocator's lock.
+ * A removal moves later entries of its run back instead of leaving a mark, so the table never ages: costs
+ * depend on what it holds, not on what it has held.
  *
  * Invariants: 2 * count <= slots; between the slot that an address hashes to and the slot that it is in, none
  * is empty.
@@ -58,7 +56,7 @@ struct block *block_map_each(const struct block_map *map, uint64_t *position)
     return NULL;
 }
 
-/* An entry may move back to the hole if its home is not after it: probes for it would pass the hole. */
+/* An entry may move back to the hole if its probes begin at or before it, and would pass it. */
 struct block_map_slot *block_map_slot_close(struct block_map *map, struct block_map_slot *slot)
 {
     uint64_t mask = block_map_mask(map);

@@ -67,7 +67,7 @@ HOT void block_map_put(struct block_map *map, struct block *block)
     map->count++;
 }
 
-/// The slot of a block in use, NULL if nobody uses that address; good until the next put or clear.
+/// The slot of a block in use, NULL if that address is not in use; good until the next put or clear.
 HOT struct block_map_slot *block_map_find_slot(const struct block_map *map, uint64_t addr)
 {
     struct block_map_slot *slot;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block descriptors for the allocator, and the memory of its other structures: all of it comes from the
- * kernel and goes back only when the allocator closes. A descriptor is either in use, on the spare list, or
- * in the part of the newest region that was never touched. The hard part is the cost of the first use: a
- * region is cut up as it is needed, not linked when it is mapped, so a region of millions costs one call and
- * no page fault. Called under the allocator's lock by split, merge and segment code.
+ * Memory comes from the kernel and goes back only when the allocator closes. A region is cut up as it is
+ * needed, not linked when it is mapped, so a region of millions costs one call and no page fault.
  */
 #include "alloc/index/block_slab.h"
 #include "alloc/index/pages.h"

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Free blocks in the order that searches want them: by stream, then size, then address. A stream has bins of
- * sizes: one per multiple of 512 bytes at first, then 32 per doubling; two levels of bitmaps find the next
- * bin that has a block. A bin with one block is a pointer; more form a treap, a search tree by (size,
- * address) whose parents have the higher priority, a hash of the address. So trees are as balanced as random
- * ones whatever the order of operations was, and insertion and removal need no rebalancing on the way up.
- * Most of the time bins have one block, the rest of a large segment or a hole of a size of its own: such a
- * block has no priority until a second one comes. Called under the allocator's lock by the policies'
- * searches, by free and by the release of segments.
+ * Sizes have a bin per multiple of 512 bytes at first, then 32 per doubling. A bin with one block is a pointer;
+ * more form a treap, a search tree by (size, address) whose parents have the higher priority, a hash of the
+ * address: as balanced as a random tree whatever the order of operations was, without rebalancing on the way
+ * up. Most of the time a bin has one block, which has no priority until a second one comes.
  */
 #include "alloc/index/free_index.h"
 #include "alloc/index/pages.h"
@@ -148,7 +144,7 @@ static bool streams_grow(struct free_index *index)
     return true;
 }
 
-static struct stream_bins *stream_take(struct free_index *index)
+static struct stream_bins *bins_acquire(struct free_index *index)
 {
     if (index->chunks == NULL || index->chunks->used == INDEX_CHUNK_STREAMS) {
         struct index_chunk *chunk = pages_map(INDEX_CHUNK_BYTES);
@@ -184,7 +180,7 @@ static struct stream_bins *stream_add(struct free_index *index, struct pool *poo
     if (index->stream_count == index->stream_capacity && !streams_grow(index)) {
         return NULL;
     }
-    struct stream_bins *bins = stream_take(index);
+    struct stream_bins *bins = bins_acquire(index);
     if (bins == NULL) {
         return NULL;
     }

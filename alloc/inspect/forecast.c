@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a request would meet and what a stage would release, without a change: for replay, which has to tell
- * from a burst of releases who caused it. Rests on the plans of core/release.c and on the policy's pure search.
+ * What a request would meet and what a stage would release, without a change: for replay, which
+ * attributes a burst of releases to its cause. Rests on the plans of core/release.c and on the policy's pure search.
  */
 #include "alloc/core/allocator.h"
 #include "alloc/core/expandable.h"

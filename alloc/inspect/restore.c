@@ -136,7 +136,7 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request,
     assert(error != VARVE_OK || *block_out != NULL);
     if (error == VARVE_OK && (*block_out)->addr != segment->addr) {
         if (!segment->is_expandable) {
-            block_insert_free(*block_out); /* found, and given back, when the allocator closes */
+            block_insert_free(*block_out); /* found, and released, when the allocator closes */
         }
         error = refuse(request->message, "the device gave another address than that of the segment",
                        segment->addr);

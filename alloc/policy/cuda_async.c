@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The driver's own pools as a policy, to compare others with: each request is one allocation of the device's
- * stream-ordered memory (cuMemAllocFromPoolAsync), each free gives it back at once (cuMemFreeAsync), and
- * nothing is cached here. What is reserved is therefore what is handed out; what the driver's pool holds
+ * stream-ordered memory (cuMemAllocFromPoolAsync), each free frees it at once (cuMemFreeAsync), and
+ * nothing is cached here. What is reserved is therefore what is allocated; what the driver's pool holds
  * beyond that is seen in the device's free memory alone.
  *
  * Private pools are the exception. A captured graph goes on using its memory after it was freed, and the

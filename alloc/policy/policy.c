@@ -29,16 +29,12 @@ const char *const *varve_alloc_policies(void)
     return names;
 }
 
-static bool is_size(uint64_t bytes)
-{
-    return bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT;
-}
-
 uint64_t varve_alloc_block_size(const char *policy, const struct varve_alloc_config *config, uint64_t bytes)
 {
     const struct alloc_policy *found = policy_find(policy);
 
-    return found != NULL && is_size(bytes) ? found->block_size(config, bytes) : 0;
+    return found != NULL && bytes > 0 && bytes < ROUNDING_REQUEST_LIMIT ? found->block_size(config, bytes)
+                                                                        : 0;
 }
 
 uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_config *config,
@@ -46,7 +42,7 @@ uint64_t varve_alloc_segment_size(const char *policy, const struct varve_alloc_c
 {
     const struct alloc_policy *found = policy_find(policy);
 
-    if (found == NULL || !is_size(rounded)) {
+    if (found == NULL || rounded == 0 || rounded > ROUNDING_REQUEST_LIMIT) {
         return 0;
     }
     return found->stream_ordered ? rounded : found->segment_size(config, rounded);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The less frequent half of rounding: sizes with power-of-two divisions, and segment sizes, which matter on a
- * miss only. The hard part is to see that nothing overflows and that every result is a multiple of 512: the
- * comments say why. Called through rounding.h.
+ * miss only. Nothing overflows and every result is a multiple of 512: the comments say why.
  */
 #include "alloc/policy/rounding.h"
 

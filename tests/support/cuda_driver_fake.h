@@ -2,7 +2,7 @@
 /* C only: shared by C tests */
 /*
  * A driver table for the cuda device with nothing behind it but a list of what is out. It is strict where the
- * real one is undefined: each call that has no right context, is not in relaxed mode, comes with the books
+ * real one is undefined: each call that has no right context, is not in relaxed mode, comes with the table
  * locked though it may last, or names something that is not there, is noted as what went wrong. Calls can be
  * made to fail, the driver can end, a stream can be under capture.
  */

@@ -61,7 +61,7 @@ static inline const char *reason(struct varve_device *device)
 {
     static struct varve_message message;
 
-    varve_cuda_reason(device, &message);
+    device->ops->reason(device, &message);
     return message.text;
 }
 

@@ -60,7 +60,7 @@ static struct fake {
     int handle_types;            /* of the last vmm_create */
     int peer_from, peer_to;      /* of the last context_enable_peer */
     int pool_peer;               /* of the last pool_set_access */
-    struct varve_device *device; /* whose books calls look at; NULL: nobody's */
+    struct varve_device *device; /* whose resource table calls check; NULL: nobody's */
     char wrong[160];             /* the first thing that was; "" */
 } fake;
 
@@ -133,7 +133,7 @@ static inline cuda_result fake_drop(enum fake_kind kind, uint64_t addr, uint64_t
 enum fake_need {
     FAKE_ANYHOW = 0,
     FAKE_INSIDE = 1, /* the device's context, relaxed mode */
-    FAKE_LASTS = 2,  /* the books are open */
+    FAKE_LASTS = 2,  /* the resource table is open */
 };
 
 static inline cuda_context fake_context(int ordinal)

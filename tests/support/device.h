@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: shared by C tests */
 /*
- * Devices for tests: opened with a check that it worked, and closed with a check of their books.
+ * Devices for tests: opened with a check that it worked, and closed with a check of their resources.
  */
 #ifndef VARVE_TESTS_SUPPORT_DEVICE_H
 #define VARVE_TESTS_SUPPORT_DEVICE_H

@@ -3,7 +3,7 @@
 /*
  * What every device of the ops table must do alike, for any device that can be opened with a limit: life
  * cycles of segments and virtual memory, the limit, events, and each misuse, which must be refused with the
- * promised error and leave no trace. The books are walked after each test and after each random step.
+ * promised error and leave no trace. The resource table is walked after each test and after each random step.
  *
  * Devices of this are opened with index 3 and the limit RULES_CAPACITY.
  */

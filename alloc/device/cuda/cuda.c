@@ -6,11 +6,15 @@
  * capture the operations are as harmless as PyTorch's own: the calling thread is in relaxed mode meanwhile,
  * in which allocating does not break a capture of its own or of others.
  *
- * The hard part is the end. At exit the driver shuts down before the last frees come, and a program may reset
- * the device; from then on everything that was here is gone, giving it back is no error, and nothing is
- * called any more. A fork child has nothing but a copy of the books: nothing is called there from the start.
+ * At exit the driver shuts down before the last frees come, and a program may reset the device; from then on
+ * everything that was here is gone, freeing it is no error, and nothing is called any more. A fork child has
+ * nothing but a copy of the resource table: nothing is called there from the start.
  */
 #include "alloc/device/cuda/cuda.h"
+#include "alloc/device/cuda/event.h"
+#include "alloc/device/cuda/pool.h"
+#include "alloc/device/cuda/share.h"
+#include "alloc/device/cuda/vmm.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,7 +42,7 @@ int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format
     vsnprintf(call, sizeof(call), format, arguments);
     va_end(arguments);
     cuda_driver_describe(cuda->driver, result, what, sizeof(what));
-    varve_message_set(&cuda->ledger.reason, VARVE_ERROR_IO, "%s: %s", call, what);
+    varve_message_set(&cuda->resources.reason, VARVE_ERROR_IO, "%s: %s", call, what);
     if (result == CUDA_RESULT_DEINITIALIZED || result == CUDA_RESULT_CONTEXT_IS_DESTROYED) {
         __atomic_store_n(&cuda->gone, result, __ATOMIC_RELEASE);
     }
@@ -125,25 +129,25 @@ static int cuda_segment_alloc(struct varve_device *device, uint64_t bytes, uint6
     if (error != VARVE_OK) {
         return error;
     }
-    error = ledger_room(&cuda->ledger, bytes);
+    error = resources_room(&cuda->resources, bytes);
     if (error == VARVE_OK) {
-        range = ledger_range_new(&cuda->ledger, DEVICE_RANGE_SEGMENT, bytes);
+        range = resources_range_new(&cuda->resources, DEVICE_RANGE_SEGMENT, bytes);
         error = range ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
     }
     if (error != VARVE_OK) {
         return cuda_leave(cuda, &scope, error);
     }
-    cuda->ledger.used += ledger_footprint(&cuda->ledger, bytes);
+    cuda->resources.used += resources_footprint(&cuda->resources, bytes);
     cuda_unlock(cuda);
     result = cuda->driver->memory_alloc(&addr, bytes);
     cuda_lock(cuda);
-    cuda->ledger.used -= ledger_footprint(&cuda->ledger, bytes);
+    cuda->resources.used -= resources_footprint(&cuda->resources, bytes);
     error = cuda_failed(cuda, result, "cuMemAlloc of %llu bytes", (unsigned long long)bytes);
     if (error != VARVE_OK) {
         free(range);
         return cuda_leave(cuda, &scope, error);
     }
-    error = ledger_range_enter(&cuda->ledger, range, addr);
+    error = resources_range_enter(&cuda->resources, range, addr);
     if (error != VARVE_OK) {
         cuda->driver->memory_free(addr);
         return cuda_leave(cuda, &scope, error);
@@ -152,22 +156,22 @@ static int cuda_segment_alloc(struct varve_device *device, uint64_t bytes, uint6
     return cuda_leave(cuda, &scope, VARVE_OK);
 }
 
-/* The driver waits for the GPU here. The range leaves the books before its addresses can come again, and its
+/* The driver waits for the GPU here. The range leaves the table before its addresses can come again, and its
  * bytes leave them after the memory is back. */
-static int segment_give(struct cuda_device *cuda, struct device_range *range)
+static int segment_release(struct cuda_device *cuda, struct device_range *range)
 {
     cuda_result result;
 
-    device_ranges_remove(&cuda->ledger.space, range);
+    device_ranges_remove(&cuda->resources.space, range);
     cuda_unlock(cuda);
     result = cuda->driver->memory_free(range->addr);
     cuda_lock(cuda);
     if (result != CUDA_RESULT_SUCCESS) {
-        device_ranges_insert(&cuda->ledger.space, range);
+        device_ranges_insert(&cuda->resources.space, range);
         return cuda_failed(cuda, result, "cuMemFree of %llu bytes at %#llx", (unsigned long long)range->bytes,
                            (unsigned long long)range->addr);
     }
-    cuda->ledger.used -= ledger_footprint(&cuda->ledger, range->bytes);
+    cuda->resources.used -= resources_footprint(&cuda->resources, range->bytes);
     cuda_export_withdraw(cuda, range->addr);
     free(range);
     return VARVE_OK;
@@ -183,9 +187,9 @@ static int cuda_segment_free(struct varve_device *device, uint64_t addr, uint64_
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = ledger_range_to_free(&cuda->ledger, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
+    error = resources_range_to_free(&cuda->resources, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
     if (error == VARVE_OK) {
-        error = segment_give(cuda, range);
+        error = segment_release(cuda, range);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }
@@ -203,10 +207,10 @@ static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uin
     }
     error = cuda_failed(cuda, cuda->driver->memory_info(&free_bytes, &total), "cuMemGetInfo");
     if (error == VARVE_OK) {
-        uint64_t left = cuda->ledger.capacity - cuda->ledger.used;
+        uint64_t left = cuda->resources.capacity - cuda->resources.used;
 
         *free_out = cuda->has_limit && left < free_bytes ? left : free_bytes;
-        *total_out = cuda->has_limit && cuda->ledger.capacity < total ? cuda->ledger.capacity : total;
+        *total_out = cuda->has_limit && cuda->resources.capacity < total ? cuda->resources.capacity : total;
     }
     return cuda_leave(cuda, &scope, error);
 }
@@ -218,11 +222,11 @@ int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_
     int count = 0, number = peer - cuda->device.index + cuda->ordinal;
 
     if (peer < 0 || peer > DEVICE_INDEX_MAX) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "%d is no device's index", peer);
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID, "%d is no device's index", peer);
     }
     if (cuda->driver->device_count(&count) != CUDA_RESULT_SUCCESS || number < 0 || number >= count ||
         cuda->driver->device_get(ordinal_out, number) != CUDA_RESULT_SUCCESS) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_NOT_FOUND,
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_NOT_FOUND,
                              "there is no device %d: it would be CUDA device %d of %d", peer, number, count);
     }
     return VARVE_OK;
@@ -231,9 +235,9 @@ int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_
 /* Segments, what is out of the pool, and imports; a failure leaves the rest to the end of the context. */
 static void space_close(struct cuda_device *cuda)
 {
-    const struct device_range *range = device_ranges_at_or_after(&cuda->ledger.space, 0);
+    const struct device_range *range = device_ranges_at_or_after(&cuda->resources.space, 0);
 
-    for (; range; range = device_ranges_at_or_after(&cuda->ledger.space, range->addr + 1)) {
+    for (; range; range = device_ranges_at_or_after(&cuda->resources.space, range->addr + 1)) {
         if (range->kind == DEVICE_RANGE_SEGMENT || range->kind == DEVICE_RANGE_POOLED) {
             cuda->driver->memory_free(range->addr);
         }
@@ -251,7 +255,7 @@ static void cuda_close(struct varve_device *device)
     struct cuda_scope scope;
 
     if (cuda_is_inherited(cuda)) {
-        return; /* a thread may have been at the books when the parent forked */
+        return; /* a thread may have been changing the table when the parent forked */
     }
     if (cuda_enter(cuda, &scope) == VARVE_OK) {
         cuda_vmm_close(cuda);
@@ -271,11 +275,23 @@ static void cuda_close(struct varve_device *device)
     if (cuda->gone != CUDA_RESULT_DEINITIALIZED) {
         cuda->driver->primary_release(cuda->ordinal);
     }
-    ledger_close(&cuda->ledger);
+    resources_close(&cuda->resources);
     free(cuda->events);
     free(cuda->exports);
     pthread_mutex_destroy(&cuda->mutex);
     free(cuda);
+}
+
+static void get_reason(const struct varve_device *device, struct varve_message *message_out)
+{
+    struct cuda_device *cuda = cuda_of(device);
+
+    message_out->text[0] = '\0';
+    if (!cuda_is_inherited(cuda)) {
+        cuda_lock(cuda);
+        *message_out = cuda->resources.reason;
+        cuda_unlock(cuda);
+    }
 }
 
 static const struct varve_device_ops cuda_ops = {
@@ -306,7 +322,7 @@ static const struct varve_device_ops cuda_ops = {
     .ipc_export = cuda_ipc_export,
     .ipc_open = cuda_ipc_open,
     .ipc_close = cuda_ipc_close,
-    .reason = varve_cuda_reason,
+    .reason = get_reason,
     .close = cuda_close,
 };
 
@@ -323,7 +339,7 @@ static void look_for_parts(struct cuda_device *cuda)
     }
 }
 
-/* The device of that number, its context, and what the GPU can do. Errors are told in `message`. */
+/* The device of that number, its context, and what the GPU can do. Errors are described in `message`. */
 static int device_find(struct cuda_device *cuda, const struct varve_cuda_options *options,
                        struct varve_message *message)
 {
@@ -381,8 +397,8 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
         free(cuda);
         return error;
     }
-    ledger_init(&cuda->ledger, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2, CUDA_GRAIN, 0,
-                CUDA_GRAIN);
+    resources_init(&cuda->resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2, CUDA_GRAIN, 0,
+                   CUDA_GRAIN);
     pthread_mutex_init(&cuda->mutex, NULL);
     *device_out = &cuda->device;
     return VARVE_OK;
@@ -439,18 +455,6 @@ void varve_cuda_pop(const struct varve_device *device)
     cuda_of(device)->driver->context_pop(&popped);
 }
 
-void varve_cuda_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct cuda_device *cuda = cuda_of(device);
-
-    message_out->text[0] = '\0';
-    if (!cuda_is_inherited(cuda)) {
-        cuda_lock(cuda);
-        *message_out = cuda->ledger.reason;
-        cuda_unlock(cuda);
-    }
-}
-
 int varve_cuda_check(const struct varve_device *device, struct varve_message *message)
 {
     struct cuda_device *cuda = cuda_of(device);
@@ -460,9 +464,9 @@ int varve_cuda_check(const struct varve_device *device, struct varve_message *me
         return VARVE_ERROR_UNSUPPORTED;
     }
     cuda_lock(cuda);
-    error = ledger_check(&cuda->ledger, message);
-    for (uint32_t i = 0; error == VARVE_OK && i < cuda->ledger.events.count; i++) {
-        if (cuda->ledger.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
+    error = resources_check(&cuda->resources, message);
+    for (uint32_t i = 0; error == VARVE_OK && i < cuda->resources.events.count; i++) {
+        if (cuda->resources.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the event of slot %u is none", i);
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * What the files of the cuda device share. The driver keeps the memory; the books (device/shared.h) are
+ * What the files of the cuda device share. The driver keeps the memory; a resource table is
  * kept as well, since the driver does not say what it holds, takes stale handles for good ones, and knows no
  * limit.
  *
@@ -13,13 +13,13 @@
  *   share.c   peers, and segments of other processes
  *
  * Every operation stands between cuda_enter and cuda_leave. What may last (memory of the driver, waiting)
- * is called with the books open to others: cuda_unlock and cuda_lock around it.
+ * is called with the table unlocked: cuda_unlock and cuda_lock around it.
  */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_CUDA_H
 #define VARVE_ALLOC_DEVICE_CUDA_CUDA_H
 
 #include "alloc/device/cuda/driver.h"
-#include "alloc/device/shared.h"
+#include "alloc/device/resources.h"
 
 #include <pthread.h>
 
@@ -41,8 +41,8 @@ struct cuda_device {
     cuda_result gone; /* atomic: how the driver, or the context with all that was in it, has ended */
     pthread_mutex_t mutex;
     /* Guarded by the mutex: */
-    struct device_ledger ledger; /* `used` holds what is being allocated right now, too */
-    cuda_event *events;          /* by slot of the ledger's events: they serve the slot's next owner again */
+    struct device_resources resources; /* `used` holds what is being allocated right now, too */
+    cuda_event *events; /* by slot of the table's events: they serve the slot's next owner again */
     uint32_t event_capacity;
     cuda_pool pool;          /* NULL: not asked for yet */
     cuda_stream join_stream; /* likewise */
@@ -67,12 +67,10 @@ static inline bool cuda_is_inherited(const struct cuda_device *cuda)
     return cuda_forks() != cuda->forks;
 }
 
-/* ---- cuda.c ---- */
-
 /// As varve_cuda_open, on any driver; it must outlive the device.
 int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_options *options,
                      struct varve_device **device_out, struct varve_message *message);
-/// The device's context becomes the thread's, captures of the thread allow what follows, the books are
+/// The device's context becomes the thread's, captures of the thread allow what follows, the resource table is
 /// locked. Errors, with nothing of that done: VARVE_ERROR_UNSUPPORTED (fork child; the driver has ended).
 int cuda_enter(struct cuda_device *cuda, struct cuda_scope *scope);
 /// All of it back; returns `result`.
@@ -84,7 +82,7 @@ int cuda_enter_freed(const struct cuda_device *cuda, int error);
 void cuda_unlock(struct cuda_device *cuda);
 void cuda_lock(struct cuda_device *cuda);
 /// The error for a failed call, its reason noted: the call with its sizes, then what CUDA says. 0 for
-/// success. With the books locked.
+/// success. With the table locked.
 int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static inline cuda_stream cuda_stream_of(uint64_t stream)
@@ -94,54 +92,5 @@ static inline cuda_stream cuda_stream_of(uint64_t stream)
 
 /// CUDA's number of the device with index `peer`. Errors: VARVE_ERROR_INVALID, NOT_FOUND.
 int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out);
-
-/* ---- vmm.c ---- */
-
-/// Size of the pieces that memory can be mapped in; 0: this GPU has no virtual memory.
-uint64_t cuda_vmm_granularity(const struct cuda_device *cuda);
-int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                     uint64_t *addr_out);
-int cuda_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
-int cuda_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
-int cuda_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
-int cuda_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes);
-int cuda_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes);
-int cuda_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
-/// Everything is unmapped and released, for a close. With the books locked.
-void cuda_vmm_close(struct cuda_device *cuda);
-
-/* ---- event.c ---- */
-
-int cuda_stream_synchronize(struct varve_device *device, uint64_t stream);
-int cuda_event_create(struct varve_device *device, uint64_t *event_out);
-int cuda_event_destroy(struct varve_device *device, uint64_t event);
-int cuda_event_record(struct varve_device *device, uint64_t event, uint64_t stream);
-int cuda_event_query(struct varve_device *device, uint64_t event);
-int cuda_event_synchronize(struct varve_device *device, uint64_t event);
-int cuda_stream_wait_event(struct varve_device *device, uint64_t stream, uint64_t event);
-/// VARVE_ERROR_BUSY for a stream that is being captured. With the books locked.
-int cuda_capture_check(struct cuda_device *cuda, uint64_t stream);
-
-/* ---- pool.c ---- */
-
-/// Can the GPU and the driver do it at all?
-bool cuda_has_pools(const struct cuda_device *cuda);
-int cuda_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
-int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t stream);
-int cuda_join_stream(struct varve_device *device, uint64_t *stream_out);
-int cuda_pool_trim(struct varve_device *device, uint64_t keep_bytes);
-/// For a close, after what was out of the pool is back. With the books locked.
-void cuda_pool_close(struct cuda_device *cuda);
-/// A peer reads and writes what is in the pool. With the books locked.
-int cuda_pool_set_access(struct cuda_device *cuda, cuda_ordinal peer);
-
-/* ---- share.c ---- */
-
-int cuda_peer_enable(struct varve_device *device, int peer);
-int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
-int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
-int cuda_ipc_close(struct varve_device *device, uint64_t addr);
-/// The segment is gone, and nobody opens it any more. With the books locked.
-void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr);
 
 #endif

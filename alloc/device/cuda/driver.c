@@ -5,7 +5,7 @@
  * stays loaded until the process ends, since the driver's threads and exit handlers are in it.
  *
  * After a fork the driver does not work in the child, and its calls there may hang on locks that another
- * thread held; so the child is told no, and nothing is called.
+ * thread held; so in the child loading fails, and nothing is called.
  */
 #include "alloc/device/cuda/driver.h"
 
@@ -65,7 +65,7 @@ uint32_t cuda_forks(void)
 struct result {
     cuda_result number;
     int error;
-    const char *name; /* the driver can't always tell: its stub has no names at all */
+    const char *name; /* the driver does not always know: its stub has no names at all */
 };
 
 static const struct result results[] = {{CUDA_RESULT_SUCCESS, VARVE_OK, "CUDA_SUCCESS"},

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams and events of the cuda device. An event here is a slot of the books, and the driver's event stays
+ * Streams and events of the cuda device. An event here is a slot of the resource table, and the driver's event stays
  * with its slot: the next owner of the slot records it again. So creating one is mostly free, a stale one is
  * refused, and whoever still waits for an event that another thread destroys waits for something that exists.
  *
  * A stream that is being captured can't be waited for, an event recorded on it becomes a part of the graph
  * and can't be asked, and the attempt would end the capture. Both are refused before the driver hears of it.
  */
+#include "alloc/device/cuda/event.h"
 #include "alloc/device/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ int cuda_capture_check(struct cuda_device *cuda, uint64_t stream)
     cuda_result result = cuda->driver->stream_is_capturing(cuda_stream_of(stream), &status);
 
     if (result == CUDA_RESULT_SUCCESS && status != CUDA_CAPTURE_STATUS_NONE) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_BUSY, "the stream %#llx is being captured",
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_BUSY, "the stream %#llx is being captured",
                              (unsigned long long)stream);
     }
     return cuda_failed(cuda, result, "cuStreamIsCapturing of %#llx", (unsigned long long)stream);
@@ -62,7 +63,7 @@ static int events_reserve(struct cuda_device *cuda, uint32_t index)
     }
     grown = realloc(cuda->events, capacity * sizeof(cuda_event));
     if (!grown) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_NO_MEMORY, "no memory for the books of an event");
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
     }
     memset(grown + cuda->event_capacity, 0, (capacity - cuda->event_capacity) * sizeof(cuda_event));
     cuda->events = grown;
@@ -76,8 +77,8 @@ static int event_make(struct cuda_device *cuda, uint64_t *event_out)
     uint32_t index;
     int error;
 
-    if (!slots_acquire(&cuda->ledger.events, &id)) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_NO_MEMORY, "no memory for the books of an event");
+    if (!slots_acquire(&cuda->resources.events, &id)) {
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
     }
     index = slots_index(id);
     error = events_reserve(cuda, index);
@@ -86,7 +87,7 @@ static int event_make(struct cuda_device *cuda, uint64_t *event_out)
                             "cuEventCreate");
     }
     if (error != VARVE_OK) {
-        slots_release(&cuda->ledger.events, id);
+        slots_release(&cuda->resources.events, id);
         return error;
     }
     *event_out = id;
@@ -96,10 +97,10 @@ static int event_make(struct cuda_device *cuda, uint64_t *event_out)
 /* NULL, with the reason noted, for one that is not out. */
 static struct device_slot *event_find(struct cuda_device *cuda, uint64_t event)
 {
-    struct device_slot *slot = slots_find(&cuda->ledger.events, event);
+    struct device_slot *slot = slots_find(&cuda->resources.events, event);
 
     if (!slot) {
-        varve_message_set(&cuda->ledger.reason, VARVE_ERROR_NOT_FOUND, "no event %#llx",
+        varve_message_set(&cuda->resources.reason, VARVE_ERROR_NOT_FOUND, "no event %#llx",
                           (unsigned long long)event);
     }
     return slot;
@@ -126,7 +127,7 @@ int cuda_event_destroy(struct varve_device *device, uint64_t event)
     if (!event_find(cuda, event)) {
         return cuda_leave(cuda, &scope, VARVE_ERROR_NOT_FOUND);
     }
-    slots_release(&cuda->ledger.events, event);
+    slots_release(&cuda->resources.events, event);
     return cuda_leave(cuda, &scope, VARVE_OK);
 }
 

@@ -6,7 +6,9 @@
  * anew after each wait. An allocation or a free on a captured stream would become a part of the graph; both
  * are refused before the driver hears of it. Called through the ops table.
  */
+#include "alloc/device/cuda/pool.h"
 #include "alloc/device/cuda/cuda.h"
+#include "alloc/device/cuda/event.h"
 
 #include <stdlib.h>
 
@@ -87,16 +89,16 @@ void cuda_pool_close(struct cuda_device *cuda)
     }
 }
 
-/* The pool may have to grow, which lasts: the books are open meanwhile, and count the memory already. */
-static int pool_take(struct cuda_device *cuda, struct device_range *range, uint64_t stream,
-                     uint64_t *addr_out)
+/* The pool may have to grow, which lasts: the table is unlocked meanwhile, and counts the memory already. */
+static int pool_obtain(struct cuda_device *cuda, struct device_range *range, uint64_t stream,
+                       uint64_t *addr_out)
 {
     uint64_t bytes = range->bytes;
     cuda_address addr = 0;
     cuda_result result;
     int error;
 
-    ledger_pool_grow(&cuda->ledger, bytes);
+    resources_pool_grow(&cuda->resources, bytes);
     cuda_unlock(cuda);
     result = cuda->driver->pool_alloc(&addr, bytes, cuda->pool, cuda_stream_of(stream));
     cuda_lock(cuda);
@@ -105,13 +107,13 @@ static int pool_take(struct cuda_device *cuda, struct device_range *range, uint6
     if (error != VARVE_OK) {
         free(range);
     } else {
-        error = ledger_range_enter(&cuda->ledger, range, addr);
+        error = resources_range_enter(&cuda->resources, range, addr);
         if (error != VARVE_OK) {
             cuda->driver->pool_free(addr, cuda_stream_of(stream));
         }
     }
     if (error != VARVE_OK) {
-        ledger_pool_shrink(&cuda->ledger, bytes);
+        resources_pool_shrink(&cuda->resources, bytes);
     } else {
         *addr_out = addr;
     }
@@ -128,8 +130,8 @@ int cuda_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t strea
     if (error != VARVE_OK) {
         return error;
     }
-    error = bytes == 0 ? DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "0 bytes of memory asked for")
-                       : ledger_pool_room(&cuda->ledger, bytes);
+    error = bytes == 0 ? DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID, "0 bytes of memory asked for")
+                       : resources_pool_room(&cuda->resources, bytes);
     if (error == VARVE_OK) {
         error = cuda_capture_check(cuda, stream);
     }
@@ -137,8 +139,8 @@ int cuda_alloc_async(struct varve_device *device, uint64_t bytes, uint64_t strea
         error = pool_make(cuda);
     }
     if (error == VARVE_OK) {
-        range = ledger_range_new(&cuda->ledger, DEVICE_RANGE_POOLED, bytes);
-        error = range ? pool_take(cuda, range, stream, addr_out) : VARVE_ERROR_NO_MEMORY;
+        range = resources_range_new(&cuda->resources, DEVICE_RANGE_POOLED, bytes);
+        error = range ? pool_obtain(cuda, range, stream, addr_out) : VARVE_ERROR_NO_MEMORY;
     }
     return cuda_leave(cuda, &scope, error);
 }
@@ -153,7 +155,7 @@ int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, 
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = ledger_range_to_free(&cuda->ledger, DEVICE_RANGE_POOLED, addr, bytes, &range);
+    error = resources_range_to_free(&cuda->resources, DEVICE_RANGE_POOLED, addr, bytes, &range);
     if (error == VARVE_OK) {
         error = cuda_capture_check(cuda, stream);
     }
@@ -163,8 +165,8 @@ int cuda_free_async(struct varve_device *device, uint64_t addr, uint64_t bytes, 
                             (unsigned long long)addr);
     }
     if (error == VARVE_OK) {
-        ledger_range_drop(&cuda->ledger, range);
-        ledger_pool_shrink(&cuda->ledger, bytes);
+        resources_range_drop(&cuda->resources, range);
+        resources_pool_shrink(&cuda->resources, bytes);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }

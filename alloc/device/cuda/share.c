@@ -4,11 +4,13 @@
  * from its own primary context, which is kept for that. Other processes get whole segments: what they are
  * told fills the driver's handle to the last byte, so only the first address of a segment can be exported,
  * and a block's offset in it travels beside (varve_alloc_ipc). The driver answers a handle that is open
- * already with the same address, and counts; so do the books. A handle of our own it refuses, though programs
+ * already with the same address, and counts; so does the table. A handle of our own it refuses, though programs
  * pass storages through queues that end where they began; the table of exports knows it. Called through the
  * ops table.
  */
+#include "alloc/device/cuda/share.h"
 #include "alloc/device/cuda/cuda.h"
+#include "alloc/device/cuda/pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,7 @@ _Static_assert(sizeof(struct cuda_ipc_memory) == VARVE_IPC_HANDLE_BYTES, "the dr
 /* ---- peers ---- */
 
 /* In the peer's context: that is where access to another one is given. */
-static int access_give(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
+static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
 {
     const struct cuda_driver *driver = cuda->driver;
     cuda_context context, popped;
@@ -59,7 +61,7 @@ static int peer_enable(struct cuda_device *cuda, int peer)
     int error;
 
     if (peer == cuda->device.index) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
     }
     error = cuda_peer_ordinal(cuda, peer, &ordinal);
     if (error != VARVE_OK || cuda->has_peer[peer]) {
@@ -68,10 +70,10 @@ static int peer_enable(struct cuda_device *cuda, int peer)
     error = cuda_failed(cuda, cuda->driver->device_can_access(&can, ordinal, cuda->ordinal),
                         "cuDeviceCanAccessPeer of CUDA device %d to %d", ordinal, cuda->ordinal);
     if (error == VARVE_OK && !can) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_UNSUPPORTED,
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_UNSUPPORTED,
                              "CUDA device %d has no way to the memory of %d", ordinal, cuda->ordinal);
     }
-    return error != VARVE_OK ? error : access_give(cuda, peer, ordinal);
+    return error != VARVE_OK ? error : access_set(cuda, peer, ordinal);
 }
 
 int cuda_peer_enable(struct varve_device *device, int peer)
@@ -122,8 +124,8 @@ static struct cuda_export *export_reserve(struct cuda_device *cuda)
         struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
 
         if (!grown) {
-            varve_message_set(&cuda->ledger.reason, VARVE_ERROR_NO_MEMORY,
-                              "no memory for the books of an export");
+            varve_message_set(&cuda->resources.reason, VARVE_ERROR_NO_MEMORY,
+                              "no memory for the entry of an export");
             return NULL;
         }
         cuda->exports = grown;
@@ -162,7 +164,7 @@ int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
     if (error != VARVE_OK) {
         return error;
     }
-    error = ledger_range_find(&cuda->ledger, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
+    error = resources_range_find(&cuda->resources, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
     if (error == VARVE_OK && !export_at(cuda, addr)) {
         error = export_make(cuda, segment);
     }
@@ -175,7 +177,7 @@ int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
 /* The driver has opened something at `addr`, for the first time or once more. */
 static int import_enter(struct cuda_device *cuda, cuda_address addr)
 {
-    struct device_range *range = device_ranges_at_or_before(&cuda->ledger.space, addr);
+    struct device_range *range = device_ranges_at_or_before(&cuda->resources.space, addr);
     cuda_address base = 0;
     size_t bytes = 0;
     int error;
@@ -189,12 +191,12 @@ static int import_enter(struct cuda_device *cuda, cuda_address addr)
     if (error != VARVE_OK) {
         return error;
     }
-    range = ledger_range_new(&cuda->ledger, DEVICE_RANGE_IMPORT, bytes - (addr - base));
+    range = resources_range_new(&cuda->resources, DEVICE_RANGE_IMPORT, bytes - (addr - base));
     if (!range) {
         return VARVE_ERROR_NO_MEMORY;
     }
     range->value = 1;
-    return ledger_range_enter(&cuda->ledger, range, addr);
+    return resources_range_enter(&cuda->resources, range, addr);
 }
 
 int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
@@ -245,13 +247,13 @@ int cuda_ipc_close(struct varve_device *device, uint64_t addr)
         own->opens--;
         return cuda_leave(cuda, &scope, VARVE_OK);
     }
-    error = ledger_range_find(&cuda->ledger, DEVICE_RANGE_IMPORT, addr, 0, &range);
+    error = resources_range_find(&cuda->resources, DEVICE_RANGE_IMPORT, addr, 0, &range);
     if (error == VARVE_OK) {
         error = cuda_failed(cuda, cuda->driver->ipc_close(addr), "cuIpcCloseMemHandle of %#llx",
                             (unsigned long long)addr);
     }
     if (error == VARVE_OK && --range->value == 0) {
-        ledger_range_drop(&cuda->ledger, range);
+        resources_range_drop(&cuda->resources, range);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }

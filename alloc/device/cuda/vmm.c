@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Virtual memory of the cuda device. A handle is a slot of the books with the driver's handle in it, since
+ * Virtual memory of the cuda device. A handle is a slot of the resource table with the driver's handle in it, since
  * the driver takes any number for a handle and its behaviour is undefined for a stale one. A fresh mapping
  * has no access until it is given. Called through the ops table.
  */
+#include "alloc/device/cuda/vmm.h"
 #include "alloc/device/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -34,21 +35,21 @@ uint64_t cuda_vmm_granularity(const struct cuda_device *cuda)
 
 static int reserve(struct cuda_device *cuda, uint64_t bytes, uint64_t *addr_out)
 {
-    uint64_t grain = cuda->ledger.grain;
+    uint64_t grain = cuda->resources.grain;
     struct device_range *range;
     cuda_address addr = 0;
     int error;
 
     if (bytes == 0 || bytes % grain != 0) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID,
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID,
                              "a reservation of %llu bytes is not a multiple of %llu",
                              (unsigned long long)bytes, (unsigned long long)grain);
     }
     if (bytes > UINT64_MAX / 2) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_NO_MEMORY, "no addresses for %llu bytes",
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_NO_MEMORY, "no addresses for %llu bytes",
                              (unsigned long long)bytes);
     }
-    range = ledger_range_new(&cuda->ledger, DEVICE_RANGE_RESERVATION, bytes);
+    range = resources_range_new(&cuda->resources, DEVICE_RANGE_RESERVATION, bytes);
     if (!range) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -58,7 +59,7 @@ static int reserve(struct cuda_device *cuda, uint64_t bytes, uint64_t *addr_out)
         free(range);
         return error;
     }
-    error = ledger_range_enter(&cuda->ledger, range, addr);
+    error = resources_range_enter(&cuda->resources, range, addr);
     if (error != VARVE_OK) {
         cuda->driver->vmm_address_free(addr, bytes);
         return error;
@@ -78,32 +79,32 @@ int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct v
     return error != VARVE_OK ? error : cuda_leave(cuda, &scope, reserve(cuda, bytes, addr_out));
 }
 
-/* The driver may take long to find the memory: the books are open meanwhile, and count it already. */
+/* The driver may take long to find the memory: the table is unlocked meanwhile, and counts it already. */
 static int handle_create(struct cuda_device *cuda, uint64_t bytes, uint64_t *handle_out)
 {
     const struct cuda_memory_kind kind = memory_kind(cuda);
     cuda_memory memory = 0;
     cuda_result result;
-    int error = ledger_room(&cuda->ledger, bytes);
+    int error = resources_room(&cuda->resources, bytes);
 
     if (error != VARVE_OK) {
         return error;
     }
-    if (bytes % cuda->ledger.grain != 0) {
-        return DEVICE_REFUSE(&cuda->ledger, VARVE_ERROR_INVALID,
+    if (bytes % cuda->resources.grain != 0) {
+        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID,
                              "a handle of %llu bytes is not a multiple of %llu", (unsigned long long)bytes,
-                             (unsigned long long)cuda->ledger.grain);
+                             (unsigned long long)cuda->resources.grain);
     }
-    cuda->ledger.used += bytes;
+    cuda->resources.used += bytes;
     cuda_unlock(cuda);
     result = cuda->driver->vmm_create(&memory, bytes, &kind, 0);
     cuda_lock(cuda);
-    cuda->ledger.used -= bytes;
+    cuda->resources.used -= bytes;
     error = cuda_failed(cuda, result, "cuMemCreate of %llu bytes", (unsigned long long)bytes);
     if (error != VARVE_OK) {
         return error;
     }
-    error = ledger_handle_create(&cuda->ledger, bytes, memory, handle_out);
+    error = resources_handle_create(&cuda->resources, bytes, memory, handle_out);
     if (error != VARVE_OK) {
         cuda->driver->vmm_release(memory);
     }
@@ -129,15 +130,15 @@ int cuda_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uin
     if (error != VARVE_OK) {
         return error;
     }
-    error = ledger_map_check(&cuda->ledger, addr, bytes, handle, &mapping);
+    error = resources_map_check(&cuda->resources, addr, bytes, handle, &mapping);
     if (error == VARVE_OK) {
-        cuda_memory memory = slots_find(&cuda->ledger.handles, handle)->value;
+        cuda_memory memory = slots_find(&cuda->resources.handles, handle)->value;
 
         error = cuda_failed(cuda, cuda->driver->vmm_map(addr, bytes, 0, memory, 0),
                             "cuMemMap of %llu bytes at %#llx", (unsigned long long)bytes,
                             (unsigned long long)addr);
         if (error == VARVE_OK) {
-            ledger_map_enter(&cuda->ledger, mapping);
+            resources_map_enter(&cuda->resources, mapping);
         } else {
             free(mapping);
         }
@@ -155,7 +156,7 @@ int cuda_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t byt
     if (error != VARVE_OK) {
         return error;
     }
-    error = ledger_mapped_check(&cuda->ledger, addr, bytes);
+    error = resources_mapped_check(&cuda->resources, addr, bytes);
     if (error == VARVE_OK) {
         error = cuda_peer_ordinal(cuda, peer, &access.location.id);
     }
@@ -167,19 +168,19 @@ int cuda_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t byt
     return cuda_leave(cuda, &scope, error);
 }
 
-/* Mapping by mapping, as the driver wants it. What an error leaves mapped stays in the books. */
+/* Mapping by mapping, as the driver wants it. What an error leaves mapped stays in the table. */
 static int unmap(struct cuda_device *cuda, uint64_t addr, uint64_t bytes)
 {
     uint64_t end = addr + bytes;
     int error = VARVE_OK;
 
     while (error == VARVE_OK && addr < end) {
-        uint64_t part = device_ranges_at_or_before(&cuda->ledger.mappings, addr)->bytes;
+        uint64_t part = device_ranges_at_or_before(&cuda->resources.mappings, addr)->bytes;
 
         error = cuda_failed(cuda, cuda->driver->vmm_unmap(addr, part), "cuMemUnmap of %llu bytes at %#llx",
                             (unsigned long long)part, (unsigned long long)addr);
         if (error == VARVE_OK) {
-            ledger_unmap_enter(&cuda->ledger, addr, part);
+            resources_unmap_enter(&cuda->resources, addr, part);
         }
         addr += part;
     }
@@ -195,14 +196,14 @@ int cuda_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes)
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = ledger_mapped_check(&cuda->ledger, addr, bytes);
+    error = resources_mapped_check(&cuda->resources, addr, bytes);
     if (error == VARVE_OK) {
         error = unmap(cuda, addr, bytes);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }
 
-/* The driver keeps the memory while it is mapped, as the books do; they say what is no handle. */
+/* The driver keeps the memory while it is mapped, as the table does; it knows what is no handle. */
 int cuda_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of(device);
@@ -213,13 +214,13 @@ int cuda_vmm_release(struct varve_device *device, uint64_t handle, uint64_t byte
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    slot = slots_find(&cuda->ledger.handles, handle);
+    slot = slots_find(&cuda->resources.handles, handle);
     if (slot && !slot->is_released && slot->bytes == bytes) {
         error = cuda_failed(cuda, cuda->driver->vmm_release(slot->value), "cuMemRelease of %llu bytes",
                             (unsigned long long)bytes);
     }
     if (error == VARVE_OK) {
-        error = ledger_handle_release(&cuda->ledger, handle, bytes);
+        error = resources_handle_release(&cuda->resources, handle, bytes);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }
@@ -234,34 +235,34 @@ int cuda_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t b
     if (error != VARVE_OK) {
         return cuda_enter_freed(cuda, error);
     }
-    error = ledger_range_to_free(&cuda->ledger, DEVICE_RANGE_RESERVATION, addr, bytes, &range);
+    error = resources_range_to_free(&cuda->resources, DEVICE_RANGE_RESERVATION, addr, bytes, &range);
     if (error == VARVE_OK) {
         error = cuda_failed(cuda, cuda->driver->vmm_address_free(addr, bytes),
                             "cuMemAddressFree of %llu bytes at %#llx", (unsigned long long)bytes,
                             (unsigned long long)addr);
     }
     if (error == VARVE_OK) {
-        ledger_range_drop(&cuda->ledger, range);
+        resources_range_drop(&cuda->resources, range);
     }
     return cuda_leave_freed(cuda, &scope, error);
 }
 
 void cuda_vmm_close(struct cuda_device *cuda)
 {
-    const struct device_range *range = device_ranges_at_or_after(&cuda->ledger.mappings, 0);
+    const struct device_range *range = device_ranges_at_or_after(&cuda->resources.mappings, 0);
 
-    for (; range; range = device_ranges_at_or_after(&cuda->ledger.mappings, range->addr + 1)) {
+    for (; range; range = device_ranges_at_or_after(&cuda->resources.mappings, range->addr + 1)) {
         cuda->driver->vmm_unmap(range->addr, range->bytes);
     }
-    for (uint32_t i = 0; i < cuda->ledger.handles.count; i++) {
-        const struct device_slot *handle = &cuda->ledger.handles.slots[i];
+    for (uint32_t i = 0; i < cuda->resources.handles.count; i++) {
+        const struct device_slot *handle = &cuda->resources.handles.slots[i];
 
         if (handle->is_live && !handle->is_released) {
             cuda->driver->vmm_release(handle->value);
         }
     }
-    range = device_ranges_at_or_after(&cuda->ledger.space, 0);
-    for (; range; range = device_ranges_at_or_after(&cuda->ledger.space, range->addr + 1)) {
+    range = device_ranges_at_or_after(&cuda->resources.space, 0);
+    for (; range; range = device_ranges_at_or_after(&cuda->resources.space, range->addr + 1)) {
         if (range->kind == DEVICE_RANGE_RESERVATION) {
             cuda->driver->vmm_address_free(range->addr, range->bytes);
         }

@@ -6,6 +6,9 @@
  * touched: the limit is what is promised, not what is present. Called by allocators through the ops table.
  */
 #include "alloc/device/host/host.h"
+#include "alloc/device/host/ipc.h"
+#include "alloc/device/host/vmm.h"
+#include "alloc/device/host/wait.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,20 +42,20 @@ int host_failed(struct host_device *host, const char *what)
     int code = errno;
     int error = code == ENOMEM || code == ENOSPC || code == EFBIG ? VARVE_ERROR_NO_MEMORY : VARVE_ERROR_IO;
 
-    return DEVICE_REFUSE(&host->ledger, error, "%s: %s", what, strerror(code));
+    return DEVICE_REFUSE(&host->resources, error, "%s: %s", what, strerror(code));
 }
 
-int host_extent_take(struct host_device *host, uint64_t bytes, uint64_t *offset_out)
+int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset_out)
 {
-    uint64_t whole = ledger_footprint(&host->ledger, bytes);
-    struct device_range *extent = ledger_range_new(&host->ledger, DEVICE_RANGE_EXTENT, whole);
+    uint64_t whole = resources_footprint(&host->resources, bytes);
+    struct device_range *extent = resources_range_new(&host->resources, DEVICE_RANGE_EXTENT, whole);
 
     if (!extent) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (!device_ranges_first_fit(&host->extents, whole, &extent->addr)) {
         free(extent);
-        return DEVICE_REFUSE(&host->ledger, VARVE_ERROR_NO_MEMORY, "the memory's file is too long");
+        return DEVICE_REFUSE(&host->resources, VARVE_ERROR_NO_MEMORY, "the memory's file is too long");
     }
     if (extent->addr + whole > host->file_bytes) {
         if (ftruncate(host->fd, (off_t)(extent->addr + whole)) != 0) {
@@ -66,7 +69,7 @@ int host_extent_take(struct host_device *host, uint64_t bytes, uint64_t *offset_
     return 0;
 }
 
-void host_extent_give(struct host_device *host, uint64_t offset, bool is_retired)
+void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired)
 {
     struct device_range *extent = device_ranges_at_or_before(&host->extents, offset);
 
@@ -81,7 +84,7 @@ void host_extent_give(struct host_device *host, uint64_t offset, bool is_retired
 int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,
                   uint64_t addr, uint64_t *addr_out)
 {
-    uint64_t whole = ledger_footprint(&host->ledger, bytes);
+    uint64_t whole = resources_footprint(&host->resources, bytes);
     void *memory = mmap((void *)(uintptr_t)addr, whole, protection, MAP_SHARED | (addr ? MAP_FIXED : 0), fd,
                         (off_t)offset);
 
@@ -95,36 +98,36 @@ int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t by
 
 void host_unmap(const struct host_device *host, uint64_t addr, uint64_t bytes)
 {
-    munmap((void *)(uintptr_t)addr, ledger_footprint(&host->ledger, bytes));
+    munmap((void *)(uintptr_t)addr, resources_footprint(&host->resources, bytes));
 }
 
 static void handle_gone(void *context, const struct device_slot *handle)
 {
-    host_extent_give(context, handle->value, false);
+    host_extent_free(context, handle->value, false);
 }
 
-static int segment_take(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
+static int segment_obtain(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
 {
     struct device_range *range;
     uint64_t addr = 0, offset;
-    int error = host_extent_take(host, bytes, &offset);
+    int error = host_extent_alloc(host, bytes, &offset);
 
     if (error != 0) {
         return error;
     }
-    range = ledger_range_new(&host->ledger, DEVICE_RANGE_SEGMENT, bytes);
+    range = resources_range_new(&host->resources, DEVICE_RANGE_SEGMENT, bytes);
     error = range ? host_map_file(host, host->fd, offset, bytes, PROT_READ | PROT_WRITE, 0, &addr)
                   : VARVE_ERROR_NO_MEMORY;
     if (error != 0) {
         free(range);
-        host_extent_give(host, offset, false);
+        host_extent_free(host, offset, false);
         return error;
     }
     range->value = offset;
-    error = ledger_range_enter(&host->ledger, range, addr);
+    error = resources_range_enter(&host->resources, range, addr);
     if (error != 0) {
         host_unmap(host, addr, bytes);
-        host_extent_give(host, offset, false);
+        host_extent_free(host, offset, false);
         return error;
     }
     *addr_out = addr;
@@ -141,9 +144,9 @@ static int host_segment_alloc(struct varve_device *device, uint64_t bytes, uint6
     if (error != 0) {
         return error;
     }
-    error = ledger_room(&host->ledger, bytes);
+    error = resources_room(&host->resources, bytes);
     if (error == 0) {
-        error = segment_take(host, bytes, addr_out);
+        error = segment_obtain(host, bytes, addr_out);
     }
     return host_leave(host, error);
 }
@@ -157,8 +160,8 @@ static int host_segment_free(struct varve_device *device, uint64_t addr, uint64_
     if (error != 0) {
         return error;
     }
-    error = bytes == 0 ? DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
-                       : ledger_range_find(&host->ledger, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
+    error = bytes == 0 ? DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "0 bytes to free")
+                       : resources_range_find(&host->resources, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
     if (error == 0) {
         bool was_exported = range->export_id != 0;
 
@@ -166,8 +169,8 @@ static int host_segment_free(struct varve_device *device, uint64_t addr, uint64_
             host_export_withdraw(host, range->export_id);
         }
         host_unmap(host, addr, bytes);
-        host_extent_give(host, range->value, was_exported);
-        ledger_range_drop(&host->ledger, range);
+        host_extent_free(host, range->value, was_exported);
+        resources_range_drop(&host->resources, range);
     }
     return host_leave(host, error);
 }
@@ -180,8 +183,8 @@ static int host_memory_info(struct varve_device *device, uint64_t *free_out, uin
     if (error != 0) {
         return error;
     }
-    *free_out = host->ledger.capacity - host->ledger.used;
-    *total_out = host->ledger.capacity;
+    *free_out = host->resources.capacity - host->resources.used;
+    *total_out = host->resources.capacity;
     return host_leave(host, 0);
 }
 
@@ -198,19 +201,30 @@ static void host_close(struct varve_device *device)
 
     close(host->fd);
     if (getpid() != host->pid) {
-        return; /* other things are at these addresses, and a thread may have been at the books when it forked
+        return; /* other things are at these addresses, and a thread may have been changing the table when it forked
                  */
     }
-    range = device_ranges_at_or_after(&host->ledger.space, 0);
-    for (; range; range = device_ranges_at_or_after(&host->ledger.space, range->addr + 1)) {
+    range = device_ranges_at_or_after(&host->resources.space, 0);
+    for (; range; range = device_ranges_at_or_after(&host->resources.space, range->addr + 1)) {
         host_unmap(host, range->addr, range->bytes);
     }
-    ledger_close(&host->ledger);
+    resources_close(&host->resources);
     device_ranges_close(&host->extents);
     slots_close(&host->exports);
     pthread_cond_destroy(&host->released);
     pthread_mutex_destroy(&host->mutex);
     free(host);
+}
+
+static void get_reason(const struct varve_device *device, struct varve_message *message_out)
+{
+    struct host_device *host = host_of(device);
+
+    message_out->text[0] = '\0';
+    if (host_enter(host) == 0) {
+        *message_out = host->resources.reason;
+        host_leave(host, 0);
+    }
 }
 
 static const struct varve_device_ops host_ops = {
@@ -235,7 +249,7 @@ static const struct varve_device_ops host_ops = {
     .ipc_export = host_ipc_export,
     .ipc_open = host_ipc_open,
     .ipc_close = host_ipc_close,
-    .reason = varve_host_reason,
+    .reason = get_reason,
     .close = host_close,
 };
 
@@ -270,25 +284,14 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
     if (limit == 0) {
         limit = (uint64_t)sysconf(_SC_PHYS_PAGES) / 4 * page;
     }
-    ledger_init(&host->ledger, limit, page, 0, page);
-    host->ledger.handle_gone = handle_gone;
-    host->ledger.handle_gone_context = host;
+    resources_init(&host->resources, limit, page, 0, page);
+    host->resources.handle_gone = handle_gone;
+    host->resources.handle_gone_context = host;
     device_ranges_init(&host->extents, HOST_TABLE_BYTES, page);
     pthread_mutex_init(&host->mutex, NULL);
     pthread_cond_init(&host->released, NULL);
     *device_out = &host->device;
     return 0;
-}
-
-void varve_host_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct host_device *host = host_of(device);
-
-    message_out->text[0] = '\0';
-    if (host_enter(host) == 0) {
-        *message_out = host->ledger.reason;
-        host_leave(host, 0);
-    }
 }
 
 int varve_host_check(const struct varve_device *device, struct varve_message *message)
@@ -299,7 +302,7 @@ int varve_host_check(const struct varve_device *device, struct varve_message *me
     if (error != 0) {
         return error;
     }
-    error = ledger_check(&host->ledger, message);
+    error = resources_check(&host->resources, message);
     if (error == 0) {
         error = device_ranges_check(&host->extents, "extents", message);
     }

@@ -13,7 +13,7 @@
 #ifndef VARVE_ALLOC_DEVICE_HOST_HOST_H
 #define VARVE_ALLOC_DEVICE_HOST_HOST_H
 
-#include "alloc/device/shared.h"
+#include "alloc/device/resources.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -32,12 +32,12 @@ struct host_export {
 
 struct host_device {
     struct varve_device device;
-    pid_t pid; /* who opened it; a fork child has nothing but a copy of the books */
+    pid_t pid; /* who opened it; a fork child has nothing but a copy of the resource table */
     int fd;    /* of the memfd */
     pthread_mutex_t mutex;
     pthread_cond_t released; /* a stream was */
     /* Guarded by the mutex: */
-    struct device_ledger ledger;
+    struct device_resources resources;
     struct device_ranges extents; /* of the file; those of segments that were exported stay for ever */
     struct device_slots exports;  /* a slot's index is that of its entry */
     uint64_t file_bytes;
@@ -45,48 +45,18 @@ struct host_device {
 
 struct host_device *host_of(const struct varve_device *device);
 
-/* ---- host.c ---- */
-
 /// Takes the lock; VARVE_ERROR_UNSUPPORTED, without it, in a fork child.
 int host_enter(struct host_device *host);
 /// Releases the lock, returns `result`.
 int host_leave(struct host_device *host, int result);
 /// The error for errno after a failed call, with the reason.
 int host_failed(struct host_device *host, const char *what);
-int host_extent_take(struct host_device *host, uint64_t bytes, uint64_t *offset_out);
+int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset_out);
 /// The memory goes; the place in the file may be used again, or not if `is_retired`.
-void host_extent_give(struct host_device *host, uint64_t offset, bool is_retired);
+void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired);
 /// A mapping of [offset, offset + bytes) of `fd`, at `addr` if that is not 0; not passed on to fork children.
 int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,
                   uint64_t addr, uint64_t *addr_out);
 void host_unmap(const struct host_device *host, uint64_t addr, uint64_t bytes);
-
-/* ---- vmm.c ---- */
-
-int host_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                     uint64_t *addr_out);
-int host_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
-int host_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
-int host_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
-int host_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes);
-int host_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes);
-int host_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
-
-/* ---- ipc.c ---- */
-
-int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
-int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
-int host_ipc_close(struct varve_device *device, uint64_t addr);
-/// The entry of a segment that is about to be freed, so that nobody opens it any more.
-void host_export_withdraw(struct host_device *host, uint64_t export_id);
-
-/* ---- wait.c ---- */
-
-int host_stream_synchronize(struct varve_device *device, uint64_t stream);
-int host_event_create(struct varve_device *device, uint64_t *event_out);
-int host_event_destroy(struct varve_device *device, uint64_t event);
-int host_event_record(struct varve_device *device, uint64_t event, uint64_t stream);
-int host_event_query(struct varve_device *device, uint64_t event);
-int host_event_synchronize(struct varve_device *device, uint64_t event);
 
 #endif

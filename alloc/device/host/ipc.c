@@ -7,6 +7,7 @@
  * never used again, since another process may have it mapped for as long as it likes. Called through the ops
  * table.
  */
+#include "alloc/device/host/ipc.h"
 #include "alloc/device/host/host.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
         if (slot) {
             slots_release(&host->exports, id);
         }
-        return DEVICE_REFUSE(&host->ledger, VARVE_ERROR_FULL, "more than %llu segments are exported",
+        return DEVICE_REFUSE(&host->resources, VARVE_ERROR_FULL, "more than %llu segments are exported",
                              (unsigned long long)HOST_EXPORTS);
     }
     slot->value = export.cookie;
@@ -79,7 +80,7 @@ static int segment_export(struct host_device *host, uint64_t addr, struct varve_
 {
     struct host_ticket ticket = {.magic = HOST_IPC_MAGIC, .pid = host->pid, .fd = host->fd};
     struct device_range *segment;
-    int error = ledger_range_find(&host->ledger, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
+    int error = resources_range_find(&host->resources, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
 
     if (error == 0 && segment->export_id == 0) {
         error = segment_publish(host, segment);
@@ -107,7 +108,7 @@ int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc
 static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket,
                          const char *why)
 {
-    return DEVICE_REFUSE(&host->ledger, error, "memory of process %d: %s", (int)ticket->pid, why);
+    return DEVICE_REFUSE(&host->resources, error, "memory of process %d: %s", (int)ticket->pid, why);
 }
 
 /* The exporter's file. The link is looked at first: to open just anything by a stale number could block. */
@@ -164,8 +165,8 @@ static int ticket_map(struct host_device *host, const struct host_ticket *ticket
     if (error != 0) {
         return error;
     }
-    range = ledger_range_new(&host->ledger, DEVICE_RANGE_IMPORT, export->bytes);
-    error = range ? ledger_range_enter(&host->ledger, range, addr) : VARVE_ERROR_NO_MEMORY;
+    range = resources_range_new(&host->resources, DEVICE_RANGE_IMPORT, export->bytes);
+    error = range ? resources_range_enter(&host->resources, range, addr) : VARVE_ERROR_NO_MEMORY;
     if (error != 0) {
         host_unmap(host, addr, export->bytes);
         return error;
@@ -186,7 +187,7 @@ int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *ha
     memcpy(&ticket, handle->bytes, sizeof(ticket));
     if (ticket.magic != HOST_IPC_MAGIC || ticket.pid <= 0 || ticket.fd < 0 || ticket.entry >= HOST_EXPORTS ||
         ticket.export.cookie == 0 || ticket.export.bytes == 0) {
-        error = DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID, "no handle of a host device");
+        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "no handle of a host device");
         return host_leave(host, error);
     }
     error = exporter_open(host, &ticket, &fd);
@@ -209,10 +210,10 @@ int host_ipc_close(struct varve_device *device, uint64_t addr)
     if (error != 0) {
         return error;
     }
-    error = ledger_range_find(&host->ledger, DEVICE_RANGE_IMPORT, addr, 0, &range);
+    error = resources_range_find(&host->resources, DEVICE_RANGE_IMPORT, addr, 0, &range);
     if (error == 0) {
         host_unmap(host, addr, range->bytes);
-        ledger_range_drop(&host->ledger, range);
+        resources_range_drop(&host->resources, range);
     }
     return host_leave(host, error);
 }

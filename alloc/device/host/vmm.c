@@ -4,6 +4,7 @@
  * device's file, mapped over it. A fresh mapping has no access either until it is given, so that what forgets
  * to ask for it dies here as it would on a GPU. Called through the ops table.
  */
+#include "alloc/device/host/vmm.h"
 #include "alloc/device/host/host.h"
 
 #include <stdlib.h>
@@ -30,16 +31,16 @@ static int reserve(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
     uint64_t from = 0, addr;
     int error;
 
-    if (bytes == 0 || bytes % host->ledger.grain != 0) {
-        return DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID,
+    if (bytes == 0 || bytes % host->resources.grain != 0) {
+        return DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID,
                              "a reservation of %llu bytes is not a multiple of %llu",
-                             (unsigned long long)bytes, (unsigned long long)host->ledger.grain);
+                             (unsigned long long)bytes, (unsigned long long)host->resources.grain);
     }
     if (bytes > UINT64_MAX / 2) {
-        return DEVICE_REFUSE(&host->ledger, VARVE_ERROR_NO_MEMORY, "no addresses for %llu bytes",
+        return DEVICE_REFUSE(&host->resources, VARVE_ERROR_NO_MEMORY, "no addresses for %llu bytes",
                              (unsigned long long)bytes);
     }
-    range = ledger_range_new(&host->ledger, DEVICE_RANGE_RESERVATION, bytes);
+    range = resources_range_new(&host->resources, DEVICE_RANGE_RESERVATION, bytes);
     error = range ? map_nothing(host, 0, bytes + HOST_UNIT, &from) : VARVE_ERROR_NO_MEMORY;
     if (error != 0) {
         free(range);
@@ -50,7 +51,7 @@ static int reserve(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
         host_unmap(host, from, addr - from);
     }
     host_unmap(host, addr + bytes, from + HOST_UNIT - addr);
-    error = ledger_range_enter(&host->ledger, range, addr);
+    error = resources_range_enter(&host->resources, range, addr);
     if (error != 0) {
         host_unmap(host, addr, bytes);
         return error;
@@ -72,17 +73,17 @@ int host_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct v
 static int handle_create(struct host_device *host, uint64_t bytes, uint64_t *handle_out)
 {
     uint64_t offset;
-    int error = ledger_room(&host->ledger, bytes);
+    int error = resources_room(&host->resources, bytes);
 
     if (error == 0) {
-        error = host_extent_take(host, bytes, &offset);
+        error = host_extent_alloc(host, bytes, &offset);
     }
     if (error != 0) {
         return error;
     }
-    error = ledger_handle_create(&host->ledger, bytes, offset, handle_out);
+    error = resources_handle_create(&host->resources, bytes, offset, handle_out);
     if (error != 0) {
-        host_extent_give(host, offset, false);
+        host_extent_free(host, offset, false);
     }
     return error;
 }
@@ -104,13 +105,13 @@ int host_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uin
     if (error != 0) {
         return error;
     }
-    error = ledger_map_check(&host->ledger, addr, bytes, handle, &mapping);
+    error = resources_map_check(&host->resources, addr, bytes, handle, &mapping);
     if (error == 0) {
-        uint64_t offset = slots_find(&host->ledger.handles, handle)->value;
+        uint64_t offset = slots_find(&host->resources.handles, handle)->value;
 
         error = host_map_file(host, host->fd, offset, bytes, PROT_NONE, addr, &addr);
         if (error == 0) {
-            ledger_map_enter(&host->ledger, mapping);
+            resources_map_enter(&host->resources, mapping);
         } else {
             free(mapping);
         }
@@ -127,9 +128,9 @@ int host_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t byt
         return error;
     }
     if (peer < 0 || peer > DEVICE_INDEX_MAX) {
-        error = DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID, "%d is no device's index", peer);
+        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "%d is no device's index", peer);
     } else {
-        error = ledger_mapped_check(&host->ledger, addr, bytes);
+        error = resources_mapped_check(&host->resources, addr, bytes);
     }
     if (error == 0 && peer == device->index &&
         mprotect((void *)(uintptr_t)addr, bytes, PROT_READ | PROT_WRITE) != 0) {
@@ -146,12 +147,12 @@ int host_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes)
     if (error != 0) {
         return error;
     }
-    error = ledger_mapped_check(&host->ledger, addr, bytes);
+    error = resources_mapped_check(&host->resources, addr, bytes);
     if (error == 0) {
         error = map_nothing(host, addr, bytes, &addr);
     }
     if (error == 0) {
-        ledger_unmap_enter(&host->ledger, addr, bytes);
+        resources_unmap_enter(&host->resources, addr, bytes);
     }
     return host_leave(host, error);
 }
@@ -161,7 +162,7 @@ int host_vmm_release(struct varve_device *device, uint64_t handle, uint64_t byte
     struct host_device *host = host_of(device);
     int error = host_enter(host);
 
-    return error != 0 ? error : host_leave(host, ledger_handle_release(&host->ledger, handle, bytes));
+    return error != 0 ? error : host_leave(host, resources_handle_release(&host->resources, handle, bytes));
 }
 
 int host_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
@@ -173,11 +174,12 @@ int host_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t b
     if (error != 0) {
         return error;
     }
-    error = bytes == 0 ? DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
-                       : ledger_range_find(&host->ledger, DEVICE_RANGE_RESERVATION, addr, bytes, &range);
+    error = bytes == 0
+                ? DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "0 bytes to free")
+                : resources_range_find(&host->resources, DEVICE_RANGE_RESERVATION, addr, bytes, &range);
     if (error == 0) {
         host_unmap(host, addr, bytes);
-        ledger_range_drop(&host->ledger, range);
+        resources_range_drop(&host->resources, range);
     }
     return host_leave(host, error);
 }

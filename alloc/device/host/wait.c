@@ -4,11 +4,12 @@
  * complete at once, except on streams that varve_host_stream_block holds back: there, waiting is waiting,
  * until another thread releases the stream. Called through the ops table, and by tests.
  */
+#include "alloc/device/host/wait.h"
 #include "alloc/device/host/host.h"
 
 static bool is_blocked(const struct host_device *host, uint64_t stream)
 {
-    const struct device_stream *entry = ledger_stream_find(&host->ledger, stream);
+    const struct device_stream *entry = resources_stream_find(&host->resources, stream);
 
     return entry && entry->is_blocked;
 }
@@ -16,11 +17,11 @@ static bool is_blocked(const struct host_device *host, uint64_t stream)
 /* Until everything on the stream up to that number is complete; the entries move meanwhile. */
 static void wait_for(struct host_device *host, uint64_t stream, uint64_t number)
 {
-    const struct device_stream *entry = ledger_stream_find(&host->ledger, stream);
+    const struct device_stream *entry = resources_stream_find(&host->resources, stream);
 
     while (entry && entry->completed < number) {
         pthread_cond_wait(&host->released, &host->mutex);
-        entry = ledger_stream_find(&host->ledger, stream);
+        entry = resources_stream_find(&host->resources, stream);
     }
 }
 
@@ -33,7 +34,7 @@ int host_stream_synchronize(struct varve_device *device, uint64_t stream)
         return error;
     }
     if (is_blocked(host, stream)) {
-        wait_for(host, stream, ++host->ledger.records);
+        wait_for(host, stream, ++host->resources.records);
     }
     return host_leave(host, 0);
 }
@@ -43,7 +44,7 @@ int host_event_create(struct varve_device *device, uint64_t *event_out)
     struct host_device *host = host_of(device);
     int error = host_enter(host);
 
-    return error != 0 ? error : host_leave(host, ledger_event_create(&host->ledger, event_out));
+    return error != 0 ? error : host_leave(host, resources_event_create(&host->resources, event_out));
 }
 
 int host_event_destroy(struct varve_device *device, uint64_t event)
@@ -51,7 +52,7 @@ int host_event_destroy(struct varve_device *device, uint64_t event)
     struct host_device *host = host_of(device);
     int error = host_enter(host);
 
-    return error != 0 ? error : host_leave(host, ledger_event_destroy(&host->ledger, event));
+    return error != 0 ? error : host_leave(host, resources_event_destroy(&host->resources, event));
 }
 
 int host_event_record(struct varve_device *device, uint64_t event, uint64_t stream)
@@ -62,7 +63,8 @@ int host_event_record(struct varve_device *device, uint64_t event, uint64_t stre
     if (error != 0) {
         return error;
     }
-    return host_leave(host, ledger_event_record(&host->ledger, event, stream, is_blocked(host, stream)));
+    return host_leave(host,
+                      resources_event_record(&host->resources, event, stream, is_blocked(host, stream)));
 }
 
 int host_event_query(struct varve_device *device, uint64_t event)
@@ -70,7 +72,7 @@ int host_event_query(struct varve_device *device, uint64_t event)
     struct host_device *host = host_of(device);
     int error = host_enter(host);
 
-    return error != 0 ? error : host_leave(host, ledger_event_query(&host->ledger, event));
+    return error != 0 ? error : host_leave(host, resources_event_query(&host->resources, event));
 }
 
 /* For the record of now: the event may be recorded again, or destroyed, meanwhile. */
@@ -82,9 +84,9 @@ int host_event_synchronize(struct varve_device *device, uint64_t event)
     if (result != 0) {
         return result;
     }
-    result = ledger_event_query(&host->ledger, event);
+    result = resources_event_query(&host->resources, event);
     if (result == 0) {
-        const struct device_slot *slot = slots_find(&host->ledger.events, event);
+        const struct device_slot *slot = slots_find(&host->resources.events, event);
 
         wait_for(host, slot->stream, slot->value);
     }
@@ -100,11 +102,11 @@ int varve_host_stream_block(struct varve_device *device, uint64_t stream)
     if (error != 0) {
         return error;
     }
-    entry = ledger_stream_acquire(&host->ledger, stream);
+    entry = resources_stream_acquire(&host->resources, stream);
     if (!entry) {
         error = VARVE_ERROR_NO_MEMORY;
     } else if (entry->is_blocked) {
-        error = DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID, "the stream %#llx is blocked already",
+        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "the stream %#llx is blocked already",
                               (unsigned long long)stream);
     } else {
         entry->is_blocked = true;
@@ -121,13 +123,13 @@ int varve_host_stream_release(struct varve_device *device, uint64_t stream)
     if (error != 0) {
         return error;
     }
-    entry = ledger_stream_find(&host->ledger, stream);
+    entry = resources_stream_find(&host->resources, stream);
     if (!entry || !entry->is_blocked) {
-        error = DEVICE_REFUSE(&host->ledger, VARVE_ERROR_INVALID, "the stream %#llx is not blocked",
+        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "the stream %#llx is not blocked",
                               (unsigned long long)stream);
     } else {
         entry->is_blocked = false;
-        entry->completed = host->ledger.records;
+        entry->completed = host->resources.records;
         pthread_cond_broadcast(&host->released);
     }
     return host_leave(host, error);

@@ -5,6 +5,7 @@
  * between them and on behind the last one; below the first one they are constant. Failed calls, and calls
  * that were not measured, take no time. Called by the other files of the device.
  */
+#include "alloc/device/sim/faults.h"
 #include "alloc/device/sim/sim.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -73,7 +74,7 @@ int sim_enter(struct sim_device *sim, enum varve_device_call call)
         const struct sim_fault *fault = &sim->faults[i];
 
         if (fault->call == call && fault->first <= number && number <= fault->last) {
-            error = DEVICE_REFUSE(&sim->ledger, fault->error, "call %llu was to fail",
+            error = DEVICE_REFUSE(&sim->resources, fault->error, "call %llu was to fail",
                                   (unsigned long long)number);
         }
     }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Segments and virtual memory of the sim device: ranges of addresses without memory behind them, within a
- * capacity. Where a range lies is told by a script, or counted up, or the lowest place that fits. What a
+ * capacity. Where a range lies is a script's choice, or counted up, or the lowest address that fits. What a
  * script says is checked like everything else: an address may come again after it was freed, but no range
  * that is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads
  * from a recording is never a place ahead of what was allocated.
  */
+#include "alloc/device/sim/memory.h"
 #include "alloc/device/sim/sim.h"
+#include "alloc/device/sim/faults.h"
 
 #include <stdlib.h>
 
@@ -18,12 +20,12 @@ static uint64_t align_up(uint64_t value, uint64_t alignment)
 /* Up from the last one, over what scripts have put in the way. */
 static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    uint64_t alignment = sim->ledger.space.alignment;
+    uint64_t alignment = sim->resources.space.alignment;
     uint64_t addr = sim->next_addr, end = (uint64_t)1 << 63;
     const struct device_range *other;
 
     while (addr < end && bytes <= end - addr) {
-        other = device_ranges_overlap(&sim->ledger.space, addr, bytes);
+        other = device_ranges_overlap(&sim->resources.space, addr, bytes);
         if (!other) {
             *addr_out = addr;
             sim->next_addr = align_up(addr + bytes, alignment);
@@ -32,7 +34,7 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
         addr = other->addr + other->bytes;
         addr = addr < end ? align_up(addr, alignment) : end;
     }
-    return DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+    return DEVICE_REFUSE(&sim->resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
                          (unsigned long long)bytes);
 }
 
@@ -45,26 +47,26 @@ static int place(struct sim_device *sim, varve_sim_place script, uint64_t bytes,
         if (!sim->options.reuses_addresses) {
             return place_counted(sim, bytes, addr_out);
         }
-        return device_ranges_first_fit(&sim->ledger.space, bytes, addr_out)
+        return device_ranges_first_fit(&sim->resources.space, bytes, addr_out)
                    ? 0
-                   : DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+                   : DEVICE_REFUSE(&sim->resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
                                    (unsigned long long)bytes);
     }
     *addr_out = 0;
     error = script(sim->options.place_context, bytes, stream, for_place, addr_out);
     if (error != 0) {
-        return DEVICE_REFUSE(&sim->ledger, error < 0 ? error : VARVE_ERROR_INVALID,
+        return DEVICE_REFUSE(&sim->resources, error < 0 ? error : VARVE_ERROR_INVALID,
                              "the script has no place for %llu bytes", (unsigned long long)bytes);
     }
     return 0;
 }
 
-int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                   const struct varve_device_place *for_place, uint64_t *addr_out)
+int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
+                    const struct varve_device_place *for_place, uint64_t *addr_out)
 {
     varve_sim_place script =
         kind == DEVICE_RANGE_RESERVATION ? sim->options.reserve_place : sim->options.segment_place;
-    struct device_range *range = ledger_range_new(&sim->ledger, kind, bytes);
+    struct device_range *range = resources_range_new(&sim->resources, kind, bytes);
     uint64_t addr;
     int error;
 
@@ -76,21 +78,21 @@ int sim_range_take(struct sim_device *sim, enum device_range_kind kind, uint64_t
         free(range);
         return error;
     }
-    error = ledger_range_enter(&sim->ledger, range, addr);
+    error = resources_range_enter(&sim->resources, range, addr);
     if (error == 0) {
         *addr_out = addr;
     }
     return error;
 }
 
-int sim_range_give(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
+int sim_range_free(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
 {
     struct device_range *range;
-    int error = bytes == 0 ? DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "0 bytes to free")
-                           : ledger_range_find(&sim->ledger, kind, addr, bytes, &range);
+    int error = bytes == 0 ? DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes to free")
+                           : resources_range_find(&sim->resources, kind, addr, bytes, &range);
 
     if (error == 0) {
-        ledger_range_drop(&sim->ledger, range);
+        resources_range_drop(&sim->resources, range);
     }
     return error;
 }
@@ -101,10 +103,10 @@ int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stre
     int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_ALLOC);
 
     if (error == 0) {
-        error = ledger_room(&sim->ledger, bytes);
+        error = resources_room(&sim->resources, bytes);
     }
     if (error == 0) {
-        error = sim_range_take(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
+        error = sim_range_alloc(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_ALLOC, bytes, error);
 }
@@ -115,7 +117,7 @@ int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
     int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_FREE);
 
     if (error == 0) {
-        error = sim_range_give(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
+        error = sim_range_free(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
     }
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_FREE, bytes, error);
 }
@@ -127,11 +129,11 @@ int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct va
     int error = sim_enter(sim, VARVE_DEVICE_VMM_RESERVE);
 
     if (error == 0 && bytes == 0) {
-        error = DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
+        error = DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
     if (error == 0) {
-        error = sim_range_take(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
-                               for_place, addr_out);
+        error = sim_range_alloc(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
+                                for_place, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_RESERVE, bytes, error);
 }
@@ -142,10 +144,10 @@ int sim_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle
     int error = sim_enter(sim, VARVE_DEVICE_VMM_CREATE);
 
     if (error == 0) {
-        error = ledger_room(&sim->ledger, bytes);
+        error = resources_room(&sim->resources, bytes);
     }
     if (error == 0) {
-        error = ledger_handle_create(&sim->ledger, bytes, 0, handle_out);
+        error = resources_handle_create(&sim->resources, bytes, 0, handle_out);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_CREATE, bytes, error);
 }
@@ -157,10 +159,10 @@ int sim_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint
     int error = sim_enter(sim, VARVE_DEVICE_VMM_MAP);
 
     if (error == 0) {
-        error = ledger_map_check(&sim->ledger, addr, bytes, handle, &mapping);
+        error = resources_map_check(&sim->resources, addr, bytes, handle, &mapping);
     }
     if (error == 0) {
-        ledger_map_enter(&sim->ledger, mapping);
+        resources_map_enter(&sim->resources, mapping);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_MAP, bytes, error);
 }
@@ -171,10 +173,10 @@ int sim_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t byte
     int error = sim_enter(sim, VARVE_DEVICE_VMM_SET_ACCESS);
 
     if (error == 0 && (peer < 0 || peer > DEVICE_INDEX_MAX)) {
-        error = DEVICE_REFUSE(&sim->ledger, VARVE_ERROR_INVALID, "%d is no device's index", peer);
+        error = DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "%d is no device's index", peer);
     }
     if (error == 0) {
-        error = ledger_mapped_check(&sim->ledger, addr, bytes);
+        error = resources_mapped_check(&sim->resources, addr, bytes);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_SET_ACCESS, bytes, error);
 }
@@ -185,10 +187,10 @@ int sim_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes)
     int error = sim_enter(sim, VARVE_DEVICE_VMM_UNMAP);
 
     if (error == 0) {
-        error = ledger_mapped_check(&sim->ledger, addr, bytes);
+        error = resources_mapped_check(&sim->resources, addr, bytes);
     }
     if (error == 0) {
-        ledger_unmap_enter(&sim->ledger, addr, bytes);
+        resources_unmap_enter(&sim->resources, addr, bytes);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_UNMAP, bytes, error);
 }
@@ -199,7 +201,7 @@ int sim_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes
     int error = sim_enter(sim, VARVE_DEVICE_VMM_RELEASE);
 
     if (error == 0) {
-        error = ledger_handle_release(&sim->ledger, handle, bytes);
+        error = resources_handle_release(&sim->resources, handle, bytes);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_RELEASE, bytes, error);
 }
@@ -210,7 +212,7 @@ int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t by
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = sim_range_give(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
+    error = sim_range_free(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }

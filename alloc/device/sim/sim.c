@@ -9,6 +9,9 @@
  * completes that event alone, since a replay puts the uses of all unknown streams on one.
  */
 #include "alloc/device/sim/sim.h"
+#include "alloc/device/sim/faults.h"
+#include "alloc/device/sim/memory.h"
+#include "alloc/device/sim/pool.h"
 
 #include <stdlib.h>
 
@@ -23,12 +26,12 @@ struct sim_device *sim_of(const struct varve_device *device)
 
 static int stream_complete(struct sim_device *sim, uint64_t stream)
 {
-    struct device_stream *entry = ledger_stream_acquire(&sim->ledger, stream);
+    struct device_stream *entry = resources_stream_acquire(&sim->resources, stream);
 
     if (!entry) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    entry->completed = sim->ledger.records;
+    entry->completed = sim->resources.records;
     return 0;
 }
 
@@ -43,7 +46,7 @@ static int sim_event_create(struct varve_device *device, uint64_t *event_out)
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = ledger_event_create(&sim->ledger, event_out);
+    error = resources_event_create(&sim->resources, event_out);
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }
@@ -54,7 +57,7 @@ static int sim_event_destroy(struct varve_device *device, uint64_t event)
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = ledger_event_destroy(&sim->ledger, event);
+    error = resources_event_destroy(&sim->resources, event);
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }
@@ -65,7 +68,7 @@ static int sim_event_record(struct varve_device *device, uint64_t event, uint64_
     int error = sim_enter(sim, VARVE_DEVICE_EVENT_RECORD);
 
     if (error == 0) {
-        error = ledger_event_record(&sim->ledger, event, stream, sim->options.events_are_scripted);
+        error = resources_event_record(&sim->resources, event, stream, sim->options.events_are_scripted);
     }
     return sim_leave(sim, VARVE_DEVICE_EVENT_RECORD, 0, error);
 }
@@ -76,7 +79,7 @@ static int sim_event_query(struct varve_device *device, uint64_t event)
     int result = sim_enter(sim, VARVE_DEVICE_EVENT_QUERY);
 
     if (result == 0) {
-        result = ledger_event_query(&sim->ledger, event);
+        result = resources_event_query(&sim->resources, event);
     }
     return sim_leave(sim, VARVE_DEVICE_EVENT_QUERY, 0, result);
 }
@@ -87,9 +90,9 @@ static int sim_event_synchronize(struct varve_device *device, uint64_t event)
     int result;
 
     pthread_mutex_lock(&sim->mutex);
-    result = ledger_event_query(&sim->ledger, event);
+    result = resources_event_query(&sim->resources, event);
     if (result == 0) {
-        result = ledger_event_complete(&sim->ledger, event);
+        result = resources_event_complete(&sim->resources, event);
     }
     pthread_mutex_unlock(&sim->mutex);
     return result < 0 ? result : 0;
@@ -102,8 +105,8 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
     uint64_t most;
 
     pthread_mutex_lock(&sim->mutex);
-    most = sim->ledger.capacity < total ? sim->ledger.capacity : total;
-    *free_out = most > sim->ledger.used ? most - sim->ledger.used : 0;
+    most = sim->resources.capacity < total ? sim->resources.capacity : total;
+    *free_out = most > sim->resources.used ? most - sim->resources.used : 0;
     *total_out = total;
     pthread_mutex_unlock(&sim->mutex);
     return 0;
@@ -118,9 +121,18 @@ static void sim_close(struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
 
-    ledger_close(&sim->ledger);
+    resources_close(&sim->resources);
     pthread_mutex_destroy(&sim->mutex);
     free(sim);
+}
+
+static void get_reason(const struct varve_device *device, struct varve_message *message_out)
+{
+    struct sim_device *sim = sim_of(device);
+
+    pthread_mutex_lock(&sim->mutex);
+    *message_out = sim->resources.reason;
+    pthread_mutex_unlock(&sim->mutex);
 }
 
 static const struct varve_device_ops sim_ops = {
@@ -147,7 +159,7 @@ static const struct varve_device_ops sim_ops = {
     .pool_trim = sim_pool_trim,
     .memory_info = sim_memory_info,
     .peer_enable = sim_peer_enable,
-    .reason = varve_sim_reason,
+    .reason = get_reason,
     .close = sim_close,
 };
 
@@ -197,8 +209,8 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
     sim->device = (struct varve_device){&sim_ops, all.index};
     sim->options = all;
     sim->next_addr = (all.first_addr + all.alignment - 1) & ~(all.alignment - 1);
-    ledger_init(&sim->ledger, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1, all.first_addr,
-                all.alignment);
+    resources_init(&sim->resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1, all.first_addr,
+                   all.alignment);
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&sim->mutex, &attributes);
@@ -213,7 +225,7 @@ int varve_sim_event_complete(struct varve_device *device, uint64_t event)
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = ledger_event_complete(&sim->ledger, event);
+    error = resources_event_complete(&sim->resources, event);
     pthread_mutex_unlock(&sim->mutex);
     return error;
 }
@@ -235,18 +247,9 @@ uint64_t varve_sim_used(const struct varve_device *device)
     uint64_t used;
 
     pthread_mutex_lock(&sim->mutex);
-    used = sim->ledger.used;
+    used = sim->resources.used;
     pthread_mutex_unlock(&sim->mutex);
     return used;
-}
-
-void varve_sim_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct sim_device *sim = sim_of(device);
-
-    pthread_mutex_lock(&sim->mutex);
-    *message_out = sim->ledger.reason;
-    pthread_mutex_unlock(&sim->mutex);
 }
 
 int varve_sim_check(const struct varve_device *device, struct varve_message *message)
@@ -255,7 +258,7 @@ int varve_sim_check(const struct varve_device *device, struct varve_message *mes
     int error;
 
     pthread_mutex_lock(&sim->mutex);
-    error = ledger_check(&sim->ledger, message);
+    error = resources_check(&sim->resources, message);
     if (error == 0) {
         error = sim_pool_check(sim, message);
     }

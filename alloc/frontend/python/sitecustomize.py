@@ -18,7 +18,7 @@ def say(error):
     try:
         text = " ".join(("%s: %s" % (type(error).__name__, error)).split())
         sys.stderr.write("varve: PyTorch runs as if --torch were not there: %s\n" % text)
-    except Exception:  # no stderr, or one that refuses: there is nobody left to tell
+    except Exception:  # no stderr, or one that refuses: there is nowhere left to write
         pass
 
 
@@ -95,10 +95,10 @@ def wait_for_torch():
 
 
 def hand_over():
-    """Run the sitecustomize behind this one under its own name; its errors are the interpreter's to tell, as ever."""
+    """Run the sitecustomize behind this one under its own name; its errors go to the interpreter, as ever."""
     mine = sys.modules.pop(__name__, None)
-    place = [index for index, path in enumerate(sys.path) if os.path.abspath(path) == FOLDER]
-    for index in reversed(place):
+    positions = [index for index, path in enumerate(sys.path) if os.path.abspath(path) == FOLDER]
+    for index in reversed(positions):
         del sys.path[index]
     try:
         __import__("sitecustomize")
@@ -107,8 +107,8 @@ def hand_over():
         if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
     finally:
-        if place and FOLDER not in sys.path:
-            sys.path.insert(min(place[0], len(sys.path)), FOLDER)
+        if positions and FOLDER not in sys.path:
+            sys.path.insert(min(positions[0], len(sys.path)), FOLDER)
 
 
 if __name__ == "sitecustomize":

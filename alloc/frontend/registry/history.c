@@ -27,7 +27,7 @@ static bool is_kept(enum varve_kind kind)
     }
 }
 
-/* PyTorch's history has what was asked for, where somebody asked. */
+/* PyTorch's history has the size of the request, where there was one. */
 static uint64_t bytes_of(enum varve_kind kind, const struct varve_record *record)
 {
     bool is_request =

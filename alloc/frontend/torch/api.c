@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the Python shim calls in place of PyTorch's own allocator: statistics, limits and settings (torch.h). A
- * device that nobody has used has statistics as well, all zero, and reading them opens nothing.
+ * device that was not used yet has statistics as well, all zero, and reading them opens nothing.
  */
 #include "alloc/frontend/registry/recorder.h"
 #include "alloc/frontend/registry/registry.h"

@@ -58,7 +58,7 @@ bool call_filter(void *context, std::uint64_t stream) noexcept
     return filter->call(reinterpret_cast<CUstream_st *>(stream));
 }
 
-void keep(kept_filter *filter)
+void store_filter(kept_filter *filter)
 {
     const std::lock_guard<std::mutex> lock(filters_mutex);
 
@@ -66,8 +66,8 @@ void keep(kept_filter *filter)
     filters = filter;
 }
 
-/* The one of that pool, which is nobody's then; nullptr: there is none. */
-kept_filter *take(int device, varve_pool_id pool)
+/* The caller owns the result; nullptr: there is none. */
+kept_filter *remove_filter(int device, varve_pool_id pool)
 {
     const std::lock_guard<std::mutex> lock(filters_mutex);
 
@@ -130,12 +130,12 @@ void varve_torch_begin_allocate_to_pool(int device, pool_pair pool, stream_filte
         delete kept;
         throw std::runtime_error(message.text);
     }
-    keep(kept);
+    store_filter(kept);
 }
 
 void varve_torch_end_allocate_to_pool(int device, pool_pair pool)
 {
-    kept_filter *kept = take(device, pool_of(pool));
+    kept_filter *kept = remove_filter(device, pool_of(pool));
     varve_message message;
     int error = torch_pool_end(device, pool_of(pool), &message);
 

@@ -64,7 +64,7 @@ struct library_search {
     void *handle;
 };
 
-int look_at_library(dl_phdr_info *info, std::size_t, void *context)
+int match_library(dl_phdr_info *info, std::size_t, void *context)
 {
     auto *search = static_cast<library_search *>(context);
 
@@ -79,7 +79,7 @@ void *find_symbol(const char *library_name, const char *symbol)
 {
     library_search search = {library_name, nullptr};
 
-    dl_iterate_phdr(look_at_library, &search);
+    dl_iterate_phdr(match_library, &search);
     return search.handle != nullptr ? dlsym(search.handle, symbol) : nullptr;
 }
 

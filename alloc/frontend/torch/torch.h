@@ -36,7 +36,7 @@ extern "C" {
 /// c10::OutOfMemoryError (torch.OutOfMemoryError), or std::runtime_error where c10 can't be found; for other
 /// errors std::runtime_error.
 TORCH_API void *varve_torch_alloc(size_t bytes, int device, void *stream);
-/// Its free_fn. NULL, addresses that nobody knows and fork children: nothing happens.
+/// Its free_fn. NULL, unknown addresses and fork children: nothing happens.
 TORCH_API void varve_torch_free(void *addr, size_t bytes, int device, void *stream);
 
 /* For set_init_fn, set_reset_fn, set_memory_fraction_fn, set_base_alloc_fn, set_record_stream_fn. */
@@ -62,7 +62,7 @@ TORCH_API void varve_torch_cache_info_method(void *self, int8_t device, size_t *
 TORCH_API uint32_t varve_torch_interface_version(void);
 /// Why the calling thread's last call failed; "" if none has. Valid until its next call.
 TORCH_API const char *varve_torch_message(void);
-/// What varve_torch_init was told, 0 before.
+/// The count that varve_torch_init was called with, 0 before.
 TORCH_API int varve_torch_device_count(void);
 /// 1 if the device's allocator exists: something was allocated there, or asked for by varve_torch_open.
 TORCH_API int varve_torch_is_open(int device);
@@ -74,7 +74,7 @@ TORCH_API int varve_torch_is_recording(void);
 /* ---- Statistics ---- */
 
 /// Every figure of torch.cuda.memory_stats under its flat key ("allocation.all.current", "num_ooms", …), in
-/// order of the keys; zeros for a device that nobody has used.
+/// order of the keys; zeros for a device that was not used yet.
 TORCH_API int varve_torch_stats(int device, void (*take)(void *context, const char *key, int64_t value),
                                 void *context);
 /// The four that programs ask for all the time: bytes allocated, its peak, reserved, its peak.
@@ -91,7 +91,7 @@ TORCH_API int varve_torch_empty_cache(int device, uint64_t pool_capture, uint64_
 
 /* ---- Private pools: what torch.cuda.MemPool needs beyond begin, end and release ---- */
 
-/// createOrIncrefPool: one reference more, given back by varve_torch_drop_pool (releasePool).
+/// createOrIncrefPool: one reference more, dropped by varve_torch_drop_pool (releasePool).
 TORCH_API int varve_torch_take_pool(int device, uint64_t pool_capture, uint64_t pool_user);
 TORCH_API int varve_torch_drop_pool(int device, uint64_t pool_capture, uint64_t pool_user);
 TORCH_API int varve_torch_set_use_on_oom(int device, uint64_t pool_capture, uint64_t pool_user);

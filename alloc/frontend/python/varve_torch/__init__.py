@@ -2,12 +2,12 @@
 """PyTorch under `varve record --torch`. Called once per process, right after the program's `import torch`; what it does
 is chosen by the environment variable VARVE_TORCH:
 
-  allocate   PyTorch allocates through libvarve-torch.so; what the pluggable interface cannot answer is answered here
+  allocate   PyTorch allocates through libvarve-torch.so; what the pluggable interface cannot answer is replaced here
   observe    PyTorch keeps its allocator and its own history of it, which is written down at the end of the process
   profiler   only what the others do as well: CUPTI is given up when the program starts a profiler, and allocations of
              backward() get the Python line that called it
 
-The program goes on whatever happens here, at worst as if varve were not there; that is told in one line.
+The program goes on whatever happens here, at worst as if varve were not there; one line on stderr says so.
 Standard library only; torch is reached through what the caller hands over, and never imported.
 """
 
@@ -27,9 +27,9 @@ def start(torch):
         from . import observe
 
         steps.append(observe.start)
-    from . import backward_stack, profiler_seat
+    from . import backward_stack, cupti_subscription
 
-    steps += [backward_stack.start, profiler_seat.start]
+    steps += [backward_stack.start, cupti_subscription.start]
     for step in steps:
         try:
             step(torch)

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """VARVE_TORCH=allocate: PyTorch's CUDA memory comes from varve. The allocator is changed as soon as torch is imported,
-since PyTorch takes another one only before CUDA starts. The hard part is stepping back: PyTorch takes no second change
-either, so when the program brings an allocator of its own, the native one is put back into its place first."""
+since PyTorch takes another one only before CUDA starts. PyTorch takes no second change either, so when the program
+brings an allocator of its own, the native one is put back first."""
 
 import ctypes
 import os
 
 from . import cache_info_slot
-from .answers import Answers
 from .memory_pools import MemPools
 from .messages import say
 from .native_library import Library
+from .torch_functions import TorchFunctions
 
 OURS, NATIVE = "varve's allocator", "PyTorch keeps its own allocator"
 # what PyTorch's object takes: setter, function; without the first two groups streams or captures would go wrong
@@ -73,12 +73,12 @@ class Takeover:
         self.native = self.pointer.value if self.pointer is not None else None
         self.allocator = make_allocator(torch, library)
         self.change = torch._C._cuda_changeCurrentAllocator
-        self.answers = Answers(torch, library)
+        self.functions = TorchFunctions(torch, library)
         self.pools = MemPools(torch, library)
 
     def begin(self):
         self.torch.cuda.memory.change_current_allocator(self.allocator)
-        self.answers.install()
+        self.functions.install()
         self.pools.install()
         self.torch._C._cuda_changeCurrentAllocator = self.change_by_program
         missing = cache_info_slot.fill(self.pointer, self.varve)
@@ -94,7 +94,7 @@ class Takeover:
             return None
         self.pointer.value = self.native
         self.change(allocator)
-        self.answers.remove()
+        self.functions.remove()
         self.pools.remove()
         cache_info_slot.end_guard()
         self.torch._C._cuda_changeCurrentAllocator = self.change

@@ -46,12 +46,12 @@ def words_of_symbol(address):
     return symbol.contents.size // WORD if info.address == address else 0
 
 
-def replace_slot(place, functions, method, replacement):
-    """Point the object at `place` to a copy of its table of functions; why that can't be, or None."""
+def replace_slot(object_address, functions, method, replacement):
+    """Point the object at `object_address` to a copy of its table of functions; why that can't be, or None."""
     global table
     words = words_of_symbol(functions)
     first = functions + HEADER_WORDS * WORD
-    if not words or ctypes.c_void_p.from_address(place).value != first:
+    if not words or ctypes.c_void_p.from_address(object_address).value != first:
         return "the allocator object is none of PyTorch's pluggable class"
     copy = (ctypes.c_void_p * words).from_buffer_copy((ctypes.c_void_p * words).from_address(functions))
     slots = [index for index in range(HEADER_WORDS, words) if copy[index] == method]
@@ -59,7 +59,7 @@ def replace_slot(place, functions, method, replacement):
         return f"cacheInfo has {len(slots)} places in the table of functions"
     copy[slots[0]] = replacement
     table = copy
-    ctypes.c_void_p.from_address(place).value = ctypes.addressof(copy) + HEADER_WORDS * WORD
+    ctypes.c_void_p.from_address(object_address).value = ctypes.addressof(copy) + HEADER_WORDS * WORD
     return None
 
 

@@ -190,7 +190,7 @@ static void test_lenders_are_a_stage(void **state)
     assert_non_null(strstr(rig->message.text, "after a new segment;"));
     assert_int_equal(varve_alloc_set_use_on_oom(rig->alloc, two), VARVE_OK);
     refused(rig, 50 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_non_null(strstr(rig->message.text, "after the pools that lend;"));
+    assert_non_null(strstr(rig->message.text, "after the pools for use on OOM;"));
     end(rig, two);
     rig_close(rig);
 }

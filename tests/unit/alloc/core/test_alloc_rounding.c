@@ -184,6 +184,30 @@ static void test_segments(void **state)
     assert_int_equal(rounding_segment_size(&config, 11 * MIB), 12 * MIB);
 }
 
+/* What callers without an allocator get: the same, by policy; 0 for what is no size. */
+static void test_public(void **state)
+{
+    struct varve_alloc_config config;
+
+    (void)state;
+    varve_alloc_config_init(&config);
+    config.roundup_power2_divisions[0] = 4;
+    assert_int_equal(varve_alloc_block_size(NULL, &config, 5000), 5120);
+    assert_int_equal(varve_alloc_block_size("pytorch", &config, MIB + 1), MIB + MIB / 4);
+    assert_int_equal(varve_alloc_block_size("first-fit", &config, MIB + 1), MIB + 512);
+    assert_int_equal(varve_alloc_block_size("cuda-async", &config, 1), 512);
+    assert_int_equal(varve_alloc_block_size(NULL, &config, 0), 0);
+    assert_int_equal(varve_alloc_block_size(NULL, &config, LIMIT), 0);
+    assert_int_equal(varve_alloc_block_size("best-fit", &config, 512), 0);
+    assert_int_equal(varve_alloc_segment_size(NULL, &config, MIB), 2 * MIB);
+    assert_int_equal(varve_alloc_segment_size("first-fit", &config, MIB), 20 * MIB);
+    assert_int_equal(varve_alloc_segment_size("cuda-async", &config, MIB), MIB);
+    assert_int_equal(varve_alloc_segment_size(NULL, &config, LIMIT), LIMIT);
+    assert_int_equal(varve_alloc_segment_size(NULL, &config, LIMIT + 512), 0);
+    assert_int_equal(varve_alloc_segment_size(NULL, &config, 0), 0);
+    assert_int_equal(varve_alloc_segment_size("best-fit", &config, 512), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_more_divisions_than_blocks),
         cmocka_unit_test(test_known_sizes),
         cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_public),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,10 +110,10 @@ static void test_host_sizes(void **state)
     uint64_t out = 0, base = 0, handle = 0;
 
     (void)state;
-    varve_host_reason(device, &message);
+    device->ops->reason(device, &message);
     assert_string_equal(message.text, "");
     assert_int_equal(ops->vmm_reserve(device, 100, NULL, &out), VARVE_ERROR_INVALID);
-    varve_host_reason(device, &message);
+    device->ops->reason(device, &message);
     assert_non_null(strstr(message.text, "100"));
     assert_int_equal(ops->vmm_create(device, 100, &out), VARVE_ERROR_INVALID);
     assert_int_equal(ops->vmm_reserve(device, (uint64_t)1 << 56, NULL, &out), VARVE_ERROR_NO_MEMORY);

@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-#include "alloc/device/shared.h"
+#include "alloc/device/ranges.h"
+#include "alloc/device/slots.h"
 #include "support/random.h"
 
 #include <stdlib.h>

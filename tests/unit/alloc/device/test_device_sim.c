@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What only the sim device does: bases counted up, reused or scripted, events that complete when a script
- * says so, a walker that finds what is wrong, and books that stay fast with a million segments.
+ * says so, a walker that finds what is wrong, and a table that stays fast with a million segments.
  */
 #include "support/device.h"
+#include "alloc/device/resources.h"
 #include "support/random.h"
-#include "alloc/device/shared.h"
 #include "alloc/device/sim/sim.h"
 
 #include <pthread.h>
@@ -105,10 +105,10 @@ static void test_sim_scripted(void **state)
     assert_int_equal(addr, 0x5000);
     assert_true(script.bytes == 0x1000 && script.stream == 9 && !script.had_place);
     assert_int_equal(segment(device, 0x1000), 0x2000);
-    varve_sim_reason(device, &message);
+    device->ops->reason(device, &message);
     assert_string_equal(message.text, "");
     assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
-    varve_sim_reason(device, &message);
+    device->ops->reason(device, &message);
     assert_non_null(strstr(message.text, "[0x5800, 0x6800)"));
     assert_non_null(strstr(message.text, "[0x5000, 0x6000)"));
     assert_int_equal(ops->segment_alloc(device, 0x1000, 0, &addr), VARVE_ERROR_INVALID);
@@ -247,7 +247,7 @@ static void test_sim_check_finds(void **state)
     assert_int_equal(device->ops->vmm_map(device, addr, UNIT, handle), 0);
     assert_int_equal(device->ops->event_create(device, &event), 0);
     assert_int_equal(varve_sim_check(device, &message), 0);
-    mapping = sim->ledger.mappings.root;
+    mapping = sim->resources.mappings.root;
 #define FINDS(change, undo)                                                       \
     do {                                                                          \
         message.text[0] = '\0';                                                   \
@@ -257,15 +257,15 @@ static void test_sim_check_finds(void **state)
         undo;                                                                     \
         assert_int_equal(varve_sim_check(device, NULL), 0);                       \
     } while (0)
-    FINDS(sim->ledger.used++, sim->ledger.used--);
-    FINDS(sim->ledger.handles.slots[0].maps++, sim->ledger.handles.slots[0].maps--);
+    FINDS(sim->resources.used++, sim->resources.used--);
+    FINDS(sim->resources.handles.slots[0].maps++, sim->resources.handles.slots[0].maps--);
     FINDS(mapping->addr += 4 * UNIT, mapping->addr -= 4 * UNIT);
     FINDS(mapping->value++, mapping->value--);
-    FINDS(sim->ledger.space.root->gap_max += 1, sim->ledger.space.root->gap_max -= 1);
-    FINDS(sim->ledger.space.count++, sim->ledger.space.count--);
-    FINDS(sim->ledger.events.live++, sim->ledger.events.live--);
-    FINDS(sim->ledger.events.slots[0].value = 1, sim->ledger.events.slots[0].value = 0);
-    FINDS(sim->ledger.handles.slots[0].is_live = false, sim->ledger.handles.slots[0].is_live = true);
+    FINDS(sim->resources.space.root->gap_max += 1, sim->resources.space.root->gap_max -= 1);
+    FINDS(sim->resources.space.count++, sim->resources.space.count--);
+    FINDS(sim->resources.events.live++, sim->resources.events.live--);
+    FINDS(sim->resources.events.slots[0].value = 1, sim->resources.events.slots[0].value = 0);
+    FINDS(sim->resources.handles.slots[0].is_live = false, sim->resources.handles.slots[0].is_live = true);
 #undef FINDS
     sim_close(device);
 }

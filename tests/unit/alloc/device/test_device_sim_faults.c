@@ -6,6 +6,7 @@
  */
 #include "support/device.h"
 #include "alloc/device/sim/sim.h"
+#include "alloc/device/sim/faults.h"
 
 #define BASE 0x7f0000000000U
 

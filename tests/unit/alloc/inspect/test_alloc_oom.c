@@ -216,7 +216,7 @@ static void test_observers_have_no_lock(void **state)
     rig_close(rig);
 }
 
-/* A device that lacks memory for its books while events are asked for: no request has failed for lack of
+/* A device that lacks memory for its resource table while events are asked for: no request has failed for lack of
  * memory, nobody is told so. */
 static void test_trouble_with_events_is_no_oom(void **state)
 {

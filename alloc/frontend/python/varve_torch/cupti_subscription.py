@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUPTI has one subscriber. If varve's recorder holds the seat (varve record --cupti) and the program starts PyTorch's
-profiler on CUDA, the program comes first: the seat is given up before the profiler asks for it. VARVE_CUPTI_PROFILER=keep
-turns that round: then PyTorch's profiler finds the seat taken, and says so itself."""
+"""CUPTI has one subscriber. If varve's recorder is it (varve record --cupti) and the program starts PyTorch's profiler on
+CUDA, the program comes first: varve unsubscribes before the profiler subscribes. With VARVE_CUPTI_PROFILER=keep varve
+stays; then PyTorch's profiler fails to subscribe, and says so itself."""
 
 import ctypes
 import os
@@ -22,7 +22,7 @@ def recorder():
         return None
 
 
-def give_up():
+def unsubscribe():
     library = recorder()
     release = getattr(library, "varve_cupti_release", None) if library is not None else None
     if release is None:
@@ -53,7 +53,7 @@ def start(torch):
     def _prepare_trace(self, *arguments, **options):
         try:
             if wants_cuda(self):
-                give_up()
+                unsubscribe()
         except Exception as error:
             say(f"profiler: {type(error).__name__}: {error}")
         return original(self, *arguments, **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's pluggable interface answers with an exception: statistics, snapshots, history, out-of-memory observers.
+"""What PyTorch's pluggable interface has only an exception for: statistics, snapshots, history, out-of-memory observers.
 torch.cuda.memory asks for all of it through functions of torch._C, which are looked up at each call, so these are
 replaced, and everything in Python above them (memory_summary, _dump_snapshot, torch.accelerator) works unchanged."""
 
@@ -26,7 +26,7 @@ def nested(figures):
     return result
 
 
-class Answers:
+class TorchFunctions:
     """Replacements by name of the torch._C function; those that this PyTorch does not have are left out."""
 
     def __init__(self, torch, library):

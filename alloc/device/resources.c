@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is out: segments, reservations of addresses, handles of physical memory and their mappings, and how
+ * much physical memory that is. Each entry point first looks for everything that the driver would refuse,
+ * says why in `reason`, and then changes the table in steps that cannot fail. Called by the sim and the host
+ * device.
+ *
+ * A handle may be mapped in several places. Released, it takes no more mappings, and its memory is gone with
+ * the last one that it has.
+ */
+#include "alloc/device/resources.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STREAMS_FIRST 8U
+
+static const char *kind_name(enum device_range_kind kind)
+{
+    switch (kind) {
+    case DEVICE_RANGE_SEGMENT:
+        return "segment";
+    case DEVICE_RANGE_RESERVATION:
+        return "reservation";
+    case DEVICE_RANGE_IMPORT:
+        return "imported segment";
+    case DEVICE_RANGE_POOLED:
+        return "allocation of the pool";
+    case DEVICE_RANGE_MAPPING:
+        return "mapping";
+    case DEVICE_RANGE_EXTENT:
+        return "extent";
+    }
+    return "range";
+}
+
+static int refuse_overlap(struct device_resources *resources, const struct device_range *range,
+                          const struct device_range *other)
+{
+    return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                         "the %s [%#llx, %#llx) overlaps the %s [%#llx, %#llx)", kind_name(range->kind),
+                         (unsigned long long)range->addr, (unsigned long long)(range->addr + range->bytes),
+                         kind_name(other->kind), (unsigned long long)other->addr,
+                         (unsigned long long)(other->addr + other->bytes));
+}
+
+static bool is_whole(const struct device_resources *resources, uint64_t addr, uint64_t bytes)
+{
+    return bytes != 0 && addr % resources->grain == 0 && bytes % resources->grain == 0;
+}
+
+static void handle_drop(struct device_resources *resources, uint64_t id)
+{
+    const struct device_slot *handle = slots_find(&resources->handles, id);
+
+    resources->used -= resources_footprint(resources, handle->bytes);
+    if (resources->handle_gone) {
+        resources->handle_gone(resources->handle_gone_context, handle);
+    }
+    slots_release(&resources->handles, id);
+}
+
+void resources_init(struct device_resources *resources, uint64_t capacity, uint64_t grain, uint64_t floor,
+                    uint64_t alignment)
+{
+    *resources = (struct device_resources){.capacity = capacity, .grain = grain};
+    device_ranges_init(&resources->space, floor, alignment);
+    device_ranges_init(&resources->mappings, 0, 1);
+}
+
+void resources_close(struct device_resources *resources)
+{
+    device_ranges_close(&resources->space);
+    device_ranges_close(&resources->mappings);
+    slots_close(&resources->handles);
+    slots_close(&resources->events);
+    free(resources->streams);
+    resources->streams = NULL;
+}
+
+uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes)
+{
+    return bytes > UINT64_MAX - resources->grain
+               ? UINT64_MAX
+               : (bytes + resources->grain - 1) / resources->grain * resources->grain;
+}
+
+int resources_room(struct device_resources *resources, uint64_t bytes)
+{
+    if (bytes == 0) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes of memory asked for");
+    }
+    assert(resources->used <= resources->capacity);
+    if (resources_footprint(resources, bytes) > resources->capacity - resources->used) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY,
+                             "%llu bytes do not fit: %llu of %llu are in use", (unsigned long long)bytes,
+                             (unsigned long long)resources->used, (unsigned long long)resources->capacity);
+    }
+    return 0;
+}
+
+int resources_pool_room(struct device_resources *resources, uint64_t bytes)
+{
+    if (bytes > resources->capacity - resources->used) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY,
+                             "the pool can't grow by %llu bytes: %llu of %llu are in use",
+                             (unsigned long long)bytes, (unsigned long long)resources->used,
+                             (unsigned long long)resources->capacity);
+    }
+    return 0;
+}
+
+void resources_pool_grow(struct device_resources *resources, uint64_t bytes)
+{
+    resources->pooled += bytes;
+    resources->used += bytes;
+}
+
+void resources_pool_shrink(struct device_resources *resources, uint64_t bytes)
+{
+    assert(bytes <= resources->pooled);
+    resources->pooled -= bytes;
+    resources->used -= bytes;
+}
+
+struct device_range *resources_range_new(struct device_resources *resources, enum device_range_kind kind,
+                                         uint64_t bytes)
+{
+    struct device_range *range = calloc(1, sizeof(*range));
+
+    if (range) {
+        range->kind = kind;
+        range->bytes = bytes;
+    } else {
+        varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s",
+                          kind_name(kind));
+    }
+    return range;
+}
+
+int resources_range_enter(struct device_resources *resources, struct device_range *range, uint64_t addr)
+{
+    const struct device_range *other;
+    int error = 0;
+
+    range->addr = addr;
+    if (addr == 0 || range->bytes == 0 || addr > UINT64_MAX - range->bytes) {
+        error =
+            DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
+                          kind_name(range->kind), (unsigned long long)range->bytes, (unsigned long long)addr);
+    } else {
+        other = device_ranges_overlap(&resources->space, addr, range->bytes);
+        error = other ? refuse_overlap(resources, range, other) : 0;
+    }
+    if (error != 0) {
+        free(range);
+        return error;
+    }
+    device_ranges_insert(&resources->space, range);
+    if (range->kind == DEVICE_RANGE_SEGMENT) {
+        resources->used += resources_footprint(resources, range->bytes);
+    }
+    return 0;
+}
+
+int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
+                         uint64_t bytes, struct device_range **range_out)
+{
+    struct device_range *range = device_ranges_at_or_before(&resources->space, addr);
+    const struct device_range *mapping;
+
+    if (!range || range->addr != addr || range->kind != kind) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no %s begins at %#llx", kind_name(kind),
+                             (unsigned long long)addr);
+    }
+    if (bytes != 0 && range->bytes != bytes) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the %s at %#llx has %llu bytes, not %llu",
+                             kind_name(kind), (unsigned long long)addr, (unsigned long long)range->bytes,
+                             (unsigned long long)bytes);
+    }
+    mapping = kind == DEVICE_RANGE_RESERVATION
+                  ? device_ranges_overlap(&resources->mappings, addr, range->bytes)
+                  : NULL;
+    if (mapping) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                             "in the reservation at %#llx memory is mapped at %#llx",
+                             (unsigned long long)addr, (unsigned long long)mapping->addr);
+    }
+    *range_out = range;
+    return 0;
+}
+
+int resources_range_to_free(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
+                            uint64_t bytes, struct device_range **range_out)
+{
+    return bytes == 0 ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
+                      : resources_range_find(resources, kind, addr, bytes, range_out);
+}
+
+void resources_range_drop(struct device_resources *resources, struct device_range *range)
+{
+    if (range->kind == DEVICE_RANGE_SEGMENT) {
+        resources->used -= resources_footprint(resources, range->bytes);
+    }
+    device_ranges_remove(&resources->space, range);
+    free(range);
+}
+
+int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t value,
+                            uint64_t *handle_out)
+{
+    struct device_slot *slot;
+
+    if (!is_whole(resources, 0, bytes)) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                             "a handle of %llu bytes is not a multiple of %llu", (unsigned long long)bytes,
+                             (unsigned long long)resources->grain);
+    }
+    slot = slots_acquire(&resources->handles, handle_out);
+    if (!slot) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a handle");
+    }
+    slot->bytes = bytes;
+    slot->value = value;
+    resources->used += resources_footprint(resources, bytes);
+    return 0;
+}
+
+/* The handle, if it lives, was not released and has that size. */
+static int handle_find(struct device_resources *resources, uint64_t handle, uint64_t bytes,
+                       struct device_slot **slot_out)
+{
+    struct device_slot *slot = slots_find(&resources->handles, handle);
+
+    if (!slot || slot->is_released) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "no handle %#llx", (unsigned long long)handle);
+    }
+    if (slot->bytes != bytes) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "the handle %#llx has %llu bytes, not %llu",
+                             (unsigned long long)handle, (unsigned long long)slot->bytes,
+                             (unsigned long long)bytes);
+    }
+    *slot_out = slot;
+    return 0;
+}
+
+int resources_handle_release(struct device_resources *resources, uint64_t handle, uint64_t bytes)
+{
+    struct device_slot *slot;
+    int error = handle_find(resources, handle, bytes, &slot);
+
+    if (error != 0) {
+        return error;
+    }
+    if (slot->maps == 0) {
+        handle_drop(resources, handle);
+    } else {
+        slot->is_released = true;
+    }
+    return 0;
+}
+
+int resources_map_check(struct device_resources *resources, uint64_t addr, uint64_t bytes, uint64_t handle,
+                        struct device_range **mapping_out)
+{
+    const struct device_range *around = device_ranges_at_or_before(&resources->space, addr);
+    const struct device_range *other;
+    struct device_range *mapping;
+    struct device_slot *slot;
+    int error = handle_find(resources, handle, bytes, &slot);
+
+    if (error != 0) {
+        return error;
+    }
+    if (!around || around->kind != DEVICE_RANGE_RESERVATION || addr - around->addr >= around->bytes) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "%#llx lies in no reservation",
+                             (unsigned long long)addr);
+    }
+    if (!is_whole(resources, addr, bytes) || bytes > around->bytes - (addr - around->addr)) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                             "%llu bytes at %#llx end behind their reservation, or are no multiples of %llu",
+                             (unsigned long long)bytes, (unsigned long long)addr,
+                             (unsigned long long)resources->grain);
+    }
+    mapping = resources_range_new(resources, DEVICE_RANGE_MAPPING, bytes);
+    if (!mapping) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    mapping->addr = addr;
+    mapping->value = handle;
+    other = device_ranges_overlap(&resources->mappings, addr, bytes);
+    if (other) {
+        error = refuse_overlap(resources, mapping, other);
+        free(mapping);
+        return error;
+    }
+    *mapping_out = mapping;
+    return 0;
+}
+
+void resources_map_enter(struct device_resources *resources, struct device_range *mapping)
+{
+    struct device_slot *slot = slots_find(&resources->handles, mapping->value);
+
+    assert(slot && !slot->is_released);
+    device_ranges_insert(&resources->mappings, mapping);
+    slot->maps++;
+}
+
+int resources_mapped_check(struct device_resources *resources, uint64_t addr, uint64_t bytes)
+{
+    const struct device_range *mapping = NULL;
+    uint64_t at = addr;
+
+    if (bytes == 0 || addr > UINT64_MAX - bytes) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "%llu bytes at %#llx are no range",
+                             (unsigned long long)bytes, (unsigned long long)addr);
+    }
+    for (; at < addr + bytes; at = mapping->addr + mapping->bytes) {
+        mapping = device_ranges_at_or_before(&resources->mappings, at);
+        if (!mapping || mapping->addr != at || mapping->bytes > addr + bytes - at) {
+            return DEVICE_REFUSE(
+                resources, VARVE_ERROR_INVALID, "[%#llx, %#llx) is not made of whole mappings: see %#llx",
+                (unsigned long long)addr, (unsigned long long)(addr + bytes), (unsigned long long)at);
+        }
+    }
+    return 0;
+}
+
+void resources_unmap_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes)
+{
+    uint64_t end = addr + bytes;
+
+    while (addr < end) {
+        struct device_range *mapping = device_ranges_at_or_before(&resources->mappings, addr);
+        struct device_slot *slot = slots_find(&resources->handles, mapping->value);
+
+        assert(mapping->addr == addr && slot->maps != 0);
+        addr += mapping->bytes;
+        if (--slot->maps == 0 && slot->is_released) {
+            handle_drop(resources, mapping->value);
+        }
+        device_ranges_remove(&resources->mappings, mapping);
+        free(mapping);
+    }
+}
+
+/* ---- events ----
+ *
+ * Each event has the number of its last record, each stream the number up to
+ * which everything on it is complete, so that a whole stream completes in one step. Streams of which there is
+ * nothing to say have no entry. As with the driver, an event that was never recorded is complete, and one
+ * that is recorded again stands for its last record only. */
+
+static struct device_slot *event_find(struct device_resources *resources, uint64_t event)
+{
+    struct device_slot *slot = slots_find(&resources->events, event);
+
+    if (!slot) {
+        varve_message_set(&resources->reason, VARVE_ERROR_NOT_FOUND, "no event %#llx",
+                          (unsigned long long)event);
+    }
+    return slot;
+}
+
+/* First entry whose stream is not below `stream`. */
+static size_t stream_position(const struct device_resources *resources, uint64_t stream)
+{
+    size_t low = 0, high = resources->stream_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (resources->streams[middle].stream < stream) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static bool is_pending(const struct device_resources *resources, const struct device_slot *slot)
+{
+    const struct device_stream *stream;
+
+    if (!slot->is_pending) {
+        return false;
+    }
+    stream = resources_stream_find(resources, slot->stream);
+    return !stream || slot->value > stream->completed;
+}
+
+int resources_event_create(struct device_resources *resources, uint64_t *event_out)
+{
+    if (!slots_acquire(&resources->events, event_out)) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of an event");
+    }
+    return 0;
+}
+
+int resources_event_destroy(struct device_resources *resources, uint64_t event)
+{
+    if (!event_find(resources, event)) {
+        return VARVE_ERROR_NOT_FOUND;
+    }
+    slots_release(&resources->events, event);
+    return 0;
+}
+
+int resources_event_record(struct device_resources *resources, uint64_t event, uint64_t stream,
+                           bool is_incomplete)
+{
+    struct device_slot *slot = event_find(resources, event);
+
+    if (!slot) {
+        return VARVE_ERROR_NOT_FOUND;
+    }
+    slot->stream = stream;
+    slot->value = ++resources->records;
+    slot->is_pending = is_incomplete;
+    return 0;
+}
+
+int resources_event_query(struct device_resources *resources, uint64_t event)
+{
+    const struct device_slot *slot = event_find(resources, event);
+
+    if (!slot) {
+        return VARVE_ERROR_NOT_FOUND;
+    }
+    return is_pending(resources, slot) ? 0 : 1;
+}
+
+int resources_event_complete(struct device_resources *resources, uint64_t event)
+{
+    struct device_slot *slot = event_find(resources, event);
+
+    if (!slot) {
+        return VARVE_ERROR_NOT_FOUND;
+    }
+    if (!is_pending(resources, slot)) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NOT_FOUND, "the event %#llx is not pending",
+                             (unsigned long long)event);
+    }
+    slot->is_pending = false;
+    return 0;
+}
+
+struct device_stream *resources_stream_find(const struct device_resources *resources, uint64_t stream)
+{
+    size_t position = stream_position(resources, stream);
+
+    if (position == resources->stream_count || resources->streams[position].stream != stream) {
+        return NULL;
+    }
+    return &resources->streams[position];
+}
+
+struct device_stream *resources_stream_acquire(struct device_resources *resources, uint64_t stream)
+{
+    struct device_stream *found = resources_stream_find(resources, stream);
+    size_t position;
+
+    if (found) {
+        return found;
+    }
+    if (resources->stream_count == resources->stream_capacity) {
+        size_t capacity = resources->stream_capacity ? resources->stream_capacity * 2 : STREAMS_FIRST;
+        struct device_stream *grown = realloc(resources->streams, capacity * sizeof(*grown));
+
+        if (!grown) {
+            varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY,
+                              "no memory for the entry of a stream");
+            return NULL;
+        }
+        resources->streams = grown;
+        resources->stream_capacity = capacity;
+    }
+    position = stream_position(resources, stream);
+    found = &resources->streams[position];
+    memmove(found + 1, found, (resources->stream_count - position) * sizeof(*found));
+    resources->stream_count++;
+    *found = (struct device_stream){.stream = stream};
+    return found;
+}
+
+/* ---- the walker ---- */
+
+static uint64_t range_end(const struct device_range *range)
+{
+    return range->addr + range->bytes;
+}
+
+static uint64_t segment_bytes(const struct device_resources *resources)
+{
+    uint64_t bytes = 0;
+    const struct device_range *range = device_ranges_at_or_after(&resources->space, 0);
+
+    for (; range; range = device_ranges_at_or_after(&resources->space, range_end(range))) {
+        if (range->kind == DEVICE_RANGE_SEGMENT) {
+            bytes += resources_footprint(resources, range->bytes);
+        }
+    }
+    return bytes;
+}
+
+/* Counts mappings by handle into `maps` on the way. */
+static int mappings_check(const struct device_resources *resources, uint32_t *maps,
+                          struct varve_message *message)
+{
+    const struct device_range *mapping = device_ranges_at_or_after(&resources->mappings, 0);
+
+    for (; mapping; mapping = device_ranges_at_or_after(&resources->mappings, range_end(mapping))) {
+        const struct device_range *around = device_ranges_at_or_before(&resources->space, mapping->addr);
+        const struct device_slot *handle = slots_find(&resources->handles, mapping->value);
+        unsigned long long addr = mapping->addr;
+
+        if (!around || around->kind != DEVICE_RANGE_RESERVATION || range_end(mapping) > range_end(around)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "the mapping at %#llx is in no reservation", addr);
+        }
+        if (!handle || handle->bytes != mapping->bytes) {
+            return varve_message_set(
+                message, VARVE_ERROR_CORRUPT,
+                "the mapping at %#llx is of the handle %#llx, which is not live or not of %llu "
+                "bytes",
+                addr, (unsigned long long)mapping->value, (unsigned long long)mapping->bytes);
+        }
+        maps[slots_index(mapping->value)]++;
+    }
+    return 0;
+}
+
+static int handles_check(const struct device_resources *resources, const uint32_t *maps,
+                         struct varve_message *message)
+{
+    uint64_t used = segment_bytes(resources) + resources->pooled;
+
+    for (uint32_t i = 0; i < resources->handles.count; i++) {
+        const struct device_slot *handle = &resources->handles.slots[i];
+
+        if (!handle->is_live) {
+            continue;
+        }
+        used += resources_footprint(resources, handle->bytes);
+        if (handle->maps != maps[i] || (handle->is_released && handle->maps == 0)) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "handle %u: %u mappings, %u counted%s",
+                                     i + 1, maps[i], handle->maps, handle->is_released ? ", released" : "");
+        }
+    }
+    if (used != resources->used || used > resources->capacity) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "%llu bytes in use, %llu counted, of %llu",
+                                 (unsigned long long)used, (unsigned long long)resources->used,
+                                 (unsigned long long)resources->capacity);
+    }
+    return 0;
+}
+
+static int events_check(const struct device_resources *resources, struct varve_message *message)
+{
+    for (size_t i = 0; i < resources->stream_count; i++) {
+        const struct device_stream *stream = &resources->streams[i];
+
+        if ((i != 0 && stream[-1].stream >= stream->stream) || stream->completed > resources->records) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                     "stream %#llx: out of order, or ahead of records",
+                                     (unsigned long long)stream->stream);
+        }
+    }
+    for (uint32_t i = 0; i < resources->events.count; i++) {
+        if (resources->events.slots[i].is_live && resources->events.slots[i].value > resources->records) {
+            return varve_message_set(message, VARVE_ERROR_CORRUPT, "event %u: recorded in the future", i + 1);
+        }
+    }
+    return 0;
+}
+
+int resources_check(const struct device_resources *resources, struct varve_message *message)
+{
+    uint32_t *maps = calloc((size_t)resources->handles.count + 1, sizeof(*maps));
+    int error;
+
+    if (!maps) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check the device's resources");
+    }
+    error = device_ranges_check(&resources->space, "addresses", message);
+    if (error == 0) {
+        error = device_ranges_check(&resources->mappings, "mappings", message);
+    }
+    if (error == 0) {
+        error = slots_check(&resources->handles, "handles", message);
+    }
+    if (error == 0) {
+        error = slots_check(&resources->events, "events", message);
+    }
+    if (error == 0) {
+        error = mappings_check(resources, maps, message);
+    }
+    if (error == 0) {
+        error = handles_check(resources, maps, message);
+    }
+    if (error == 0) {
+        error = events_check(resources, message);
+    }
+    free(maps);
+    return error;
+}

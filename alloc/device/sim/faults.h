@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/device/ */
+/*
+ * Failures at the n-th call, and what a call costs on the virtual clock. Called by sim.c, which has the table of operations.
+ */
+#ifndef VARVE_ALLOC_DEVICE_SIM_FAULTS_H
+#define VARVE_ALLOC_DEVICE_SIM_FAULTS_H
+
+#include "alloc/device/sim/sim.h"
+
+/// Takes the lock and counts the call; the error that a script wants of it, or 0. Always followed by
+/// sim_leave.
+int sim_enter(struct sim_device *sim, enum varve_device_call call);
+/// Charges the clock if `result` is no error, releases the lock, returns `result`.
+int sim_leave(struct sim_device *sim, enum varve_device_call call, uint64_t bytes, int result);
+/// The clock goes on by what such a call takes, if calls take time at all.
+void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes);
+/// What a call takes on the device that was measured; 0 for calls of which there is no figure.
+uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes);
+
+#endif
