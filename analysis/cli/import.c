@@ -192,7 +192,7 @@ const struct command command_import = {
                "(.pickle, also "
                ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "
                "the end "
-               "go into the database. PyTorch does not tell block sizes in its events: they are those of the "
+               "go into the database. PyTorch has no block sizes in its events: they are those of the "
                "requests. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db instead.",
     .examples = "  varve import trace.ctf -o trace.db\n"
                 "  varve import snapshot.pickle -o trace.db\n"

@@ -63,7 +63,7 @@ static const char device_sql[] =
 static const char stream_sql[] = "SELECT process_id, device, number, handle FROM stream "
                                  "ORDER BY process_id, device, number LIMIT ?1";
 
-/* Databases of older versions do not tell whose streams they are. */
+/* Databases of older versions do not say whose streams they are. */
 static bool has_streams(struct database *database)
 {
     return database_integer(

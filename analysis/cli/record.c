@@ -70,7 +70,7 @@ static const struct option_spec options[] = {
      "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
      offsetof(struct values, cuda), 0, 0, cuda_names},
     {"cupti", 0, OPTION_FLAG, NULL,
-     "record it as CUPTI tells it: also without LD_PRELOAD, but only one profiler can hold CUPTI",
+     "record it as CUPTI reports it: also without LD_PRELOAD, but only one profiler can hold CUPTI",
      offsetof(struct values, cupti), 0, 0, NULL},
     {"torch", 0, OPTION_MODE, "[=observe]",
      "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
@@ -136,7 +136,8 @@ static void print_summary(FILE *err, const struct varve_collect_result *result)
         fputs("; lttng-crash saved some of the killed", err);
     }
     if (result->salvaged > 0) {
-        fprintf(err, "; %s of the killed told to LTTng again", format_count((int64_t)result->salvaged).text);
+        fprintf(err, "; %s of the killed emitted to LTTng again",
+                format_count((int64_t)result->salvaged).text);
     }
     if (result->ctf_path[0] != '\0') {
         command_say(err, "; LTTng trace: %s", result->ctf_path);
@@ -205,7 +206,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->linger_ns = values->linger_ns;
 }
 
-static int program_status; /* as waitpid tells it, once the program has ended */
+static int program_status; /* as waitpid reports it, once the program has ended */
 
 static void end_like_program(void)
 {
@@ -257,7 +258,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (!result.started) {
         return EXIT_STATUS_FAILED;
     }
-    /* A recording that failed is no reason to tell the caller's script that its program did. */
+    /* A recording that failed is no reason to let the caller's script believe that its program failed. */
     fflush(context->err);
     varve_collect_exit_like(result.wait_status);
 }
@@ -277,7 +278,7 @@ const struct command command_record = {
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"
                 "  varve record --stacks python -- python3 train.py\n"
                 "  varve record --torch -- python3 train.py          # PyTorch on varve's allocator\n"
-                "  varve record --cuda --cupti -- ./simulate         # device memory, told twice\n",
+                "  varve record --cuda --cupti -- ./simulate         # device memory, cross-checked\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

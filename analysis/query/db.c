@@ -160,7 +160,7 @@ static int authorize(void *context, int action, const char *first, const char *s
 
 /* ---- opening ---- */
 
-/* A URI, because only that way can SQLite be told to leave a file alone altogether (immutable). */
+/* A URI, because only that way can SQLite be made to leave a file alone altogether (immutable). */
 static char *make_uri(const char *path, bool is_wal)
 {
     char *uri = memory_resize(NULL, strlen(path) * 3 + 64);

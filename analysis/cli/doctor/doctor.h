@@ -59,12 +59,12 @@ enum program_answer {
 
 /// What `argv` (found in PATH, NULL at its end) prints goes to `text`; what is too much is dropped.
 enum program_answer program_run(const char *const *argv, int limit_ms, char *text, size_t bytes);
-/// `work` in a fork child; what it writes to `output` goes to `text`. status_out: as waitpid tells it, of
+/// `work` in a fork child; what it writes to `output` goes to `text`. status_out: as waitpid reports it, of
 /// PROGRAM_FAILED.
 enum program_answer child_run(void (*work)(int output), int limit_ms, char *text, size_t bytes,
                               int *status_out);
 
-/* ---- gpu_probe.c: the CUDA driver, asked by a child ---- */
+/* ---- gpu_probe.c: the CUDA driver, queried by a child ---- */
 
 #define PROBE_DEVICES 8
 
@@ -85,7 +85,7 @@ struct driver_probe {
     char reason[200];     /* of a library that does not load; what the driver says of a start that failed */
     int version;          /* CUDA's: 1000 * major + 10 * minor; 0: unknown */
     int result;           /* of cuInit */
-    int devices, named;   /* there are, and are told below */
+    int devices, named;   /* there are, and are named below */
     struct {
         char name[64];
         int64_t bytes;

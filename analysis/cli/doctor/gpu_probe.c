@@ -2,7 +2,7 @@
 /*
  * `varve doctor`, the CUDA driver and CUPTI as they really are: loaded, started and asked. A driver that does
  * not suit its kernel module, its container or its GPU may hang or crash then, so this is done by a child,
- * which says each step before it takes it; what it said last tells where it stopped. The few declarations of
+ * which says each step before it takes it; its last line is where it stopped. The few declarations of
  * the driver that are needed here are our own.
  */
 #include "alloc/alloc.h"
@@ -228,7 +228,7 @@ void driver_probe(struct driver_probe *probe)
 const char *probe_step_text(enum probe_step step)
 {
     static const char *const texts[] = {
-        "being loaded", "being asked for its version", "cuInit", "listing the devices", "opening device 0",
+        "being loaded", "being queried for its version", "cuInit", "listing the devices", "opening device 0",
         "the end",
     };
 

@@ -44,7 +44,7 @@ static bool is_abandoned(const char *name)
     snprintf(path, sizeof(path), "/proc/%ld/exe", pid);
     length = readlink(path, program, sizeof(program) - 1);
     if (length <= 0) {
-        return false; /* somebody else's process: no way to tell */
+        return false; /* somebody else's process: no way to know */
     }
     program[length] = '\0';
     slash = strrchr(program, '/');
