@@ -141,8 +141,7 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
     static const struct query devices = {.sql = device_sql, .columns = device, .kinds = "ntbt"};
     static const struct query streams = {
         .sql = "SELECT p.pid, s.device, s.number, s.handle FROM stream s LEFT JOIN process p ON p.id = "
-               "s.process_id "
-               "ORDER BY s.process_id, s.device, s.number LIMIT ?1",
+               "s.process_id ORDER BY s.process_id, s.device, s.number LIMIT ?1",
         .columns = stream,
         .kinds = "nnnx",
     };

@@ -74,8 +74,7 @@ static const struct option_spec options[] = {
      offsetof(struct values, cupti), 0, 0, NULL},
     {"torch", 0, OPTION_MODE, "[=observe]",
      "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
-     "its "
-     "own history becomes DB.torch.PID.db at the end",
+     "its own history becomes DB.torch.PID.db at the end",
      offsetof(struct values, torch), 0, 0, torch_names},
     {"lttng", 0, OPTION_FLAG, NULL,
      "trace to LTTng too: a session of its own, whose CTF trace is left beside DB (DB without .db, with "
@@ -269,10 +268,8 @@ const struct command command_record = {
     .summary = "run a program and record every allocation of it",
     .purpose =
         "Runs COMMAND and records every heap allocation, and every call of the CUDA driver about memory, of "
-        "it "
-        "and of all its child processes into a database; options that name a kind narrow it to what they "
-        "name. "
-        "The program needs no changes. The exit status is the program's (a program that a signal "
+        "it and of all its child processes into a database; options that name a kind narrow it to what they "
+        "name. The program needs no changes. The exit status is the program's (a program that a signal "
         "ended: the same signal); 2 if it could not be started. Ctrl-C stops the program, not the recording. "
         "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"

@@ -274,13 +274,11 @@ const struct command command_replay = {
     .summary = "run the caching allocator on a recorded history, exactly or under other rules",
     .purpose =
         "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
-        "of "
-        "your own, or with --verify, the recorded decisions must come out again: every address, segment, "
+        "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
         "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
-        "--conf, "
-        "--memory-limit or --capacity and without --verify the same requests are made under those rules, and "
-        "what they would have cost is printed. -o keeps all decisions, splits and merges too, in a database; "
-        "under varve record they are recorded as well.",
+        "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
+        "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
+        "a database; under varve record they are recorded as well.",
     .examples = "  varve replay snapshot.pickle -o replay.db\n"
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",

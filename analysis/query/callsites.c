@@ -67,15 +67,13 @@ static const char process_sql[] =
 static const char process_sum_sql[] =
     "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*)" PROCESS_ROWS;
 
-/* The leaks of a process have an index of their own (those never freed), which only the view `leak` can use.
- */
+/* The leaks of a process have an index of their own (those never freed), which only the view `leak` can
+ * use. */
 static const char leak_sql[] =
-    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM "
-    "(SELECT coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes FROM leak "
-    "WHERE domain = ?1 AND process_id = ?2 AND ?3 < 0 GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) "
-    "a "
-    "LEFT JOIN callsite_total t ON t.callsite_id = a.callsite_id AND t.domain = ?1 "
-    "ORDER BY a.bytes DESC, a.callsite_id";
+    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM (SELECT "
+    "coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes FROM leak WHERE domain = ?1 "
+    "AND process_id = ?2 AND ?3 < 0 GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) a LEFT JOIN "
+    "callsite_total t ON t.callsite_id = a.callsite_id AND t.domain = ?1 ORDER BY a.bytes DESC, a.callsite_id";
 
 static const char leak_sum_sql[] =
     "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*) FROM leak "

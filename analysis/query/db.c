@@ -141,8 +141,8 @@ static bool takes_name(const char *name)
 }
 
 /* What sqlite3_stmt_readonly takes for reading although it touches other files or settings. Everything else
- * that writes is refused by that function; virtual tables such as json_each declare themselves by CREATE and
- * must pass. */
+ * that writes is refused by that function; virtual tables such as json_each declare themselves by CREATE
+ * and must pass. */
 static int authorize(void *context, int action, const char *first, const char *second, const char *schema,
                      const char *trigger)
 {

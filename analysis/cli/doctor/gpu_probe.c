@@ -5,8 +5,10 @@
  * which says each step before it takes it; its last line is where it stopped. The few declarations of
  * the driver that are needed here are our own.
  */
+#include "analysis/cli/doctor/gpu_probe.h"
+
 #include "alloc/alloc.h"
-#include "analysis/cli/doctor/doctor.h"
+#include "analysis/cli/doctor/program.h"
 #include "analysis/output/memory.h"
 #include "trace/trace.h"
 

@@ -4,10 +4,12 @@
  * answers, and LTTng sessions whose recorder was killed, which go on tracing every program that they find.
  * The hard part is a daemon that answers nobody: `lttng` then waits for ever, so it runs with a time limit.
  */
-#include "analysis/import/ctf/ctf.h"
+
+#include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/cli/component_find.h"
-#include "analysis/cli/doctor/doctor.h"
+#include "analysis/cli/doctor/program.h"
+#include "analysis/import/ctf/ctf.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -175,8 +175,7 @@ static void print_streams(FILE *out, struct database *database)
     static const struct query query = {
         .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes "
                "FROM stream_total WHERE domain <> 'cupti' ORDER BY device, process_id, domain, bytes DESC, "
-               "stream "
-               "LIMIT " TEXT(ROWS_SHOWN),
+               "stream LIMIT " TEXT(ROWS_SHOWN),
         .columns = columns,
         .kinds = "nntnccbbb",
     };

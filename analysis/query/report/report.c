@@ -84,9 +84,8 @@ static void print_processes(FILE *out, struct database *database)
     cursor_open(
         &cursor, database,
         "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
-        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total "
-        "t "
-        "JOIN process p ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
+        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total t JOIN process p ON "
+        "p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, PROCESSES_SHOWN);
     while (cursor_next(&cursor)) {
         char digits[24];

@@ -105,8 +105,7 @@ static void blocks(struct scene *scene)
 }
 
 /* 100 MiB of the driver's own, 20 MiB in a segment, 30 MiB more on stream 3 for a while, one request too
- * large.
- */
+ * large. */
 static void write_run(const char *path, bool with_witness, bool misses_one)
 {
     struct scene scene = {.ns = 0};
