@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From argv to a sub-command: finds it, reads its options by its table, collects its output and lets it out
- * only when the command succeeded. Adding a command is one file command_NAME.c and one line in command_table.
+ * only when the command succeeded. Adding a command: README.md.
  */
 #include "analysis/cli/command.h"
 
@@ -29,23 +29,10 @@
 #define COMMANDS_MAX 32
 
 const struct command *const command_table[] = {
-    &command_record,
-    &command_recover,
-    &command_import,
-    &command_export,
-    &command_replay,
-    &command_report,
-    &command_leaks,
-    &command_peak,
-    &command_timeline,
-    &command_segments,
-    &command_oom,
-    &command_query,
-    &command_diff,
-    &command_info,
-    &command_doctor,
-    &command_help,
-    NULL,
+#define COMMAND_ADDRESS(name) &command_##name,
+    COMMAND_LIST(COMMAND_ADDRESS)
+#undef COMMAND_ADDRESS
+        NULL,
 };
 
 const struct command *command_find(const char *name)
@@ -183,8 +170,8 @@ int varve_command_run(int argc, char *const argv[], FILE *out, FILE *err)
         return finish_output(&context);
     }
     if (argc < 2) {
-        return command_fail(&context,
-                            "say what to do: varve record, report, query, …; varve help lists the commands");
+        help_print(err);
+        return EXIT_STATUS_FAILED;
     }
     if (name[0] == '-') {
         return command_fail(&context, "unknown option '%s'; the command comes first: varve help", name);

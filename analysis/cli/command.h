@@ -57,6 +57,17 @@ struct command {
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
 };
 
+/* All of them, in the order of the help. */
+/* clang-format off */
+#define COMMAND_LIST(X) \
+    X(record) X(recover) X(import) X(export) X(replay) X(report) X(leaks) X(peak) X(timeline) X(segments) X(oom) X(query) \
+    X(diff) X(info) X(doctor) X(help)
+/* clang-format on */
+
+#define COMMAND_EXTERN(name) extern const struct command command_##name;
+COMMAND_LIST(COMMAND_EXTERN)
+#undef COMMAND_EXTERN
+
 extern const struct command *const command_table[]; /* ends with NULL */
 
 const struct command *command_find(const char *name);
@@ -68,23 +79,6 @@ int command_fail(struct command_context *context, const char *format, ...)
 /// fprintf of what may have names from elsewhere in it, to a stream that nobody filters: not the context's
 /// `out`.
 void command_say(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-extern const struct command command_record;
-extern const struct command command_recover;
-extern const struct command command_import;
-extern const struct command command_export;
-extern const struct command command_replay;
-extern const struct command command_info;
-extern const struct command command_report;
-extern const struct command command_query;
-extern const struct command command_diff;
-extern const struct command command_leaks;
-extern const struct command command_peak;
-extern const struct command command_timeline;
-extern const struct command command_segments;
-extern const struct command command_oom;
-extern const struct command command_doctor;
-extern const struct command command_help;
 
 /* ---- help.c ---- */
 

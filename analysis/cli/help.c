@@ -89,7 +89,7 @@ void help_print(FILE *out)
     for (size_t i = 0; command_table[i] != NULL; i++) {
         fprintf(out, "  %-10s %s\n", command_table[i]->name, command_table[i]->summary);
     }
-    fputs("\nvarve help COMMAND explains one of them; varve --version tells the version.\n"
+    fputs("\nvarve help COMMAND explains one of them; varve --version prints the version.\n"
           "\n"
           "first steps:\n"
           "  varve record -o trace.db -- ./program --its-options\n"

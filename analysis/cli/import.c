@@ -169,16 +169,13 @@ const struct command command_import = {
     .arguments = "SOURCE",
     .summary = "make a trace database of an LTTng trace or a snapshot of PyTorch's allocator",
     .purpose = "A folder: the LTTng (CTF) traces in it, at any depth, as varve record --lttng leaves them in "
-               "DB.ctf. "
-               "The database is the one that varve record would have written itself. What LTTng discarded is "
-               "counted "
-               "in it; a damaged trace is refused. babeltrace2 must be there. "
-               "A file: a snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it "
-               "(.pickle, also "
+               "DB.ctf. The database is the one that varve record would have written itself. What LTTng "
+               "discarded is counted in it; a damaged trace is refused. babeltrace2 must be there. A file: a "
+               "snapshot of PyTorch's allocator as torch.cuda.memory._dump_snapshot wrote it (.pickle, also "
                ".xz, .gz, .zst); nothing in it is executed. Events, call sites, settings and the segments at "
-               "the end "
-               "go into the database. PyTorch does not tell block sizes in its events: they are those of the "
-               "requests. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db instead.",
+               "the end go into the database. PyTorch has no block sizes in its events: they are those of "
+               "the requests. For exact blocks, splits and merges use varve replay SNAPSHOT -o trace.db "
+               "instead.",
     .examples = "  varve import trace.ctf -o trace.db\n"
                 "  varve import snapshot.pickle -o trace.db\n"
                 "  varve import snapshot.pickle.xz --force -o trace.db\n",

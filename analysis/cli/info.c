@@ -63,7 +63,7 @@ static const char device_sql[] =
 static const char stream_sql[] = "SELECT process_id, device, number, handle FROM stream "
                                  "ORDER BY process_id, device, number LIMIT ?1";
 
-/* Databases of older versions do not tell whose streams they are. */
+/* Databases of older versions do not say whose streams they are. */
 static bool has_streams(struct database *database)
 {
     return database_integer(
@@ -141,8 +141,7 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
     static const struct query devices = {.sql = device_sql, .columns = device, .kinds = "ntbt"};
     static const struct query streams = {
         .sql = "SELECT p.pid, s.device, s.number, s.handle FROM stream s LEFT JOIN process p ON p.id = "
-               "s.process_id "
-               "ORDER BY s.process_id, s.device, s.number LIMIT ?1",
+               "s.process_id ORDER BY s.process_id, s.device, s.number LIMIT ?1",
         .columns = stream,
         .kinds = "nnnx",
     };

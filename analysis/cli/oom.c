@@ -79,8 +79,7 @@ static struct oom *load(struct database *database, int64_t device, size_t *count
     cursor_open(
         &cursor, database,
         "SELECT o.seq, o.ts_ns, o.device, o.requested, o.allocated, o.reserved, coalesce(o.largest_free, "
-        "-1), "
-        "e.pid, e.tid, e.thread_id, coalesce(e.callsite_id, 0) FROM oom o JOIN event e ON e.seq = o.seq "
+        "-1), e.pid, e.tid, e.thread_id, coalesce(e.callsite_id, 0) FROM oom o JOIN event e ON e.seq = o.seq "
         "WHERE ?1 < 0 OR o.device = ?1 ORDER BY o.seq");
     cursor_bind_integer(&cursor, 1, device);
     while (cursor_next(&cursor)) {

@@ -83,7 +83,7 @@ static void answer_text(struct command_context *context, struct database *databa
 {
     const struct callsite_options stacks = {.frames = values->frames, .stacks = -1};
     const struct report_total *total = &answer->total;
-    struct callsite_seen seen = {0};
+    struct callsite_shown shown = {0};
     char who[64] = "all processes together";
     FILE *out = context->out;
 
@@ -116,8 +116,8 @@ static void answer_text(struct command_context *context, struct database *databa
         fprintf(out, "%" PRId64 " GPUs, each at its own peak; the moment is that of GPU %" PRId64 "\n",
                 answer->selection.devices, answer->selection.device);
     }
-    callsite_list_print(out, database, &answer->list, answer->rank, &stacks, &seen);
-    callsite_seen_free(&seen);
+    callsite_list_print(out, database, &answer->list, answer->rank, &stacks, &shown);
+    callsite_shown_free(&shown);
 }
 
 static int make_answer(struct database *database, const struct values *values, struct answer *answer,

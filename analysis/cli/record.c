@@ -70,12 +70,11 @@ static const struct option_spec options[] = {
      "record what the program asks of the CUDA driver; replace: serve cudaMalloc from varve's allocator",
      offsetof(struct values, cuda), 0, 0, cuda_names},
     {"cupti", 0, OPTION_FLAG, NULL,
-     "record it as CUPTI tells it: also without LD_PRELOAD, but only one profiler can hold CUPTI",
+     "record it as CUPTI reports it: also without LD_PRELOAD, but only one profiler can hold CUPTI",
      offsetof(struct values, cupti), 0, 0, NULL},
     {"torch", 0, OPTION_MODE, "[=observe]",
      "PyTorch allocates from varve, every decision is recorded; observe: PyTorch keeps its allocator, and "
-     "its "
-     "own history becomes DB.torch.PID.db at the end",
+     "its own history becomes DB.torch.PID.db at the end",
      offsetof(struct values, torch), 0, 0, torch_names},
     {"lttng", 0, OPTION_FLAG, NULL,
      "trace to LTTng too: a session of its own, whose CTF trace is left beside DB (DB without .db, with "
@@ -202,7 +201,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->linger_ns = values->linger_ns;
 }
 
-static int program_status; /* as waitpid tells it, once the program has ended */
+static int program_status; /* as waitpid reports it, once the program has ended */
 
 static void end_like_program(void)
 {
@@ -254,7 +253,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     if (!result.started) {
         return EXIT_STATUS_FAILED;
     }
-    /* A recording that failed is no reason to tell the caller's script that its program did. */
+    /* A recording that failed is no reason to let the caller's script believe that its program failed. */
     fflush(context->err);
     varve_collect_exit_like(result.wait_status);
 }
@@ -265,16 +264,14 @@ const struct command command_record = {
     .summary = "run a program and record every allocation of it",
     .purpose =
         "Runs COMMAND and records every heap allocation, and every call of the CUDA driver about memory, of "
-        "it "
-        "and of all its child processes into a database; options that name a kind narrow it to what they "
-        "name. "
-        "The program needs no changes. The exit status is the program's (a program that a signal "
+        "it and of all its child processes into a database; options that name a kind narrow it to what they "
+        "name. The program needs no changes. The exit status is the program's (a program that a signal "
         "ended: the same signal); 2 if it could not be started. Ctrl-C stops the program, not the recording. "
         "If varve itself is killed, the directory DB.d keeps everything: varve recover DB.d finishes it.",
     .examples = "  varve record -o trace.db -- ./server --port 8080\n"
                 "  varve record --stacks python -- python3 train.py\n"
                 "  varve record --torch -- python3 train.py          # PyTorch on varve's allocator\n"
-                "  varve record --cuda --cupti -- ./simulate         # device memory, told twice\n",
+                "  varve record --cuda --cupti -- ./simulate         # device memory, cross-checked\n",
     .options = options,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),

@@ -133,7 +133,7 @@ static void print_text(FILE *out, const struct replay_result *result, bool follo
 }
 
 static int fail_mismatch(struct command_context *context, const char *path, const struct history *history,
-                         const struct replay_result *result, bool was_asked)
+                         const struct replay_result *result, bool was_requested)
 {
     const struct replay_mismatch *first = &result->first;
     char device[32] = "";
@@ -151,7 +151,7 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
     }
     return command_fail(context, "%s: event %zu%s: expected %s; got %s%s", path, first->event, device,
                         first->expected, first->got,
-                        was_asked
+                        was_requested
                             ? ""
                             : " (were there a memory limit or other settings? --memory-limit, --conf; or "
                               "give --policy to replay the requests alone)");
@@ -279,13 +279,11 @@ const struct command command_replay = {
     .summary = "run the caching allocator on a recorded history, exactly or under other rules",
     .purpose =
         "TRACE is a snapshot of PyTorch (.pickle, also .xz, .gz, .zst) or a trace database. Without settings "
-        "of "
-        "your own, or with --verify, the recorded decisions must come out again: every address, segment, "
-        "release and failure; the first that differs is told, and the exit status is 2. With --policy, "
-        "--conf, "
-        "--memory-limit or --capacity and without --verify the same requests are made under those rules, and "
-        "what they would have cost is printed. -o keeps all decisions, splits and merges too, in a database; "
-        "under varve record they are recorded as well.",
+        "of your own, or with --verify, the recorded decisions must come out again: every address, segment, "
+        "release and failure; the first that differs is printed, and the exit status is 2. With --policy, "
+        "--conf, --memory-limit or --capacity and without --verify the same requests are made under those "
+        "rules, and what they would have cost is printed. -o keeps all decisions, splits and merges too, in "
+        "a database; under varve record they are recorded as well.",
     .examples = "  varve replay snapshot.pickle -o replay.db\n"
                 "  varve replay --verify --memory-limit 10G snapshot.pickle.xz\n"
                 "  varve replay --conf expandable_segments:True snapshot.pickle\n",

@@ -22,8 +22,7 @@ static const struct values defaults = {.device = -1};
 static const struct option_spec options[] = {
     {"at", 'a', OPTION_TEXT, "SEQ|TIME",
      "after this event: its number, or a time since the trace began such as 1.5s, 20ms, 7us, 900ns (default: "
-     "the "
-     "last event)",
+     "the last event)",
      offsetof(struct values, at), 0, 0, NULL},
     {"device", 'd', OPTION_INTEGER, "N", "of this device only (default: all)",
      offsetof(struct values, device), 0, 255, NULL},
@@ -80,10 +79,8 @@ const struct command command_segments = {
     .arguments = "DB",
     .summary = "segments and blocks of a caching allocator at any event",
     .purpose = "Shows the memory that caching allocators had from the device after any event: each segment "
-               "with what of "
-               "it was used, freed but still waited for by other streams (pending) and free, and a map of "
-               "its blocks, "
-               "each character for what most of its bytes are.",
+               "with what of it was used, freed but still waited for by other streams (pending) and free, "
+               "and a map of its blocks, each character for what most of its bytes are.",
     .examples = "  varve segments trace.db\n"
                 "  varve segments --at 1.5s --device 0 --json trace.db\n",
     .options = options,

@@ -18,10 +18,10 @@ extern "C" {
 #define PICKLE_WRITER_KEYS_MAX 64
 
 struct pickle_writer {
-    FILE *out; /* borrowed; its error flag tells of failures */
+    FILE *out; /* borrowed; its error flag is set by failures */
     uint32_t memo_count;
     struct {
-        const char *text; /* a literal: keys are told apart by their address */
+        const char *text; /* a literal: keys are distinguished by their address */
         uint32_t memo;
     } keys[PICKLE_WRITER_KEYS_MAX];
     size_t key_count;

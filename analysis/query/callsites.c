@@ -67,15 +67,13 @@ static const char process_sql[] =
 static const char process_sum_sql[] =
     "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*)" PROCESS_ROWS;
 
-/* The leaks of a process have an index of their own (those never freed), which only the view `leak` can use.
- */
+/* The leaks of a process have an index of their own (those never freed), which only the view `leak` can
+ * use. */
 static const char leak_sql[] =
-    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM "
-    "(SELECT coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes FROM leak "
-    "WHERE domain = ?1 AND process_id = ?2 AND ?3 < 0 GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) "
-    "a "
-    "LEFT JOIN callsite_total t ON t.callsite_id = a.callsite_id AND t.domain = ?1 "
-    "ORDER BY a.bytes DESC, a.callsite_id";
+    "SELECT a.callsite_id, a.n, a.bytes, t.function, t.file, t.line, t.module, t.is_python FROM (SELECT "
+    "coalesce(callsite_id, 0) AS callsite_id, count(*) AS n, sum(size) AS bytes FROM leak WHERE domain = ?1 "
+    "AND process_id = ?2 AND ?3 < 0 GROUP BY 1 ORDER BY bytes DESC, callsite_id LIMIT ?4) a LEFT JOIN "
+    "callsite_total t ON t.callsite_id = a.callsite_id AND t.domain = ?1 ORDER BY a.bytes DESC, a.callsite_id";
 
 static const char leak_sum_sql[] =
     "SELECT count(DISTINCT coalesce(callsite_id, 0)), sum(size), count(*) FROM leak "
@@ -224,25 +222,25 @@ void callsite_list_free(struct callsite_list *list)
 
 #define FRAMES_TEXT 6
 
-void callsite_seen_free(struct callsite_seen *seen)
+void callsite_shown_free(struct callsite_shown *shown)
 {
-    free(seen->ids);
-    *seen = (struct callsite_seen){0};
+    free(shown->ids);
+    *shown = (struct callsite_shown){0};
 }
 
 /* True if it was there before. Lists are short, so a walk is enough. */
-static bool see(struct callsite_seen *seen, int64_t id)
+static bool mark_shown(struct callsite_shown *shown, int64_t id)
 {
-    for (size_t i = 0; i < seen->count; i++) {
-        if (seen->ids[i] == id) {
+    for (size_t i = 0; i < shown->count; i++) {
+        if (shown->ids[i] == id) {
             return true;
         }
     }
-    if (seen->count == seen->capacity) {
-        seen->capacity = seen->capacity * 2 + 16;
-        seen->ids = memory_resize(seen->ids, seen->capacity * sizeof(seen->ids[0]));
+    if (shown->count == shown->capacity) {
+        shown->capacity = shown->capacity * 2 + 16;
+        shown->ids = memory_resize(shown->ids, shown->capacity * sizeof(shown->ids[0]));
     }
-    seen->ids[seen->count++] = id;
+    shown->ids[shown->count++] = id;
     return false;
 }
 
@@ -286,7 +284,7 @@ static void print_place(FILE *out, struct database *database, const struct calls
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
     } else if (row->function != NULL) {
-        stack_print_place(out, "       ", &place, 1);
+        stack_print_frame(out, "       ", &place, 1);
     } else {
         stack_load(&stack, database, row->id);
         stack_print_unnamed(out, &stack, row);
@@ -296,7 +294,7 @@ static void print_place(FILE *out, struct database *database, const struct calls
 
 void callsite_list_print(FILE *out, struct database *database, const struct callsite_list *list,
                          enum callsite_rank rank, const struct callsite_options *options,
-                         struct callsite_seen *seen)
+                         struct callsite_shown *shown)
 {
     int64_t frames = options->frames < 0 ? FRAMES_TEXT : options->frames;
     int64_t whole = rank == CALLSITE_BY_COUNT ? list->sum_allocations : list->sum_bytes;
@@ -304,7 +302,7 @@ void callsite_list_print(FILE *out, struct database *database, const struct call
     for (size_t i = 0; i < list->count; i++) {
         const struct callsite_row *row = &list->rows[i];
         bool with_stack = row->id != 0 && frames > 0 && (options->stacks < 0 || (int64_t)i < options->stacks);
-        bool is_above = with_stack && see(seen, row->id);
+        bool is_above = with_stack && mark_shown(shown, row->id);
 
         print_figures(out, row, rank, i + 1, whole, is_above);
         if (with_stack && !is_above) {

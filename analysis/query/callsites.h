@@ -71,15 +71,15 @@ struct callsite_options {
 };
 
 /* Call sites whose stack was printed: later lists refer back instead of repeating it. */
-struct callsite_seen {
+struct callsite_shown {
     int64_t *ids;
     size_t count, capacity;
 };
 
-void callsite_seen_free(struct callsite_seen *seen);
+void callsite_shown_free(struct callsite_shown *shown);
 void callsite_list_print(FILE *out, struct database *database, const struct callsite_list *list,
                          enum callsite_rank rank, const struct callsite_options *options,
-                         struct callsite_seen *seen);
+                         struct callsite_shown *shown);
 /// An array; each entry has bytes and allocations of the ranking, or, with_totals, every figure of the call
 /// site.
 struct cJSON *callsite_list_json(struct database *database, const struct callsite_list *list,

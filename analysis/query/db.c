@@ -141,8 +141,8 @@ static bool takes_name(const char *name)
 }
 
 /* What sqlite3_stmt_readonly takes for reading although it touches other files or settings. Everything else
- * that writes is refused by that function; virtual tables such as json_each declare themselves by CREATE and
- * must pass. */
+ * that writes is refused by that function; virtual tables such as json_each declare themselves by CREATE
+ * and must pass. */
 static int authorize(void *context, int action, const char *first, const char *second, const char *schema,
                      const char *trigger)
 {
@@ -160,7 +160,7 @@ static int authorize(void *context, int action, const char *first, const char *s
 
 /* ---- opening ---- */
 
-/* A URI, because only that way can SQLite be told to leave a file alone altogether (immutable). */
+/* A URI, because only that way can SQLite be made to leave a file alone altogether (immutable). */
 static char *make_uri(const char *path, bool is_wal)
 {
     char *uri = memory_resize(NULL, strlen(path) * 3 + 64);

@@ -16,7 +16,7 @@
 #define PROGRAMS_SHOWN 3
 
 /* Rows of data_loss that have sentences of their own. */
-#define TOLD                                                                                          \
+#define REPORTED_APART                                                                                \
     "'processes_running', 'processes_unrecorded', 'events_lost', 'bytes_lost', 'events_unattached', " \
     "'processes_unattached', 'processes_missing'"
 
@@ -84,8 +84,9 @@ void report_loss_load(struct report_loss *loss, struct database *database)
     load_programs(loss, database);
     loss->stat_rows = database_integer(database, "SELECT count(*) FROM data_loss", 0);
     loss->other_rows = database_integer(
-        database, "SELECT count(*) FROM data_loss WHERE name NOT IN (" TOLD ", 'heap_not_recorded')", 0);
-    loss->unseen_heaps =
+        database,
+        "SELECT count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART ", 'heap_not_recorded')", 0);
+    loss->unhooked_heaps =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'heap_not_recorded'", 0);
     loss->unattached =
         database_integer(database, "SELECT sum(value) FROM data_loss WHERE name = 'events_unattached'", 0);
@@ -106,7 +107,7 @@ static bool adds_up(const struct report_loss *loss)
 bool report_is_lossless(const struct report_loss *loss)
 {
     return adds_up(loss) && loss->stat_rows == 0 && loss->running == 0 && loss->unrecorded == 0 &&
-           loss->unattached_processes == 0 && loss->unseen_heaps == 0;
+           loss->unattached_processes == 0 && loss->unhooked_heaps == 0;
 }
 
 void report_unrecorded_print(FILE *out, struct database *database, const struct report_loss *loss)
@@ -163,9 +164,9 @@ void report_loss_words(FILE *out, const struct report_loss *loss)
         fprintf(out, "; %s process%s could not be recorded", format_count(loss->unattached_processes).text,
                 plural(loss->unattached_processes, "", "es"));
     }
-    if (loss->unseen_heaps > 0) {
+    if (loss->unhooked_heaps > 0) {
         fprintf(out, "; HEAP NOT RECORDED of %s process%s with an allocator linked in",
-                format_count(loss->unseen_heaps).text, plural(loss->unseen_heaps, "", "es"));
+                format_count(loss->unhooked_heaps).text, plural(loss->unhooked_heaps, "", "es"));
     }
     if (loss->other_rows > 0) {
         fputs("; DATA LOSS, see varve info", out);
@@ -197,7 +198,7 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
             format_share(loss->lost, loss->emitted).text, format_count(loss->threads_with_loss).text,
             plural(loss->threads_with_loss, "", "s"), format_bytes_exact(loss->lost_bytes).text);
     if (missing != 0) {
-        fprintf(out, "            the rings' books do not add up: %s events are unaccounted for\n",
+        fprintf(out, "            the rings' counters do not add up: %s events are unaccounted for\n",
                 format_count(missing).text);
     }
 }
@@ -220,7 +221,7 @@ static void print_stats(FILE *out, struct database *database)
     struct cursor cursor;
 
     cursor_open(&cursor, database,
-                "SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN (" TOLD
+                "SELECT name, source, sum(value), count(*) FROM data_loss WHERE name NOT IN (" REPORTED_APART
                 ") GROUP BY name, source ORDER BY name, source");
     while (cursor_next(&cursor)) {
         fputs("            ", out);
@@ -283,7 +284,7 @@ static struct database *open_result(const struct varve_collect_result *result, s
                                  .emitted = (int64_t)result->lost,
                                  .running = (int64_t)result->running,
                                  .unattached_processes = (int64_t)result->unattached,
-                                 .unseen_heaps = (int64_t)result->own_allocators,
+                                 .unhooked_heaps = (int64_t)result->own_allocators,
                                  .unrecorded = (int64_t)result->unrecorded,
                                  .unrecorded_runs = (int64_t)result->unrecorded};
     if (result->database_path[0] == '\0' ||

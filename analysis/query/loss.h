@@ -32,7 +32,7 @@ struct report_loss {
     int64_t unrecorded;           /* programs that could not be recorded */
     int64_t unrecorded_runs;      /* how often these ran */
     int64_t unattached_processes; /* processes of which nothing but a number is known */
-    int64_t unseen_heaps;         /* processes whose heap no hook sees: their program brings its allocator */
+    int64_t unhooked_heaps;       /* processes whose heap no hook sees: their program brings its allocator */
     bool has_programs;            /* there is a table of them */
 };
 

@@ -462,7 +462,7 @@ static struct pool_meaning pool_of(const struct meaning *meaning, const struct s
 
 /* ---- text ---- */
 
-/* Segments that no event told of: one line for all. */
+/* Segments that no event names: one line for all. */
 struct implied {
     int64_t bytes;
     int64_t blocks;
@@ -545,7 +545,7 @@ static void print_part(FILE *out, const struct meaning *meaning, const struct se
     }
     implied = print_items(out, meaning, part, with_map);
     if (implied.blocks > 0) {
-        fprintf(out, "  and %s in %s blocks of segments that no event told of\n",
+        fprintf(out, "  and %s in %s blocks of segments that no event names\n",
                 format_bytes(implied.bytes).text, format_count(implied.blocks).text);
     }
 }
@@ -558,7 +558,7 @@ void segments_print_text(FILE *out, struct database *database, const struct segm
     fprintf(out, "segments after event %s of %s, at %s\n", format_count(state->seq).text,
             format_count(state->last_seq).text, format_duration(state->ts_ns).text);
     if (segments_state_is_approximate(state, database)) {
-        fputs("approximate: the trace tells no splits and merges, so blocks are as large as their requests\n",
+        fputs("approximate: the trace has no splits and merges, so blocks are as large as their requests\n",
               out);
     }
     if (state->count == 0) {

@@ -2,7 +2,7 @@
 /*
  * What leaks, peak and timeline are asked about: a domain, one process or all together, one GPU where a
  * domain has several. Checked against the database, so that a misspelt domain or a pid that recorded nothing
- * is told instead of answered by an empty list.
+ * is reported instead of answered by an empty list.
  */
 #include "analysis/query/selection.h"
 

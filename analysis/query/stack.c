@@ -69,7 +69,7 @@ static bool same_place(const struct stack_frame *a, const struct stack_frame *b)
            same_text(a->module, b->module);
 }
 
-/* Recursion is one line, and so is a run of frames that have nothing to tell but their module. */
+/* Recursion is one line, and so is a run of frames of which only the module is known. */
 static bool same_line(const struct stack_frame *a, const struct stack_frame *b)
 {
     return same_place(a, b) ||
@@ -125,7 +125,7 @@ static const char *base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-void stack_print_place(FILE *out, const char *indent, const struct stack_frame *frame, size_t times)
+void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *frame, size_t times)
 {
     char function[512];
     char repeated[48] = "";
@@ -181,14 +181,14 @@ void stack_print(FILE *out, const struct stack *stack, const struct callsite_row
         while (at < end && same_line(&stack->frames[first], &stack->frames[at])) {
             at++;
         }
-        stack_print_place(out, indent, &stack->frames[first], at - first);
+        stack_print_frame(out, indent, &stack->frames[first], at - first);
     }
     if (at < end) {
         fprintf(out, "%s… and %zu more\n", indent, end - at);
     }
 }
 
-/* A place without a name says little; its nearest caller with one says more. */
+/* A frame without a name says little; its nearest caller with one says more. */
 void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row)
 {
     size_t at = find_begin(stack, row);
@@ -197,12 +197,12 @@ void stack_print_unnamed(FILE *out, const struct stack *stack, const struct call
         fputs("       (the frames are missing)\n", out);
         return;
     }
-    stack_print_place(out, "       ", &stack->frames[at], 1);
+    stack_print_frame(out, "       ", &stack->frames[at], 1);
     while (at < stack->count && stack->frames[at].function == NULL) {
         at++;
     }
     if (at < stack->count && !is_startup(stack->frames[at].function)) {
-        stack_print_place(out, "       … called from ", &stack->frames[at], 1);
+        stack_print_frame(out, "       … called from ", &stack->frames[at], 1);
     }
 }
 

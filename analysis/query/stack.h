@@ -34,7 +34,7 @@ void stack_free(struct stack *stack);
 /// At most `limit` frames that say something: from the call site's own frame outwards, without the start-up
 /// code.
 void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit);
-void stack_print_place(FILE *out, const char *indent, const struct stack_frame *frame, size_t times);
+void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *frame, size_t times);
 void stack_print_unnamed(FILE *out, const struct stack *stack, const struct callsite_row *row);
 struct cJSON *stack_json(const struct stack *stack, int64_t limit); /* limit < 0: all */
 

@@ -7,6 +7,8 @@
 #include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/base/component_find.h"
+#include "analysis/cli/doctor/gpu_probe.h"
+#include "analysis/cli/doctor/program.h"
 #include "analysis/output/format.h"
 #include "trace/trace.h"
 

@@ -2,12 +2,15 @@
 /*
  * `varve doctor`, the CUDA driver and CUPTI as they really are: loaded, started and asked. A driver that does
  * not suit its kernel module, its container or its GPU may hang or crash then, so this is done by a child,
- * which says each step before it takes it; what it said last tells where it stopped. The few declarations of
+ * which says each step before it takes it; its last line is where it stopped. The few declarations of
  * the driver that are needed here are our own.
  */
+#include "analysis/cli/doctor/gpu_probe.h"
+
 #include "alloc/alloc.h"
-#include "analysis/cli/doctor/doctor.h"
 #include "analysis/base/memory.h"
+#include "analysis/cli/doctor/doctor.h"
+#include "analysis/cli/doctor/program.h"
 #include "trace/trace.h"
 
 #include <dlfcn.h>
@@ -228,7 +231,7 @@ void driver_probe(struct driver_probe *probe)
 const char *probe_step_text(enum probe_step step)
 {
     static const char *const texts[] = {
-        "being loaded", "being asked for its version", "cuInit", "listing the devices", "opening device 0",
+        "being loaded", "being queried for its version", "cuInit", "listing the devices", "opening device 0",
         "the end",
     };
 

@@ -6,6 +6,9 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
+#include "analysis/cli/doctor/gpu_probe.h"
+#include "analysis/cli/doctor/program.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

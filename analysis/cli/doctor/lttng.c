@@ -4,10 +4,12 @@
  * answers, and LTTng sessions whose recorder was killed, which go on tracing every program that they find.
  * The hard part is a daemon that answers nobody: `lttng` then waits for ever, so it runs with a time limit.
  */
-#include "analysis/import/ctf/ctf.h"
+
+#include "analysis/cli/doctor/doctor.h"
 
 #include "analysis/base/component_find.h"
-#include "analysis/cli/doctor/doctor.h"
+#include "analysis/cli/doctor/program.h"
+#include "analysis/import/ctf/ctf.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -44,7 +46,7 @@ static bool is_abandoned(const char *name)
     snprintf(path, sizeof(path), "/proc/%ld/exe", pid);
     length = readlink(path, program, sizeof(program) - 1);
     if (length <= 0) {
-        return false; /* somebody else's process: no way to tell */
+        return false; /* somebody else's process: no way to know */
     }
     program[length] = '\0';
     slash = strrchr(program, '/');

@@ -4,13 +4,15 @@
  * address space (a GPU driver that crashes when it starts). Both run as a process of their own, which is
  * ended when it has been silent for too long.
  */
-#include "analysis/cli/doctor/doctor.h"
+#include "analysis/cli/doctor/program.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -133,8 +133,8 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
 
 /* ---- statements ---- */
 
-/* Whose rows the ids of a kind are (1: allocations, 2: segments); without one they are the program's own, and must be
- * equal. */
+/* Whose rows the ids of a kind are (1: allocations, 2: segments); without one they are the program's own,
+ * and must be equal. */
 static void make_kinds(struct database *two)
 {
     static const struct {

@@ -263,7 +263,7 @@ static void print_side(FILE *out, const struct diff *diff, enum diff_side side)
     fputs("            ", out);
     report_loss_print(out, trace->database, &loss);
     if (trace->lost_rows > 0) {
-        fprintf(out, "            %s event%s tell%s of %s that the program dropped\n",
+        fprintf(out, "            %s event%s stand%s for %s that the program dropped\n",
                 format_count(trace->lost_rows).text, plural(trace->lost_rows, "", "s"),
                 plural(trace->lost_rows, "s", ""), format_count(trace->lost_events).text);
     }

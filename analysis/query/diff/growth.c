@@ -433,7 +433,7 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
     if (place.id == 0) {
         fputs("       (no stack was recorded)\n", out);
     } else if (frames == 0 && place.function != NULL) {
-        stack_print_place(out, "       ", &frame, 1);
+        stack_print_frame(out, "       ", &frame, 1);
     } else {
         stack_load(&stack, database, place.id);
         if (frames == 0) {

@@ -18,17 +18,17 @@
 
 #define DIFFERENCES_SHOWN 10
 
-/* A refusal of a process that has got CUPTI's seat is about activity records. */
+/* A refusal of a process that has got CUPTI's subscription is about activity records. */
 #define HAS_BEGUN                                                                                        \
     "EXISTS (SELECT 1 FROM cupti_state b WHERE b.process_id = s.process_id AND b.state = 'cupti_begin' " \
     "AND b.seq < s.seq)"
 
-/* Allocations as each of the two tells them, of the processes in which both ran. */
+/* Allocations that each of the two recorded, of the processes in which both ran. */
 #define BOTH " AND process_id IN (SELECT process_id FROM total WHERE domain = 'cupti' AND process_id <> 0)"
 #define BY_CUDA "SELECT sum(allocations) FROM total WHERE domain = 'device'" BOTH
 #define BY_CUPTI "SELECT sum(allocations) FROM total WHERE domain = 'cupti'" BOTH
 
-/* What the processes of one row said; `has_begun`: they had got CUPTI's seat by then. */
+/* What the processes of one row said; `has_begun`: they had CUPTI's subscription by then. */
 static void print_state(FILE *out, const char *state, bool has_begun, int64_t processes, int64_t sum,
                         int64_t largest)
 {
@@ -48,7 +48,7 @@ static void print_state(FILE *out, const char *state, bool has_begun, int64_t pr
         fprintf(out, "  it gave up in %s (CUptiResult %" PRId64 "): what came afterwards is missing\n", who,
                 largest);
     } else if (strcmp(state, "cupti_dropped") == 0 && sum > 0) {
-        fprintf(out, "  it dropped %s activity records; allocations are told by callbacks, and complete\n",
+        fprintf(out, "  it dropped %s activity records; allocations come from callbacks, and are complete\n",
                 format_count(sum).text);
     }
 }
@@ -70,31 +70,31 @@ static void print_difference(FILE *out, struct database *database)
     int64_t differing = database_integer(database, "SELECT count(*) FROM cupti_difference", 0);
 
     if (differing == 0) {
-        fprintf(out, "  CUDA recorder and CUPTI tell the same %s allocations%s\n", format_count(cupti).text,
-                cuda == cupti ? "" : ", as long as CUPTI was there");
+        fprintf(out, "  CUDA recorder and CUPTI recorded the same %s allocations%s\n",
+                format_count(cupti).text, cuda == cupti ? "" : ", as long as CUPTI was there");
         return;
     }
-    fprintf(out, "  the CUDA recorder tells %s allocations, CUPTI %s; they differ in %s:\n",
+    fprintf(out, "  the CUDA recorder has %s allocations, CUPTI %s; they differ in %s:\n",
             format_count(cuda).text, format_count(cupti).text, format_count(differing).text);
     query_print(out, database, &query, DIFFERENCES_SHOWN);
 }
 
-bool report_has_witness(struct database *database)
+bool report_cupti_is_checked(struct database *database)
 {
     return database_integer(database, BY_CUPTI, 0) > 0 && database_integer(database, BY_CUDA, 0) > 0;
 }
 
-bool report_witness_agrees(struct database *database)
+bool report_cupti_agrees(struct database *database)
 {
     return database_integer(database, "SELECT count(*) FROM cupti_difference", 0) == 0;
 }
 
 void report_cupti_print(FILE *out, struct database *database)
 {
-    bool has_witness = report_has_witness(database);
+    bool is_checked = report_cupti_is_checked(database);
     struct cursor cursor;
 
-    if (!has_witness && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
+    if (!is_checked && database_integer(database, "SELECT EXISTS (SELECT 1 FROM cupti_state)", 0) == 0) {
         return;
     }
     report_rule_print(out, "CUPTI");
@@ -107,7 +107,7 @@ void report_cupti_print(FILE *out, struct database *database)
                     cursor_integer(&cursor, 3), cursor_integer(&cursor, 4));
     }
     cursor_close(&cursor);
-    if (has_witness) {
+    if (is_checked) {
         print_difference(out, database);
     }
 }
@@ -115,7 +115,7 @@ void report_cupti_print(FILE *out, struct database *database)
 struct cJSON *report_cupti_json(struct database *database)
 {
     struct cJSON *object = json_object();
-    bool has_witness = report_has_witness(database);
+    bool is_checked = report_cupti_is_checked(database);
 
     json_add(object, "states",
              query_json(database,
@@ -123,18 +123,18 @@ struct cJSON *report_cupti_json(struct database *database)
                         "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'seat' END END AS refused "
                         "FROM cupti_state s ORDER BY seq",
                         0));
-    if (has_witness) {
-        json_bool(object, "agree", report_witness_agrees(database));
+    if (is_checked) {
+        json_bool(object, "agree", report_cupti_agrees(database));
     } else {
         json_add(object, "agree", json_null_value());
     }
     json_integer(object, "by_cuda", database_integer(database, BY_CUDA, 0));
     json_integer(object, "by_cupti", database_integer(database, BY_CUPTI, 0));
     json_add(object, "differences",
-             has_witness ? query_json(database,
-                                      "SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM "
-                                      "cupti_difference ORDER BY process_id, device, addr, size LIMIT ?1",
-                                      1000)
-                         : json_array());
+             is_checked ? query_json(database,
+                                     "SELECT process_id, pid, device, addr, size, by_cuda, by_cupti FROM "
+                                     "cupti_difference ORDER BY process_id, device, addr, size LIMIT ?1",
+                                     1000)
+                        : json_array());
     return object;
 }

@@ -15,10 +15,10 @@ extern "C" {
 struct cJSON;
 struct database;
 
-/// Did CUPTI tell allocations beside the CUDA recorder?
-bool report_has_witness(struct database *database);
-/// Do both tell the same ones?
-bool report_witness_agrees(struct database *database);
+/// Did CUPTI record allocations beside the CUDA recorder?
+bool report_cupti_is_checked(struct database *database);
+/// Do both have the same ones?
+bool report_cupti_agrees(struct database *database);
 void report_cupti_print(FILE *out, struct database *database);
 struct cJSON *report_cupti_json(struct database *database);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Devices and who used them, memory by stream, time spent in the driver, segments against the blocks in them when most was
- * reserved, memory that nobody explains, requests that failed, and CUPTI. They appear only where there is something of
+ * reserved, unattributed memory, requests that failed, and CUPTI. They appear only where there is something of
  * the kind. Figures are those of the views; how much was free in one piece is read from the layout, as segments --at does.
  * The table at the end has the sections.
  */
@@ -36,7 +36,7 @@
     "SELECT u.device, d.name, d.total_bytes, d.uuid FROM (SELECT id AS device FROM device UNION " \
     "SELECT device FROM device_process) u LEFT JOIN device d ON d.id = u.device ORDER BY 1"
 
-/* Per device: how often the driver was asked, its memory, the most in use and what was seen of it then, and
+/* Per device: how often the driver was queried, its memory, the most in use and what was attributed of it then, and
  * the rest: the least, the most, the last. */
 #define UNEXPLAINED_SQL                                                                                   \
     "SELECT device, count(*) AS asked, max(total) AS total, max(used) AS most_used, "                     \
@@ -110,7 +110,7 @@ static void print_devices(FILE *out, struct database *database)
             is_first = false;
         }
         fprintf(out, "  GPU %" PRId64 "  ", cursor_integer(&cursor, 0));
-        format_print_safe(out, cursor_is_null(&cursor, 1) ? "(no name was told)" : cursor_name(&cursor, 1));
+        format_print_safe(out, cursor_is_null(&cursor, 1) ? "(no name)" : cursor_name(&cursor, 1));
         if (cursor_integer(&cursor, 2) > 0) {
             fprintf(out, ", %s", format_bytes(cursor_integer(&cursor, 2)).text);
         }
@@ -175,8 +175,7 @@ static void print_streams(FILE *out, struct database *database)
     static const struct query query = {
         .sql = "SELECT device, pid, domain, stream, allocations, frees, bytes, peak_bytes, live_bytes "
                "FROM stream_total WHERE domain <> 'cupti' ORDER BY device, process_id, domain, bytes DESC, "
-               "stream "
-               "LIMIT " TEXT(ROWS_SHOWN),
+               "stream LIMIT " TEXT(ROWS_SHOWN),
         .columns = columns,
         .kinds = "nntnccbbb",
     };
@@ -250,7 +249,7 @@ static const char segments_sql[] =
     "AND t.device = d.device AND t.reserved = d.peak_reserved) m "
     "WHERE place = 1 ORDER BY peak_reserved DESC, process_id, device LIMIT ?1";
 
-/* Leaves -1 where the layout does not tell. */
+/* Leaves -1 where the layout is not known. */
 static void take_layout(struct segment_row *row, struct database *database)
 {
     struct segments_state state = {0};
@@ -385,8 +384,8 @@ static struct cJSON *segments_json(struct database *database)
 static void print_unexplained(FILE *out, struct database *database)
 {
     static const struct table_column columns[] = {
-        {"GPU", true},  {"asked", true}, {"memory", true}, {"most used", true},
-        {"seen", true}, {"least", true}, {"most", true},   {"last", true},
+        {"GPU", true},        {"queries", true}, {"memory", true}, {"most used", true},
+        {"attributed", true}, {"least", true},   {"most", true},   {"last", true},
     };
     static const struct query query = {
         .sql = UNEXPLAINED_SQL,
@@ -397,10 +396,10 @@ static void print_unexplained(FILE *out, struct database *database)
     if (database_integer(database, "SELECT EXISTS (SELECT 1 FROM device_unexplained)", 0) == 0) {
         return;
     }
-    report_rule_print(out, "Device memory that nobody explains");
+    report_rule_print(out, "Unattributed device memory");
     query_print(out, database, &query, 0);
     fputs("  least, most, last: what the driver counts as used, without what was live of all recorded\n"
-          "  processes when it was asked. Usual: each process' CUDA context and kernels (some hundred MiB),\n"
+          "  processes at that moment. Usual: each process' CUDA context and kernels (some hundred MiB),\n"
           "  what libraries keep inside the driver, and processes that were not recorded.\n",
           out);
     if (database_integer(database, "SELECT min(unexplained) FROM device_unexplained", 0) < 0) {

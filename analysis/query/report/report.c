@@ -84,9 +84,8 @@ static void print_processes(FILE *out, struct database *database)
     cursor_open(
         &cursor, database,
         "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
-        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total "
-        "t "
-        "JOIN process p ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
+        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total t JOIN process p ON "
+        "p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
     cursor_bind_integer(&cursor, 1, PROCESSES_SHOWN);
     while (cursor_next(&cursor)) {
         char digits[24];
@@ -127,7 +126,7 @@ static void print_peak(FILE *out, const struct report_totals *totals, const char
 
 static void print_ranking(FILE *out, struct database *database, const struct report_totals *totals,
                           const char *domain, enum callsite_rank rank, const struct report_options *options,
-                          struct callsite_seen *seen)
+                          struct callsite_shown *shown)
 {
     struct callsite_list list;
     char title[160];
@@ -147,7 +146,7 @@ static void print_ranking(FILE *out, struct database *database, const struct rep
                     format_count(list.sum_allocations).text, list.sum_allocations == 1 ? "" : "s",
                     format_count(list.count_all).text, list.count_all == 1 ? "" : "s");
         }
-        callsite_list_print(out, database, &list, rank, &options->stacks, seen);
+        callsite_list_print(out, database, &list, rank, &options->stacks, shown);
     } else if (rank == CALLSITE_BY_LIVE) {
         fprintf(out, "\n%s: everything was freed\n", domain);
     }
@@ -165,7 +164,7 @@ static bool suits(enum callsite_rank rank, const char *domain)
 
 void report_text(FILE *out, struct database *database, const char *path, const struct report_options *options)
 {
-    struct callsite_seen seen = {0};
+    struct callsite_shown shown = {0};
     struct report_totals totals;
     struct report_loss loss;
 
@@ -178,18 +177,18 @@ void report_text(FILE *out, struct database *database, const char *path, const s
     for (size_t i = 0; i < totals.count; i++) {
         const char *domain = totals.rows[i].domain;
 
-        /* a domain has a row for each device, and one chapter; a witness has none of its own */
+        /* a domain has a row for each device, and one chapter; a duplicate source (cupti) has none of its own */
         if ((i > 0 && strcmp(domain, totals.rows[i - 1].domain) == 0) || strcmp(domain, "cupti") == 0) {
             continue;
         }
         for (int rank = 0; rank < CALLSITE_RANK_COUNT; rank++) {
             if (suits((enum callsite_rank)rank, domain)) {
-                print_ranking(out, database, &totals, domain, (enum callsite_rank)rank, options, &seen);
+                print_ranking(out, database, &totals, domain, (enum callsite_rank)rank, options, &shown);
             }
         }
     }
     report_totals_free(&totals);
-    callsite_seen_free(&seen);
+    callsite_shown_free(&shown);
 }
 
 /* ---- JSON ---- */

@@ -255,8 +255,8 @@ static void test_fields(void **state)
 static void test_ids(void **state)
 {
     (void)state;
-    /* two allocations of one ring, seq 1 and 16, change places, without their frees (4 and 19) and with them
-     */
+    /* two allocations of one ring, seq 1 and 16, change places, without their frees (4 and 19) and with
+     * them */
     EXPECT_JSON(1, "UPDATE event SET id = 17 - id WHERE seq IN (1, 16)", "\"fields\":{\"id\":2}",
                 "\"seq_a\":4,\"seq_b\":4",
                 "[{\"field\":\"id\",\"a\":1,\"b\":1,\"a_belongs_to\":16,\"b_belongs_to\":null}]",

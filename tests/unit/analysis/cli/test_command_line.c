@@ -244,7 +244,11 @@ static void test_commands(void **state)
     command_outcome_free(&outcome);
     outcome = command_run(NULL, NULL);
     assert_int_equal(outcome.status, 2);
-    assert_non_null(strstr(outcome.err, "varve help"));
+    assert_string_equal(outcome.out, "");
+    assert_non_null(strstr(outcome.err, "usage: varve COMMAND"));
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        assert_non_null(strstr(outcome.err, command_table[i]->summary));
+    }
     command_outcome_free(&outcome);
 }
 

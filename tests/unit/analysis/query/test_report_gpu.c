@@ -105,8 +105,7 @@ static void blocks(struct scene *scene)
 }
 
 /* 100 MiB of the driver's own, 20 MiB in a segment, 30 MiB more on stream 3 for a while, one request too
- * large.
- */
+ * large. */
 static void write_run(const char *path, bool with_witness, bool misses_one)
 {
     struct scene scene = {.ns = 0};
@@ -240,7 +239,7 @@ static void test_witness(void **state)
     write_run("run.db", true, false);
     text = report(NULL);
     assert_says(text, "it recorded in 1 process (API version 130001)\n");
-    assert_says(text, "CUDA recorder and CUPTI tell the same 2 allocations\n");
+    assert_says(text, "CUDA recorder and CUPTI recorded the same 2 allocations\n");
     assert_says(text, " 0 cudaMalloc 2 0 400 us "); /* not twice */
     assert_null(strstr(text, "cupti: "));
     free(text);
@@ -249,7 +248,7 @@ static void test_witness(void **state)
     free(text);
     write_run("run.db", true, true);
     text = report(NULL);
-    assert_says(text, "the CUDA recorder tells 2 allocations, CUPTI 1; they differ in 1:\n");
+    assert_says(text, "the CUDA recorder has 2 allocations, CUPTI 1; they differ in 1:\n");
     assert_says(text, " 77 0 0x7f0010000000 30.0 MiB 1 0\n");
     free(text);
 }
@@ -268,7 +267,7 @@ static void test_nothing(void **state)
     free(text);
     sql_run("run.db", "INSERT INTO device(id, name) VALUES (0, NULL)");
     text = report(NULL);
-    assert_says(text, "GPU 0 (no name was told)\n");
+    assert_says(text, "GPU 0 (no name)\n");
     free(text);
     sql_run("run.db", "DROP VIEW device_call; DROP VIEW cupti_state; DROP VIEW stream_total");
     text = report(NULL);
