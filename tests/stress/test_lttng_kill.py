@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: programs that trace are killed.
 """SIGKILL while a program of four threads traces flat out to both sinks (VARVE_LTTNG_KILLS times, default 20): the LTTng
 trace, what lttng-crash finds in its buffers and what the collector tells again hold together every event that the rings
 held, equal in all fields. Prints a line per kill with what each part contributed."""

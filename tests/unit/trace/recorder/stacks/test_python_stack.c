@@ -355,6 +355,7 @@ static void test_late_and_local(void **state)
     }
 }
 
+/* Slow: every interpreter of the machine is started in every way. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
