@@ -10,27 +10,55 @@
 #   An executable script, registered with ctest as <folder>/<name without suffix>.
 #
 # Both find VARVE (the command), VARVE_BUILD_DIR, VARVE_SOURCE_DIR and VARVE_SANITIZE in their environment; programs
-# have the two directories as macros too. Stress tests run alone. Time limit: 120 s for unit tests, 600 s for others.
+# have the two directories as macros too. Time limit: 120 s for unit tests, 600 s for others.
+#
+# Labels are the folder and what a comment of the file says, "MARKER: reason", anywhere in it:
+#
+#   Slow:                 more than ten seconds in a release build; label slow, all others have the label fast
+#   Runs threads:         label threads, which the preset tsan runs; a program that calls pthread_create has it by itself
+#   Reads damaged input:  label memory, which the preset asan runs; fast programs have it by themselves
+#
+# For each label there is a target tests_LABEL of its programs.
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
 
-function(_varve_test_properties test label timeout)
+# What the file says of itself, as labels.
+function(_varve_test_labels variable file)
+  set(markers "Slow: |Runs threads: |Reads damaged input: ")
+  if(file MATCHES "\\.c$")
+    string(APPEND markers "|pthread_create\\(")
+  endif()
+  file(STRINGS ${file} says REGEX "${markers}")
+  set(labels)
+  if(says MATCHES "Slow: ")
+    list(APPEND labels slow)
+  else()
+    list(APPEND labels fast)
+  endif()
+  if(says MATCHES "Runs threads: |pthread_create")
+    list(APPEND labels threads)
+  endif()
+  if(says MATCHES "Reads damaged input: " OR (file MATCHES "\\.c$" AND NOT says MATCHES "Slow: "))
+    list(APPEND labels memory)
+  endif()
+  set(${variable} ${labels} PARENT_SCOPE)
+endfunction()
+
+function(_varve_test_properties test folder timeout)
   if(NOT timeout)
     set(timeout 600)
-    if(label STREQUAL "unit")
+    if(folder STREQUAL "unit")
       set(timeout 120)
     endif()
   endif()
   set_tests_properties(${test} PROPERTIES
-    LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+    LABELS "${folder};${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "VARVE=${PROJECT_BINARY_DIR}/varve;VARVE_BUILD_DIR=${PROJECT_BINARY_DIR};\
 VARVE_SOURCE_DIR=${PROJECT_SOURCE_DIR};VARVE_SANITIZE=${VARVE_SANITIZE};${VARVE_SANITIZE_ENVIRONMENT}")
-  if(label STREQUAL "stress")
-    set_tests_properties(${test} PROPERTIES RUN_SERIAL ON)
-  elseif(label STREQUAL "gpu")
+  if(folder STREQUAL "gpu")
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK gpu)
   elseif(test MATCHES "lttng|ctf") # root has one session daemon
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK lttng)
@@ -63,12 +91,21 @@ function(varve_add_test name)
     varve_sanitize(${name})
   endif()
   add_test(NAME ${arg_LABEL}/${name} COMMAND ${name})
-  _varve_test_properties(${arg_LABEL}/${name} ${arg_LABEL} "${arg_TIMEOUT}")
+  list(GET arg_SOURCES 0 source)
+  _varve_test_labels(labels ${source})
+  _varve_test_properties(${arg_LABEL}/${name} ${arg_LABEL} "${arg_TIMEOUT}" ${labels})
+  foreach(label IN LISTS labels)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 function(varve_add_test_script file)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "")
   get_filename_component(name ${file} NAME_WE)
   add_test(NAME ${arg_LABEL}/${name} COMMAND ${file})
-  _varve_test_properties(${arg_LABEL}/${name} ${arg_LABEL} "${arg_TIMEOUT}")
+  _varve_test_labels(labels ${file})
+  _varve_test_properties(${arg_LABEL}/${name} ${arg_LABEL} "${arg_TIMEOUT}" ${labels})
 endfunction()

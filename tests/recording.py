@@ -21,6 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VARVE = os.path.abspath(os.environ.get("VARVE") or os.path.join(ROOT, "build", "varve"))
 PROGRAMS = os.path.abspath(os.environ.get("VARVE_PROGRAMS") or os.path.join(os.path.dirname(VARVE), "programs"))
 TIMEOUT_S = 120
+IS_LONG = bool(os.environ.get("VARVE_LONG"))  # `./dev stress`: inputs of full size in tests that have smaller ones as well
 
 FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4
 POLICIES = ("spill", "block", "drop")

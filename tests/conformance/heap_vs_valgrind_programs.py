@@ -171,7 +171,8 @@ def numbers(count):
     return "".join(f"{i * 7919 % count}\n" for i in range(count))
 
 
-TEXT = ("words.txt", lambda: words(9000))
+IS_LONG = bool(os.environ.get("VARVE_LONG"))
+TEXT = ("words.txt", lambda: words(9000 if IS_LONG else 2000))
 MORE = ("more.txt", lambda: words(500))
 PYTHON3 = "/usr/bin/python3"
 LIST = [

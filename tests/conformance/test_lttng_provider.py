@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: a session daemon of its own.
 """The LTTng-UST provider library, without recorder and collector: what mirror_emit (tests/programs) tells it, babeltrace2
 must read back, event by event and field by field; and it must tell when a trace begins. Needs lttng-tools and babeltrace2.
 

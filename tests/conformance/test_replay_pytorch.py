@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: snapshots of whole trainings.
+# Runs threads: files are read ahead and databases written by one each.
+# Reads damaged input: snapshots.
 """Recorded histories of PyTorch's allocator, replayed: decision for decision, block for block, figure for figure.
 
 For every recording in tests/conformance/pytorch:

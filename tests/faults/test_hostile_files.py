@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: each file of a directory, damaged in each way.
+# Reads damaged input: files of recordings.
 """Files from anybody: sizes that no device has, views that never end, pipes and holes where a trace should be, targets that
 are no file or that came meanwhile, names that drive a terminal. One line and exit status 2, nothing overwritten, nothing
 left behind."""

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# Slow: each recovery is a run of varve.
+# Reads damaged input: directories of recordings.
 """`varve recover` tells the truth whatever came before it. Recoveries that are themselves killed, before each system call by
 which they change a file and at random moments, end in the database of one that was not; what had been dropped before the
 collector died is still told; and a file of the directory that is gone, cut or overwritten is a loss that is told."""
@@ -18,7 +20,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-TRIED = int(os.environ.get("VARVE_RECOVER_CALLS", "8"))  # system calls in the middle of a recovery, besides the last 30
+# System calls of a recovery at which it is killed: of its end, where it renames and unlinks, and in the middle; and copies
+# that are killed at random moments.
+CALLS_LAST, CALLS_AMONG, COPIES = (30, 8, 20) if recording.IS_LONG else (12, 4, 8)
 # When a process or thread whose end nobody saw is said to have ended: the time of the recovery.
 VOLATILE = {"process": {"end_ns"}, "thread": {"end_ns"}}
 STATS = {"events_emitted": "emitted", "events_spilled": "spilled", "events_uncommitted": "uncommitted", "events_lost": "lost",
@@ -157,8 +161,8 @@ class Interrupted(Recovering):
         status, calls = self.attempt(self.copy(source, "counted"), 0)
         self.assertEqual(status, 0)
         chance = random.Random(number)
-        last = range(max(1, calls - 30), calls + 1)
-        chosen = sorted({*last, *chance.sample(range(1, calls + 1), min(calls, TRIED))})
+        last = range(max(1, calls - CALLS_LAST), calls + 1)
+        chosen = sorted({*last, *chance.sample(range(1, calls + 1), min(calls, CALLS_AMONG))})
         for call in chosen:
             directory = self.copy(source, f"at{call}")
             status, _ = self.attempt(directory, call)
@@ -190,7 +194,7 @@ class Interrupted(Recovering):
         took = time.monotonic() - begin
         expected = contents(reference[:-2])
         chance = random.Random(4)
-        for number in range(20):
+        for number in range(COPIES):
             directory = self.copy(source, f"random{number}")
             for _ in range(chance.randint(1, 3)):
                 if os.path.isdir(directory):

@@ -33,7 +33,8 @@ static int case_begin(void **state)
     return begins->setup_func != NULL ? begins->setup_func(state) : 0;
 }
 
-static void tell(const char *what, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static void skip_say(const char *what, const char *format,
+                                                           va_list arguments)
 {
     printf("skipped %s %s: ", what, run.cases[run.begun - 1].name);
     vprintf(format, arguments);
@@ -46,7 +47,7 @@ void skip_part(const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    tell("part of", format, arguments);
+    skip_say("part of", format, arguments);
     va_end(arguments);
 }
 
@@ -55,7 +56,7 @@ void test_case_skip(const char *file, int line, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    tell("case", format, arguments);
+    skip_say("case", format, arguments);
     va_end(arguments);
     run.skipped++;
     _skip(file, line);

@@ -228,6 +228,7 @@ static void test_shapes(void **state)
     }
 }
 
+/* Runs threads: files are read ahead by one. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {

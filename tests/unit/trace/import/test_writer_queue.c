@@ -256,6 +256,7 @@ static void test_neighbours_join(void **state)
     free(pages);
 }
 
+/* Runs threads: the writer of a database has one. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -356,6 +356,7 @@ static void test_late_and_local(void **state)
     }
 }
 
+/* Slow: every interpreter of the machine is started in every way. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The installed tree serves strangers: installs a build into a folder, moves it, and builds a small program against it in C11 and
+# C++17, found by pkg-config and by find_package. Each is run under the installed `varve record`, whose database must hold
+# what the program did.
+#
+# usage: check_install.sh [BUILD_DIR]
+
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-$root/build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/tree
+
+cmake --install "$build" --prefix "$work/first" >"$work/log" || {
+    cat "$work/log"
+    exit 1
+}
+mv "$work/first" "$tree" # nothing may have kept the place
+
+cat >"$work/program.c" <<'C'
+#include "alloc/alloc.h"
+
+int main(void)
+{
+    static struct varve_sim_options sim;
+    struct varve_alloc_options options;
+    struct varve_alloc *alloc;
+    uint64_t addr;
+
+    varve_alloc_options_init(&options);
+    options.recorder = &varve_alloc_recorder_ring;
+    if (varve_sim_open(&sim, &options.device, NULL) != VARVE_OK ||
+        varve_alloc_open(&options, &alloc, NULL) != VARVE_OK ||
+        varve_alloc_raw_alloc(alloc, 1000, &addr, NULL) != VARVE_OK) {
+        return 1;
+    }
+    return varve_alloc_raw_delete(alloc, addr, NULL) != VARVE_OK;
+}
+C
+cp "$work/program.c" "$work/program.cc"
+mkdir "$work/project"
+cp "$work/program.c" "$work/program.cc" "$work/project"
+cat >"$work/project/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(stranger LANGUAGES C CXX)
+find_package(varve 0.1 REQUIRED)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_CXX_STANDARD 17)
+foreach(language c cc)
+  add_executable(by_cmake_${language} program.${language})
+  target_link_libraries(by_cmake_${language} PRIVATE varve::alloc)
+endforeach()
+CMAKE
+
+library=$(dirname "$(find "$tree" -name libvarve_trace.so)")
+PKG_CONFIG_PATH=$library/pkgconfig
+export PKG_CONFIG_PATH
+flags="-Wall -Wextra -Werror $(pkg-config --cflags varve)"
+libraries="$(pkg-config --libs varve) -Wl,-rpath,$library"
+# shellcheck disable=SC2086
+${CC:-cc} -std=c11 -pedantic $flags -o "$work/by_pkg_config_c" "$work/program.c" $libraries
+# shellcheck disable=SC2086
+${CXX:-c++} -std=c++17 $flags -o "$work/by_pkg_config_cc" "$work/program.cc" $libraries
+cmake -S "$work/project" -B "$work" -DCMAKE_PREFIX_PATH="$tree" >"$work/log" && cmake --build "$work" >"$work/log" || {
+    cat "$work/log"
+    exit 1
+}
+
+for program in by_pkg_config_c by_pkg_config_cc by_cmake_c by_cmake_cc; do
+    "$work/$program"
+    "$tree/bin/varve" record --force -o "$work/run.db" -- "$work/$program" 2>"$work/log" || {
+        cat "$work/log"
+        exit 1
+    }
+    found=$("$tree/bin/varve" query --csv "$work/run.db" \
+        "SELECT kind FROM events WHERE kind IN ('segment_alloc', 'alloc', 'free_completed') ORDER BY seq" | tr -d '\r' | tr '\n' ' ')
+    if [ "$found" != "kind segment_alloc alloc free_completed " ]; then
+        echo "check_install: FAILED; recorded of $program: $found"
+        exit 1
+    fi
+done
+echo "check_install: ok; $(find "$tree" -type f | wc -l) files, 4 programs"
