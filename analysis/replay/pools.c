@@ -228,8 +228,8 @@ static int reserve(struct listing *listing, const struct varve_alloc_snapshot *s
     }
     if (proofs->capacity > SEGMENTS_MAX) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "the private pools of %zu segments cannot be told apart; %d is the most",
-                                 proofs->capacity, SEGMENTS_MAX);
+                                 "private pools of %zu segments; %d is the most", proofs->capacity,
+                                 SEGMENTS_MAX);
     }
     proofs->row_words = proofs->capacity / 64 + 1;
     proofs->segments = memory_resize(NULL, (proofs->capacity + 1) * sizeof(*proofs->segments));

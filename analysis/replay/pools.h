@@ -43,7 +43,7 @@ struct replay_pools {
 /// The events name the pools that they belong to.
 bool replay_pools_are_named(const struct history_device *trace);
 /// Sets the pools of the start's segments and of `reservations`, too. Errors: VARVE_ERROR_FORMAT (the events
-/// contradict each other), UNSUPPORTED (more segments than can be told apart).
+/// contradict each other), UNSUPPORTED (too many segments).
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
                         struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
                         const struct replay_hints *hints, struct replay_pools *pools,
