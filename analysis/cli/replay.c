@@ -84,6 +84,7 @@ static void print_json(FILE *out, const struct replay_result *result, bool follo
         json_add(object, "first_mismatch", mismatch_json(&result->first));
         json_bool(object, "segments_equal", result->segments_equal);
         json_text(object, "segments_difference", result->difference[0] != '\0' ? result->difference : NULL);
+        json_integer(object, "pools_undecided", result->mismatches > 0 ? (int64_t)result->inferred_pools : 0);
         json_bool(object, "starts_late", result->starts_late);
         json_integer(object, "first_event", (int64_t)result->first_event);
     } else {
@@ -144,6 +145,15 @@ static int fail_mismatch(struct command_context *context, const char *path, cons
     if (!first->is_set) {
         return command_fail(context, "%s: every decision as recorded, but the end differs: %s", path,
                             result->difference);
+    }
+    if (result->inferred_pools > 0 && result->advice == NULL) {
+        return command_fail(
+            context,
+            "%s: %zu private pool%s can't be told apart in this snapshot: its events do not name them, "
+            "and no assignment that was tried gives event %zu%s: expected %s; got %s (a memory limit "
+            "or other settings may be the reason, too: --memory-limit, --conf)",
+            path, result->inferred_pools, result->inferred_pools == 1 ? "" : "s", first->event, device,
+            first->expected, first->got);
     }
     if (result->advice != NULL) {
         return command_fail(context, "%s: event %zu%s: expected %s; got %s (%s)", path, first->event, device,

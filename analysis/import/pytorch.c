@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A history of PyTorch's allocator as events of a trace database. The snapshot tells no block sizes before
- * its end, so an event has the requested bytes in their place, and `meta` says so; what was allocated before
+ * A history of PyTorch's allocator as events of a trace database. The snapshot has no block sizes before
+ * its end, so an event has the requested bytes instead, and `meta` says so; what was allocated before
  * the history began comes first, marked as inherited. Devices have rings of their own: their events are put
  * in one order by time. Called by cli/import.c.
  */
@@ -37,7 +37,7 @@ static struct varve_record new_record(struct import *import, unsigned device, en
     };
 }
 
-/* Small and large pool, as far as sizes tell: bit 0 of the number. */
+/* Small and large pool, as far as sizes show: bit 0 of the number. */
 static bool is_small(const struct history_event *event)
 {
     switch (event->action) {

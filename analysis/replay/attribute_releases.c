@@ -425,7 +425,7 @@ static int empty_cache(struct replay *replay, const struct run *run, size_t rele
 }
 
 /* What can be served behind a wait: a new segment, nothing at all, or (expandable) what became free at the
- * only place that is looked at. */
+ * only address that is looked at. */
 static bool can_follow_wait(const struct replay *replay, const struct run *run)
 {
     const struct history_event *next = &replay->trace->events[run->next];

@@ -4,6 +4,7 @@
  */
 #include "analysis/replay/hints.h"
 
+#include "analysis/output/memory.h"
 #include "analysis/replay/play.h"
 #include "analysis/replay/session.h"
 
@@ -17,6 +18,7 @@ void replay_hints_free(struct replay_hints *hints)
     replay_map_free(&hints->sizes);
     replay_map_free(&hints->choices);
     replay_map_free(&hints->pools);
+    free(hints->apart);
     *hints = (struct replay_hints){0};
 }
 
@@ -100,7 +102,7 @@ static bool holds(const struct replay *replay, size_t number, uint64_t addr)
         return false;
     }
     if (segment->bytes > 0) {
-        return segment->addr == addr;
+        return addr >= segment->addr && addr - segment->addr < segment->bytes;
     }
     return number >= first_reservation && addr >= segment->addr &&
            addr < replay->inferred->reservations.items[number - first_reservation].high;
@@ -125,6 +127,35 @@ static bool learn_pool_of(const struct replay *replay, uint64_t addr, struct rep
         }
     }
     return false;
+}
+
+/* The request was served from a free block that the history passed over: it was in another pool. */
+static bool learn_apart(const struct replay *replay, struct replay_hints *hints)
+{
+    const struct replay_pools *pools = &replay->inferred->pools;
+    struct replay_request request;
+    struct replay_apart apart = {0, 0};
+
+    if (pools->segment_count == 0 || replay->landed.found == 0 ||
+        !replay_request_at(replay, replay->mismatch.event, &request) ||
+        pools->segment_of[request.event] == 0) {
+        return false;
+    }
+    apart.a = pools->segment_of[request.event] - 1;
+    for (size_t i = pools->segment_count; i > 0 && apart.b == 0; i--) {
+        apart.b = holds(replay, i - 1, replay->landed.addr) ? (uint32_t)i : 0;
+    }
+    if (apart.b == 0 || --apart.b == apart.a) {
+        return false;
+    }
+    for (size_t i = 0; i < hints->apart_count; i++) {
+        if ((hints->apart[i].a == apart.a && hints->apart[i].b == apart.b)) {
+            return false; /* that was known, and of no use */
+        }
+    }
+    hints->apart = memory_resize(hints->apart, (hints->apart_count + 1) * sizeof(apart));
+    hints->apart[hints->apart_count++] = apart;
+    return true;
 }
 
 /* Something was given back, and the history kept it, or gave something else back first: one of the two was
@@ -185,6 +216,6 @@ bool replay_hints_learn(const struct replay *replay, struct replay_hints *hints)
         return false;
     }
     hints->attempts++;
-    return learn_size(replay, hints) || learn_choice(replay, hints) || learn_pool(replay, hints) ||
-           learn_beginning(replay, hints) || learn_turns(replay, hints);
+    return learn_size(replay, hints) || learn_choice(replay, hints) || learn_apart(replay, hints) ||
+           learn_pool(replay, hints) || learn_beginning(replay, hints) || learn_turns(replay, hints);
 }

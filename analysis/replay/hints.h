@@ -3,7 +3,7 @@
  * The conflict search: what a recording leaves open is answered in the likeliest way, and a replay that then goes
  * wrong is begun anew with the next answer. Four things are open: the size of a block that was there when the
  * history began late, whether completions in front of a request came with its search or with its wait for all
- * streams, private pools, and whether the history began within a request. Called by infer.c and replay.c.
+ * streams, which segments are in private pools of their own, and whether the history began within a request. Called by infer.c and replay.c.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_HINTS_H
 #define VARVE_ANALYSIS_REPLAY_HINTS_H
@@ -21,13 +21,20 @@ extern "C" {
 
 struct replay;
 
+/* Numbers of two segments (pools.h) that are not in one pool. */
+struct replay_apart {
+    uint32_t a, b;
+};
+
 struct replay_hints {
     size_t first;              /* event to begin with: those before belong to a request that began earlier */
     struct replay_map sizes;   /* of blocks of the start, by address */
     struct replay_map choices; /* 1: the completion (event) came with a wait for all streams */
     struct replay_map pools;   /* of segments: 1: not the default one; 2: one of its own */
-    bool derives_pools;        /* private pools, though no segment at the end names one */
-    bool pools_take_turns;     /* on one stream: a period of use belongs to no pool alone */
+    struct replay_apart *apart;
+    size_t apart_count;
+    bool derives_pools;    /* private pools, though no segment at the end names one */
+    bool pools_take_turns; /* on one stream: a period of use belongs to no pool alone */
     unsigned attempts;
 };
 

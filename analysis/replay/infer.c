@@ -140,7 +140,7 @@ static int infer_with_rounding(struct replay_device *inferred, const struct hist
     }
     if (result == VARVE_OK && derives_pools) {
         result = replay_pools_derive(history, &inferred->trace, &inferred->start, &inferred->reservations,
-                                     rounding, &inferred->hints, &inferred->pools, message);
+                                     &inferred->hints, &inferred->pools, message);
     }
     if (result == VARVE_OK) {
         replay_hints_apply(&inferred->hints, &inferred->start);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which call the program made next: the history tells what the allocator did, not what it was asked. The
- * plain cases (a request that the cache served, a free that was completed at once) are decided here by one
- * look at the next event; everything with completions or releases in front of a request is attribute_releases.c's.
- *
- * A free that other streams held back uses one pseudo stream per block: its handle carries the number of the
- * completing event, so that the allocator, which visits its event queues by handle, completes blocks in the
- * history's order. The rules are those of PyTorch's trace; what each call did is compared in
- * compare.c.
+ * Following: the plain cases (a request that the cache served, a free that was completed at once) are decided by one
+ * look at the next event; everything with completions or releases in front of a request is attribute_releases.c's. A
+ * free that other streams deferred uses one pseudo stream per block: its handle carries the number of the completing
+ * event, so that the allocator, which visits its event queues by handle, completes blocks in the history's order.
+ * Under other rules: allocs with size and stream, frees of the same allocations, and deferred completions, wherever
+ * the blocks lie now. A request that failed in the history is made again; one that fails now is counted, and its free
+ * is left out. empty_cache is called where the history shows releases that no request follows; others cannot be
+ * distinguished from those of the out-of-memory chain, which belong to the history's policy.
  */
 #include "analysis/replay/play.h"
 
@@ -253,7 +253,7 @@ int replay_follow(struct replay *replay)
     return result;
 }
 
-#define PROGRESS_EVENTS 65536
+/* ---- the requests under other rules ---- */
 
 struct whatif {
     struct replay *replay;

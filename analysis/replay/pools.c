@@ -1,25 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Segments that are there at the end have a pool id; the others are joined to groups by their periods of use (a
- * capture is one contiguous period per stream) as far as no proof and no id forbids it, and the groups get a pool in
- * order of first use: the default pool if no proof forbids that, else the one used just before on that stream, else
- * a new one.
+ * capture is one contiguous period per stream), and the groups get a pool in order of first use: the default pool,
+ * else the one used just before on that stream, else a new one. Nothing is joined, and no pool taken, that an id, two
+ * reservations at one time, or an earlier attempt (hints.h) forbids.
  */
 #include "analysis/replay/pools.h"
 
 #include "analysis/base/memory.h"
 #include "analysis/replay/hints.h"
 #include "analysis/replay/map.h"
+#include "analysis/replay/ranges.h"
 #include "analysis/replay/scan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define POOL_UNKNOWN UINT32_MAX
 #define POOLS_MAX 65535
+#define SEGMENTS_MAX 32768
+#define SMALL_SEGMENT (UINT64_C(2) << 20)
+
+/* Segments, and which of them cannot be in one pool; of roots: of their groups. */
+struct proofs {
+    struct replay_pool_segment *segments; /* those of the start first, then in order of their events */
+    size_t count, capacity;
+    uint64_t *differ; /* bit b of row a: not in one pool */
+    size_t row_words;
+    uint32_t *of_event; /* of allocs and segment events: number + 1; else 0 */
+    uint32_t
+        first_reservation; /* number of the first expandable segment, behind all of the start's segments */
+};
+
+static bool differ(const struct proofs *proofs, size_t a, size_t b)
+{
+    return (proofs->differ[a * proofs->row_words + b / 64] >> (b % 64) & 1) != 0;
+}
 
 struct grouping {
-    struct replay_pool_proofs *proofs; /* of roots: of their groups */
+    struct proofs *proofs; /* of roots: of their groups */
     struct replay_pools *pools;
     const struct replay_reservations *reservations;
     uint32_t *root;  /* of each segment: the group's first member */
@@ -29,9 +49,227 @@ struct grouping {
     uint32_t *order; /* segments by first use */
 };
 
+/* ---- the segments ---- */
+
+static void set_different(struct proofs *proofs, size_t a, size_t b)
+{
+    proofs->differ[a * proofs->row_words + b / 64] |= UINT64_C(1) << (b % 64);
+    proofs->differ[b * proofs->row_words + a / 64] |= UINT64_C(1) << (a % 64);
+}
+
+static uint32_t add_segment(struct proofs *proofs, uint64_t addr, uint64_t bytes, uint16_t stream,
+                            bool is_small, size_t made_by)
+{
+    proofs->segments[proofs->count] = (struct replay_pool_segment){
+        .addr = addr,
+        .bytes = bytes,
+        .stream = stream,
+        .is_small = is_small,
+        .made_by = made_by,
+        .first_use = REPLAY_NONE,
+        .last_use = REPLAY_NONE,
+    };
+    return (uint32_t)proofs->count++;
+}
+
+static void add_reservations(struct proofs *proofs, const struct replay_reservations *reservations)
+{
+    proofs->first_reservation = (uint32_t)proofs->count;
+    for (size_t i = 0; i < reservations->count; i++) {
+        const struct replay_reservation *reservation = &reservations->items[i];
+        uint32_t segment = add_segment(proofs, reservation->base, 0, reservation->stream,
+                                       reservation->is_small, reservation->made_by);
+
+        proofs->segments[segment].is_gone = reservation->gone_by != REPLAY_NONE;
+        if (reservation->is_start) {
+            proofs->segments[segment].first_use = 0;
+            proofs->segments[segment].last_use = 0;
+        }
+        for (size_t j = 0; j < i; j++) {
+            const struct replay_reservation *other = &reservations->items[j];
+
+            if (other->stream == reservation->stream && other->is_small == reservation->is_small &&
+                replay_reservations_coexist(reservations, i, j)) {
+                set_different(proofs, proofs->first_reservation + j, segment);
+            }
+        }
+    }
+}
+
+/* One pass over the events. */
+struct listing {
+    const struct history_device *trace;
+    const struct replay_reservations *reservations;
+    struct proofs *proofs;
+    struct replay_ranges live; /* stream: number of the segment, so that no two grow together */
+};
+
+static void note_use(struct listing *listing, uint32_t number, size_t index)
+{
+    struct replay_pool_segment *segment = &listing->proofs->segments[number];
+
+    segment->first_use = segment->first_use == REPLAY_NONE ? index : segment->first_use;
+    segment->last_use = index;
+    listing->proofs->of_event[index] = number + 1;
+}
+
+/* Events within an expandable segment. */
+static bool list_reservation(struct listing *listing, size_t index)
+{
+    uint32_t reservation = listing->reservations->of_event[index];
+
+    if (reservation == 0) {
+        return false;
+    }
+    if (listing->trace->events[index].action == HISTORY_ALLOC) {
+        note_use(listing, listing->proofs->first_reservation + reservation - 1, index);
+    } else {
+        listing->proofs->of_event[index] = listing->proofs->first_reservation + reservation;
+    }
+    return true;
+}
+
+static bool list_alloc(struct listing *listing, size_t index)
+{
+    const struct history_event *event = &listing->trace->events[index];
+    const struct replay_range *range = replay_range_at(&listing->live, event->addr);
+
+    if (range == NULL || listing->proofs->segments[range->stream].stream != event->stream) {
+        return false;
+    }
+    note_use(listing, (uint32_t)range->stream, index);
+    return true;
+}
+
+static bool list_segment_alloc(struct listing *listing, size_t index)
+{
+    const struct history_event *event = &listing->trace->events[index];
+    uint32_t number = add_segment(listing->proofs, event->addr, event->size, event->stream,
+                                  event->size == SMALL_SEGMENT, index);
+
+    listing->proofs->of_event[index] = number + 1;
+    return replay_range_add(
+        &listing->live, (struct replay_range){.addr = event->addr, .bytes = event->size, .stream = number});
+}
+
+static bool list_segment_free(struct listing *listing, size_t index)
+{
+    const struct history_event *event = &listing->trace->events[index];
+    const struct replay_range *range = replay_range_at(&listing->live, event->addr);
+
+    if (range == NULL || range->addr != event->addr || range->bytes != event->size) {
+        return false;
+    }
+    listing->proofs->segments[range->stream].is_gone = true;
+    listing->proofs->of_event[index] = (uint32_t)range->stream + 1;
+    return replay_range_remove(&listing->live, event->addr, event->size);
+}
+
+static bool list_event(struct listing *listing, size_t index)
+{
+    switch (listing->trace->events[index].action) {
+    case HISTORY_SEGMENT_MAP:
+    case HISTORY_SEGMENT_UNMAP:
+        return list_reservation(listing, index);
+    case HISTORY_ALLOC:
+        return listing->reservations->of_event[index] != 0 ? list_reservation(listing, index)
+                                                           : list_alloc(listing, index);
+    case HISTORY_SEGMENT_ALLOC:
+        return list_segment_alloc(listing, index);
+    case HISTORY_SEGMENT_FREE:
+        return list_segment_free(listing, index);
+    default:
+        return true;
+    }
+}
+
+static uint16_t stream_number(const struct history *history, uint64_t handle)
+{
+    for (size_t i = 0; i < history->stream_count; i++) {
+        if (history->streams[i] == handle) {
+            return (uint16_t)i;
+        }
+    }
+    return 0;
+}
+
+static bool list_start(struct listing *listing, const struct history *history,
+                       const struct varve_alloc_snapshot *start)
+{
+    bool is_good = true;
+
+    for (size_t i = 0; i < start->segment_count && is_good; i++) {
+        const struct varve_segment_info *info = &start->segments[i];
+        uint32_t number = add_segment(listing->proofs, info->addr, info->bytes,
+                                      stream_number(history, info->stream), info->is_small, REPLAY_NONE);
+
+        if (info->is_expandable) {
+            listing->proofs->segments[number].is_gone = true; /* its reservation stands for it */
+            continue;
+        }
+        listing->proofs->segments[number].first_use = 0;
+        listing->proofs->segments[number].last_use = 0;
+        is_good = replay_range_add(
+            &listing->live,
+            (struct replay_range){.addr = info->addr, .bytes = info->bytes, .stream = number});
+    }
+    return is_good;
+}
+
+static int reserve(struct listing *listing, const struct varve_alloc_snapshot *start,
+                   struct varve_message *message)
+{
+    struct proofs *proofs = listing->proofs;
+    size_t events = listing->trace->event_count;
+
+    proofs->capacity = start->segment_count + listing->reservations->count;
+    for (size_t i = 0; i < events; i++) {
+        proofs->capacity += listing->trace->events[i].action == HISTORY_SEGMENT_ALLOC ? 1 : 0;
+    }
+    if (proofs->capacity > SEGMENTS_MAX) {
+        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                 "private pools of %zu segments; %d is the most", proofs->capacity,
+                                 SEGMENTS_MAX);
+    }
+    proofs->row_words = proofs->capacity / 64 + 1;
+    proofs->segments = memory_resize(NULL, (proofs->capacity + 1) * sizeof(*proofs->segments));
+    proofs->differ = memory_resize(NULL, (proofs->capacity + 1) * proofs->row_words * sizeof(uint64_t));
+    memset(proofs->differ, 0, (proofs->capacity + 1) * proofs->row_words * sizeof(uint64_t));
+    proofs->of_event = memory_resize(NULL, (events + 1) * sizeof(uint32_t));
+    memset(proofs->of_event, 0, (events + 1) * sizeof(uint32_t));
+    return VARVE_OK;
+}
+
+static int list_segments(const struct history *history, const struct history_device *trace,
+                         const struct varve_alloc_snapshot *start,
+                         const struct replay_reservations *reservations, struct proofs *proofs,
+                         struct varve_message *message)
+{
+    struct listing listing = {.trace = trace, .reservations = reservations, .proofs = proofs};
+    int result = reserve(&listing, start, message);
+    bool is_good = result == VARVE_OK && list_start(&listing, history, start);
+
+    if (is_good) {
+        add_reservations(proofs, reservations);
+    }
+    for (size_t i = 0; i < trace->event_count && is_good; i++) {
+        is_good = list_event(&listing, i);
+        if (!is_good) {
+            result = varve_message_set(message, VARVE_ERROR_FORMAT,
+                                       "event %zu (address 0x%" PRIx64 ", %" PRIu64
+                                       " bytes) is not possible after the events before it",
+                                       i, trace->events[i].addr, trace->events[i].size);
+        }
+    }
+    replay_ranges_free(&listing.live);
+    return result == VARVE_OK && !is_good ? VARVE_ERROR_FORMAT : result;
+}
+
+/* ---- groups of segments ---- */
+
 static int compare_use(const void *left, const void *right, void *context)
 {
-    const struct replay_pool_proofs *proofs = context;
+    const struct proofs *proofs = context;
     const struct replay_pool_segment *a = &proofs->segments[*(const uint32_t *)left];
     const struct replay_pool_segment *b = &proofs->segments[*(const uint32_t *)right];
 
@@ -67,7 +305,7 @@ static uint32_t new_pool(struct replay_pools *pools)
 }
 
 /* A proof against one member is one against its group: rows and columns of roots stand for all members. */
-static void merge_proofs(struct replay_pool_proofs *proofs, uint32_t into, uint32_t from)
+static void merge_proofs(struct proofs *proofs, uint32_t into, uint32_t from)
 {
     uint64_t *row = &proofs->differ[into * proofs->row_words];
     const uint64_t *other = &proofs->differ[from * proofs->row_words];
@@ -76,7 +314,7 @@ static void merge_proofs(struct replay_pool_proofs *proofs, uint32_t into, uint3
         row[i] |= other[i];
     }
     for (size_t i = 0; i < proofs->count; i++) {
-        if (replay_pool_differ(proofs, i, from)) {
+        if (differ(proofs, i, from)) {
             proofs->differ[i * proofs->row_words + into / 64] |= UINT64_C(1) << (into % 64);
         }
     }
@@ -90,7 +328,7 @@ static void join(struct grouping *grouping, uint32_t a, uint32_t b)
     bool both_known = grouping->pool[into] != POOL_UNKNOWN && grouping->pool[from] != POOL_UNKNOWN;
 
     if (into == from || (both_known && grouping->pool[into] != grouping->pool[from]) ||
-        replay_pool_differ(grouping->proofs, into, from) || segments[a].is_lone || segments[b].is_lone ||
+        differ(grouping->proofs, into, from) || segments[a].is_lone || segments[b].is_lone ||
         ((segments[into].is_private || segments[from].is_private) &&
          (grouping->pool[into] == 0 || grouping->pool[from] == 0))) {
         return;
@@ -135,7 +373,7 @@ static bool is_allowed(const struct grouping *grouping, uint32_t group, uint32_t
     }
     for (uint32_t i = 0; i < grouping->proofs->count; i++) {
         if (grouping->root[i] == i && i != group && grouping->pool[i] == pool &&
-            replay_pool_differ(grouping->proofs, group, i)) {
+            differ(grouping->proofs, group, i)) {
             return false;
         }
     }
@@ -289,7 +527,7 @@ static void take_named(const struct history *history, const struct history_devic
 }
 
 /* What earlier attempts have shown. */
-static void take_hints(struct replay_pool_proofs *proofs, const struct replay_hints *hints)
+static void take_hints(struct proofs *proofs, const struct replay_hints *hints)
 {
     for (size_t i = 0; i < proofs->count && hints->pools.count > 0; i++) {
         const uint64_t *hint = replay_map_find(&hints->pools, replay_pool_key(&proofs->segments[i]));
@@ -297,26 +535,33 @@ static void take_hints(struct replay_pool_proofs *proofs, const struct replay_hi
         proofs->segments[i].is_private |= hint != NULL;
         proofs->segments[i].is_lone = hint != NULL && *hint > 1;
     }
+    for (size_t i = 0; i < hints->apart_count; i++) {
+        if (hints->apart[i].a < proofs->count && hints->apart[i].b < proofs->count) {
+            set_different(proofs, hints->apart[i].a, hints->apart[i].b);
+        }
+    }
 }
 
 static void keep_segments(const struct grouping *grouping)
 {
-    struct replay_pool_proofs *proofs = grouping->proofs;
+    struct proofs *proofs = grouping->proofs;
 
     for (size_t i = 0; i < proofs->count; i++) {
         proofs->segments[i].pool = (uint16_t)grouping->pool[grouping->root[i]];
     }
     grouping->pools->segments = proofs->segments;
     grouping->pools->segment_count = proofs->count;
+    grouping->pools->segment_of = proofs->of_event;
     proofs->segments = NULL;
+    proofs->of_event = NULL;
 }
 
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
                         struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
-                        const struct replay_rounding *rounding, const struct replay_hints *hints,
-                        struct replay_pools *pools, struct varve_message *message)
+                        const struct replay_hints *hints, struct replay_pools *pools,
+                        struct varve_message *message)
 {
-    struct replay_pool_proofs proofs = {.has_plain_releases = rounding->max_split == UINT64_MAX};
+    struct proofs proofs = {0};
     struct grouping grouping = {.proofs = &proofs, .pools = pools, .reservations = reservations};
     int result;
 
@@ -325,7 +570,7 @@ int replay_pools_derive(const struct history *history, const struct history_devi
         take_named(history, trace, pools);
         return VARVE_OK;
     }
-    result = replay_pool_prove(trace, start, history, reservations, rounding, &proofs, message);
+    result = list_segments(history, trace, start, reservations, &proofs, message);
     if (result == VARVE_OK) {
         take_hints(&proofs, hints);
         group(&grouping, trace, history->stream_count, hints->pools_take_turns);
@@ -334,7 +579,9 @@ int replay_pools_derive(const struct history *history, const struct history_devi
         keep_segments(&grouping);
         free(grouping.root);
     }
-    replay_pool_proofs_free(&proofs);
+    free(proofs.segments);
+    free(proofs.differ);
+    free(proofs.of_event);
     return result;
 }
 
@@ -343,5 +590,6 @@ void replay_pools_free(struct replay_pools *pools)
     free(pools->of_event);
     free(pools->pools);
     free(pools->segments);
+    free(pools->segment_of);
     *pools = (struct replay_pools){0};
 }

@@ -8,14 +8,24 @@
 
 #include "analysis/history/history.h"
 #include "analysis/replay/hints.h"
-#include "analysis/replay/pool_proofs.h"
 #include "analysis/replay/reservations.h"
-#include "analysis/replay/rounding.h"
 #include "analysis/replay/scan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* A segment from the event that made it to the one that gave it back. */
+struct replay_pool_segment {
+    uint64_t addr, bytes;       /* bytes 0: an expandable one */
+    size_t made_by;             /* event; REPLAY_NONE: it was there at the start */
+    size_t first_use, last_use; /* events of its first and last alloc; REPLAY_NONE: never used */
+    uint16_t stream;
+    bool is_small, is_gone;
+    bool is_private; /* it cannot be the default pool's */
+    bool is_lone;    /* … nor that of the segments before it */
+    uint16_t pool;   /* index into replay_pools.pools, at last */
+};
 
 struct replay_pool {
     struct varve_pool_id id;
@@ -27,16 +37,17 @@ struct replay_pools {
     size_t count;
     struct replay_pool_segment *segments; /* those that a pool was derived for */
     size_t segment_count;
+    uint32_t *segment_of; /* of allocs and segment events: number in `segments` + 1; else 0 */
 };
 
 /// The events name the pools that they belong to.
 bool replay_pools_are_named(const struct history_device *trace);
 /// Sets the pools of the start's segments and of `reservations`, too. Errors: VARVE_ERROR_FORMAT (the events
-/// contradict each other), UNSUPPORTED (more segments than can be told apart).
+/// contradict each other), UNSUPPORTED (too many segments).
 int replay_pools_derive(const struct history *history, const struct history_device *trace,
                         struct varve_alloc_snapshot *start, struct replay_reservations *reservations,
-                        const struct replay_rounding *rounding, const struct replay_hints *hints,
-                        struct replay_pools *pools, struct varve_message *message);
+                        const struct replay_hints *hints, struct replay_pools *pools,
+                        struct varve_message *message);
 /// The key of a segment in replay_hints.pools.
 static inline uint64_t replay_pool_key(const struct replay_pool_segment *segment)
 {

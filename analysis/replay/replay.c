@@ -171,10 +171,6 @@ static const char *advice_of(const struct history *history, const struct replay_
         return "the trace began late, and garbage collection goes by how long blocks had been free before: "
                "that is in no trace";
     }
-    if (result->inferred_pools > 0) {
-        return "the events do not name their private pools, which were worked out from what is there at the "
-               "end and from the order of events; these may not be all that it takes";
-    }
     return NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The address ranges that expandable segments reserved, worked out from what was mapped in them. Called by
- * infer.c and the pool passes; a session's device places its reservations by them.
+ * infer.c and the pool passes; a session's device puts its reservations there.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_RESERVATIONS_H
 #define VARVE_ANALYSIS_REPLAY_RESERVATIONS_H
@@ -34,7 +34,7 @@ void replay_reservations_find(const struct history *history, const struct histor
                               const struct varve_alloc_snapshot *start,
                               const struct replay_rounding *rounding, uint64_t reach,
                               struct replay_reservations *reservations);
-/// Only what can be told without a start state, and without telling classes apart; of_event is NULL.
+/// Only what shows without a start state, and without regard to classes; of_event is NULL.
 void replay_reservations_estimate(const struct history_device *trace,
                                   struct replay_reservations *reservations);
 void replay_reservations_free(struct replay_reservations *reservations);

@@ -19,7 +19,7 @@ extern "C" {
 
 #define REPLAY_NONE SIZE_MAX /* no event, no segment */
 
-/* A free that other streams held back: events number `request` and `completion` (REPLAY_NONE: never). */
+/* A free that other streams deferred: events number `request` and `completion` (REPLAY_NONE: never). */
 struct replay_deferred {
     size_t request, completion;
 };

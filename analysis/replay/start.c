@@ -16,6 +16,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#define UNSPLIT_MAX (UINT64_C(1) << 20) /* PyTorch splits a large block if more than that is left */
+#define GRAIN 512
+#define END_UNKNOWN UINT64_MAX
+#define SMALL_SEGMENT (UINT64_C(2) << 20)
+#define SMALL_MAX (UINT64_C(1) << 20)
+
 struct rebuild {
     const struct history_device *trace;
     const struct replay_rounding *rounding;
@@ -24,10 +30,6 @@ struct rebuild {
     struct varve_block_info *blocks; /* in use; by address; bytes 0: unknown */
     size_t block_count;
 };
-
-#define UNSPLIT_MAX (UINT64_C(1) << 20) /* PyTorch splits a large block if more than that is left */
-#define GRAIN 512
-#define END_UNKNOWN UINT64_MAX
 
 /* The last block that does not begin behind an address; its number, or SIZE_MAX. */
 static size_t block_before(const struct rebuild *rebuild, uint64_t addr)
@@ -192,9 +194,6 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
     }
     return VARVE_OK;
 }
-
-#define SMALL_SEGMENT (UINT64_C(2) << 20)
-#define SMALL_MAX (UINT64_C(1) << 20)
 
 struct state {
     const struct history *history;

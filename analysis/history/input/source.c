@@ -200,7 +200,7 @@ static uint32_t little_endian_32(const unsigned char *bytes)
 }
 
 /* libarchive stops at what is no member, and compares no checksum. A file of several members has one for each,
- * which can't be told apart from here: they go unchecked. */
+ * whose ends are not visible from here: they go unchecked. */
 static int check_gzip_end(struct input_source *source, struct varve_message *message)
 {
     const unsigned char *block_end = last_block(source) + source->block_bytes;

@@ -295,7 +295,7 @@ static int run_setitem(struct pickle *pickle)
     return fill_below(pickle, pickle->height - 2, PICKLE_DICT, 0);
 }
 
-/* A container of the values from `first` up, in their place. */
+/* A container of the values from `first` up, which it replaces on the stack. */
 static int collect(struct pickle *pickle, enum pickle_type type, size_t first)
 {
     struct pickle_value container = pickle_object_new(&pickle->memory, type);
@@ -623,7 +623,7 @@ static int run_proto(struct pickle *pickle)
                              PROTOCOL_MIN, PROTOCOL_MAX);
 }
 
-/* Frames tell a reader how much to buffer; this one has its own window. */
+/* Frames say how much to buffer; this one has its own window. */
 static int run_frame(struct pickle *pickle)
 {
     const unsigned char *bytes = take_bytes(pickle, 8);

@@ -25,7 +25,7 @@ static const char *const words[] = {
         NULL,
 };
 
-/* ---- what a container is, by its place on the stack ---- */
+/* ---- what a container is, by its position on the stack ---- */
 
 /* Height of the last mark at or below `position`, 0 if there is none. */
 static size_t mark_below(const struct pickle *pickle, size_t position)

@@ -40,7 +40,7 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
     replay_reservations_find(scene->history, &scene->history->devices[0], &start, &rounding, 1024 * MIB,
                              &reservations);
     assert_int_equal(replay_pools_derive(scene->history, &scene->history->devices[0], &start, &reservations,
-                                         &rounding, &hints, pools, NULL),
+                                         &hints, pools, NULL),
                      VARVE_OK);
     replay_reservations_free(&reservations);
     replay_rounding_close(&rounding);

@@ -8,6 +8,11 @@
 #include "support/random.h"
 #include "support/replay.h"
 
+#include "analysis/analysis.h"
+#include "analysis/import/import.h"
+
+#include <unistd.h>
+
 #include <stdio.h>
 
 #define BLOCKS 32
@@ -165,14 +170,14 @@ static void replay_lives(const char *conf, bool names_pools, bool is_cut, const 
     assert_int_equal(wrong, 0);
 }
 
-static void test_pools_that_are_told(void **state)
+static void test_pools_that_are_named(void **state)
 {
     (void)state;
     replay_lives("", true, false, none);
     replay_lives("expandable_segments:True", true, false, none);
 }
 
-static void test_pools_that_are_told_from_the_middle_on(void **state)
+static void test_pools_that_are_named_from_the_middle_on(void **state)
 {
     (void)state;
     replay_lives("", true, true, none);
@@ -180,7 +185,7 @@ static void test_pools_that_are_told_from_the_middle_on(void **state)
 }
 
 /* Not all can be told apart: where a history allows two assignments, the one that was not may be tried. */
-static void test_pools_that_are_not_told(void **state)
+static void test_pools_that_are_not_named(void **state)
 {
     static const uint64_t unsolved_cut[] = {35, 91, 108, 145, 0};
 
@@ -191,12 +196,45 @@ static void test_pools_that_are_not_told(void **state)
     replay_lives("expandable_segments:True", false, true, none);
 }
 
+/* Such a one says so, and how many pools there are. */
+static void test_pools_that_are_undecided(void **state)
+{
+    struct scene *scene = random_scene("", 73, false);
+    struct replay_result result;
+    struct import_result imported;
+    struct varve_writer *writer;
+    char path[] = "/tmp/varve-replay-pools-XXXXXX";
+    char *argv[] = {(char *)"varve", (char *)"replay", (char *)"--verify", path, NULL};
+    char text[4096] = "";
+    char expected[100];
+    FILE *out = tmpfile();
+    FILE *err = fmemopen(text, sizeof(text), "w");
+
+    (void)state;
+    assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
+    assert_int_equal(result.mismatches, 1);
+    assert_true(result.inferred_pools > 0);
+    assert_int_equal(close(mkstemp(path)), 0);
+    assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
+    assert_int_equal(import_pytorch(scene->history, writer, NULL, &imported, NULL), VARVE_OK);
+    assert_int_equal(varve_writer_finish(writer, NULL, NULL, NULL), VARVE_OK);
+    assert_int_equal(varve_command_run(4, argv, out, err), 2);
+    fclose(err);
+    fclose(out);
+    snprintf(expected, sizeof(expected), "%zu private pools can't be told apart in this snapshot",
+             result.inferred_pools);
+    assert_non_null(strstr(text, expected));
+    unlink(path);
+    scene_close(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pools_that_are_told),
-        cmocka_unit_test(test_pools_that_are_told_from_the_middle_on),
-        cmocka_unit_test(test_pools_that_are_not_told),
+        cmocka_unit_test(test_pools_that_are_named),
+        cmocka_unit_test(test_pools_that_are_named_from_the_middle_on),
+        cmocka_unit_test(test_pools_that_are_not_named),
+        cmocka_unit_test(test_pools_that_are_undecided),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
