@@ -4,7 +4,7 @@
  */
 #include "analysis/replay/hints.h"
 
-#include "analysis/output/memory.h"
+#include "analysis/base/memory.h"
 #include "analysis/replay/play.h"
 #include "analysis/replay/session.h"
 
