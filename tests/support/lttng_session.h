@@ -180,6 +180,15 @@ static inline size_t family_size(void)
     return family_each(NULL, 0, &last);
 }
 
+/* The daemon has ended; its helpers follow at once. */
+static inline void assert_family_ends(void)
+{
+    for (int i = 0; i < 200 && family_size() > 0; i++) {
+        usleep(10000);
+    }
+    assert_int_equal(family_size(), 0);
+}
+
 static inline pid_t daemon_pid(void)
 {
     pid_t pid = 0;

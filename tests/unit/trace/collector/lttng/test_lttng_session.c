@@ -59,7 +59,7 @@ static void test_life(void **state)
     assert_int_equal(loss.discarded_events, 0);
     assert_int_equal(loss.discarded_packets, 0);
     assert_events(1000, place("trace-life"));
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
 }
 
 static void test_side_by_side(void **state)
@@ -78,7 +78,7 @@ static void test_side_by_side(void **state)
     assert_int_equal(daemon_pid(), pid);
     emit(100, "");
     must_stop(second, NULL);
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
     assert_events(100, place("trace-first"));
     assert_events(200, place("trace-second"));
 }
@@ -145,7 +145,7 @@ static void test_killed_in_an_event(void **state)
 
         emit(1, "storm");
         must_stop(session, NULL);
-        assert_int_equal(family_size(), 0);
+        assert_family_ends();
         shell("rm -rf %s", place("trace-storm"));
     }
     lttng_limit_set(UINT64_C(20000000000));
@@ -190,7 +190,7 @@ static void test_adopt(void **state)
     assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_OK);
     must_stop(session, NULL);
     assert_events(10, place("trace-orphan"));
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
 }
 
 /* The trace stays as far as it goes. */
@@ -265,7 +265,7 @@ static void test_surroundings(void **state)
     snprintf(command, sizeof(command), "/proc/%d/environ", (int)daemon_pid());
     shell("grep -q LTTNG_HOME %s && ! grep -q LD_PRELOAD %s", command, command);
     must_stop(session, NULL);
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
 }
 
 /* ---- what needs no LTTng ---- */
