@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a recording consists of besides its records, as plain structures: the second sink (LTTng) is told all
- * of it, and whoever reads a trace of that sink gives it to varve_rebuild_*, which makes the same database of
- * it. Part of trace.h. Texts and arrays are borrowed for the call. Numbers of processes, rings, modules, code
- * objects and call sites are those of the recording; `pid` tells two recordings in one trace apart.
+ * What a recording consists of besides its records, as plain structures: the second sink (LTTng) gets all of it, and
+ * whoever reads a trace of that sink passes it to varve_rebuild_*, which makes the same database of it. Part of
+ * trace.h. Texts and arrays are borrowed for the call. Numbers of processes, rings, modules, code objects and call
+ * sites are those of the recording; `pid` keeps two recordings in one trace apart.
  */
 #ifndef VARVE_TRACE_SINK_H
 #define VARVE_TRACE_SINK_H
@@ -28,7 +28,7 @@ enum varve_mirror_end {
 };
 
 struct varve_mirror_process {
-    uint64_t trace_id;        /* of the recording: tells two in one trace apart */
+    uint64_t trace_id;        /* of the recording: keeps two in one trace apart */
     uint32_t process, parent; /* parent: that forked it, 0 if unknown */
     int32_t pid, parent_pid;
     int32_t rank;        /* < 0: none */
@@ -124,7 +124,7 @@ struct varve_state_sink {
     void (*storage)(const struct varve_mirror_storage *storage);
 };
 
-/* Something that can tell what it holds: an allocator, the storage tracker. `dump` runs in a thread of the
+/* Something that can describe what it holds: an allocator, the storage tracker. `dump` runs in a thread of the
  * tracer, which holds no lock that the source could want; it must not emit events. */
 struct varve_state_source {
     void (*dump)(struct varve_state_source *source, const struct varve_state_sink *sink);

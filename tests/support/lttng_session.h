@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * Surroundings for the tests of lttng_session*.c: a folder with an LTTNG_HOME of its own, scripts in the
- * place of LTTng's programs, a program that emits, and the processes that were started below that LTTNG_HOME.
+ * Surroundings for the tests of LTTng's sessions: a folder with an LTTNG_HOME of its own, a program that emits, and the processes that were started below that LTTNG_HOME.
  * Root becomes an unprivileged user first: root's session daemon is one for the whole machine, and not the
  * tests'.
  */
@@ -16,7 +15,6 @@
 #include <cmocka.h>
 
 #include "trace/collector/lttng/session.h"
-#include "trace/collector/lttng/session_parts.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -56,14 +54,6 @@ static char *__attribute__((format(printf, 1, 2))) place(const char *format, ...
                 0);
     place_texts[place_count++] = text;
     return text;
-}
-
-static inline char *shm_place(const char *name)
-{
-    if (access("/dev/shm", W_OK) != 0) {
-        return place("shm-%s", name);
-    }
-    return place("/dev/shm/varve-lttng-test-%d-%s", (int)getpid(), name);
 }
 
 static inline bool exists(const char *path)
@@ -190,6 +180,15 @@ static inline size_t family_size(void)
     return family_each(NULL, 0, &last);
 }
 
+/* The daemon has ended; its helpers follow at once. */
+static inline void assert_family_ends(void)
+{
+    for (int i = 0; i < 200 && family_size() > 0; i++) {
+        usleep(10000);
+    }
+    assert_int_equal(family_size(), 0);
+}
+
 static inline pid_t daemon_pid(void)
 {
     pid_t pid = 0;
@@ -239,7 +238,7 @@ static int place_remove(void **state)
     (void)state;
     family_kill(SIGKILL);
     setenv("PATH", place_path, 1);
-    shell("rm -rf %s /dev/shm/varve-lttng-test-%d-*", place_root, (int)getpid());
+    shell("rm -rf %s", place_root);
     for (size_t i = 0; i < place_count; i++) {
         free(place_texts[i]);
     }
@@ -253,7 +252,7 @@ static inline void lttng_or_skip(void)
 {
     struct varve_message message;
 
-    if (!lttng_session_is_possible(&message)) {
+    if (!lttng_recording_is_possible(&message)) {
         skip("%s", message.text);
     }
     if (access(place("libvarve_lttng.so"), R_OK) != 0) {
@@ -292,7 +291,7 @@ static inline void assert_events(uint64_t expected, const char *trace)
     unsigned long long count = 0;
     FILE *pipe;
 
-    if (!lttng_tool_is_there("babeltrace2")) {
+    if (system("command -v babeltrace2 > /dev/null") != 0) {
         return;
     }
     snprintf(line, sizeof(line),
@@ -305,84 +304,6 @@ static inline void assert_events(uint64_t expected, const char *trace)
     assert_int_equal(fscanf(pipe, "%llu", &count), 1);
     pclose(pipe);
     assert_int_equal(count, expected);
-}
-
-/* ---- scripts in the place of LTTng's programs ---- */
-
-/* Each call is written to `log`, with whatever it should not have inherited. FAKE_FAIL and FAKE_HANG name a
- * verb. */
-static inline void fake_begin(void)
-{
-    static const char script[] =
-        "#!/bin/sh\n"
-        "here=${0%/*}\n"
-        "{\n"
-        "    echo \"${0##*/} $*\"\n"
-        "    env | grep -E '^(LD_PRELOAD|VARVE_SESSION)='\n"
-        "    grep -E '^Sig(Blk|Ign):' /proc/$$/status | grep -Ev '.{9}0{7}$'\n"
-        "    [ \"$(readlink /proc/$$/fd/0)\" = /dev/null ] || echo 'input is open'\n"
-        "} >> \"$here/log\"\n"
-        "verb=sessiond\n"
-        "for word in \"$@\"; do\n"
-        "    case $word in -* | xml) ;; *) verb=$word && break ;; esac\n"
-        "done\n"
-        "if [ \"$verb\" = \"$FAKE_HANG\" ]; then sleep 600; fi\n"
-        "if [ \"$verb\" = \"$FAKE_FAIL\" ]; then\n"
-        "    echo 'Something else'; echo 'Error: no such luck' >&2; exit 1\n"
-        "fi\n"
-        "case \"${0##*/} $*\" in\n"
-        "*--daemonize*) touch \"$here/daemon\" ;;\n"
-        "*' create '*--output*)\n"
-        "    [ -z \"$FAKE_NO_HOME\" ] || { echo \"$3\" > \"$here/made\"; echo 'Error: no home' >&2; exit 1; "
-        "} ;;\n"
-        "*--list-options) echo \"--output $FAKE_FORMATS\" ;;\n"
-        "*'xml list')\n"
-        "    [ -e \"$here/daemon\" ] || { echo 'Error: No session daemon is available' >&2; exit 1; }\n"
-        "    echo '<command><name>list</name><output><sessions>'\n"
-        "    [ ! -e \"$here/made\" ] || echo \"<session><name>$(cat \"$here/made\")</name></session>\" ;;\n"
-        "*'xml list '*)\n"
-        "    echo '<discarded_events>12</discarded_events><lost_packets>3</lost_packets>'\n"
-        "    echo '<discarded_events>9223372036854775838</discarded_events><lost_packets>0</lost_packets>' "
-        ";;\n"
-        "esac\n";
-    static const char *const names[] = {"lttng", "lttng-sessiond"};
-    char path[8192];
-
-    shell("rm -rf %s && mkdir %s", place("fake"), place("fake"));
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        FILE *file = fopen(place("fake/%s", names[i]), "we");
-
-        assert_non_null(file);
-        fputs(script, file);
-        assert_int_equal(fclose(file), 0);
-        assert_int_equal(chmod(place("fake/%s", names[i]), 0755), 0);
-    }
-    snprintf(path, sizeof(path), "%s:%s", place("fake"), place_path);
-    assert_int_equal(setenv("PATH", path, 1), 0);
-}
-
-static inline void fake_end(void)
-{
-    assert_int_equal(setenv("PATH", place_path, 1), 0);
-}
-
-/* Whether the log has that text. */
-static inline bool __attribute__((format(printf, 1, 2))) fake_has(const char *format, ...)
-{
-    char wanted[4096];
-    char text[65536];
-    FILE *file = fopen(place("fake/log"), "re");
-    size_t got = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    va_list arguments;
-
-    if (file != NULL) {
-        fclose(file);
-    }
-    text[got] = '\0';
-    va_start(arguments, format);
-    vsnprintf(wanted, sizeof(wanted), format, arguments);
-    va_end(arguments);
-    return strstr(text, wanted) != NULL;
 }
 
 #endif

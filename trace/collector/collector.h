@@ -239,14 +239,13 @@ struct collect_mirror {
 
 /* The LTTng session of the recording. */
 struct collect_lttng {
-    struct lttng_session *session;  /* NULL: none, or it has ended */
-    varve_collect_numbers *numbers; /* NULL: what the trace lacks is not counted */
-    struct lttng_ring *rings;       /* those that were read to their end */
+    struct lttng_recording *session; /* NULL: none, or it has ended */
+    varve_collect_numbers *numbers;  /* NULL: what the trace lacks is not counted */
+    struct lttng_ring *rings;        /* those that were read to their end */
     size_t ring_count, ring_capacity;
     bool may_block;
     char name[64];
     char output[DIRECTORY_PATH_BYTES]; /* "": there is no trace */
-    char shm[DIRECTORY_PATH_BYTES];
 };
 
 struct collector {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The LTTng session of a recording: begun before the program starts, ended when the last record is told. The
- * trace grows in the recording directory and is moved beside the database at the end. Its buffers lie where
- * the rings do, so that what a killed process had written can still be taken out of them. LTTng is the second
- * sink: when it cannot be had, that is said, and the recording goes on without it, unless it is the only one.
+ * The LTTng session of a recording: begun before the program starts, ended after the last record was emitted. The trace
+ * grows in the recording directory and is moved beside the database at the end. LTTng is the second sink: when it
+ * cannot be had, that is said, and the recording goes on without it, unless it is the only one.
  */
 #include "trace/base/array.h"
 #include "trace/collector/collector.h"
@@ -27,13 +26,12 @@
 static void paths_fill(const struct collector *collector, struct collect_lttng *lttng)
 {
     snprintf(lttng->output, sizeof(lttng->output), "%.4000s/ctf", collector->directory.path);
-    snprintf(lttng->shm, sizeof(lttng->shm), "%.4000s/lttng", collector->directory.rings);
 }
 
-static struct lttng_session_options session_options(const struct collect_lttng *lttng)
+static struct lttng_recording_options session_options(const struct collect_lttng *lttng)
 {
-    return (struct lttng_session_options){
-        .name = lttng->name, .output = lttng->output, .shm = lttng->shm, .may_block = lttng->may_block};
+    return (struct lttng_recording_options){
+        .name = lttng->name, .output = lttng->output, .may_block = lttng->may_block};
 }
 
 static int write_name(const struct collector *collector)
@@ -82,10 +80,10 @@ static int start(struct collector *collector, const char *provider_path, struct 
 {
     struct collect_lttng *lttng = &collector->lttng;
     struct session_control *control = collector->directory.control;
-    struct lttng_session_options options;
+    struct lttng_recording_options options;
     int error;
 
-    if (!lttng_session_is_possible(message)) {
+    if (!lttng_recording_is_possible(message)) {
         return VARVE_ERROR_UNSUPPORTED;
     }
     if (provider_path == NULL || access(provider_path, R_OK) != 0 ||
@@ -100,7 +98,7 @@ static int start(struct collector *collector, const char *provider_path, struct 
     options = session_options(lttng);
     error = write_name(collector);
     if (error == VARVE_OK) {
-        error = lttng_session_start(&options, &lttng->session, message);
+        error = lttng_recording_start(&options, &lttng->session, message);
     }
     if (error == VARVE_OK) {
         error = collect_mirror_open(collector, provider_path, message);
@@ -143,12 +141,11 @@ void collect_lttng_abandon(struct collector *collector)
     char path[DIRECTORY_PATH_BYTES + 16];
 
     if (lttng->session != NULL) {
-        lttng_session_stop(lttng->session, NULL, NULL);
+        lttng_recording_stop(lttng->session, NULL, NULL);
         lttng->session = NULL;
     }
     if (lttng->output[0] != '\0') {
         lttng_folder_remove(lttng->output);
-        lttng_folder_remove(lttng->shm);
         lttng->output[0] = '\0';
     }
     snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
@@ -156,7 +153,7 @@ void collect_lttng_abandon(struct collector *collector)
 }
 
 /* What went wrong costs the second sink, not the recording. */
-static void tell_failure(const struct collector *collector, const struct varve_message *reason)
+static void report_failure(const struct collector *collector, const struct varve_message *reason)
 {
     if (!collector->quiet) {
         fprintf(stderr, "varve: the LTTng trace may be incomplete: %s\n", reason->text);
@@ -220,14 +217,14 @@ void collect_lttng_count(struct collector *collector, struct varve_collect_resul
 static void end_session(struct collector *collector, struct varve_collect_result *result)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    struct lttng_session_loss loss = {0};
+    struct lttng_recording_loss loss = {0};
     struct varve_message reason = {""};
     int error;
 
-    error = lttng_session_stop(lttng->session, &loss, &reason);
+    error = lttng_recording_stop(lttng->session, &loss, &reason);
     lttng->session = NULL;
     if (error != VARVE_OK) {
-        tell_failure(collector, &reason);
+        report_failure(collector, &reason);
     }
     result->discarded = loss.discarded_events;
     if (loss.discarded_events + loss.discarded_packets > 0 && !collector->quiet) {
@@ -244,7 +241,6 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
         return;
     }
     end_session(collector, result);
-    lttng_folder_remove(lttng->shm);
     if (collector->was_killed && !collector->is_recovering) {
         collect_lttng_count(collector, result);
     }
@@ -253,15 +249,14 @@ void collect_lttng_finish(struct collector *collector, struct varve_collect_resu
 bool collect_lttng_adopt(struct collector *collector, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    struct lttng_session_options options;
+    struct lttng_recording_options options;
 
     if (!read_name(collector)) {
         return false;
     }
     paths_fill(collector, lttng);
     options = session_options(lttng);
-    lttng_session_adopt(&options, &lttng->session, message); /* also of a session of which buffers are left */
-    return lttng->session != NULL;
+    return lttng_recording_adopt(&options, &lttng->session, message) == VARVE_OK;
 }
 
 void collect_lttng_path(const char *database_path, char *path, size_t bytes)

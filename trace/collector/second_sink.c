@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector's part of the second sink. It tells what only it knows (processes, threads, clock, call
- * sites, meta) and the records that the workload did not tell: those of fork children, of threads past their
- * end, and those from before or after LTTng was at work in their process. A trace that begins in mid-run is
- * told everything again. The provider's threads call `started` and nothing else.
+ * The collector's part of the second sink. It emits what only it knows (processes, threads, clock, call sites, meta) and
+ * the records that the workload did not emit: those of fork children, of threads past their end, and those from before
+ * or after LTTng was at work in their process. A trace that begins in mid-run gets everything again. The provider's
+ * threads call `started` and nothing else.
  */
 #include "trace/collector/clock.h"
 
@@ -41,7 +41,7 @@ static const char *text_of(char *buffer, size_t buffer_bytes, const uint8_t *byt
     return buffer;
 }
 
-static void tell_module(const struct mirror_provider *provider, uint32_t process, int32_t pid,
+static void emit_module(const struct mirror_provider *provider, uint32_t process, int32_t pid,
                         const uint8_t *payload)
 {
     char path[PATH_TEXT_BYTES];
@@ -61,7 +61,7 @@ static void tell_module(const struct mirror_provider *provider, uint32_t process
         .path = text_of(path, sizeof(path), payload + module.build_id_bytes, module.path_bytes)});
 }
 
-static void tell_code(const struct mirror_provider *provider, uint32_t process, int32_t pid,
+static void emit_code(const struct mirror_provider *provider, uint32_t process, int32_t pid,
                       const uint8_t *payload)
 {
     char function[PATH_TEXT_BYTES];
@@ -79,8 +79,8 @@ static void tell_code(const struct mirror_provider *provider, uint32_t process, 
         .file = text_of(file, sizeof(file), payload + code.name_bytes, code.file_bytes)});
 }
 
-static void tell_site(const struct mirror_provider *provider, uint32_t process, int32_t pid,
-                      const uint8_t *payload)
+static void emit_callsite(const struct mirror_provider *provider, uint32_t process, int32_t pid,
+                          const uint8_t *payload)
 {
     uint64_t native[SITES_DEPTH_MAX];
     uint32_t codes[SITES_DEPTH_MAX];
@@ -107,7 +107,7 @@ static void tell_site(const struct mirror_provider *provider, uint32_t process, 
                                                        .lines = lines});
 }
 
-static void tell_entry(void *context, uint32_t process_id, const struct sites_entry *entry,
+static void emit_entry(void *context, uint32_t process_id, const struct sites_entry *entry,
                        const uint8_t *payload)
 {
     const struct collector *collector = context;
@@ -118,21 +118,21 @@ static void tell_entry(void *context, uint32_t process_id, const struct sites_en
     struct sites_gone gone;
 
     if (__atomic_load_n(&starts, __ATOMIC_ACQUIRE) != collector->mirror.starts_answered) {
-        return; /* it will be told again in a moment, after what explains it */
+        return; /* it will be emitted again in a moment, after what explains it */
     }
     switch (entry->tag) {
     case SITES_TAG_MODULE:
-        tell_module(provider, process_id, pid, payload);
+        emit_module(provider, process_id, pid, payload);
         break;
     case SITES_TAG_MODULE_GONE:
         memcpy(&gone, payload, sizeof(gone));
         provider->module_gone(process_id, pid, gone.number);
         break;
     case SITES_TAG_CODE:
-        tell_code(provider, process_id, pid, payload);
+        emit_code(provider, process_id, pid, payload);
         break;
     default:
-        tell_site(provider, process_id, pid, payload);
+        emit_callsite(provider, process_id, pid, payload);
         break;
     }
 }
@@ -165,7 +165,7 @@ int collect_mirror_open(struct collector *collector, const char *provider_path, 
         unsetenv(ALLOW_BLOCKING);
     }
     if (error == VARVE_OK) {
-        callsites_listen(collector->callsites, tell_entry, collector);
+        callsites_listen(collector->callsites, emit_entry, collector);
     }
     return error;
 }
@@ -187,7 +187,7 @@ void collect_mirror_close(struct collector *collector)
 /* ---- meta ---- */
 
 /* Values start with '#' if they are integers, with '=' if they are text. */
-static void tell_meta(const struct collector *collector, const char *key, const char *value)
+static void emit_meta(const struct collector *collector, const char *key, const char *value)
 {
     uint64_t trace_id = collector->directory.control->trace_id;
 
@@ -198,7 +198,7 @@ static void tell_meta(const struct collector *collector, const char *key, const 
     }
 }
 
-static int keep_meta(struct collector *collector, const char *key, const char *value)
+static int remember_meta(struct collector *collector, const char *key, const char *value)
 {
     struct collect_mirror *mirror = &collector->mirror;
     char **grown;
@@ -206,7 +206,7 @@ static int keep_meta(struct collector *collector, const char *key, const char *v
     if (mirror->provider == NULL) {
         return VARVE_OK;
     }
-    tell_meta(collector, key, value);
+    emit_meta(collector, key, value);
     grown = realloc(mirror->meta, (mirror->meta_count + 2) * sizeof(*grown));
     if (grown == NULL) {
         return VARVE_ERROR_NO_MEMORY;
@@ -226,7 +226,7 @@ int collect_meta_text(struct collector *collector, const char *key, const char *
     int error = collector->is_unstored ? VARVE_OK : store_meta_text(collector->store, key, value);
 
     snprintf(text, sizeof(text), "=%s", value);
-    return error == VARVE_OK ? keep_meta(collector, key, text) : error;
+    return error == VARVE_OK ? remember_meta(collector, key, text) : error;
 }
 
 int collect_meta_integer(struct collector *collector, const char *key, int64_t value)
@@ -235,7 +235,7 @@ int collect_meta_integer(struct collector *collector, const char *key, int64_t v
     int error = collector->is_unstored ? VARVE_OK : store_meta_integer(collector->store, key, value);
 
     snprintf(text, sizeof(text), "#%lld", (long long)value);
-    return error == VARVE_OK ? keep_meta(collector, key, text) : error;
+    return error == VARVE_OK ? remember_meta(collector, key, text) : error;
 }
 
 /* ---- processes, threads, records ---- */
@@ -328,7 +328,7 @@ void collect_mirror_record(struct collector *collector, const struct ring_reader
     provider->record(&origin, sequence, record);
 }
 
-static void tell_anchors(struct collector *collector)
+static void emit_anchors(struct collector *collector)
 {
     struct collect_mirror *mirror = &collector->mirror;
 
@@ -343,13 +343,13 @@ static void tell_anchors(struct collector *collector)
 }
 
 /* Its own state dump: a reader of this trace alone must find all that it needs. */
-static void tell_all(struct collector *collector)
+static void emit_all(struct collector *collector)
 {
     struct collect_mirror *mirror = &collector->mirror;
 
     mirror->anchors_told = 0;
     for (size_t i = 0; i + 1 < mirror->meta_count; i += 2) {
-        tell_meta(collector, mirror->meta[i], mirror->meta[i + 1]);
+        emit_meta(collector, mirror->meta[i], mirror->meta[i + 1]);
     }
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         const struct traced_process *process = collector->processes[i];
@@ -374,7 +374,7 @@ void collect_mirror_round(struct collector *collector)
     begun = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
     if (begun != mirror->starts_answered) {
         mirror->starts_answered = begun;
-        tell_all(collector);
+        emit_all(collector);
     }
-    tell_anchors(collector);
+    emit_anchors(collector);
 }

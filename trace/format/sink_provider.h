@@ -5,10 +5,10 @@
  * by dlopen when a session asks for it, and call it through this table, so nothing depends on LTTng
  * otherwise.
  *
- * Who tells what. A recorded process tells its own records, each before it commits it to the ring, and marks
- * it with VARVE_FLAG_MIRRORED. The collector tells the records without that mark (emitted before LTTng was up
+ * Who emits what. A recorded process emits its own records, each before it commits it to the ring, and marks
+ * it with VARVE_FLAG_MIRRORED. The collector emits the records without that mark (emitted before LTTng was up
  * in the process, after it was down, or in a fork child), and everything in sink.h. The
- * union is what the rings held, whoever is killed.
+ * union is what the rings held, but for what LTTng does not deliver of a killed program.
  */
 #ifndef VARVE_TRACE_FORMAT_SINK_PROVIDER_H
 #define VARVE_TRACE_FORMAT_SINK_PROVIDER_H

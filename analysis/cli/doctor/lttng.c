@@ -145,6 +145,12 @@ void doctor_check_lttng(struct doctor_lines *lines)
         doctor_add(lines, "lttng_ust", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
                    "apt install liblttng-ust1", "no liblttng-ust.so.1");
     }
+    if (library_find("liblttng-ctl.so.0", path, sizeof(path))) {
+        doctor_add(lines, "lttng_ctl", DOCTOR_OK, "", "", "%.150s", path);
+    } else {
+        doctor_add(lines, "lttng_ctl", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
+                   "apt install liblttng-ctl0", "no liblttng-ctl.so.0");
+    }
     check_tools(lines);
     if (!ctf_program_find(path, sizeof(path))) {
         doctor_add(lines, "ctf_import", DOCTOR_MISSING, "varve import does not read LTTng's traces",

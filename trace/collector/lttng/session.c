@@ -1,85 +1,345 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One LTTng session of ours, by the programs lttng and lttng-crash: made before the recorded program starts,
- * stopped and destroyed after it, or taken over by `varve recover`. The hard part is to leave nothing behind
- * and to touch nothing of others: each step that fails takes back those before it, a session is named in
- * every call, and the user's own choice of a current session is put back.
+ * One LTTng session of ours: session.h. Each step that fails takes back those before it. The library waits for ever
+ * for a daemon that hangs, so its calls are made by a thread that is given up after a time; what that thread may still
+ * touch is never freed then. Called by collector/lttng.c.
  */
 #include "trace/collector/lttng/session.h"
 
 #include "trace/collector/clock.h"
-#include "trace/collector/lttng/session_parts.h"
+#include "trace/collector/lttng/daemon.h"
 #include "trace/error.h"
+#include "trace/event_list.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#define BUFFERS_GONE_NS UINT64_C(2000000000)
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define SUB_BUFFER_MIN (64 * KIB)
+#define SUB_BUFFER_MAX (4 * MIB)
+#define SUB_BUFFERS_MIN 8U
+#define SUB_BUFFERS_MAX 16U
+#define META_SUB_BUFFER_BYTES 65536U
+#define META_SUB_BUFFERS 8U
+#define DEFAULT_MAX (256 * MIB)
+#define DEFAULT_CPU_MIN MIB
+#define DEPTH_MAX 12
 
-struct lttng_session {
-    char *name, *output, *shm;
-    uint64_t buffer_bytes; /* what may still have to be written when it stops */
-    bool is_known;         /* to the session daemon */
-};
+static uint64_t limit_now_ns = UINT64_C(20000000000);
 
-/* ---- in common ---- */
-
-bool lttng_session_is_possible(struct varve_message *message)
+void lttng_limit_set(uint64_t limit_ns)
 {
-    static const char *const tools[] = {"lttng", "lttng-sessiond"};
+    limit_now_ns = limit_ns;
+}
 
-    for (size_t i = 0; i < sizeof(tools) / sizeof(tools[0]); i++) {
-        if (!lttng_tool_is_there(tools[i])) {
-            varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                              "%s is not in PATH: install LTTng's tools (apt install lttng-tools)", tools[i]);
-            return false;
+/* ---- buffers ---- */
+
+/* Many small sub-buffers rather than few large ones: what a killed program leaves undelivered is at most the
+ * open one of each CPU, and the consumer begins to write as soon as the first is full. */
+struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, unsigned cpus)
+{
+    struct lttng_buffers plan = {.sub_buffer_bytes = SUB_BUFFER_MIN, .sub_buffers = SUB_BUFFERS_MAX};
+    uint64_t cpu_bytes = bytes / cpus;
+
+    if (bytes == 0) {
+        bytes = free_bytes / 4 < DEFAULT_MAX ? free_bytes / 4 : DEFAULT_MAX;
+        cpu_bytes = bytes / cpus > DEFAULT_CPU_MIN ? bytes / cpus : DEFAULT_CPU_MIN;
+    }
+    if (cpu_bytes < SUB_BUFFER_MIN * SUB_BUFFERS_MAX) {
+        plan.sub_buffers = SUB_BUFFERS_MIN;
+    }
+    while (plan.sub_buffer_bytes < SUB_BUFFER_MAX &&
+           plan.sub_buffer_bytes * 2 * plan.sub_buffers <= cpu_bytes) {
+        plan.sub_buffer_bytes *= 2;
+    }
+    plan.bytes =
+        (plan.sub_buffer_bytes * plan.sub_buffers + META_SUB_BUFFER_BYTES * (uint64_t)META_SUB_BUFFERS) *
+        cpus;
+    return plan;
+}
+
+/* Something else is in need of memory too, LTTng's own files among it. */
+bool lttng_buffers_fit(const struct lttng_buffers *plan, uint64_t free_bytes)
+{
+    return plan->bytes <= free_bytes - free_bytes / 16;
+}
+
+unsigned lttng_buffers_cpus(void)
+{
+    FILE *file = fopen("/sys/devices/system/cpu/possible", "re");
+    long configured = sysconf(_SC_NPROCESSORS_CONF);
+    char line[256];
+
+    if (file != NULL) {
+        const char *last = NULL;
+
+        if (fgets(line, sizeof(line), file) != NULL) {
+            last = line + strcspn(line, "\n");
+            while (last > line && last[-1] >= '0' && last[-1] <= '9') {
+                last--;
+            }
         }
+        fclose(file);
+        if (last != NULL && *last >= '0' && *last <= '9') {
+            return (unsigned)strtoul(last, NULL, 10) + 1;
+        }
+    }
+    return configured > 0 ? (unsigned)configured : 1;
+}
+
+/* ---- folders ---- */
+
+static DIR *folder_open_at(int parent, const char *name)
+{
+    int descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = descriptor >= 0 ? fdopendir(descriptor) : NULL;
+
+    if (folder == NULL && descriptor >= 0) {
+        close(descriptor);
+    }
+    return folder;
+}
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* LTTng removes files in it at the same time: whatever is gone already is well. */
+static void remove_below(int parent, const char *name, int depth)
+{
+    DIR *folder = depth < DEPTH_MAX ? folder_open_at(parent, name) : NULL;
+    struct dirent *entry;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (!is_dots(entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0) {
+            remove_below(dirfd(folder), entry->d_name, depth + 1);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+        unlinkat(parent, name, AT_REMOVEDIR);
+    }
+}
+
+void lttng_folder_remove(const char *path)
+{
+    remove_below(AT_FDCWD, path, 0);
+}
+
+#ifdef VARVE_LTTNG_CTL
+
+#include <dlfcn.h>
+#include <lttng/lttng.h>
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#define LIBRARY "liblttng-ctl.so.0"
+#define NAME_BYTES_MAX 200
+#define NAP_US 2000
+#define SLOW_DISK_BYTES_PER_S UINT64_C(8000000)
+#define SECOND_NS UINT64_C(1000000000)
+/* So many us an event waits for space at most; then it is discarded. */
+#define BLOCK_US 1000000
+
+static bool folder_is_empty(const char *path)
+{
+    DIR *folder = folder_open_at(AT_FDCWD, path);
+    struct stat status;
+    struct dirent *entry;
+    bool is_empty = true;
+
+    if (folder == NULL) {
+        return lstat(path, &status) != 0;
+    }
+    while (is_empty && (entry = readdir(folder)) != NULL) {
+        is_empty = is_dots(entry->d_name);
+    }
+    closedir(folder);
+    return is_empty;
+}
+
+/* ---- the library ---- */
+
+#if VARVE_LTTNG_CTL >= 215
+#define CALLS_OF_FORMATS(X) X(lttng_session_descriptor_set_trace_format)
+#else
+#define CALLS_OF_FORMATS(X)
+#endif
+#define CALLS(X)                               \
+    X(lttng_session_daemon_alive)              \
+    X(lttng_session_descriptor_local_create)   \
+    X(lttng_session_descriptor_destroy)        \
+    X(lttng_create_session_ext)                \
+    X(lttng_create_handle)                     \
+    X(lttng_destroy_handle)                    \
+    X(lttng_channel_create)                    \
+    X(lttng_channel_destroy)                   \
+    X(lttng_channel_set_blocking_timeout)      \
+    X(lttng_channel_get_discarded_event_count) \
+    X(lttng_channel_get_lost_packet_count)     \
+    X(lttng_enable_channel)                    \
+    X(lttng_event_create)                      \
+    X(lttng_event_destroy)                     \
+    X(lttng_enable_event)                      \
+    X(lttng_start_tracing)                     \
+    X(lttng_stop_tracing_no_wait)              \
+    X(lttng_data_pending)                      \
+    X(lttng_list_channels)                     \
+    X(lttng_list_sessions)                     \
+    X(lttng_destroy_session_no_wait)           \
+    X(lttng_strerror)                          \
+    CALLS_OF_FORMATS(X)
+
+static struct {
+#define CALL_MEMBER(name) __typeof__(name) *name;
+    CALLS(CALL_MEMBER)
+#undef CALL_MEMBER
+} ctl;
+
+static bool library_open(void)
+{
+    static void *library;
+
+    if (library != NULL) {
+        return true;
+    }
+    library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+#define CALL_FIND(name)                             \
+    if (library != NULL) {                          \
+        void *symbol = dlsym(library, #name);       \
+        memcpy(&ctl.name, &symbol, sizeof(symbol)); \
+        if (symbol == NULL) {                       \
+            dlclose(library);                       \
+            library = NULL;                         \
+        }                                           \
+    }
+    CALLS(CALL_FIND)
+#undef CALL_FIND
+    if (library != NULL) {
+        int *quiet = dlsym(library, "lttng_opt_quiet"); /* what goes wrong is said by us */
+
+        if (quiet != NULL) {
+            *quiet = 1;
+        }
+    }
+    return library != NULL;
+}
+
+bool lttng_recording_is_possible(struct varve_message *message)
+{
+    if (!library_open()) {
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                          LIBRARY " is missing or too old: install LTTng's tools (apt install lttng-tools)");
+        return false;
+    }
+    if (!lttng_daemon_is_there()) {
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                          "lttng-sessiond is not in PATH: install LTTng's tools (apt install lttng-tools)");
+        return false;
     }
     return true;
 }
 
-static int check_options(const struct lttng_session_options *options, struct varve_message *message)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
-    size_t length = strlen(options->name);
+/* ---- the thread that calls it ---- */
 
-    if (length == 0 || length > LTTNG_NAME_MAX || strspn(options->name, letters) != length) {
-        return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
-                                 options->name, LTTNG_NAME_MAX);
-    }
-    if (options->output[0] != '/' || options->shm[0] != '/') {
-        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute",
-                                 options->output[0] != '/' ? options->output : options->shm);
-    }
-    return VARVE_OK;
+struct lttng_recording {
+    char *name, *output;
+    struct lttng_buffers buffers; /* what may still have to be written when it stops */
+    bool may_block;
+    bool is_known; /* to the session daemon */
+    bool has_others;
+    struct lttng_recording_loss loss;
+    int error;
+    struct varve_message message;
+    int (*work)(struct lttng_recording *session); /* of the thread */
+};
+
+static int fail(struct lttng_recording *session, const char *what, int code)
+{
+    return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng cannot %s the session %s: %s", what,
+                             session->name, ctl.lttng_strerror(code < 0 ? code : -code));
 }
 
-static void session_free(struct lttng_session *session)
+static void *thread_run(void *session_untyped)
+{
+    struct lttng_recording *session = session_untyped;
+
+    session->error = session->work(session);
+    return NULL;
+}
+
+/* VARVE_ERROR_BUSY: it did not end in time, and the thread still has the session. */
+static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session),
+               uint64_t limit_ns, struct varve_message *message)
+{
+    struct timespec end;
+    sigset_t all;
+    sigset_t before;
+    pthread_t thread;
+    uint64_t end_ns;
+    int reason;
+
+    session->work = work;
+    session->message.text[0] = '\0';
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread is for no signal */
+    reason = pthread_create(&thread, NULL, thread_run, session);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (reason != 0) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "cannot make a thread for LTTng: %s",
+                                 strerror(reason));
+    }
+    clock_gettime(CLOCK_REALTIME, &end);
+    end_ns = (uint64_t)end.tv_nsec + limit_ns;
+    end.tv_sec += (time_t)(end_ns / SECOND_NS);
+    end.tv_nsec = (long)(end_ns % SECOND_NS);
+    if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
+        pthread_detach(thread);
+        return varve_message_set(message, VARVE_ERROR_BUSY,
+                                 "LTTng did not answer within %.3g s: does the session daemon hang?",
+                                 (double)limit_ns / 1e9);
+    }
+    if (session->error != VARVE_OK) {
+        varve_message_set(message, session->error, "%s", session->message.text);
+    }
+    return session->error;
+}
+
+static uint64_t patience_ns(const struct lttng_recording *session)
+{
+    return limit_now_ns + session->buffers.bytes / SLOW_DISK_BYTES_PER_S * SECOND_NS;
+}
+
+static void session_free(struct lttng_recording *session)
 {
     if (session != NULL) {
         free(session->name);
         free(session->output);
-        free(session->shm);
         free(session);
     }
 }
 
-static struct lttng_session *session_new(const struct lttng_session_options *options,
-                                         struct varve_message *message)
+static struct lttng_recording *session_new(const struct lttng_recording_options *options,
+                                           struct varve_message *message)
 {
-    struct lttng_session *session = calloc(1, sizeof(*session));
+    struct lttng_recording *session = calloc(1, sizeof(*session));
 
     if (session != NULL) {
         session->name = strdup(options->name);
         session->output = strdup(options->output);
-        session->shm = strdup(options->shm);
-        if (session->name != NULL && session->output != NULL && session->shm != NULL) {
+        session->may_block = options->may_block;
+        if (session->name != NULL && session->output != NULL) {
             return session;
         }
     }
@@ -88,208 +348,310 @@ static struct lttng_session *session_new(const struct lttng_session_options *opt
     return NULL;
 }
 
-/* That a program was killed for hanging is a detail of the message. */
-static int public_error(int error)
+/* After a run: what the thread may still touch stays. */
+static int session_end(struct lttng_recording *session, int error)
 {
+    if (error != VARVE_ERROR_BUSY) {
+        session_free(session);
+    }
     return error == VARVE_ERROR_BUSY ? VARVE_ERROR_IO : error;
 }
 
-/* The daemon's end must not be mistaken for idleness by somebody who is about to use it. */
-static int daemon_release(struct varve_message *message)
-{
-    int lock = lttng_daemon_lock();
-    int error = VARVE_OK;
+/* ---- what the thread does ---- */
 
-    if (lock >= 0) {
-        error = lttng_daemon_release(message);
-        close(lock);
+/* Whether the daemon has the session, and others. */
+static int session_find(struct lttng_recording *session)
+{
+    struct lttng_session *sessions = NULL;
+    int count;
+
+    session->is_known = session->has_others = false;
+    if (ctl.lttng_session_daemon_alive() != 1) {
+        return varve_message_set(&session->message, VARVE_ERROR_NOT_FOUND, "No session daemon is available");
     }
-    return error; /* without the lock it stays: whoever holds it asks the same question later */
+    count = ctl.lttng_list_sessions(&sessions);
+    if (count < 0) {
+        return fail(session, "find", count);
+    }
+    for (int i = 0; i < count; i++) {
+        bool is_it = strcmp(sessions[i].name, session->name) == 0;
+
+        session->is_known |= is_it;
+        session->has_others |= !is_it;
+    }
+    free(sessions);
+    return VARVE_OK;
 }
 
-/* LTTng removes the buffers' files itself, soon; what a daemon waits for must not depend on it. */
-static void buffers_remove(const struct lttng_session *session)
+static int session_create(struct lttng_recording *session)
 {
-    uint64_t end_ns = collect_monotonic_ns() + BUFFERS_GONE_NS;
-    uint64_t nap_ns = 0;
+    struct lttng_session_descriptor *descriptor;
+    int code;
 
-    while (!lttng_folder_is_empty(session->shm) && collect_monotonic_ns() < end_ns) {
-        lttng_nap(&nap_ns);
+    descriptor = ctl.lttng_session_descriptor_local_create(session->name, session->output);
+    if (descriptor == NULL) {
+        return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng does not take the folder %s",
+                                 session->output);
     }
-    lttng_folder_remove(session->shm);
+#if VARVE_LTTNG_CTL >= 215 /* it writes CTF 2 unless told otherwise; older ones know one format */
+    ctl.lttng_session_descriptor_set_trace_format(descriptor, LTTNG_TRACE_FORMAT_CTF_1_8);
+#endif
+    code = (int)ctl.lttng_create_session_ext(descriptor);
+    ctl.lttng_session_descriptor_destroy(descriptor);
+    session->is_known = code == LTTNG_OK;
+    return code == LTTNG_OK ? VARVE_OK : fail(session, "create", code);
 }
 
-/* If a program was killed in the middle of an event, its sub-buffer is never complete, the consumer never
- * gets past it, and `lttng destroy` waits for that for ever. A second wait, in the daemon, which answers
- * nobody meanwhile, is for the buffers' folder to be gone. So no wait for what `stop` has delivered, and the
- * folder goes in any case. */
-static int session_destroy(struct lttng_session *session, bool is_delivered, struct varve_message *message)
+static struct lttng_domain domain_make(void)
 {
-    const char *const destroy[] = {
-        "lttng", "--no-sessiond", "destroy", session->name, is_delivered ? "--no-wait" : NULL, NULL};
-    int error = lttng_tool_run(
-        &(struct lttng_tool_call){.argv = destroy, .patience_bytes = session->buffer_bytes}, message);
+    return (struct lttng_domain){.type = LTTNG_DOMAIN_UST, .buf_type = LTTNG_BUFFER_PER_UID};
+}
 
-    if (error == VARVE_OK || error == VARVE_ERROR_BUSY) {
-        buffers_remove(session);
+/* With buffers per user and CPU. No contexts: the payload says who emitted a record, and of those that the collector
+ * emits for a program vpid and vtid would name the collector. No switch timer either: nobody reads while it runs. */
+static int channel_make(struct lttng_recording *session, struct lttng_handle *handle, const char *name,
+                        uint64_t sub_buffer_bytes, unsigned sub_buffers, bool may_block)
+{
+    struct lttng_domain domain = domain_make();
+    struct lttng_channel *channel = ctl.lttng_channel_create(&domain);
+    int code;
+
+    if (channel == NULL) {
+        return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng channel");
     }
-    session->is_known = session->is_known && error != VARVE_OK;
+    snprintf(channel->name, sizeof(channel->name), "%s", name);
+    channel->attr.overwrite = 0;
+    channel->attr.subbuf_size = sub_buffer_bytes;
+    channel->attr.num_subbuf = sub_buffers;
+    code = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
+    code = code < 0 ? code : ctl.lttng_enable_channel(handle, channel);
+    ctl.lttng_channel_destroy(channel);
+    return code < 0 ? fail(session, "make a channel of", code) : VARVE_OK;
+}
+
+static int event_enable(struct lttng_recording *session, struct lttng_handle *handle, const char *channel,
+                        const char *name)
+{
+    struct lttng_event *event = ctl.lttng_event_create();
+    int code;
+
+    if (event == NULL) {
+        return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng event");
+    }
+    snprintf(event->name, sizeof(event->name), "varve:%s", name);
+    event->type = LTTNG_EVENT_TRACEPOINT;
+    event->loglevel_type = LTTNG_EVENT_LOGLEVEL_ALL;
+    event->loglevel = -1;
+    code = ctl.lttng_enable_event(handle, event, channel);
+    ctl.lttng_event_destroy(event);
+    return code < 0 ? fail(session, "enable the events of", code) : VARVE_OK;
+}
+
+/* `varve` takes the records. `varve_meta` takes what these need to be understood, in buffers of its own, because an
+ * event that a killed program had begun hides those after it on its CPU. Small ones: only the collector emits such
+ * things, and waits if they are full. Records name by name: "varve:*" with an exclusion makes `lttng list` crash the
+ * session daemon of LTTng 2.13.9. */
+static int channels_make(struct lttng_recording *session)
+{
+    static const char *const names[] = {
+#define EVENT_NAME(code, NAME, name, group, addr, size, requested, arg, meaning) #name,
+        VARVE_EVENT_LIST(EVENT_NAME)
+#undef EVENT_NAME
+    };
+    struct lttng_domain domain = domain_make();
+    struct lttng_handle *handle = ctl.lttng_create_handle(session->name, &domain);
+    int error;
+
+    if (handle == NULL) {
+        return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
+    }
+    error = channel_make(session, handle, "varve", session->buffers.sub_buffer_bytes,
+                         session->buffers.sub_buffers, session->may_block);
+    if (error == VARVE_OK) {
+        error = channel_make(session, handle, "varve_meta", META_SUB_BUFFER_BYTES, META_SUB_BUFFERS, true);
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && error == VARVE_OK; i++) {
+        error = event_enable(session, handle, "varve", names[i]);
+    }
+    if (error == VARVE_OK) {
+        error = event_enable(session, handle, "varve_meta", "meta_*");
+    }
+    if (error == VARVE_OK) {
+        error = event_enable(session, handle, "varve_meta", "statedump_*");
+    }
+    ctl.lttng_destroy_handle(handle);
     return error;
 }
 
-/* ---- start ---- */
-
-/* Of a folder with a trace in it LTTng would make two in one. */
-static int check_output(const char *output, struct varve_message *message)
+/* The lock covers the time in which a daemon has no session of ours yet. */
+static int session_make(struct lttng_recording *session)
 {
-    if (!lttng_folder_is_empty(output)) {
+    int lock = lttng_daemon_lock(2 * limit_now_ns);
+    int error = VARVE_OK;
+
+    if (ctl.lttng_session_daemon_alive() != 1) {
+        error = lttng_daemon_start(limit_now_ns, &session->message);
+        if (error == VARVE_ERROR_IO && ctl.lttng_session_daemon_alive() == 1) {
+            error = VARVE_OK; /* somebody else's was faster */
+        }
+    }
+    error = error == VARVE_OK ? session_create(session) : error;
+    if (lock >= 0) {
+        close(lock);
+    }
+    return error;
+}
+
+/* The daemon's end must not be mistaken for idleness by somebody who is about to use it: without the lock it stays,
+ * and whoever holds that asks the same question later. */
+static void daemon_release(struct lttng_recording *session)
+{
+    int lock = lttng_daemon_is_ours() ? lttng_daemon_lock(2 * limit_now_ns) : -1;
+
+    if (lock >= 0) {
+        if (session_find(session) == VARVE_OK && !session->is_known && !session->has_others) {
+            lttng_daemon_end();
+        }
+        close(lock);
+    }
+}
+
+static int start_work(struct lttng_recording *session)
+{
+    int error = session_make(session);
+    int code;
+
+    error = error == VARVE_OK ? channels_make(session) : error;
+    if (error == VARVE_OK) {
+        code = ctl.lttng_start_tracing(session->name);
+        error = code < 0 ? fail(session, "start", code) : VARVE_OK;
+    }
+    if (error != VARVE_OK) {
+        struct varve_message reason = session->message;
+
+        if (session->is_known) {
+            ctl.lttng_destroy_session_no_wait(session->name);
+        }
+        daemon_release(session);
+        session->message = reason;
+    }
+    return error;
+}
+
+/* Summed over the channels; LTTng's consumer takes a count that a stream reports late for a wrapped counter and adds
+ * 2^63: the low bits stay right. */
+static void loss_read(struct lttng_recording *session)
+{
+    struct lttng_domain domain = domain_make();
+    struct lttng_handle *handle = ctl.lttng_create_handle(session->name, &domain);
+    struct lttng_channel *channels = NULL;
+    int count = handle != NULL ? ctl.lttng_list_channels(handle, &channels) : 0;
+
+    for (int i = 0; i < count; i++) {
+        uint64_t events = 0;
+        uint64_t packets = 0;
+
+        ctl.lttng_channel_get_discarded_event_count(&channels[i], &events);
+        ctl.lttng_channel_get_lost_packet_count(&channels[i], &packets);
+        session->loss.discarded_events += events & INT64_MAX;
+        session->loss.discarded_packets += packets & INT64_MAX;
+    }
+    if (count > 0) {
+        free(channels);
+    }
+    if (handle != NULL) {
+        ctl.lttng_destroy_handle(handle);
+    }
+}
+
+/* A session whose recorder died between stop and destroy is stopped already. If a program was killed in the middle of
+ * an event its sub-buffer is never complete, and `destroy` would wait for that for ever: it does not wait at all, as
+ * what can be delivered is there when nothing is pending any more. */
+static int stop_work(struct lttng_recording *session)
+{
+    int error = VARVE_OK;
+    int code = ctl.lttng_stop_tracing_no_wait(session->name);
+    int pending = 1;
+
+    if (code < 0 && code != -LTTNG_ERR_TRACE_ALREADY_STOPPED) {
+        error = fail(session, "stop", code);
+    }
+    for (uint64_t naps = 0; error == VARVE_OK && pending == 1 && naps < limit_now_ns / 1000 / NAP_US;
+         naps++) {
+        pending = ctl.lttng_data_pending(session->name);
+        if (pending == 1) {
+            usleep(NAP_US);
+        }
+    }
+    if (error == VARVE_OK) {
+        loss_read(session);
+        code = ctl.lttng_destroy_session_no_wait(session->name);
+        error = code < 0 ? fail(session, "destroy", code) : VARVE_OK;
+    }
+    if (error == VARVE_OK) {
+        daemon_release(session);
+    }
+    return error;
+}
+
+/* ---- start, stop, adopt ---- */
+
+static int options_check(const struct lttng_recording_options *options, struct varve_message *message)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    size_t length = strlen(options->name);
+
+    if (length == 0 || length > NAME_BYTES_MAX || strspn(options->name, letters) != length) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
-                                 "%s exists: an LTTng trace needs a new or an empty folder", output);
+                                 "'%s' is no name of an LTTng session: letters, digits, - and _, at most %d",
+                                 options->name, NAME_BYTES_MAX);
+    }
+    if (options->output[0] != '/') {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "the path '%s' is not absolute",
+                                 options->output);
     }
     return VARVE_OK;
 }
 
-static int plan_buffers(const struct lttng_session_options *options, uint64_t free_bytes,
-                        struct lttng_buffers *buffers, struct varve_message *message)
+static int buffers_plan(const struct lttng_recording_options *options, struct lttng_buffers *buffers,
+                        struct varve_message *message)
 {
     unsigned cpus = lttng_buffers_cpus();
+    uint64_t free_bytes = UINT64_MAX;
+    struct statvfs status;
 
+    if (statvfs("/dev/shm", &status) == 0) {
+        free_bytes = (uint64_t)status.f_bavail * status.f_frsize;
+    }
     *buffers = lttng_buffers_plan(options->buffer_bytes, free_bytes, cpus);
     if (!lttng_buffers_fit(buffers, free_bytes)) {
         return varve_message_set(message, VARVE_ERROR_FULL,
                                  "LTTng's buffers take %" PRIu64 " MiB for the %u CPUs that this machine may "
-                                 "have, and only %" PRIu64 " MiB are free at %s",
-                                 buffers->bytes >> 20, cpus, free_bytes >> 20, options->shm);
+                                 "have, and only %" PRIu64 " MiB are free at /dev/shm",
+                                 buffers->bytes >> 20, cpus, free_bytes >> 20);
     }
     return VARVE_OK;
 }
 
-/* LTTng 2.15 and newer write CTF 2 unless told otherwise; older ones know one format and no such option. */
-static bool has_formats(void)
+int lttng_recording_start(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message)
 {
-    static const char *const list[] = {"lttng", "create", "--list-options", NULL};
-    char *output = NULL;
-    bool has_option =
-        lttng_tool_run(&(struct lttng_tool_call){.argv = list, .output = &output}, NULL) == VARVE_OK &&
-        output != NULL && strstr(output, "--trace-format") != NULL;
-
-    free(output);
-    return has_option;
-}
-
-static int session_create(struct lttng_session *session, struct varve_message *message)
-{
-    struct lttng_current current;
-    char *output = NULL;
-    char *shm = NULL;
-    int error;
-
-    if (asprintf(&output, "--output=%s", session->output) < 0) {
-        output = NULL;
-    }
-    if (asprintf(&shm, "--shm-path=%s", session->shm) < 0) {
-        shm = NULL;
-    }
-    if (output == NULL || shm == NULL) {
-        error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng session");
-    } else {
-        const char *const create[] = {"lttng",
-                                      "--no-sessiond",
-                                      "create",
-                                      session->name,
-                                      output,
-                                      shm,
-                                      has_formats() ? "--trace-format=ctf-1.8" : NULL,
-                                      NULL};
-
-        lttng_current_save(&current);
-        error = lttng_tool_simply(create, message);
-        session->is_known = error == VARVE_OK;
-        lttng_current_restore(&current, session->name);
-    }
-    free(output);
-    free(shm);
-    return error;
-}
-
-static bool is_listed(const char *name)
-{
-    struct varve_message unheard;
-    char *sessions = NULL;
-    bool answers = false;
-    int error = lttng_daemon_ask(&answers, &sessions, &unheard);
-    bool is_there = error == VARVE_OK && answers && lttng_daemon_has(sessions, name);
-
-    free(sessions);
-    return is_there;
-}
-
-/* The lock covers the time in which a daemon has no session of ours yet. Where the home folder can't be
- * written LTTng makes the session and fails after that, as it can't note it as the current one. */
-static int session_make(struct lttng_session *session, struct varve_message *message)
-{
-    int lock = lttng_daemon_lock();
-    int error = lttng_daemon_need(message);
-
-    if (error == VARVE_OK && is_listed(session->name)) {
-        error =
-            varve_message_set(message, VARVE_ERROR_IO, "LTTng's session %s already exists", session->name);
-    } else if (error == VARVE_OK) {
-        error = session_create(session, message);
-        if (error == VARVE_ERROR_IO && is_listed(session->name)) {
-            session->is_known = true;
-            error = VARVE_OK;
-        }
-    }
-    if (lock >= 0) {
-        close(lock);
-    }
-    return error;
-}
-
-static int start_in(struct lttng_session *session, const struct lttng_session_options *options,
-                    uint64_t free_bytes, struct varve_message *message)
-{
-    struct varve_message unheard;
+    struct lttng_recording *session;
     struct lttng_buffers buffers;
-    int error = plan_buffers(options, free_bytes, &buffers, message);
-
-    if (error != VARVE_OK) {
-        return error;
-    }
-    session->buffer_bytes = buffers.bytes;
-    error = session_make(session, message);
-    if (error == VARVE_OK) {
-        error = lttng_channels_make(session->name, &buffers, options->may_block, message);
-    }
-    if (error == VARVE_OK) {
-        const char *const start[] = {"lttng", "--no-sessiond", "start", session->name, NULL};
-
-        error = lttng_tool_simply(start, message);
-    }
-    if (error != VARVE_OK) {
-        if (session->is_known) {
-            session_destroy(session, true, &unheard);
-        }
-        daemon_release(&unheard);
-    }
-    return error;
-}
-
-int lttng_session_start(const struct lttng_session_options *options, struct lttng_session **session_out,
-                        struct varve_message *message)
-{
-    struct lttng_session *session;
     struct stat status;
     bool is_new;
-    uint64_t free_bytes;
-    int error = check_options(options, message);
+    int error = options_check(options, message);
 
     *session_out = NULL;
-    if (error == VARVE_OK && !lttng_session_is_possible(message)) {
+    if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
-    error = error != VARVE_OK ? error : check_output(options->output, message);
+    if (error == VARVE_OK && !folder_is_empty(options->output)) { /* LTTng would make two traces in one */
+        error =
+            varve_message_set(message, VARVE_ERROR_INVALID,
+                              "%s exists: an LTTng trace needs a new or an empty folder", options->output);
+    }
+    error = error == VARVE_OK ? buffers_plan(options, &buffers, message) : error;
     if (error != VARVE_OK) {
         return error;
     }
@@ -297,100 +659,92 @@ int lttng_session_start(const struct lttng_session_options *options, struct lttn
     if (session == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    is_new = lstat(session->output, &status) != 0;
-    error = lttng_folder_make(session->shm, &free_bytes, message);
-    if (error == VARVE_OK) {
-        error = start_in(session, options, free_bytes, message);
-        if (error != VARVE_OK) {
-            lttng_folder_remove(session->shm);
-        }
-        if (error != VARVE_OK && is_new) {
-            lttng_folder_remove(session->output);
-        }
-    }
+    session->buffers = buffers;
+    is_new = lstat(options->output, &status) != 0;
+    error = run(session, start_work, limit_now_ns, message);
     if (error != VARVE_OK) {
-        session_free(session);
-        return public_error(error);
+        error = session_end(session, error);
+        if (is_new) {
+            lttng_folder_remove(options->output);
+        }
+        return error;
     }
     *session_out = session;
     return VARVE_OK;
 }
 
-/* ---- stop ---- */
-
-/* A session whose recorder died between stop and destroy is stopped already, and LTTng fails then: only
- * destroy tells whether that mattered, as it stops what still runs and waits for the data. */
-static int session_end(struct lttng_session *session, struct lttng_session_loss *loss,
-                       struct varve_message *message)
+int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording_loss *loss_out,
+                         struct varve_message *message)
 {
-    const char *const stop[] = {"lttng", "--no-sessiond", "stop", session->name, NULL};
-    struct varve_message unheard;
-    int stopped = lttng_tool_run(
-        &(struct lttng_tool_call){.argv = stop, .patience_bytes = session->buffer_bytes}, message);
-    int error = stopped == VARVE_ERROR_BUSY ? stopped : lttng_daemon_loss(session->name, loss, message);
-    int destroyed = session_destroy(session, stopped == VARVE_OK, error == VARVE_OK ? message : &unheard);
+    int error = run(session, stop_work, 2 * patience_ns(session), message);
 
-    return error != VARVE_OK ? error : destroyed;
-}
-
-int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss *loss_out,
-                       struct varve_message *message)
-{
-    struct lttng_session_loss loss = {0, 0};
-    struct varve_message unheard;
-    int error = VARVE_OK;
-    int released;
-
-    if (session->is_known) {
-        error = session_end(session, &loss, message);
-    } else {
-        lttng_metadata_rescue(session->shm, session->output);
-        lttng_folder_remove(session->shm);
-    }
-    released = daemon_release(error == VARVE_OK ? message : &unheard);
-    error = error != VARVE_OK ? error : released;
     if (loss_out != NULL) {
-        *loss_out = loss;
+        *loss_out = error != VARVE_ERROR_BUSY ? session->loss : (struct lttng_recording_loss){0, 0};
     }
-    session_free(session);
-    return public_error(error);
+    return session_end(session, error);
 }
 
-/* ---- adopt ---- */
-
-int lttng_session_adopt(const struct lttng_session_options *options, struct lttng_session **session_out,
-                        struct varve_message *message)
+int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message)
 {
-    struct lttng_session *session;
-    char *sessions = NULL;
-    bool answers;
-    int error = check_options(options, message);
+    struct lttng_recording *session;
+    int error = options_check(options, message);
 
     *session_out = NULL;
-    if (error == VARVE_OK && !lttng_session_is_possible(message)) {
+    if (error == VARVE_OK && !lttng_recording_is_possible(message)) {
         error = VARVE_ERROR_UNSUPPORTED;
     }
-    error = error != VARVE_OK ? error : lttng_daemon_ask(&answers, &sessions, message);
     if (error != VARVE_OK) {
-        free(sessions);
-        return public_error(error);
+        return error;
     }
     session = session_new(options, message);
     if (session == NULL) {
-        free(sessions);
         return VARVE_ERROR_NO_MEMORY;
     }
-    session->buffer_bytes = lttng_folder_sizes(session->shm).total;
-    session->is_known = answers && lttng_daemon_has(sessions, session->name);
-    free(sessions);
-    if (!session->is_known) {
+    session->buffers.bytes = DEFAULT_MAX; /* at most so much is to be written, unless somebody chose more */
+    error = run(session, session_find, limit_now_ns, message);
+    if (error == VARVE_OK && !session->is_known) {
         error = varve_message_set(message, VARVE_ERROR_NOT_FOUND, "LTTng has no session %s any more",
                                   options->name);
-        if (lttng_folder_is_empty(session->shm)) {
-            session_free(session);
-            return error;
-        }
+    }
+    if (error != VARVE_OK) {
+        return session_end(session, error);
     }
     *session_out = session;
-    return error;
+    return VARVE_OK;
 }
+
+#else /* built without liblttng-ctl */
+
+bool lttng_recording_is_possible(struct varve_message *message)
+{
+    varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                      "this varve was built without LTTng (liblttng-ctl-dev)");
+    return false;
+}
+
+int lttng_recording_start(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message)
+{
+    (void)options;
+    *session_out = NULL;
+    (void)lttng_recording_is_possible(message);
+    return VARVE_ERROR_UNSUPPORTED;
+}
+
+int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording_loss *loss_out,
+                         struct varve_message *message)
+{
+    (void)session;
+    (void)loss_out;
+    (void)lttng_recording_is_possible(message);
+    return VARVE_ERROR_UNSUPPORTED;
+}
+
+int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message)
+{
+    return lttng_recording_start(options, session_out, message);
+}
+
+#endif

@@ -1,57 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the collector */
 /*
- * LTTng from the outside: a session daemon and one LTTng session of ours.
- * Done with the programs lttng and lttng-sessiond, so nothing is linked. Sessions of
- * others are never touched. One thread, the collector's, calls all of it.
+ * One LTTng session of ours, by LTTng's control library (liblttng-ctl, opened when it is needed): made before the
+ * recorded program starts, stopped and destroyed after it, or taken over by `varve recover`. Sessions of others are
+ * never touched. One thread, the collector's, calls all of it.
  */
 #ifndef VARVE_TRACE_COLLECTOR_LTTNG_SESSION_H
 #define VARVE_TRACE_COLLECTOR_LTTNG_SESSION_H
 
-#include "trace/error.h"
+#include "trace/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct lttng_session;
+struct lttng_recording;
 
-struct lttng_session_options {
+struct lttng_recording_options {
     const char *name;      /* unique; letters, digits, - and _ */
     const char *output;    /* folder for the trace; absolute; made by LTTng */
-    const char *shm;       /* folder for LTTng's buffers, best on tmpfs: absolute; made here */
     bool may_block;        /* a full buffer: wait (bounded) rather than discard */
-    uint64_t buffer_bytes; /* for the buffers of all CPUs together; 0: from the free space of `shm` */
+    uint64_t buffer_bytes; /* for the buffers of all CPUs together; 0: from the free space of /dev/shm */
 };
 
-struct lttng_session_loss {
+struct lttng_recording_loss {
     uint64_t discarded_events;
     uint64_t discarded_packets;
 };
 
-/// True if lttng and lttng-sessiond are to be found; else one line in `message` that says what
-/// is missing and how to get it.
-bool lttng_session_is_possible(struct varve_message *message);
+/// True if liblttng-ctl and lttng-sessiond are to be found; else one line in `message` that says what is missing and
+/// how to get it.
+bool lttng_recording_is_possible(struct varve_message *message);
 
 /// Start a session daemon if none answers for this user (it is not made a child of this process and is ended
-/// by lttng_session_stop if it is ours and has no other session), then create the session, its channel and
+/// by lttng_recording_stop if it is ours and has no other session), then create the session, its channels and
 /// its events (varve:* of all processes of this user), and start it. Owner of the result: the caller, until
-/// lttng_session_stop. Errors: VARVE_ERROR_UNSUPPORTED (tools missing), IO (with what LTTng said).
-int lttng_session_start(const struct lttng_session_options *options, struct lttng_session **session_out,
-                        struct varve_message *message);
+/// lttng_recording_stop. Errors: VARVE_ERROR_UNSUPPORTED (LTTng is missing), FULL (no room for the buffers), IO (with
+/// what LTTng said, or that it does not answer).
+int lttng_recording_start(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message);
 
-/// Stop and destroy the session: the trace is complete and its buffers are gone. Ends `session`, after an
-/// error too. `loss_out` may be NULL.
-int lttng_session_stop(struct lttng_session *session, struct lttng_session_loss *loss_out,
-                       struct varve_message *message);
+/// Stop and destroy the session: the trace is complete, but for what LTTng can't deliver of a killed program. Ends
+/// `session`, after an error too. `loss_out` may be NULL.
+int lttng_recording_stop(struct lttng_recording *session, struct lttng_recording_loss *loss_out,
+                         struct varve_message *message);
 
-/// The same for a session whose collector died: take it over by name. VARVE_ERROR_NOT_FOUND: no such session;
-/// `*session_out` is then NULL or, if buffers are left in `shm`, a session of which lttng_session_stop alone makes
-/// use.
-int lttng_session_adopt(const struct lttng_session_options *options, struct lttng_session **session_out,
-                        struct varve_message *message);
+/// The same for a session whose collector died: take it over by name. VARVE_ERROR_NOT_FOUND: no such session.
+int lttng_recording_adopt(const struct lttng_recording_options *options, struct lttng_recording **session_out,
+                          struct varve_message *message);
 
-/// Remove a folder with all that is in it, while LTTng may be doing the same. Links are removed, not
-/// followed.
+/// Remove a folder with all that is in it, while LTTng may be doing the same. Links are removed, not followed.
 void lttng_folder_remove(const char *path);
+
+/// How long LTTng may take to answer, 20 s at first; longer by the time to write the buffers to a slow disk. Tests
+/// shorten it.
+void lttng_limit_set(uint64_t limit_ns);
+
+struct lttng_buffers {
+    uint64_t sub_buffer_bytes;
+    unsigned sub_buffers; /* per CPU */
+    uint64_t bytes;       /* of all CPUs, both channels */
+};
+
+/// Sizes are powers of two. `bytes` 0: a quarter of `free_bytes`, at most 256 MiB, at least 1 MiB per CPU.
+struct lttng_buffers lttng_buffers_plan(uint64_t bytes, uint64_t free_bytes, unsigned cpus);
+bool lttng_buffers_fit(const struct lttng_buffers *plan, uint64_t free_bytes);
+/// CPUs that LTTng makes buffers for: all that this machine could ever have, idle and absent ones included.
+unsigned lttng_buffers_cpus(void);
 
 #endif

@@ -141,24 +141,24 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
     return was_set ? NULL : process;
 }
 
-#define PROCESS_OF_NEW(rebuild, told, bits, entry_number) \
-    process_of_new(rebuild, (told)->process, (told)->pid, offsetof(struct rebuild_sites, bits), entry_number)
+#define PROCESS_OF_NEW(rebuild, from, bits, entry_number) \
+    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_sites, bits), entry_number)
 
 /* ---- entries of each kind ---- */
 
-int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *told)
+int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, told, modules, told->number);
-    size_t path_bytes = text_bytes(told->path);
-    struct sites_module module = {.base = told->base,
-                                  .end = told->end,
-                                  .bias = told->bias,
-                                  .number = told->number,
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, modules, from->number);
+    size_t path_bytes = text_bytes(from->path);
+    struct sites_module module = {.base = from->base,
+                                  .end = from->end,
+                                  .bias = from->bias,
+                                  .number = from->number,
                                   .path_bytes = (uint16_t)path_bytes};
     uint8_t *at = NULL;
 
-    if (told->build_id != NULL && told->build_id_bytes <= BUILD_ID_BYTES_MAX) {
-        module.build_id_bytes = (uint16_t)told->build_id_bytes;
+    if (from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX) {
+        module.build_id_bytes = (uint16_t)from->build_id_bytes;
     }
     if (process != NULL) {
         at = entry_begin(rebuild, process, SITES_TAG_MODULE,
@@ -166,8 +166,8 @@ int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirro
     }
     if (at != NULL) {
         at = put(at, &module, sizeof(module));
-        at = put(at, told->build_id, module.build_id_bytes);
-        put(at, told->path, path_bytes);
+        at = put(at, from->build_id, module.build_id_bytes);
+        put(at, from->path, path_bytes);
     }
     return rebuild->error;
 }
@@ -186,13 +186,13 @@ int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_nu
     return rebuild->error;
 }
 
-int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_code *told)
+int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_code *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, told, codes, told->code);
-    const struct sites_code code = {.code = told->code,
-                                    .first_line = told->first_line,
-                                    .name_bytes = (uint16_t)text_bytes(told->function),
-                                    .file_bytes = (uint16_t)text_bytes(told->file)};
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, codes, from->code);
+    const struct sites_code code = {.code = from->code,
+                                    .first_line = from->first_line,
+                                    .name_bytes = (uint16_t)text_bytes(from->function),
+                                    .file_bytes = (uint16_t)text_bytes(from->file)};
     uint8_t *at = NULL;
 
     if (process != NULL) {
@@ -200,32 +200,32 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_
     }
     if (at != NULL) {
         at = put(at, &code, sizeof(code));
-        at = put(at, told->function, code.name_bytes);
-        put(at, told->file, code.file_bytes);
+        at = put(at, from->function, code.name_bytes);
+        put(at, from->file, code.file_bytes);
     }
     return rebuild->error;
 }
 
-int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_mirror_callsite *told)
+int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_mirror_callsite *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, told, sites, told->callsite);
-    uint32_t native_count = told->native_count < SITES_DEPTH_MAX ? told->native_count : SITES_DEPTH_MAX;
-    uint32_t python_count = told->python_count < SITES_DEPTH_MAX ? told->python_count : SITES_DEPTH_MAX;
-    const struct sites_site site = {.site = told->callsite,
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, sites, from->callsite);
+    uint32_t native_count = from->native_count < SITES_DEPTH_MAX ? from->native_count : SITES_DEPTH_MAX;
+    uint32_t python_count = from->python_count < SITES_DEPTH_MAX ? from->python_count : SITES_DEPTH_MAX;
+    const struct sites_site site = {.site = from->callsite,
                                     .native_count = (uint16_t)native_count,
                                     .python_count = (uint16_t)python_count};
     uint8_t *at = NULL;
 
     if (process != NULL) {
         at = entry_begin(rebuild, process, SITES_TAG_SITE,
-                         sizeof(site) + native_count * sizeof(*told->native) +
+                         sizeof(site) + native_count * sizeof(*from->native) +
                              python_count * sizeof(struct sites_python));
     }
     if (at != NULL) {
         at = put(at, &site, sizeof(site));
-        at = put(at, told->native, native_count * sizeof(*told->native));
+        at = put(at, from->native, native_count * sizeof(*from->native));
         for (uint32_t i = 0; i < python_count; i++) {
-            const struct sites_python python = {.code = told->codes[i], .line = told->lines[i]};
+            const struct sites_python python = {.code = from->codes[i], .line = from->lines[i]};
             at = put(at, &python, sizeof(python));
         }
     }

@@ -110,32 +110,32 @@ static void row_take(struct row_reader *reader, const struct rebuild_row *row,
     *record_out = room > 0 ? marker_make(ring, room, record.ticks) : record;
 }
 
-/* What the end of the thread tells besides; true: there is one more marker. */
+/* What the end of the thread adds; true: there is one more marker. */
 static bool ring_end(struct rebuild_ring *ring, struct varve_record *marker)
 {
-    uint64_t told_lost = 0; /* dropped at the very end: no LOST record could tell of them */
+    uint64_t end_lost = 0; /* dropped at the very end: no LOST record could count them */
     bool has_marker = false;
 
     if (ring->created_ticks == 0) { /* of a ring that is known by its end alone */
-        ring->created_ticks = ring->process->told.start_ticks;
+        ring->created_ticks = ring->process->description.start_ticks;
     }
     if (ring->has_end && ring->end.emitted > ring->last) {
         uint64_t rest = ring->end.emitted - ring->last;
         uint64_t ticks = ring->last > 0 ? ring->last_ticks : ring->created_ticks;
 
-        told_lost = ring->end.lost > ring->lost ? ring->end.lost - ring->lost : 0;
-        told_lost = told_lost < rest ? told_lost : rest;
-        has_marker = rest > told_lost;
+        end_lost = ring->end.lost > ring->lost ? ring->end.lost - ring->lost : 0;
+        end_lost = end_lost < rest ? end_lost : rest;
+        has_marker = rest > end_lost;
         if (has_marker) {
-            *marker = marker_make(ring, rest - told_lost, ticks);
+            *marker = marker_make(ring, rest - end_lost, ticks);
         }
         ring->first_ticks = ticks < ring->first_ticks ? ticks : ring->first_ticks;
-        ring->last = ring->end.emitted - told_lost;
+        ring->last = ring->end.emitted - end_lost;
     } else if (ring->has_end && ring->markers == 0 && ring->end.lost > ring->lost) {
-        told_lost = ring->end.lost - ring->lost;
+        end_lost = ring->end.lost - ring->lost;
     }
-    ring->last += told_lost;
-    ring->lost += told_lost;
+    ring->last += end_lost;
+    ring->lost += end_lost;
     if (ring->has_end && (ring->markers == 0 || ring->end.lost_bytes > ring->lost_bytes)) {
         ring->lost_bytes = ring->end.lost_bytes;
     }
@@ -377,7 +377,7 @@ static int note_replaced(struct rebuild_process *const *by_number, uint32_t limi
         if (sorted[i]->pid == sorted[i + 1]->pid) {
             sorted[i]->has_end = true;
             sorted[i]->is_replaced =
-                sorted[i]->told.start_ticks_proc == sorted[i + 1]->told.start_ticks_proc &&
+                sorted[i]->description.start_ticks_proc == sorted[i + 1]->description.start_ticks_proc &&
                 sorted[i]->is_described && sorted[i + 1]->is_described;
         }
     }
@@ -431,7 +431,7 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
 
 static void control_fill(const struct rebuild_process *process, struct process_control *control)
 {
-    const struct varve_mirror_process *told = &process->told;
+    const struct varve_mirror_process *from = &process->description;
     uint32_t state = process->end == VARVE_MIRROR_END_EXITED      ? PROCESS_STATE_EXITED
                      : process->end == VARVE_MIRROR_END_EXECUTING ? PROCESS_STATE_EXECUTING
                                                                   : PROCESS_STATE_RUNNING;
@@ -440,12 +440,12 @@ static void control_fill(const struct rebuild_process *process, struct process_c
     control->magic = PROCESS_MAGIC;
     control->version = VARVE_TRANSPORT_VERSION;
     control->process_id = process->number;
-    control->parent_id = told->parent;
+    control->parent_id = from->parent;
     control->pid = process->pid;
-    control->parent_pid = told->parent_pid;
-    control->rank = told->rank;
-    control->start_ticks_proc = told->start_ticks_proc;
-    control->start_ticks = process->is_described ? told->start_ticks : process->first_ticks;
+    control->parent_pid = from->parent_pid;
+    control->rank = from->rank;
+    control->start_ticks_proc = from->start_ticks_proc;
+    control->start_ticks = process->is_described ? from->start_ticks : process->first_ticks;
     control->state = state;
     control->ring_count = 1;
     if (process->is_described) {
@@ -529,8 +529,8 @@ static int order_rings(struct rebuild_end *end, struct varve_message *message)
     for (uint32_t number = 1; number < end->number_limit; number++) {
         struct rebuild_process *process = end->by_number[number];
         if (process != NULL) {
-            process->first_ticks = process->is_described ? process->told.start_ticks : UINT64_MAX;
-            process->last_ticks = process->told.start_ticks;
+            process->first_ticks = process->is_described ? process->description.start_ticks : UINT64_MAX;
+            process->last_ticks = process->description.start_ticks;
         }
     }
     for (size_t i = 0; i < rebuild->ring_count; i++) {
@@ -578,8 +578,8 @@ static bool find_clock_kind(const struct rebuild_end *end, enum varve_clock_kind
     for (uint32_t number = 1; number < end->number_limit; number++) {
         const struct rebuild_process *process = end->by_number[number];
         if (process != NULL && process->is_described) {
-            *kind =
-                process->told.clock_kind == VARVE_CLOCK_MONOTONIC ? VARVE_CLOCK_MONOTONIC : VARVE_CLOCK_TSC;
+            *kind = process->description.clock_kind == VARVE_CLOCK_MONOTONIC ? VARVE_CLOCK_MONOTONIC
+                                                                             : VARVE_CLOCK_TSC;
             return true;
         }
     }
@@ -595,7 +595,7 @@ static int compare_anchors(const void *left, const void *right)
     return a->ticks < b->ticks ? -1 : a->ticks > b->ticks;
 }
 
-/* Nobody told what ticks are: one is taken for a nanosecond. */
+/* Nothing says what ticks are: one is taken for a nanosecond. */
 static int make_anchors(const struct rebuild_end *end)
 {
     struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};

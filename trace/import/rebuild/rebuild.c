@@ -128,7 +128,7 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
     return VARVE_OK;
 }
 
-static void told_free(struct varve_rebuild *rebuild)
+static void texts_free(struct varve_rebuild *rebuild)
 {
     for (size_t i = 0; i < rebuild->meta_count; i++) {
         free(rebuild->meta[i].key);
@@ -163,7 +163,7 @@ void varve_rebuild_abandon(struct varve_rebuild *rebuild)
     for (size_t i = 0; i < rebuild->process_count; i++) {
         process_free(rebuild->processes[i]);
     }
-    told_free(rebuild);
+    texts_free(rebuild);
     rebuild_records_close(rebuild->records);
     if (rebuild->folder[0] != '\0') {
         varve_publish_folder_remove(rebuild->folder);
@@ -191,9 +191,9 @@ static int keep_no_memory(struct varve_rebuild *rebuild)
     return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
 }
 
-int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror_clock *told)
+int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror_clock *from)
 {
-    if (rebuild->error != VARVE_OK || !is_ours(rebuild, told->trace_id)) {
+    if (rebuild->error != VARVE_OK || !is_ours(rebuild, from->trace_id)) {
         return rebuild->error;
     }
     if (!array_grow((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count + 1,
@@ -201,7 +201,7 @@ int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror
         return keep_no_memory(rebuild);
     }
     rebuild->anchors[rebuild->anchor_count++] =
-        (struct clock_anchor){.ticks = told->ticks, .mono_ns = told->mono_ns, .real_ns = told->real_ns};
+        (struct clock_anchor){.ticks = from->ticks, .mono_ns = from->mono_ns, .real_ns = from->real_ns};
     return VARVE_OK;
 }
 
@@ -355,7 +355,7 @@ static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint3
     process->number = number;
     process->pid = pid;
     process->file = rebuild->process_count;
-    process->told.rank = -1;
+    process->description.rank = -1;
     rebuild->processes[rebuild->process_count++] = process;
     return process;
 }
@@ -435,10 +435,10 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
 
 /* ---- processes ---- */
 
-static int text_replace(struct varve_rebuild *rebuild, char **text, const char *told)
+static int text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
 {
     struct varve_message message;
-    char *copy = strdup(told != NULL ? told : "");
+    char *copy = strdup(from != NULL ? from : "");
 
     if (copy == NULL) {
         return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
@@ -448,19 +448,19 @@ static int text_replace(struct varve_rebuild *rebuild, char **text, const char *
     return VARVE_OK;
 }
 
-int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirror_process *told)
+int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirror_process *from)
 {
-    struct rebuild_process *process = rebuild_process_of(rebuild, told->process, told->pid);
+    struct rebuild_process *process = rebuild_process_of(rebuild, from->process, from->pid);
 
     if (process == NULL) {
         return rebuild->error;
     }
     process->is_described = true;
-    process->is_of_another = !is_ours(rebuild, told->trace_id);
-    process->told = *told;
-    process->told.executable = process->told.command_line = NULL;
-    if (text_replace(rebuild, &process->executable, told->executable) == VARVE_OK) {
-        text_replace(rebuild, &process->command_line, told->command_line);
+    process->is_of_another = !is_ours(rebuild, from->trace_id);
+    process->description = *from;
+    process->description.executable = process->description.command_line = NULL;
+    if (text_replace(rebuild, &process->executable, from->executable) == VARVE_OK) {
+        text_replace(rebuild, &process->command_line, from->command_line);
     }
     return rebuild->error;
 }

@@ -4,7 +4,7 @@
  * A recording that is put together again from what a second sink got. Records go into a table as they come
  * (records.c), call sites into call-site files (callsites.c), the rest into memory (rebuild.c). At the end control
  * pages and ring files are made of it, and the collector reads the directory as if the workload had written it
- * (finish.c). All of it belongs to one thread. Files have numbers for names until the end tells whose they are.
+ * (finish.c). All of it belongs to one thread. Files have numbers for names until it is known at the end whose they are.
  */
 #ifndef VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
 #define VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
@@ -47,7 +47,7 @@ struct rebuild_ring {
     uint64_t records, markers;        /* its rows; a marker stands for missing records */
     uint64_t missing;                 /* what the markers stand for */
     uint64_t last;                    /* number of the last row */
-    uint64_t lost, lost_bytes;        /* as LOST records tell */
+    uint64_t lost, lost_bytes;        /* as LOST records say */
     uint64_t first_ticks, last_ticks; /* UINT64_MAX, 0: no record */
     uint64_t begin_ticks;
     bool is_open; /* the collector has it */
@@ -58,7 +58,7 @@ struct rebuild_process {
     int32_t pid;
     uint64_t file;                    /* number in file names; also the order of appearance */
     bool is_described, is_of_another; /* of another recording in the same trace */
-    struct varve_mirror_process told;
+    struct varve_mirror_process description;
     char *executable, *command_line, *exec_path;
     bool has_end;
     uint32_t end;

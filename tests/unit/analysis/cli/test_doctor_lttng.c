@@ -23,7 +23,7 @@ static char *folder;
 
 static int setup(void **state)
 {
-    static const char *const names[] = {"lttng-sessiond", "lttng-crash"};
+    static const char *const names[] = {"lttng", "lttng-sessiond"};
     char path[8192];
 
     (void)state;
@@ -118,9 +118,9 @@ static void test_tools_missing(void **state)
 
     (void)state;
     lttng_is("exit 1");
-    assert_int_equal(unlink("lttng-crash"), 0);
+    assert_int_equal(unlink("lttng-sessiond"), 0);
     assert_int_equal(setenv("PATH", folder, 1), 0);
-    expect("{\"key\":\"lttng_tools\",\"state\":\"missing\",\"found\":\"no lttng-crash in PATH\"", true);
+    expect("{\"key\":\"lttng_tools\",\"state\":\"missing\",\"found\":\"no lttng-sessiond in PATH\"", true);
     expect("\"lttng_daemon\"", false);
     assert_int_equal(setenv("PATH", path, 1), 0);
     free(path);

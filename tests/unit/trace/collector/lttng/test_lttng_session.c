@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lttng_session*.c with the real LTTng: sessions alone, side by side and beside those of others, killed
- * programs, killed recorders, killed daemons. Nothing of ours may be left afterwards, and nothing of others
- * be missing. What is called, and what happens when a call fails or hangs: test_lttng_session_steps.c.
+ * LTTng's sessions with the real LTTng: alone, side by side and beside those of others, killed programs, killed
+ * recorders, daemons that are killed, hang or do not start. Nothing of ours may be left afterwards, and nothing of
+ * others be missing.
  */
 #include "support/lttng_session.h"
 
@@ -12,37 +12,37 @@
 
 static struct varve_message message;
 
-static struct lttng_session_options options_for(const char *name)
+static struct lttng_recording_options options_for(const char *name)
 {
-    struct lttng_session_options options = {
-        .name = name, .output = place("trace-%s", name), .shm = shm_place(name), .buffer_bytes = 1};
+    struct lttng_recording_options options = {
+        .name = name, .output = place("trace-%s", name), .buffer_bytes = 1};
 
     return options;
 }
 
-static struct lttng_session *must_start(const char *name)
+static struct lttng_recording *must_start(const char *name)
 {
-    struct lttng_session_options options = options_for(name);
-    struct lttng_session *session;
+    struct lttng_recording_options options = options_for(name);
+    struct lttng_recording *session;
 
-    if (lttng_session_start(&options, &session, &message) != VARVE_OK) {
+    if (lttng_recording_start(&options, &session, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
     assert_non_null(session);
     return session;
 }
 
-static void must_stop(struct lttng_session *session, struct lttng_session_loss *loss)
+static void must_stop(struct lttng_recording *session, struct lttng_recording_loss *loss)
 {
-    if (lttng_session_stop(session, loss, &message) != VARVE_OK) {
+    if (lttng_recording_stop(session, loss, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
 }
 
 static void test_life(void **state)
 {
-    struct lttng_session_loss loss = {1, 1};
-    struct lttng_session *session;
+    struct lttng_recording_loss loss = {1, 1};
+    struct lttng_recording *session;
 
     (void)state;
     lttng_or_skip();
@@ -59,14 +59,13 @@ static void test_life(void **state)
     assert_int_equal(loss.discarded_events, 0);
     assert_int_equal(loss.discarded_packets, 0);
     assert_events(1000, place("trace-life"));
-    assert_false(exists(shm_place("life")));
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
 }
 
 static void test_side_by_side(void **state)
 {
-    struct lttng_session *first;
-    struct lttng_session *second;
+    struct lttng_recording *first;
+    struct lttng_recording *second;
     pid_t pid;
 
     (void)state;
@@ -79,7 +78,7 @@ static void test_side_by_side(void **state)
     assert_int_equal(daemon_pid(), pid);
     emit(100, "");
     must_stop(second, NULL);
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
     assert_events(100, place("trace-first"));
     assert_events(200, place("trace-second"));
 }
@@ -87,9 +86,9 @@ static void test_side_by_side(void **state)
 /* A daemon that was there and its session are as they were. */
 static void test_daemon_of_others(void **state)
 {
-    struct lttng_session_options options = options_for("ours");
-    struct lttng_session *session;
-    struct lttng_session *twin;
+    struct lttng_recording_options options = options_for("ours");
+    struct lttng_recording *session;
+    struct lttng_recording *twin;
     pid_t pid;
 
     (void)state;
@@ -101,14 +100,12 @@ static void test_daemon_of_others(void **state)
     assert_true(holds(place("home/.lttngrc"), "session=theirs\n"));
 
     options.output = place("taken");
-    options.shm = shm_place("taken");
-    assert_int_equal(lttng_session_start(&options, &twin, &message), VARVE_ERROR_IO);
+    assert_int_equal(lttng_recording_start(&options, &twin, &message), VARVE_ERROR_IO);
     assert_non_null(strstr(message.text, "already exists"));
-    assert_false(exists(options.shm));
 
     options.name = "other";
     shell("mkdir %s && touch %s/file", place("taken"), place("taken"));
-    assert_int_equal(lttng_session_start(&options, &twin, &message), VARVE_ERROR_INVALID);
+    assert_int_equal(lttng_recording_start(&options, &twin, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, "needs a new or an empty folder"));
 
     emit(50, "");
@@ -126,7 +123,7 @@ static void test_daemon_of_others(void **state)
 /* Between two events: LTTng delivers all. */
 static void test_killed(void **state)
 {
-    struct lttng_session *session;
+    struct lttng_recording *session;
 
     (void)state;
     lttng_or_skip();
@@ -142,23 +139,22 @@ static void test_killed_in_an_event(void **state)
 {
     (void)state;
     lttng_or_skip();
-    lttng_tool_limit_set(UINT64_C(60000000000)); /* which any wait for ever would take */
+    lttng_limit_set(UINT64_C(60000000000)); /* which any wait for ever would take */
     for (int i = 0; i < 4; i++) {
-        struct lttng_session *session = must_start("storm");
+        struct lttng_recording *session = must_start("storm");
 
         emit(1, "storm");
         must_stop(session, NULL);
-        assert_false(exists(shm_place("storm")));
-        assert_int_equal(family_size(), 0);
+        assert_family_ends();
         shell("rm -rf %s", place("trace-storm"));
     }
-    lttng_tool_limit_set(UINT64_C(20000000000));
+    lttng_limit_set(UINT64_C(20000000000));
 }
 
 static void test_discarded(void **state)
 {
-    struct lttng_session_loss loss;
-    struct lttng_session *session;
+    struct lttng_recording_loss loss;
+    struct lttng_recording *session;
 
     (void)state;
     lttng_or_skip();
@@ -175,34 +171,33 @@ static void test_discarded(void **state)
 /* The recorder was killed: another process takes its session over, or what is left of it. */
 static void test_adopt(void **state)
 {
-    struct lttng_session_options options = options_for("orphan");
-    struct lttng_session *session;
+    struct lttng_recording_options options = options_for("orphan");
+    struct lttng_recording *session;
     int status;
     pid_t pid;
 
     (void)state;
     lttng_or_skip();
-    assert_int_equal(lttng_session_adopt(&options, &session, &message), VARVE_ERROR_NOT_FOUND);
+    assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_NOT_FOUND);
     assert_null(session);
     pid = fork();
     if (pid == 0) {
-        _exit(lttng_session_start(&options, &session, NULL) == VARVE_OK ? 0 : 1);
+        _exit(lttng_recording_start(&options, &session, NULL) == VARVE_OK ? 0 : 1);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     emit(10, "");
-    assert_int_equal(lttng_session_adopt(&options, &session, &message), VARVE_OK);
+    assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_OK);
     must_stop(session, NULL);
     assert_events(10, place("trace-orphan"));
-    assert_false(exists(options.shm));
-    assert_int_equal(family_size(), 0);
+    assert_family_ends();
 }
 
-/* Nothing of it stays but the trace, as far as it goes. */
+/* The trace stays as far as it goes. */
 static void daemon_killed(const char *name, bool consumer_too)
 {
-    struct lttng_session_options options = options_for(name);
-    struct lttng_session *session = must_start(name);
+    struct lttng_recording_options options = options_for(name);
+    struct lttng_recording *session = must_start(name);
 
     emit(77, "");
     if (consumer_too) {
@@ -212,13 +207,10 @@ static void daemon_killed(const char *name, bool consumer_too)
         assert_int_equal(kill(daemon_pid(), SIGKILL), 0);
         family_wait();
     }
-    assert_int_equal(lttng_session_stop(session, NULL, &message), VARVE_ERROR_IO);
+    assert_int_equal(lttng_recording_stop(session, NULL, &message), VARVE_ERROR_IO);
     assert_non_null(strstr(message.text, "No session daemon"));
-    assert_true(exists(options.shm));
-    assert_int_equal(lttng_session_adopt(&options, &session, &message), VARVE_ERROR_NOT_FOUND);
-    assert_non_null(session);
-    must_stop(session, NULL);
-    assert_false(exists(options.shm));
+    assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_NOT_FOUND);
+    assert_null(session);
 }
 
 static void test_daemon_killed(void **state)
@@ -227,6 +219,149 @@ static void test_daemon_killed(void **state)
     lttng_or_skip();
     daemon_killed("dead", true);
     daemon_killed("headless", false);
+}
+
+/* It is given up after a time, and what it was asked for is not done in its place. */
+static void test_daemon_hangs(void **state)
+{
+    struct lttng_recording_options options = options_for("hanging");
+    struct lttng_recording *session;
+    pid_t pid;
+
+    (void)state;
+    lttng_or_skip();
+    shell("lttng-sessiond --daemonize --no-kernel");
+    pid = daemon_pid();
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    lttng_limit_set(300000000);
+    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
+    assert_null(session);
+    assert_non_null(strstr(message.text, "LTTng did not answer within 0.3 s"));
+    lttng_limit_set(UINT64_C(20000000000));
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    family_kill(SIGTERM);
+}
+
+/* A collector ignores and blocks signals and has variables that are for the program: neither keeps the daemon from
+ * ending, and the variables do not reach it. */
+static void test_surroundings(void **state)
+{
+    struct lttng_recording *session;
+    sigset_t blocked;
+    sigset_t before;
+    char command[64];
+
+    (void)state;
+    lttng_or_skip();
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
+    signal(SIGCHLD, SIG_IGN);
+    assert_int_equal(setenv("LD_PRELOAD", "libvarve-is-not-here.so", 1), 0);
+    session = must_start("around");
+    assert_int_equal(unsetenv("LD_PRELOAD"), 0);
+    assert_true(signal(SIGCHLD, SIG_DFL) == SIG_IGN);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    snprintf(command, sizeof(command), "/proc/%d/environ", (int)daemon_pid());
+    shell("grep -q LTTNG_HOME %s && ! grep -q LD_PRELOAD %s", command, command);
+    must_stop(session, NULL);
+    assert_family_ends();
+}
+
+/* ---- what needs no LTTng ---- */
+
+static void test_buffer_sizes(void **state)
+{
+    static const struct {
+        uint64_t bytes, free_bytes;
+        unsigned cpus;
+        uint64_t sub_buffer_bytes;
+        unsigned sub_buffers;
+    } cases[] = {
+        {0, UINT64_C(24) << 30, 2, 4U << 20, 16},   /* the most that is used for one CPU */
+        {0, UINT64_C(24) << 30, 16, 1U << 20, 16},  /* 256 MiB in all */
+        {0, UINT64_C(24) << 30, 256, 1U << 16, 16}, /* 1 MiB per CPU */
+        {0, UINT64_C(64) << 20, 2, 1U << 19, 16},   /* a quarter of what is free */
+        {0, 0, 2, 1U << 16, 16},
+        {1, UINT64_C(24) << 30, 2, 1U << 16, 8},
+        {UINT64_C(3) << 20, UINT64_C(24) << 30, 2, 1U << 16, 16}, /* rounded down */
+        {UINT64_C(4) << 30, UINT64_C(24) << 30, 2, 4U << 20, 16},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct lttng_buffers plan = lttng_buffers_plan(cases[i].bytes, cases[i].free_bytes, cases[i].cpus);
+
+        if (plan.sub_buffer_bytes != cases[i].sub_buffer_bytes || plan.sub_buffers != cases[i].sub_buffers) {
+            fail_msg("case %zu: %u x %llu", i, plan.sub_buffers, (unsigned long long)plan.sub_buffer_bytes);
+        }
+        assert_int_equal(plan.bytes,
+                         (plan.sub_buffer_bytes * plan.sub_buffers + (512U << 10)) * cases[i].cpus);
+    }
+    assert_true(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 15U << 20}, 16U << 20));
+    assert_false(lttng_buffers_fit(&(struct lttng_buffers){.bytes = 16U << 20}, 16U << 20));
+    assert_true(lttng_buffers_cpus() >= (unsigned)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static void test_wrong_options(void **state)
+{
+    static const char *const names[] = {"", "two words", "a/b", "-x;y", "\303\244"};
+    struct lttng_recording_options options = options_for("fine");
+    struct lttng_recording *session;
+
+    (void)state;
+    lttng_or_skip();
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        options.name = names[i];
+        assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_INVALID);
+        assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_INVALID);
+        assert_null(session);
+    }
+    options.name = "fine";
+    options.output = "trace";
+    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_INVALID);
+}
+
+static void test_daemon_missing(void **state)
+{
+    struct lttng_recording_options options = options_for("missing");
+    struct lttng_recording *session;
+
+    (void)state;
+    lttng_or_skip();
+    assert_int_equal(setenv("PATH", place("nowhere"), 1), 0);
+    assert_false(lttng_recording_is_possible(&message));
+    assert_non_null(strstr(message.text, "lttng-sessiond is not in PATH"));
+    assert_non_null(strstr(message.text, "apt install lttng-tools"));
+    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
+    assert_int_equal(lttng_recording_adopt(&options, &session, &message), VARVE_ERROR_UNSUPPORTED);
+    assert_null(session);
+    assert_int_equal(setenv("PATH", place_path, 1), 0);
+}
+
+/* One that fails to start leaves nothing; scripts in its place. */
+static void test_daemon_fails(void **state)
+{
+    struct lttng_recording_options options = options_for("failing");
+    struct lttng_recording *session;
+    char path[8192];
+
+    (void)state;
+    lttng_or_skip();
+    shell("mkdir -p %s && printf '#!/bin/sh\nexit 3\n' > %s/lttng-sessiond && chmod 755 %s/lttng-sessiond",
+          place("fake"), place("fake"), place("fake"));
+    snprintf(path, sizeof(path), "%s:%s", place("fake"), place_path);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
+    assert_non_null(strstr(message.text, "lttng-sessiond cannot be started (exit status 3)"));
+    assert_null(session);
+    assert_false(exists(options.output));
+    shell("printf '#!/bin/sh\nexec sleep 600\n' > %s/lttng-sessiond", place("fake"));
+    lttng_limit_set(300000000);
+    assert_int_equal(lttng_recording_start(&options, &session, &message), VARVE_ERROR_IO);
+    assert_non_null(strstr(message.text, "did not answer within 0.3 s"));
+    lttng_limit_set(UINT64_C(20000000000));
+    assert_int_equal(setenv("PATH", place_path, 1), 0);
 }
 
 int main(void)
@@ -240,6 +375,12 @@ int main(void)
         cmocka_unit_test(test_discarded),
         cmocka_unit_test(test_adopt),
         cmocka_unit_test(test_daemon_killed),
+        cmocka_unit_test(test_daemon_hangs),
+        cmocka_unit_test(test_surroundings),
+        cmocka_unit_test(test_buffer_sizes),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_daemon_missing),
+        cmocka_unit_test(test_daemon_fails),
     };
 
     return cmocka_run_group_tests(tests, place_make, place_remove);
