@@ -5,7 +5,7 @@
  * at every call of the malloc family, describing each frame. Each time the hash that python_stack_hash makes
  * of what it remembers must be that of the frames. PYTHON_STACK_PROBE_REPORT names a file for the counts at
  * exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/ and this
- * file, without the recorder: recorder_foreign_begin and _end are its own.
+ * file, without the recorder: recorder_reentrant_begin and _end are its own.
  */
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/memory.h"
@@ -47,7 +47,7 @@ PROBE_EXPORT uint32_t probe_nothing(void);
 PROBE_EXPORT unsigned long probe_hashes(void);
 PROBE_EXPORT int probe_thread_end(void);
 
-__thread uint32_t recorder_foreign_depth;
+__thread uint32_t recorder_reentrant_depth;
 uint32_t varve_clock_is_tsc;
 
 void recorder_clock_leave(void)
@@ -62,16 +62,16 @@ static char watched_text[1 << 16];
 static _Atomic unsigned long calls, stacks, frames_seen, frames_bad, depth_max;
 static _Atomic unsigned long hashes_right, hashes_wrong, hashes_unknown;
 
-void recorder_foreign_begin(struct recorder_signals *saved)
+void recorder_reentrant_begin(struct recorder_signals *saved)
 {
     (void)saved;
-    recorder_foreign_depth++;
+    recorder_reentrant_depth++;
 }
 
-void recorder_foreign_end(const struct recorder_signals *saved)
+void recorder_reentrant_end(const struct recorder_signals *saved)
 {
     (void)saved;
-    recorder_foreign_depth--;
+    recorder_reentrant_depth--;
 }
 
 /* ---- stacks as text: one frame a line, entry TAB function TAB file TAB line ---- */
@@ -158,7 +158,7 @@ static void *capture_in_thread(void *argument)
 {
     struct elsewhere *elsewhere = argument;
     struct python_frame frames[FRAMES_MAX];
-    unsigned count = elsewhere->borrows ? python_stack_borrow(frames, FRAMES_MAX)
+    unsigned count = elsewhere->borrows ? parent_stack_inherit(frames, FRAMES_MAX)
                                         : python_stack_capture(frames, FRAMES_MAX);
 
     elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
@@ -309,7 +309,7 @@ static void on_signal(int number)
 {
     (void)number;
     struct python_frame frames[FRAMES_MAX];
-    if (calls % 16 == 0 && recorder_foreign_depth == 0) {
+    if (calls % 16 == 0 && recorder_reentrant_depth == 0) {
         observe_all();
         return;
     }
@@ -323,7 +323,7 @@ static void on_signal(int number)
 static void observe(size_t bytes)
 {
     bool watched = watched_bytes != 0 && bytes >= watched_bytes && bytes < watched_bytes + 256;
-    if (observing || recorder_foreign_depth > 0 || (!every_call && !watched))
+    if (observing || recorder_reentrant_depth > 0 || (!every_call && !watched))
         return;
     observing = true;
     if (watched)

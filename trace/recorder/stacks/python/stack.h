@@ -37,7 +37,7 @@ unsigned python_stack_hash(struct callsite_hash *hash, unsigned max);
 
 /// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
 /// itself calls the loader, since this does.
-void python_stack_keep(void);
+void python_stack_pin_library(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.
