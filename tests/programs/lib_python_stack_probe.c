@@ -97,13 +97,13 @@ static unsigned describe(const struct python_frame *frames, unsigned count, char
 
 static bool hash_agrees(const struct python_frame *frames, unsigned count, unsigned max)
 {
-    struct callsite_hash hash = {0};
+    struct stack_hash hash = {0};
     unsigned hashed = python_stack_hash(&hash, max);
     if (hashed == PYTHON_STACK_UNKNOWN) {
         hashes_unknown++;
         return true;
     }
-    struct callsite_hash wanted = python_hash_frames(frames, count < max ? count : max);
+    struct stack_hash wanted = python_hash_frames(frames, count < max ? count : max);
     bool agrees = hashed == (count < max ? count : max) && hash.low == wanted.low && hash.high == wanted.high;
     *(agrees ? &hashes_right : &hashes_wrong) += 1;
     return agrees;
@@ -139,7 +139,7 @@ PROBE_EXPORT unsigned long probe_hashes(void)
 /* As the recorder does in the last destructor of a thread, which may go on to free memory. */
 PROBE_EXPORT int probe_thread_end(void)
 {
-    struct callsite_hash hash;
+    struct stack_hash hash;
     bool remembers = python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) != PYTHON_STACK_UNKNOWN;
 
     python_memo_thread_end();
@@ -229,7 +229,7 @@ static double cost_of(uint32_t (*call)(void), unsigned rounds, unsigned swept, u
 
 static uint32_t hash_now(void)
 {
-    struct callsite_hash hash;
+    struct stack_hash hash;
     return python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX);
 }
 

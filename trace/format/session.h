@@ -90,8 +90,8 @@ struct session_control {
 
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
     uint64_t heartbeat_ticks; /* atomic: the clock of records then; for programs that can't read it */
-    uint64_t
-        commits; /* of the database; one that knows of fewer was cut or changed since its collector died */
+    /* Of the database; one that knows of fewer was cut or changed since its collector died. */
+    uint64_t commits;
 };
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");

@@ -183,7 +183,7 @@ static void begin_subscription(struct cupti_recorder *recorder)
 
 /* ---- the end ---- */
 
-/* What is still with CUPTI, and the last words. The first caller does it. `is_release`: we hear of no call
+/* What is still with CUPTI, and the last records. The first caller does it. `is_release`: we hear of no call
  * any more, while at the exit of the process the last frees may still come. */
 static void speak_last(struct cupti_recorder *recorder, bool is_release)
 {

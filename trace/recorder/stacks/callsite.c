@@ -118,28 +118,28 @@ static void lock_enter_to_append(void)
 /* ---- hashing ---- */
 
 /* `python` is the hash of the Python frames, whichever way it was found. */
-static inline struct callsite_hash hash_stack(const struct stack *stack, struct callsite_hash python)
+static inline struct stack_hash hash_stack(const struct stack *stack, struct stack_hash python)
 {
     const uint64_t sizes =
         (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
-    struct callsite_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
+    struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
 
-    callsite_hash_words(&hash, stack->pcs, stack->native_count);
+    stack_hash_words(&hash, stack->pcs, stack->native_count);
     if (stack->python_count > 0) {
-        hash.low = callsite_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
-        hash.high = callsite_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
+        hash.low = stack_hash_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
+        hash.high = stack_hash_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
     }
     hash.low += hash.low == 0; /* 0 marks empty entries */
     return hash;
 }
 
-static struct callsite_hash hash_code(const struct python_frame *frame)
+static struct stack_hash hash_code(const struct python_frame *frame)
 {
     const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
                               frame->first_line};
-    struct callsite_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
+    struct stack_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
 
-    callsite_hash_words(&hash, words, 4);
+    stack_hash_words(&hash, words, 4);
     hash.low += hash.low == 0;
     return hash;
 }
@@ -234,7 +234,7 @@ static bool stack_note_modules(const struct stack *stack)
 /* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
 static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
 {
-    struct callsite_hash hash = hash_code(frame);
+    struct stack_hash hash = hash_code(frame);
     struct sites_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
@@ -285,7 +285,7 @@ static void stack_note_code(struct stack *stack)
 /* ---- capture ---- */
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
+static uint32_t site_add(const struct stack *stack, struct stack_hash hash)
 {
     struct sites_site entry = {.native_count = (uint16_t)stack->native_count,
                                .python_count = (uint16_t)stack->python_count};
@@ -307,7 +307,7 @@ static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
 /* A stack that is not in the table. */
 struct note {
     struct stack *stack;
-    struct callsite_hash hash;
+    struct stack_hash hash;
     bool again; /* it must be walked anew, with what is loaded now */
     uint32_t site;
 };
@@ -333,7 +333,7 @@ static void site_note_now(void *argument)
     lock_leave();
 }
 
-static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, bool *again)
+static COLD uint32_t site_note(struct stack *stack, struct stack_hash hash, bool *again)
 {
     struct note note = {.stack = stack, .hash = hash};
 
@@ -344,7 +344,7 @@ static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, b
 
 static inline uint32_t site_find(struct stack *stack, bool *again)
 {
-    struct callsite_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
+    struct stack_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
     uint32_t site = callsite_table_find(&callsites.sites, hash);
 
     *again = false;
@@ -368,7 +368,7 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
 static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
                                                                unsigned depth, uint32_t *site)
 {
-    struct callsite_hash python = {0};
+    struct stack_hash python = {0};
 
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);

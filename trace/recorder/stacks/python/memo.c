@@ -39,7 +39,7 @@ struct python_memo {
     unsigned hash_end;                    /* 0: no hash is valid */
     const char *frames[MEMO_ENTRIES + 1]; /* addresses; the last one stays NULL, where every stack ends */
     struct known_frame known[MEMO_ENTRIES];
-    struct callsite_hash hashes[MEMO_ENTRIES];
+    struct stack_hash hashes[MEMO_ENTRIES];
     const char *new_frames[MEMO_ENTRIES];
     struct known_frame new_known[MEMO_ENTRIES];
 };
@@ -222,7 +222,7 @@ static void memo_rehash(const struct memo_walk *walk)
     struct python_memo *memo = walk->memo;
     const unsigned end = walk->slot;
     unsigned slot = memo->hash_end == end ? walk->dirty : end;
-    struct callsite_hash hash = {0};
+    struct stack_hash hash = {0};
     unsigned outer = slot;
 
     if (slot < end)
@@ -255,7 +255,7 @@ static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
 }
 
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
-                          unsigned max, struct callsite_hash *hash)
+                          unsigned max, struct stack_hash *hash)
 {
     struct python_memo *memo = __builtin_expect(thread_memo != NULL, 1) ? thread_memo : memo_make();
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};

@@ -51,8 +51,8 @@ enum interpreter_phase {
 static struct {
     const struct python_layout *layout;
     struct python_types types;
-    void *(*current_state)(
-        void);                   /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    void *(*current_state)(void);
     void *(*own_state)(void);    /* of this thread, whether it holds the GIL or not */
     int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
 } interpreter;
@@ -300,7 +300,7 @@ unsigned python_stack_capture(struct python_frame *frames, unsigned max)
     return capture.count;
 }
 
-unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
 {
     if (capturing || max == 0)
         return 0;

@@ -358,5 +358,5 @@ int main(void)
         cmocka_unit_test(test_goes_on_without_at_exit),
         cmocka_unit_test(test_trace_begins_at_exit),
     };
-    return cmocka_run_group_tests_name("recorder_mirror_library", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("second_sink_library", tests, NULL, NULL);
 }

@@ -300,5 +300,5 @@ int main(void)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_killed_with_nested_records),
     };
-    return cmocka_run_group_tests_name("recorder_mirror_steps", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("second_sink_steps", tests, NULL, NULL);
 }

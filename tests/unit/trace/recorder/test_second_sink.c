@@ -410,5 +410,5 @@ int main(void)
         cmocka_unit_test(test_threads_and_their_late_events),
         cmocka_unit_test(test_children_are_told_by_the_collector),
     };
-    return cmocka_run_group_tests_name("recorder_mirror", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("second_sink", tests, NULL, NULL);
 }
