@@ -167,11 +167,11 @@ VARVE_API void varve_emit_record(const struct varve_record *record);
 /// wanted. Async-signal-safe, never allocates. It is in the call-site file before it is returned.
 VARVE_API uint32_t varve_callsite_here(void);
 
-/// Lend the Python frames of the calling thread, without the `skip` innermost, to threads without any, for
-/// varve_callsite_here: until the matching end, for which this thread stays inside the frames. Nests; one
-/// thread lends at a time. The caller holds the GIL.
-VARVE_API void varve_python_lend(uint32_t skip);
-VARVE_API void varve_python_lend_end(void);
+/// Publish the Python frames of the calling thread, without the `skip` innermost, as the parent stack that threads
+/// without any inherit in varve_callsite_here: until the matching withdrawal, for which this thread stays inside the
+/// frames. Nests; one thread publishes at a time. The caller holds the GIL.
+VARVE_API void varve_python_stack_publish(uint32_t skip);
+VARVE_API void varve_python_stack_withdraw(void);
 
 /// Is anything of these kinds (enum varve_records) wanted by the session that this process belongs to?
 /// False without a session. A load and a branch.

@@ -31,6 +31,6 @@ static inline void emit(const struct varve_record *record)
 /* What the preload library's constructor does: bench_lttng.py records to LTTng too. */
 int main(int argc, char **argv)
 {
-    recorder_mirror_open();
+    second_sink_open();
     return ring_loop_main(argc, argv, emit);
 }

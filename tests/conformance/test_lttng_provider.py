@@ -90,7 +90,7 @@ class Emitter:
         environment = dict(lttng.environment, LTTNG_UST_REGISTER_TIMEOUT="-1" if wait else "0", **environment)
         self.process = subprocess.Popen([recording.program("mirror_emit")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=environment)
-        self.can_tell_start = self.ask("open", LIBRARY) == [1]
+        self.reports_starts = self.ask("open", LIBRARY) == [1]
 
     def ask(self, *words):
         """The numbers of the answer."""
@@ -264,7 +264,7 @@ class Starts(Case):
         name, _ = self.session("varve:*")
         self.lttng.must("start", name)
         emitter = self.emitter()
-        self.assertTrue(emitter.can_tell_start)
+        self.assertTrue(emitter.reports_starts)
         self.assertEqual(emitter.ask("on")[0], len(KINDS))
 
     def test_session_runs_before_and_nobody_waits(self):

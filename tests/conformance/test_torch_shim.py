@@ -264,8 +264,8 @@ def compile_library(case, name, source):
 class Backward(Shim):
     LEND = """
         int lent, ended, skipped;
-        void varve_python_lend(unsigned skip) { lent++; skipped = skip; }
-        void varve_python_lend_end(void) { ended++; }
+        void varve_python_stack_publish(unsigned skip) { lent++; skipped = skip; }
+        void varve_python_stack_withdraw(void) { ended++; }
         """
     PROGRAM = """
         import ctypes, torch

@@ -314,7 +314,7 @@ const struct mirror_provider *varve_mirror_provider(uint32_t version, const stru
     for (unsigned kind = 0; kind < MIRROR_KINDS; kind++) {
         states[kind] = &(is_recorded ? journal->enabled : journal->enabled_there)[kind];
     }
-    provider.can_tell_start = journal->can_tell_start != 0;
+    provider.reports_starts = journal->reports_starts != 0;
     __atomic_store_n(&host, of_opener, __ATOMIC_RELEASE);
     __atomic_add_fetch(&journal->opened, 1, __ATOMIC_ACQ_REL);
     return &provider;

@@ -5,7 +5,7 @@
  * at every call of the malloc family, describing each frame. Each time the hash that python_stack_hash makes
  * of what it remembers must be that of the frames. PYTHON_STACK_PROBE_REPORT names a file for the counts at
  * exit; PYTHON_STACK_PROBE_SANDBOX=1 forbids process_vm_readv. It is the python_*.c files of trace/ and this
- * file, without the recorder: recorder_foreign_begin and _end are its own.
+ * file, without the recorder: recorder_reentrant_begin and _end are its own.
  */
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/memory.h"
@@ -47,7 +47,7 @@ PROBE_EXPORT uint32_t probe_nothing(void);
 PROBE_EXPORT unsigned long probe_hashes(void);
 PROBE_EXPORT int probe_thread_end(void);
 
-__thread uint32_t recorder_foreign_depth;
+__thread uint32_t recorder_reentrant_depth;
 uint32_t varve_clock_is_tsc;
 
 void recorder_clock_leave(void)
@@ -62,16 +62,16 @@ static char watched_text[1 << 16];
 static _Atomic unsigned long calls, stacks, frames_seen, frames_bad, depth_max;
 static _Atomic unsigned long hashes_right, hashes_wrong, hashes_unknown;
 
-void recorder_foreign_begin(struct recorder_signals *saved)
+void recorder_reentrant_begin(struct recorder_signals *saved)
 {
     (void)saved;
-    recorder_foreign_depth++;
+    recorder_reentrant_depth++;
 }
 
-void recorder_foreign_end(const struct recorder_signals *saved)
+void recorder_reentrant_end(const struct recorder_signals *saved)
 {
     (void)saved;
-    recorder_foreign_depth--;
+    recorder_reentrant_depth--;
 }
 
 /* ---- stacks as text: one frame a line, entry TAB function TAB file TAB line ---- */
@@ -97,13 +97,13 @@ static unsigned describe(const struct python_frame *frames, unsigned count, char
 
 static bool hash_agrees(const struct python_frame *frames, unsigned count, unsigned max)
 {
-    struct callsite_hash hash = {0};
+    struct stack_hash hash = {0};
     unsigned hashed = python_stack_hash(&hash, max);
     if (hashed == PYTHON_STACK_UNKNOWN) {
         hashes_unknown++;
         return true;
     }
-    struct callsite_hash wanted = python_hash_frames(frames, count < max ? count : max);
+    struct stack_hash wanted = python_hash_frames(frames, count < max ? count : max);
     bool agrees = hashed == (count < max ? count : max) && hash.low == wanted.low && hash.high == wanted.high;
     *(agrees ? &hashes_right : &hashes_wrong) += 1;
     return agrees;
@@ -139,7 +139,7 @@ PROBE_EXPORT unsigned long probe_hashes(void)
 /* As the recorder does in the last destructor of a thread, which may go on to free memory. */
 PROBE_EXPORT int probe_thread_end(void)
 {
-    struct callsite_hash hash;
+    struct stack_hash hash;
     bool remembers = python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX) != PYTHON_STACK_UNKNOWN;
 
     python_memo_thread_end();
@@ -158,7 +158,7 @@ static void *capture_in_thread(void *argument)
 {
     struct elsewhere *elsewhere = argument;
     struct python_frame frames[FRAMES_MAX];
-    unsigned count = elsewhere->borrows ? python_stack_borrow(frames, FRAMES_MAX)
+    unsigned count = elsewhere->borrows ? parent_stack_inherit(frames, FRAMES_MAX)
                                         : python_stack_capture(frames, FRAMES_MAX);
 
     elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
@@ -229,7 +229,7 @@ static double cost_of(uint32_t (*call)(void), unsigned rounds, unsigned swept, u
 
 static uint32_t hash_now(void)
 {
-    struct callsite_hash hash;
+    struct stack_hash hash;
     return python_stack_hash(&hash, PYTHON_MEMO_FRAMES_MAX);
 }
 
@@ -309,7 +309,7 @@ static void on_signal(int number)
 {
     (void)number;
     struct python_frame frames[FRAMES_MAX];
-    if (calls % 16 == 0 && recorder_foreign_depth == 0) {
+    if (calls % 16 == 0 && recorder_reentrant_depth == 0) {
         observe_all();
         return;
     }
@@ -323,7 +323,7 @@ static void on_signal(int number)
 static void observe(size_t bytes)
 {
     bool watched = watched_bytes != 0 && bytes >= watched_bytes && bytes < watched_bytes + 256;
-    if (observing || recorder_foreign_depth > 0 || (!every_call && !watched))
+    if (observing || recorder_reentrant_depth > 0 || (!every_call && !watched))
         return;
     observing = true;
     if (watched)

@@ -80,7 +80,7 @@ static int open_provider(const char *path)
         fprintf(stderr, "mirror_emit: LTTng is too old\n");
         return 1;
     }
-    printf("opened %d\n", provider->can_tell_start);
+    printf("opened %d\n", provider->reports_starts);
     return 0;
 }
 

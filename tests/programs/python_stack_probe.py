@@ -272,11 +272,11 @@ def without_gil():
 def lent():
     # What a waiting thread lends its helpers get, once, while it lasts; without the innermost frames if so asked.
     def lend(skip):
-        probe.varve_python_lend(skip)
-        probe.varve_python_lend(0)  # nested: the outer one's frames stay
-        probe.varve_python_lend_end()
+        probe.varve_python_stack_publish(skip)
+        probe.varve_python_stack_publish(0)  # nested: the outer one's frames stay
+        probe.varve_python_stack_withdraw()
         count = probe.probe_capture_elsewhere(buffer, size, 1)
-        probe.varve_python_lend_end()
+        probe.varve_python_stack_withdraw()
         return count
 
     assert probe.probe_capture_elsewhere(buffer, size, 1) == 0

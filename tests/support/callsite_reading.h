@@ -40,22 +40,22 @@
 
 /* ---- stand-ins ---- */
 
-__thread uint32_t recorder_foreign_depth;
+__thread uint32_t recorder_reentrant_depth;
 uint32_t varve_clock_is_tsc;
 
 void recorder_clock_leave(void)
 {
 }
 
-void recorder_foreign_begin(struct recorder_signals *saved)
+void recorder_reentrant_begin(struct recorder_signals *saved)
 {
     recorder_signals_block(saved);
-    recorder_foreign_depth++;
+    recorder_reentrant_depth++;
 }
 
-void recorder_foreign_end(const struct recorder_signals *saved)
+void recorder_reentrant_end(const struct recorder_signals *saved)
 {
-    recorder_foreign_depth--;
+    recorder_reentrant_depth--;
     recorder_signals_restore(saved);
 }
 

@@ -38,7 +38,7 @@ struct mirror_fact {
 struct mirror_log {
     /* before the library is opened */
     uint32_t version; /* that it can talk; another one: it says NULL */
-    uint32_t can_tell_start;
+    uint32_t reports_starts;
     uint32_t threads_at_load, threads_at_open; /* of its own */
     uint64_t emit; /* address of the varve_emit_record of a program that does not export it, 0: look it up */
     uint64_t inside; /* address of a void (*)(const struct mirror_told *), called in the middle of a record */
@@ -92,7 +92,7 @@ static inline struct mirror_log *mirror_log_open(const char *folder)
     close(fd);
     setenv(MIRROR_LOG_ENVIRONMENT, path, 1);
     log->version = MIRROR_INTERFACE_VERSION;
-    log->can_tell_start = 1;
+    log->reports_starts = 1;
     for (unsigned kind = 0; kind < MIRROR_KINDS; kind++) {
         log->enabled[kind] = log->enabled_there[kind] = 1;
     }
@@ -377,7 +377,7 @@ static inline void mirror_collect(struct mirror_run *run)
 /* What a hook does of the preload library, which is not here. */
 static inline void mirror_hook(const struct varve_record *record)
 {
-    if (recorder_foreign_depth == 0) {
+    if (recorder_reentrant_depth == 0) {
         varve_emit(record);
     }
 }

@@ -32,23 +32,23 @@
 #define NO_FRAME_POINTER __attribute__((noinline, unused))
 #endif
 
-__thread uint32_t recorder_foreign_depth;
+__thread uint32_t recorder_reentrant_depth;
 uint32_t varve_clock_is_tsc;
 
 void recorder_clock_leave(void)
 {
 }
 
-void recorder_foreign_begin(struct recorder_signals *saved)
+void recorder_reentrant_begin(struct recorder_signals *saved)
 {
     (void)saved;
-    recorder_foreign_depth++;
+    recorder_reentrant_depth++;
 }
 
-void recorder_foreign_end(const struct recorder_signals *saved)
+void recorder_reentrant_end(const struct recorder_signals *saved)
 {
     (void)saved;
-    recorder_foreign_depth--;
+    recorder_reentrant_depth--;
 }
 
 /* Keeps the compiler from turning the calls before it into jumps. */

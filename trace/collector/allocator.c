@@ -2,7 +2,7 @@
 /*
  * Programs with an allocator linked into them. Their calls of malloc, or of what it is called there, never
  * leave the executable, so no hook sees them. The recorder in the program notices a malloc in front of its
- * own (process_control.malloc_is_foreign); an allocator under other names, or one that is not exported, shows
+ * own (process_control.malloc_is_unhooked); an allocator under other names, or one that is not exported, shows
  * only in the symbol tables of the file, which are read here, as far as they were not stripped. Files are the
  * users': sizes are capped, everything is read by position. Called before the start and at the end of each
  * process.
@@ -213,7 +213,7 @@ int collect_allocator_row(struct collector *collector, const struct traced_proce
     snprintf(executable, sizeof(executable), "%.*s", (int)sizeof(executable) - 1,
              process->control->executable);
     allocator = remembered(collector, executable);
-    if (allocator == NULL && process->control->malloc_is_foreign != 0) {
+    if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";
     }
     return allocator != NULL ? tell(collector, process->id, allocator, executable) : VARVE_OK;

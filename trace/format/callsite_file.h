@@ -2,10 +2,16 @@
 /* C only: file layout, used by the recorder and the collector alone */
 /*
  * The call-site file p<N>.sites of one process: a plain sequence of entries, each there before any record
- * refers to it. The writer has the file mapped and longer than what it holds: an entry is there when its head
- * is, which is written last, in one store of 8 bytes, at a multiple of 8. A reader stops at a head of zeros
- * (the writer has not come further, or was killed) or at the end.
- *
+ * refers to it. The writer has the file mapped and longer than what it holds: an entry is there when its
+ * head is, which is written last, in one store of 8 bytes, at a multiple of 8. A reader stops at a head of
+ * zeros (the writer has not come further, or was killed) or at the end.
+ */
+#ifndef VARVE_TRACE_FORMAT_CALLSITE_FILE_H
+#define VARVE_TRACE_FORMAT_CALLSITE_FILE_H
+
+#include <stdint.h>
+
+/*
  *   struct sites_entry | payload of `bytes` bytes, a multiple of 8
  *
  *   LOST         struct sites_lost: the first entry; its number grows where it is
@@ -17,10 +23,6 @@
  *
  * Frames are innermost first. A native pc is a return address: look up pc - 1.
  */
-#ifndef VARVE_TRACE_FORMAT_CALLSITE_FILE_H
-#define VARVE_TRACE_FORMAT_CALLSITE_FILE_H
-
-#include <stdint.h>
 
 #define SITES_DEPTH_MAX 256U /* frames of one kind in one site */
 #define SITES_PYTHON_ENTRY \

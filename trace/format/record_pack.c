@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spilled records, packed: writing fresh pages is what a spill costs, and most bytes of a record are zeros or
- * those of the record before. Each record is eight words; time and address become differences to the record
- * before, kind and call site an exclusive or with it; of each word only the low bytes are kept that are not
- * all zero above. A heap event takes about 15 bytes.
- *
- *   record:  uint32_t lengths, four bits per word, the first word in the lowest | the words' bytes
- *
- * Most events of a program without stacks fit one shape (SHORT_*), which is written at once: 4 ns instead of
- * 15. The others take only the bytes up to each word's highest nonzero one, without branches, since lengths
- * are hard to predict: every word is stored whole and the next one begins where its significant bytes end.
- *
- * Runs in the workload (recorder/overflow.c) and in the collector (collector/ring_reader.c).
+ * Spilled records, packed: writing fresh pages is what a spill costs, and most bytes of a record are zeros
+ * or those of the record before. Each record is eight words; time and address become differences to the
+ * record before, kind and call site an exclusive or with it; of each word only the low bytes are kept that
+ * are not all zero above. A heap event takes about 15 bytes. Runs in the workload (recorder/overflow.c) and
+ * in the collector.
  */
 #include "trace/format/ring.h"
 
 #include <string.h>
+
+/*
+ *   record:  uint32_t lengths, four bits per word, the first word in the lowest | the words' bytes
+ *
+ * Most events of a program without stacks fit one shape (SHORT_*), which is written at once: 4 ns instead
+ * of 15. The others take only the bytes up to each word's highest nonzero one, without branches, since
+ * lengths are hard to predict: every word is stored whole and the next one begins where its significant
+ * bytes end.
+ */
 
 #define WORDS 8U
 
 /* The common shape, in bytes: time 2, address 4, size 2, kind and flags 2, cause 1; the other words are 0. */
 #define SHORT_LENGTHS UINT32_C(0x12000242)
 #define SHORT_BYTES 15U   /* with the lengths */
-#define SHORT_TOUCHED 16U /* what the fast road reads and writes */
+#define SHORT_TOUCHED 16U /* what the fast path reads and writes */
 
 static_assert(sizeof(struct varve_record) == WORDS * sizeof(uint64_t), "a record is eight words");
 

@@ -3,7 +3,18 @@
 /*
  * The ring: one producer thread in the workload, one consumer (the collector) in another process, in a file
  * that both map. It holds everything that must survive SIGKILL of either side.
- *
+ */
+#ifndef VARVE_TRACE_FORMAT_RING_H
+#define VARVE_TRACE_FORMAT_RING_H
+
+#include "trace/record.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
  *   file:  struct ring_header | staging records | ring records
  *
  * Order of one ring's events:  ring … then spill (file, then staging) … then ring again. A producer that
@@ -15,8 +26,9 @@
  *   tail <= head <= tail + capacity          spill_tail <= spill_flushed <= spill_head (spill_tail may pass
  *                                            spill_flushed: staging records can be consumed too)
  *   spill_head - spill_flushed <= staging_capacity
- *   completed = head + spill_head + lost     emitted - completed = records being written: 0 or 1, and one
- * more for each signal handler that interrupted another before its append sum(lost_by_kind) = lost
+ *   completed = head + spill_head + lost     sum(lost_by_kind) = lost
+ *   emitted - completed = records being written: 0 or 1, and one more for each signal handler that
+ *                                            interrupted another before its append
  *
  * Who writes what:
  *   producer  the producer line, lost_by_kind, nested slots; records in [tail, head) are immutable
@@ -24,15 +36,6 @@
  * Visibility: a record is published by the store-release of head (or spill_head); slots are handed back by
  * the store-release of tail (or spill_tail), and only after the records were committed to the database.
  */
-#ifndef VARVE_TRACE_FORMAT_RING_H
-#define VARVE_TRACE_FORMAT_RING_H
-
-#include "trace/record.h"
-
-#include <assert.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define RING_MAGIC UINT64_C(0x676e697245565256) /* "VRVEring" */
 #define RING_HEADER_BYTES 32768U

@@ -2,7 +2,17 @@
 /* C only: shared-memory layouts, used by the recorder and the collector alone */
 /*
  * The recording directory and the three kinds of control page in it.
- *
+ */
+#ifndef VARVE_TRACE_FORMAT_SESSION_H
+#define VARVE_TRACE_FORMAT_SESSION_H
+
+#include "trace/record.h"
+
+#include <assert.h>
+#include <stdint.h>
+#include <string.h>
+
+/*
  *   TRACE.db.d/                 made by `varve record` beside the database; removed when all is stored
  *     owner                     pid of the collector and trace id, locked while it lives (flock)
  *     ring -> /dev/shm/varve-…  where the mapped files are (a real folder where there is no tmpfs); its name
@@ -20,17 +30,9 @@
  * A process image takes the next N by an atomic add on session_counts.process_count, a thread the next K on
  * process_control.ring_count; the collector learns of both by watching the counters, without any call from
  * the workload to it. What it opens are the files that are there, whatever the counters say. Folders have
- * mode 0700, files 0600, and all belong to the user who records. The environment variable VARVE_SESSION names
- * TRACE.db.d for the workload.
+ * mode 0700, files 0600, and all belong to the user who records. The environment variable VARVE_SESSION
+ * names TRACE.db.d for the workload.
  */
-#ifndef VARVE_TRACE_FORMAT_SESSION_H
-#define VARVE_TRACE_FORMAT_SESSION_H
-
-#include "trace/record.h"
-
-#include <assert.h>
-#include <stdint.h>
-#include <string.h>
 
 #define SESSION_MAGIC UINT64_C(0x7373655345565256) /* "VRVESess" */
 #define PROCESS_MAGIC UINT64_C(0x636f725045565256) /* "VRVEProc" */
@@ -58,12 +60,12 @@ enum session_state {
 };
 
 enum session_mirror {
-    SESSION_MIRROR_LTTNG = 1, /* open mirror_path and tell it every record */
+    SESSION_MIRROR_LTTNG = 1, /* open mirror_path and emit every record to it */
 };
 
 /* Written by the collector alone, before the program starts except where said. Programs map it read-only,
  * from a descriptor that is: one that has dropped its privileges keeps its mappings, and must not be able to
- * tell others what to open or to load. */
+ * name to others what to open or to load. */
 struct session_control {
     uint64_t magic;
     uint32_t version; /* VARVE_TRANSPORT_VERSION */
@@ -88,8 +90,8 @@ struct session_control {
 
     _Alignas(64) uint64_t heartbeat_ns; /* atomic: CLOCK_MONOTONIC of its last round */
     uint64_t heartbeat_ticks; /* atomic: the clock of records then; for programs that can't read it */
-    uint64_t
-        commits; /* of the database; one that knows of fewer was cut or changed since its collector died */
+    /* Of the database; one that knows of fewer was cut or changed since its collector died. */
+    uint64_t commits;
 };
 
 static_assert(sizeof(struct session_control) <= SESSION_CONTROL_BYTES, "fits its page");
@@ -212,8 +214,8 @@ struct process_control {
     uint32_t late_created;     /* ring 0 exists; atomic */
     char executable[1024];
     char exec_path[1024];
-    char command_line[4096];    /* arguments separated by NUL, ends with an empty one, cut to fit */
-    uint32_t malloc_is_foreign; /* the program brings its own malloc, which no hook sees */
+    char command_line[4096];     /* arguments separated by NUL, ends with an empty one, cut to fit */
+    uint32_t malloc_is_unhooked; /* the program brings its own malloc, which no hook sees */
 
     _Alignas(64) uint32_t ring_count; /* atomic add takes a ring number; starts at 1 */
     uint32_t rings_made;              /* files of rings that were made complete; atomic */

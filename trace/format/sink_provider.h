@@ -38,7 +38,7 @@ struct mirror_provider {
     uint32_t version;
     /* [kind]: above 0 while the tracepoint of that kind is on; kinds without one point to a 0. */
     const int *const *enabled;
-    bool can_tell_start; /* `started` will be called; else look at `enabled` now and then */
+    bool reports_starts; /* `started` will be called; else look at `enabled` now and then */
     /* Async-signal-safe after the thread's first call, which may allocate; errno is changed. */
     void (*record)(const struct varve_mirror_origin *origin, uint64_t ring_seq,
                    const struct varve_record *record);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The session's clock where it is not simply the time stamp counter (varve_clock_ticks of trace.h): the kernel's, or for a
- * thread that may read neither what the collector has last written into the session's page.
+ * The session's clock where it is not simply the time stamp counter (varve_clock_ticks of trace.h): the
+ * kernel's, or for a thread that may read neither what the collector has last written into the session's
+ * page.
  */
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"

@@ -2,8 +2,8 @@
 /*
  * Numbers for streams and devices, which records have too little room to name: shared by everything that
  * emits in this process (the CUDA and CUPTI recorders, an allocator), so that one number means one thing.
- * What a number means is told once, by an event. All of it lies in wiped pages: a fork child, whose CUDA
- * is dead anyway, begins with none.
+ * What a number means is emitted once. All of it lies in wiped pages: a fork child, whose CUDA is dead
+ * anyway, begins with none.
  */
 #include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/memory.h"

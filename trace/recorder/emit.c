@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The slow side of varve_emit: the first event of a thread or of a fork child, full rings, events of signal
- * handlers that interrupt another event, events after the thread's own end. The hard part is who may be
- * interrupted by what: everything here runs with signals blocked; the append of varve_emit does not, and when
- * it is interrupted (`busy`) the handler puts its record aside, into shared memory.
+ * handlers that interrupt another event, events after the thread's own end. Everything here runs with
+ * signals blocked. The append of varve_emit does not: a handler that interrupts it (`busy`) stores its
+ * record in the ring's nested slots, in shared memory. Called by trace.h's inline functions.
  */
 #include "trace/recorder/emit.h"
 #include "trace/recorder/guest/clock.h"
@@ -17,6 +17,7 @@
 #include "trace/recorder/ring.h"
 #include "trace/recorder/second_sink.h"
 #include "trace/recorder/session.h"
+#include "trace/recorder/stacks/callsite.h"
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/stacks/python/memo.h"
 #include "trace/base/syscall.h"
@@ -154,12 +155,12 @@ bool recorder_prepare(void)
     if (recorder_session() == NULL) {
         return false;
     }
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     if (!__atomic_exchange_n(&is_prepared, true, __ATOMIC_ACQ_REL)) {
         has_end_key = pthread_key_create(&end_key, end_of_thread) == 0;
         pthread_atfork(fork_prepare, NULL, fork_child);
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     return true;
 }
 
@@ -170,9 +171,9 @@ static void watch_end_of_thread(void)
 
     if (has_end_key && !thread_is_watched) {
         thread_is_watched = true;
-        recorder_foreign_begin(&saved);
+        recorder_reentrant_begin(&saved);
         pthread_setspecific(end_key, (void *)(uintptr_t)END_ROUNDS);
-        recorder_foreign_end(&saved);
+        recorder_reentrant_end(&saved);
     }
 }
 
@@ -309,8 +310,8 @@ static void put_first(const struct varve_record *record)
     struct recorder_thread *thread = NULL;
     struct varve_record timed = *record;
 
-    if (recorder_mirror_owns_thread()) {
-        recorder_foreign_depth++; /* for good */
+    if (second_sink_owns_thread()) {
+        recorder_reentrant_depth++; /* for good */
         return;
     }
     process = recorder_process_attach();
@@ -415,7 +416,7 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
         timed.ticks = varve_clock_ticks();
     }
     if (!recorder_is_confined()) {
-        recorder_mirror_look();
+        second_sink_check();
     }
     thread->outer_signals = outer;
     overflow_put(thread, &timed);
@@ -425,8 +426,8 @@ static void put_slowly(struct recorder_thread *thread, const struct varve_record
     }
 }
 
-/* The fast path, with the second sink told before the record is committed: what a ring holds it holds too. */
-static bool put_mirrored(struct varve_producer *producer, const struct varve_record *record)
+/* The fast path, with the record in the second sink before it is committed: what a ring holds, that has too. */
+static bool put_with_sink(struct varve_producer *producer, const struct varve_record *record)
 {
     struct varve_record timed = *record;
     int saved_errno = errno;
@@ -479,7 +480,7 @@ static void thread_prepare(void *unused)
     struct recorder_process *process;
 
     (void)unused;
-    if (!is_attached() && !thread_has_ended && session_is_open() && !recorder_mirror_owns_thread()) {
+    if (!is_attached() && !thread_has_ended && session_is_open() && !second_sink_owns_thread()) {
         process = recorder_process_attach();
         if (process != NULL) {
             thread_attach(process);
@@ -535,7 +536,7 @@ void varve_emit_slow(const struct varve_record *record)
     int saved_errno = errno;
 
     if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 &&
-                                       put_mirrored(varve_producer_current, record))) {
+                                       put_with_sink(varve_producer_current, record))) {
         return;
     }
     if (recorder_is_confined()) {
@@ -555,4 +556,30 @@ void varve_emit_slow(const struct varve_record *record)
     }
     recorder_signals_restore(&saved);
     errno = saved_errno;
+}
+
+/* ---- what code that emits asks first ---- */
+
+bool varve_records_wanted(unsigned records)
+{
+    static bool has_looked;
+
+    if (!__atomic_load_n(&has_looked, __ATOMIC_ACQUIRE)) {
+        recorder_prepare();
+        __atomic_store_n(&has_looked, true, __ATOMIC_RELEASE);
+    }
+    return recorder_session() != NULL && (recorder_session()->records & records) != 0;
+}
+
+uint32_t varve_callsite_here(void)
+{
+    const struct session_control *session = recorder_session();
+    const uintptr_t *frame = __builtin_frame_address(0);
+    struct callsite_start start;
+
+    if (session == NULL || session->stacks == SESSION_STACKS_NONE || recorder_reentrant_depth > 0) {
+        return 0;
+    }
+    start = (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
+    return callsite_capture_inheriting(&start);
 }

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes about programs that are about to run, in the session's counts, for the collector (collector/exec.c): so
- * that it can name those that it records nothing of. Each exec is looked at by the process that does it, in
- * its own root, folder and user: a program that can't load the recorder is noted with the reason, another one
- * is noted as awaited, and its recorder then notes that it was loaded. Of programs that run in a new process
- * (posix_spawn, system) only the reasons are noted: who they become is not known here.
- *
- * Async-signal-safe, also in a vfork child: nothing outlives the call but the note.
+ * Notes about programs that are about to run, in the session's counts: the collector names those that it
+ * records nothing of (collector/exec.c). Called by the hooks of exec and its kin, also in a vfork child:
+ * async-signal-safe, and nothing outlives the call but the note.
  */
 #include "trace/recorder/exec_note.h"
 #include "trace/recorder/guest/confine.h"
@@ -20,6 +16,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/*
+ * Each exec is looked at by the process that does it, in its own root, folder and user: a program that
+ * can't load the recorder is noted with the reason, another one as awaited, and its recorder then notes
+ * that it was loaded. Of programs that run in a new process (posix_spawn, system) only the reasons are
+ * noted: their pids are not known here.
+ */
 
 #define LIBRARY_NAME "libvarve_preload"
 #define PATH_DEFAULT "/bin:/usr/bin" /* what execvp takes where PATH is unset */

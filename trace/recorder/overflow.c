@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What happens when a ring is full. Signals are blocked (recorder.c), but for naps. The thread may hold any
- * lock of the program, so nothing here waits without bound. Ladder of `spill` (the default): spill into the
- * thread's own file; if that fails, wait for room up to a second; then drop and count, and write one `lost`
- * event when there is room again. `block` waits for the collector first, and spills when it is gone or too
- * slow; `drop` drops at once.
- *
- * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on), and
- * from there, packed, to the file, all slots at once. The file is opened anew for each write: a descriptor
- * that is kept could be closed by the program and its number reused for a file of its own.
+ * What happens when a ring is full. Signals are blocked (emit.c), but for naps. The thread may hold any
+ * lock of the program, so no wait is unbounded. Called by emit.c for every record that takes the slow path.
  */
 #include "trace/recorder/overflow.h"
 #include "trace/recorder/guest/confine.h"
@@ -27,6 +20,16 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <string.h>
+
+/*
+ * `spill` (the default) writes to the thread's own file; if that fails it waits for room up to a second;
+ * then it drops and counts, and emits one `lost` record when there is room again. `block` waits for the
+ * collector first, and spills when that is gone or too slow; `drop` drops at once.
+ *
+ * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on),
+ * and from there, packed, to the file, all slots at once. The file is opened anew for each write: a
+ * descriptor that is kept could be closed by the program and its number reused for a file of its own.
+ */
 
 #define PATIENCE_NS UINT64_C(1000000000)       /* of all threads of a recording whose spills fail */
 #define COLLECTOR_GONE_NS UINT64_C(3000000000) /* without a heartbeat */
@@ -186,17 +189,17 @@ static void drop(struct recorder_thread *thread, const struct varve_record *reco
     thread->lost_open_bytes += record->size;
 }
 
-/* The gap is told in the stream itself, in front of the first event after it. */
-static void tell_loss(struct recorder_thread *thread, uint64_t ticks, bool may_spill)
+/* A `lost` record in the stream itself, in front of the first event after the gap. */
+static void emit_loss(struct recorder_thread *thread, uint64_t ticks, bool may_spill)
 {
-    struct varve_record told = {0};
+    struct varve_record loss = {0};
 
-    told.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, 0);
-    told.ticks = ticks;
-    told.arg = thread->lost_open;
-    told.size = thread->lost_open_bytes;
+    loss.dev_seq_kind_flags = varve_record_tag(0, VARVE_KIND_LOST, 0);
+    loss.ticks = ticks;
+    loss.arg = thread->lost_open;
+    loss.size = thread->lost_open_bytes;
     varve_emit_count(thread->producer.emitted);
-    if (put_once(thread, &told, may_spill)) {
+    if (put_once(thread, &loss, may_spill)) {
         thread->lost_open = 0;
         thread->lost_open_bytes = 0;
     } else {
@@ -207,7 +210,7 @@ static void tell_loss(struct recorder_thread *thread, uint64_t ticks, bool may_s
 static bool put_after_loss(struct recorder_thread *thread, const struct varve_record *record, bool may_spill)
 {
     if (thread->lost_open > 0) {
-        tell_loss(thread, record->ticks, may_spill);
+        emit_loss(thread, record->ticks, may_spill);
         if (thread->lost_open > 0) {
             return false;
         }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The producer's side of a ring off the fast path: making its file, giving it memory step by step, retiring
- * it. The hard part is memory: a store into a tmpfs page that cannot be had kills the program with SIGBUS, so
- * slots are opened to the producer only after fallocate has put pages behind them, and a ring whose file
- * cannot grow any more simply counts as full.
+ * it. A store into a tmpfs page that cannot be had kills the program with SIGBUS, so slots are opened to
+ * the producer only after fallocate has put pages behind them; a ring whose file can't grow any more counts
+ * as full. Called by emit.c and overflow.c.
  */
 #include "trace/recorder/ring.h"
 #include "trace/recorder/guest/clock.h"
@@ -337,7 +337,7 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
     assert(producer->head < producer->limit);
     *slot = *record;
     if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
-        recorder_mirror_tell(thread, slot);
+        second_sink_emit(thread, slot);
     }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);
     producer->head++;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * A thread's ring, and what else the recorder keeps of a thread. Rings are made, grown and retired here; records are
- * committed to the ring, or to the staging slots of its spill. Threads: each its own, with signals blocked.
+ * A thread's ring, and what else the recorder keeps of a thread. Rings are made, grown and retired here;
+ * records are committed to the ring, or to the staging slots of its spill. Threads: each its own, with
+ * signals blocked.
  */
 #ifndef VARVE_TRACE_RECORDER_RING_H
 #define VARVE_TRACE_RECORDER_RING_H
@@ -38,7 +39,7 @@ struct recorder_thread {
     struct recorder_retry ring_retry;    /* of slots of the ring that have no memory yet */
     struct recorder_retry staging_retry; /* and of the staging slots */
     bool is_on_disk;                     /* the ring is in the recording directory itself */
-    bool has_mirrored;                   /* the second sink knows this thread: it allocates no more */
+    bool is_known_to_sink;               /* the second sink knows this thread: it allocates no more */
     char path[4096];                     /* of the file that is being opened */
 };
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The second sink inside the workload: the provider library is opened before the program's main, and from
- * then on told each record before that is committed to the ring. The hard part is to leave the program alone.
- * Threads of the library are not the program's, nor is what it allocates; a fork child cannot use it (its
- * threads are gone there), and neither can a thread that is past its end: their records go unmarked, and the
- * collector tells them. When no trace wants events the detour through here is switched off, and a thread of
- * the library switches it on again.
+ * then on gets each record before that is committed to the ring. Its threads are not the program's, nor is
+ * what it allocates. Fork children and threads past their end can't use it: their records stay unmarked,
+ * and the collector emits them. While no trace wants events the detour through here is off; a thread of the
+ * library switches it on again.
  */
 #include "trace/recorder/second_sink.h"
 #include "trace/recorder/guest/confine.h"
@@ -36,14 +35,14 @@ static int32_t opener;
 static int32_t own_threads[OWN_THREADS_MAX];
 static uint32_t starts; /* traces that have begun */
 
-bool recorder_mirror_is_closed;
+bool second_sink_is_closed;
 static struct {
     uintptr_t begin, end;
 } own_objects[OWN_OBJECTS_MAX];
 static unsigned own_object_count;
 static __thread uint32_t misses;
 
-bool recorder_mirror_owns_thread(void)
+bool second_sink_owns_thread(void)
 {
     const struct recorder_process *process = recorder_process_page();
     int32_t tid;
@@ -51,10 +50,11 @@ bool recorder_mirror_owns_thread(void)
     if (process == NULL) {
         return false;
     }
-    if (__atomic_load_n(&is_opening, __ATOMIC_ACQUIRE)) { /* asked first: `mirror` is set before it ends */
-        return (int32_t)recorder_sys_gettid() != opener;  /* made meanwhile, before main */
+    if (__atomic_load_n(&is_opening,
+                        __ATOMIC_ACQUIRE)) { /* asked first: `second_sink` is set before it ends */
+        return (int32_t)recorder_sys_gettid() != opener; /* made meanwhile, before main */
     }
-    if (__atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE) == NULL) {
+    if (__atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE) == NULL) {
         return false;
     }
     tid = (int32_t)recorder_sys_gettid();
@@ -136,7 +136,7 @@ static int note_own_object(struct dl_phdr_info *info, size_t bytes, void *contex
     return 0;
 }
 
-bool recorder_mirror_owns_code(uintptr_t pc)
+bool second_sink_owns_code(uintptr_t pc)
 {
     for (unsigned i = 0; i < own_object_count; i++) {
         if (pc >= own_objects[i].begin && pc < own_objects[i].end) {
@@ -159,8 +159,8 @@ static bool is_any_enabled(const struct mirror_provider *provider)
 /* In a thread of the provider's. */
 static void started(void *context)
 {
-    const struct mirror_provider *provider =
-        __atomic_load_n(&recorder_process_page()->mirror, __ATOMIC_ACQUIRE); /* the program may exit now */
+    const struct mirror_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink,
+                                                             __ATOMIC_ACQUIRE); /* the program may exit now */
 
     (void)context;
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
@@ -170,14 +170,14 @@ static void started(void *context)
 }
 
 /* Before the library's destructor, which pulls its tracepoints out one by one: from here on the collector
- * tells what comes. What that destructor frees was never recorded when it was allocated. */
+ * emits what comes. What that destructor frees was never recorded when it was allocated. */
 static void close_at_exit(void)
 {
     struct recorder_process *process = recorder_process_page();
 
     elf_each_object(note_own_object, NULL);
-    recorder_mirror_is_closed = true;
-    __atomic_store_n(&process->mirror, NULL, __ATOMIC_RELEASE);
+    second_sink_is_closed = true;
+    __atomic_store_n(&process->second_sink, NULL, __ATOMIC_RELEASE);
     __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE);
 }
 
@@ -190,7 +190,7 @@ static const struct mirror_provider *load_provider(const char *path)
     return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
 }
 
-void recorder_mirror_open(void)
+void second_sink_open(void)
 {
     const struct session_control *session = recorder_session();
     struct recorder_process *process = recorder_process_page();
@@ -203,24 +203,24 @@ void recorder_mirror_open(void)
         recorder_is_confined()) {
         return;
     }
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     opener = (int32_t)recorder_sys_gettid();
     before_count = list_threads(before, THREADS_MAX);
     __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
     provider = load_provider(session->mirror_path);
     if (provider != NULL && atexit(close_at_exit) == 0) {
         note_own_threads(before, before_count);
-        __atomic_store_n(&process->mirror, provider, __ATOMIC_RELEASE);
+        __atomic_store_n(&process->second_sink, provider, __ATOMIC_RELEASE);
         __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
     }
     __atomic_store_n(&is_opening, false, __ATOMIC_RELEASE);
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
 }
 
-void recorder_mirror_look(void)
+void second_sink_check(void)
 {
     const struct mirror_provider *provider =
-        __atomic_load_n(&recorder_process_page()->mirror, __ATOMIC_ACQUIRE);
+        __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE);
 
     if (provider != NULL && __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) == 0 &&
         is_any_enabled(provider)) {
@@ -233,7 +233,7 @@ static void count_miss(const struct mirror_provider *provider)
 {
     uint32_t starts_before = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
 
-    if (++misses < MISSES_TO_LOOK || !provider->can_tell_start) {
+    if (++misses < MISSES_TO_LOOK || !provider->reports_starts) {
         return;
     }
     misses = 0;
@@ -245,20 +245,20 @@ static void count_miss(const struct mirror_provider *provider)
     }
 }
 
-/* What is dropped counts in the order in which it is told (recorder.h). */
+/* Dropped records count where their `lost` record lies in the order. */
 static uint64_t sequence_of(const struct recorder_thread *thread, const struct varve_record *record)
 {
     const struct ring_header *ring = thread->ring;
-    uint64_t told = ring->lost - thread->lost_open;
+    uint64_t dropped = ring->lost - thread->lost_open;
 
-    return ring->head + ring->spill_head + told +
+    return ring->head + ring->spill_head + dropped +
            (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) + 1;
 }
 
-void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record)
+void second_sink_emit(struct recorder_thread *thread, struct varve_record *record)
 {
     const struct recorder_process *process = recorder_process_page();
-    const struct mirror_provider *provider = __atomic_load_n(&process->mirror, __ATOMIC_ACQUIRE);
+    const struct mirror_provider *provider = __atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE);
     const struct ring_header *ring = thread->ring;
     struct varve_mirror_origin origin;
     struct recorder_signals saved;
@@ -279,12 +279,12 @@ void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *r
                                           .pid = process->control->pid,
                                           .tid = (int32_t)ring->tid};
     record->dev_seq_kind_flags |= VARVE_FLAG_MIRRORED;
-    if (thread->has_mirrored) {
+    if (thread->is_known_to_sink) {
         provider->record(&origin, sequence_of(thread, record), record);
         return;
     }
-    thread->has_mirrored = true;
-    recorder_foreign_begin(&saved);
+    thread->is_known_to_sink = true;
+    recorder_reentrant_begin(&saved);
     provider->record(&origin, sequence_of(thread, record), record);
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * The second sink (format/sink_provider.h) inside the workload: the provider library, and records on their way to it.
+ * The second sink (format/sink_provider.h) inside the workload: the provider library, and records on their
+ * way to it.
  */
 #ifndef VARVE_TRACE_RECORDER_SECOND_SINK_H
 #define VARVE_TRACE_RECORDER_SECOND_SINK_H
@@ -13,15 +14,15 @@
 #include <stdint.h>
 
 /// Open the provider library if the session asks for it. Once per process image, from a constructor.
-void recorder_mirror_open(void);
+void second_sink_open(void);
 /// Tell it a record that is about to be committed, and mark the record, if it wants that kind.
-void recorder_mirror_tell(struct recorder_thread *thread, struct varve_record *record);
-/// Now and then: events may be enabled in a trace that has begun, which nobody tells.
-void recorder_mirror_look(void);
+void second_sink_emit(struct recorder_thread *thread, struct varve_record *record);
+/// Now and then: events may be enabled in a trace that has begun, of which there is no notice.
+void second_sink_check(void);
 /// From the program's exit handlers on: does this code belong to the provider, which now tidies up?
-bool recorder_mirror_owns_code(uintptr_t pc);
-extern bool recorder_mirror_is_closed;
+bool second_sink_owns_code(uintptr_t pc);
+extern bool second_sink_is_closed;
 /// This thread is one of the provider's own: it works for us, and nothing that it does is the program's.
-bool recorder_mirror_owns_thread(void);
+bool second_sink_owns_thread(void);
 
 #endif

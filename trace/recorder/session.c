@@ -47,7 +47,7 @@ static_assert(sizeof(struct recorder_process) <= WIPED_BYTES, "fits its page");
 static struct found_session none;
 static struct found_session *found; /* NULL: nobody has looked; &none: there is no session */
 
-bool recorder_malloc_is_foreign;
+bool recorder_malloc_is_unhooked;
 
 /* Set by the parent's attach, kept over fork: in a child it still names the parent. */
 static uint32_t last_process_id;
@@ -178,7 +178,7 @@ static void attach_at_capture(void)
 }
 
 /* NULL: the environment names no session, or one that can't be reached. */
-static struct found_session *look(void)
+static struct found_session *find(void)
 {
     struct found_session *looking = recorder_map(sizeof(*looking));
 
@@ -202,7 +202,7 @@ static struct found_session *look(void)
     return looking;
 }
 
-void recorder_session_look(void)
+void recorder_session_find(void)
 {
     struct found_session *expected = NULL;
     struct found_session *looked;
@@ -210,7 +210,7 @@ void recorder_session_look(void)
     if (session_found() != NULL) {
         return;
     }
-    looked = look();
+    looked = find();
     if (!__atomic_compare_exchange_n(&found, &expected, looked != NULL ? looked : &none, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
         looked != NULL) {
@@ -224,7 +224,7 @@ const struct session_control *recorder_session(void)
         struct recorder_signals saved;
 
         recorder_signals_block(&saved);
-        recorder_session_look();
+        recorder_session_find();
         recorder_signals_restore(&saved);
     }
     return session_found()->control;
@@ -306,7 +306,7 @@ static void control_fill(struct process_control *control, uint32_t id)
     control->start_ticks_proc = identity.start_ticks_proc;
     control->start_ticks = varve_clock_ticks();
     control->state = PROCESS_STATE_RUNNING;
-    control->malloc_is_foreign = recorder_malloc_is_foreign;
+    control->malloc_is_unhooked = recorder_malloc_is_unhooked;
     control->ring_count = 1;
     __atomic_store_n(&control->magic, PROCESS_MAGIC, __ATOMIC_RELEASE);
 }
@@ -373,7 +373,7 @@ static long control_create(uint32_t id, struct process_control **control_out)
 }
 
 /* The number of this image, the same for all its threads and tries; 0: not now. */
-static uint32_t number_take(struct recorder_process *process)
+static uint32_t number_acquire(struct recorder_process *process)
 {
     uint32_t id = __atomic_load_n(&process->id, __ATOMIC_ACQUIRE);
 
@@ -419,9 +419,9 @@ static void sites_open(const struct recorder_process *process)
 
     if (path != NULL) {
         recorder_format(path, PATH_BYTES, "%s/p%u.sites", recorder_directory(), process->id);
-        recorder_foreign_begin(&saved);
+        recorder_reentrant_begin(&saved);
         callsite_attach(path, session->stacks, session->stack_depth); /* without it: events without stacks */
-        recorder_foreign_end(&saved);
+        recorder_reentrant_end(&saved);
         recorder_unmap(path, PATH_BYTES);
     }
 }
@@ -437,7 +437,7 @@ static void attach(struct recorder_process *process)
     if (!recorder_retry_is_due(&process->retry)) {
         return;
     }
-    id = number_take(process);
+    id = number_acquire(process);
     if (id != 0) {
         result = control_create(id, &control);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * The session that the environment names, and this process image in it. Attaching happens at the first event, not before.
+ * The session that the environment names, and this process image in it. Attaching happens at the first
+ * event, not before.
  */
 #ifndef VARVE_TRACE_RECORDER_SESSION_H
 #define VARVE_TRACE_RECORDER_SESSION_H
@@ -32,15 +33,15 @@ struct recorder_process {
     struct process_control *control;
     struct recorder_retry late_retry;
     struct recorder_thread *late; /* set once */
-    const struct mirror_provider
-        *mirror; /* the second sink, while this process may call it; NULL: it may not */
+    /* While this process may call it; NULL: it may not. */
+    const struct mirror_provider *second_sink;
 };
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.
 const struct session_control *recorder_session(void);
 /// The look itself, on the program's stack and with signals open: for a process so young that it has no
 /// handlers, and of which is not known yet whether it may call the kernel at all.
-void recorder_session_look(void);
+void recorder_session_find(void);
 /// What all processes of the session count in; NULL without a session.
 struct session_counts *recorder_session_counts(void);
 const char *recorder_directory(void);
@@ -54,7 +55,7 @@ struct recorder_process *recorder_process_current(void);
 
 /// An object before the recorder defines malloc: the program's heap is not ours to see. Set before the first
 /// attach, for the control pages of this process and its fork children.
-extern bool recorder_malloc_is_foreign;
+extern bool recorder_malloc_is_unhooked;
 
 /// Who the calling process is, also in a vfork child. Async-signal-safe.
 void process_identity_read(struct process_identity *identity);

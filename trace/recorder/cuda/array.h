@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda_*.c) and the CUPTI recorder (cupti_*.c) */
+/* C only: private to the CUDA recorder (cuda/) and the CUPTI recorder (cupti/) */
 /*
  * Arrays as the driver is asked for them, and what they come to in bytes, the same for both recorders: the
  * driver says neither how large one is nor where it lies. A lower bound: the driver may pad.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A call of the driver from its beginning to its record. Order is what matters: an allocation is told after
- * it returned, a free before it begins, since its address may be another thread's a moment later; how long it
- * took, and whether it failed, is told when it has returned. A call inside another one is part of that, and
- * not told.
+ * A call of the driver from its beginning to its record. An allocation is emitted after it returned, a free
+ * before it begins, since its address may be another thread's a moment later; how long a free took, and
+ * whether it failed, is emitted when it has returned. A call inside another one is part of that, and not
+ * recorded. Called by the entry points of each function.
  */
 #include "trace/recorder/cuda/call.h"
 #include "trace/recorder/cuda/hooks.h"

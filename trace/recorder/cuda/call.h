@@ -10,9 +10,9 @@
  *   cudaMalloc … (runtime.c)                 └─► call.c ─► resources.c
  *      which only notes what was called          records       device, context, pool, stream
  *
- * The driver is the truth: one record per call of it that returned, whichever entry point it came through. Rules: the
- * driver is never called while a lock is held, nor before a call of the program has shown that it works in this process
- * image (in a fork child it does not), and errno stays the program's.
+ * The driver is the truth: one record per call of it that returned, whichever entry point it came through.
+ * Rules: the driver is never called while a lock is held, nor before a call of the program has shown that
+ * it works in this process image (in a fork child it does not), and errno stays the program's.
  */
 #ifndef VARVE_TRACE_RECORDER_CUDA_CALL_H
 #define VARVE_TRACE_RECORDER_CUDA_CALL_H
@@ -33,11 +33,11 @@ struct cuda_entry {
 
 /* What this thread is in the middle of. */
 struct cuda_thread {
-    uint32_t depth;                     /* calls of the driver: only the outermost one is told */
+    uint32_t depth;                     /* calls of the driver: only the outermost one is recorded */
     uint32_t replacing;                 /* the allocator that serves cudaMalloc: it is not served by itself */
     enum varve_cause cause;             /* the outermost function of the runtime library, or NONE */
     const struct callsite_start *start; /* its caller; NULL without one */
-    int reset_device; /* 1 + the device that is being reset, of which nothing was told; or 0 */
+    int reset_device; /* 1 + the device that is being reset, of which nothing was recorded; or 0 */
 };
 
 extern __thread struct cuda_thread cuda_thread __attribute__((tls_model("initial-exec")));
@@ -60,12 +60,12 @@ void cuda_begin(struct cuda_scope *scope, const struct cuda_entry *entry, enum v
                 enum varve_cause cause, enum varve_memory_kind memory);
 /// The real function has returned `result`, which is returned.
 int cuda_returned(struct cuda_scope *scope, int result);
-/// Tell it. Returns the result.
+/// Emit its record. Returns the result.
 int cuda_end(struct cuda_scope *scope);
 
 /// For calls that give something back: after cuda_begin, when the call is described, before the real one.
 void cuda_free_emit(struct cuda_scope *scope);
-/// In place of cuda_returned and cuda_end.
+/// Instead of cuda_returned and cuda_end.
 int cuda_free_end(struct cuda_scope *scope, int result);
 
 #endif

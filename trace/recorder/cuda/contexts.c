@@ -55,7 +55,7 @@ static int primary_reset(const struct cuda_entry *entry, int device)
     return cuda_end(&scope);
 }
 
-/* The last one to let go ends the context. What others do meanwhile cannot be told apart; it needs two
+/* The last one to let go ends the context. What others do meanwhile can't be distinguished; it needs two
  * threads that end the same device. */
 static bool is_active(int device)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two questions by which programs find functions of the driver: dlsym and cuGetProcAddress. Where the
- * answer is a function of the driver that is recorded, ours is handed out in its place; every other answer is
- * left as it is. The hard part is dlsym with RTLD_DEFAULT and RTLD_NEXT: what these find depends on who asks,
- * so the question cannot be asked again from here. objects.c says what the answer will be, if that is
- * certain; else the C library answers, and the caller gets the driver's own function.
+ * answer is a function of the driver that is recorded, ours is returned instead; every other answer is left
+ * as it is. What dlsym finds with RTLD_DEFAULT and RTLD_NEXT depends on who asks, so it cannot be asked
+ * again from here: objects.c says what the answer will be, if that is certain; else the C library answers,
+ * and the caller gets the driver's own function.
  */
 #include "trace/recorder/cuda/lookup.h"
 #include "trace/recorder/cuda/call.h"
@@ -73,7 +73,7 @@ void cuda_prepare(void)
     void *(*real)(void *, const char *) = NULL;
     void *found;
 
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     if (__atomic_load_n(&cuda_dlsym_real, __ATOMIC_ACQUIRE) == NULL) {
         found = find_dlsym();
         if (found == NULL) {
@@ -82,7 +82,7 @@ void cuda_prepare(void)
         memcpy(&real, &found, sizeof(real));
         __atomic_store_n(&cuda_dlsym_real, real, __ATOMIC_RELEASE);
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     if (__atomic_load_n(&cuda_wanted, __ATOMIC_ACQUIRE) == CUDA_WANTED_UNKNOWN) {
         bool is_wanted = varve_records_wanted(VARVE_RECORDS_CUDA) && cuda_resources_prepare();
         __atomic_store_n(&cuda_wanted, is_wanted ? CUDA_WANTED_YES : CUDA_WANTED_NO, __ATOMIC_RELEASE);
@@ -153,7 +153,7 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
     if (row == NULL) {
         return NULL;
     }
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     if (handle == RTLD_DEFAULT) {
         real = cuda_objects_default(name, caller);
     } else if (handle == RTLD_NEXT) {
@@ -165,7 +165,7 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
         resolved = give(row, real);
         dlerror(); /* what went wrong meanwhile went wrong for us; the program's call has worked */
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     errno = saved_errno;
     return resolved;
 }
@@ -192,11 +192,11 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
     if (row == NULL) {
         return;
     }
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     if (cuda_is_driver_code(*function_out) && is_known(row, version, *function_out)) {
         *function_out = give(row, *function_out);
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     errno = saved_errno;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the CUDA recorder */
 /*
- * Is anything of CUDA wanted; the real dlsym, and what dlsym answers when a program asks for a function of the driver.
+ * Is anything of CUDA wanted; the real dlsym, and what dlsym answers when a program asks for a function of
+ * the driver.
  */
 #ifndef VARVE_TRACE_RECORDER_CUDA_LOOKUP_H
 #define VARVE_TRACE_RECORDER_CUDA_LOOKUP_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loaded objects as the CUDA recorder needs to know them: which of them is the driver, what a symbol is to
- * this or that caller. Our own symbols cannot be found by dlsym (recorder/exports.map), so the answers are those
- * of a process without us. What is found stays loaded: its functions are kept.
+ * this or that caller. Our own symbols cannot be found by dlsym (recorder/exports.map), so the answers are
+ * those of a process without us. What is found stays loaded: its functions are kept.
  */
 #include "trace/recorder/cuda/objects.h"
 #include "trace/recorder/cuda/lookup.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda_*.c) */
+/* C only: private to the CUDA recorder (cuda/) */
 /*
- * Questions to the dynamic loader, asked between recorder_foreign_begin and _end. Threads: any.
+ * Questions to the dynamic loader, asked between recorder_reentrant_begin and _end. Threads: any.
  */
 #ifndef VARVE_TRACE_RECORDER_CUDA_OBJECTS_H
 #define VARVE_TRACE_RECORDER_CUDA_OBJECTS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stream-ordered allocation and the pools that it is served from. While a stream records a graph, what is
- * called on it becomes a part of the graph: such allocations are told with the cause `graph`, the memory
+ * called on it becomes a part of the graph: such allocations are recorded with the cause `graph`, the memory
  * exists when the graph runs.
  */
 #include "trace/recorder/cuda/call.h"

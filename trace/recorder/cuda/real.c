@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions behind ours. A function that we handed out in the driver's place has one place for the real
- * one, filled when it is handed out. A program that links the driver calls our symbols: behind these is
- * whatever would have been found without us, which may be another library that stands in front of the driver
- * and comes back to us for it: that call is nested then and not told again.
+ * The functions behind ours. A function that a look-up resolved to ours has one slot for the real one,
+ * filled at that look-up. A program that links the driver calls the symbols that we export: behind these is
+ * whatever would have been found without us, which may be another library that stands in front of the
+ * driver and comes back to us for it; that call is nested then and not recorded again.
  */
 #include "trace/recorder/cuda/real.h"
 #include "trace/recorder/cuda/hooks.h"
@@ -97,7 +97,7 @@ static cuda_function find_linked(enum cuda_hook hook)
     int saved_errno = errno;
     void *found;
 
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     found = cuda_objects_behind_us(names[hook]);
     if (found == NULL) {
         found = cuda_objects_driver_symbol(names[hook]); /* of a library that was opened for itself alone */
@@ -106,7 +106,7 @@ static cuda_function find_linked(enum cuda_hook hook)
         cuda_objects_hold(found);
         queries_find();
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     errno = saved_errno;
     return function_at(found);
 }
@@ -156,12 +156,12 @@ cuda_function cuda_real_runtime(const char *name, const char *soname, const void
     void *found;
 
     cuda_is_wanted();
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     found = find_runtime(name, soname, caller);
     if (found != NULL) {
         cuda_objects_hold(found);
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     errno = saved_errno;
     return function_at(found);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUDA recorder (cuda_*.c) and the CUPTI recorder (cupti_*.c) */
+/* C only: private to the CUDA recorder (cuda/) and the CUPTI recorder (cupti/) */
 /*
- * How a call of the CUDA driver becomes a record, the same for both recorders, so that what they tell of one
+ * How a call of the CUDA driver becomes a record, the same for both recorders, so that what they record of one
  * call is equal but for its time, duration, stack and VARVE_FLAG_WITNESS.
  */
 #ifndef VARVE_TRACE_RECORDER_CUDA_RECORD_H

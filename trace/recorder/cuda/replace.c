@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cudaMalloc and cudaFree served by an allocator of ours, where the session asks for it: a library that is
- * opened at the first allocation. What it serves it tells itself, as blocks; what it asks of the driver comes
- * back through the hooks and is told as such, with the program's stack. If it cannot be opened the program is
- * served by the driver, and a line says so.
+ * opened at the first allocation. It emits what it serves itself, as blocks; what it asks of the driver
+ * comes back through the hooks and is recorded as such, with the program's stack. If it cannot be opened
+ * the program is served by the driver, and a line says so.
  */
 #include "trace/recorder/cuda/replace.h"
 #include "trace/recorder/cuda/call.h"
@@ -37,7 +37,7 @@ struct inside {
 
 static void enter(struct inside *inside, const struct callsite_start *start)
 {
-    recorder_foreign_begin(&inside->signals);
+    recorder_reentrant_begin(&inside->signals);
     inside->cause = cuda_thread.cause;
     inside->start = cuda_thread.start;
     cuda_thread.cause = VARVE_CAUSE_NONE;
@@ -50,7 +50,7 @@ static void leave(const struct inside *inside)
     cuda_thread.replacing--;
     cuda_thread.cause = inside->cause;
     cuda_thread.start = inside->start;
-    recorder_foreign_end(&inside->signals);
+    recorder_reentrant_end(&inside->signals);
 }
 
 static void complain(const char *what, const char *why)
@@ -60,7 +60,7 @@ static void complain(const char *what, const char *why)
 
     recorder_format(line, sizeof(line), "varve: cudaMalloc is served by the driver: %s: %s", what, why);
     length = strlen(line);
-    line[length++] = '\n'; /* in the place of the NUL */
+    line[length++] = '\n'; /* over the NUL */
     recorder_sys_write(STDERR_FILENO, line, length);
 }
 

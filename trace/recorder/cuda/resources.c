@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a call of the driver takes place: device, context, pool and stream as the numbers that records hold.
- * Most of it the driver is asked for, which costs little (it looks at what is current) and is done only after
- * a call of the program has worked in this process image: a fork child's CUDA is dead, and asking is not for
- * us to try. So what we know lies in pages that read as zeros in a fork child.
- *
- * Numbers of contexts and pools begin with 1 and are resolved once; 4095 stands for all that come later. A
- * handle that is destroyed is forgotten: the driver may give it to another one.
+ * Device, context, pool and stream of a call, as the numbers that records hold, and the tables of contexts
+ * and pools. Most of it the driver is asked for, which costs little (it looks at what is current) and is
+ * done only after a call of the program has worked in this process image: a fork child's CUDA is dead. So
+ * the tables lie in pages that read as zeros in a fork child. Called by call.c and the entry points.
  */
 #include "trace/recorder/cuda/resources.h"
 #include "trace/recorder/cuda/call.h"
@@ -22,6 +19,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+/*
+ * Numbers of contexts and pools begin with 1 and are assigned once; 4095 stands for all that come later. A
+ * handle that is destroyed is forgotten: the driver may reuse it.
+ */
 
 #define NUMBER_LAST 4095U
 #define CONTEXTS 64U
@@ -75,9 +77,9 @@ static void watch_exit(void)
 {
     struct recorder_signals saved;
 
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     atexit(at_exit); /* without it the last figure is missing */
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
 }
 
 void cuda_driver_works(void)
@@ -99,7 +101,7 @@ const struct cuda_queries *cuda_driver_asked(void)
 /* ---- numbers ---- */
 
 /* False: the one who is inside is stopped there. Nothing is entered then. */
-static bool resources_lock(struct recorder_signals *saved)
+static bool table_lock(struct recorder_signals *saved)
 {
     bool is_inside;
 
@@ -111,7 +113,7 @@ static bool resources_lock(struct recorder_signals *saved)
     return is_inside;
 }
 
-static void resources_unlock(const struct recorder_signals *saved)
+static void table_unlock(const struct recorder_signals *saved)
 {
     recorder_unlock(&resources->lock);
     recorder_signals_restore(saved);
@@ -133,7 +135,7 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
     struct recorder_signals saved;
     struct named *slot;
 
-    if (!resources_lock(&saved)) {
+    if (!table_lock(&saved)) {
         entry.number = NUMBER_LAST;
         return entry;
     }
@@ -149,7 +151,7 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
         __atomic_store_n(&slot->handle, entry.handle, __ATOMIC_RELEASE);
     }
     entry = *slot;
-    resources_unlock(&saved);
+    table_unlock(&saved);
     return entry;
 }
 
@@ -158,21 +160,21 @@ static void forget(struct named *table, uint32_t slots, uint64_t handle)
     struct recorder_signals saved;
     struct named *slot;
 
-    if (!resources_lock(&saved)) {
+    if (!table_lock(&saved)) {
         return;
     }
     slot = handle != 0 ? find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
     }
-    resources_unlock(&saved);
+    table_unlock(&saved);
 }
 
 static void forget_of(struct named *table, uint32_t slots, unsigned device)
 {
     struct recorder_signals saved;
 
-    if (!resources_lock(&saved)) {
+    if (!table_lock(&saved)) {
         return;
     }
     for (uint32_t i = 0; i < slots; i++) {
@@ -180,7 +182,7 @@ static void forget_of(struct named *table, uint32_t slots, unsigned device)
             __atomic_store_n(&table[i].handle, 0, __ATOMIC_RELEASE);
         }
     }
-    resources_unlock(&saved);
+    table_unlock(&saved);
 }
 
 void cuda_context_gone(void *context)

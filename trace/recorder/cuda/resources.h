@@ -31,7 +31,7 @@ void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own);
 bool cuda_is_captured(void *stream, bool is_own);
 /// … about a pool. NULL: the current one of the call's device.
 void cuda_resolve_pool(struct cuda_scope *scope, void *pool);
-/// … about memory at this place, or of this handle.
+/// … about memory at this location, or of this handle.
 void cuda_resolve_location(struct cuda_scope *scope, const struct cuda_location *location);
 void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle);
 /// … about a context. It gets a number if it has none.
@@ -44,7 +44,7 @@ void cuda_pool_gone(void *pool);
 void cuda_context_gone(void *context);
 void cuda_device_gone(unsigned device);
 
-/// Tell what the driver says of the current device's memory: at most now and then, unless `is_urgent`.
+/// Emit what the driver says of the current device's memory: at most now and then, unless `is_urgent`.
 void cuda_memory_emit(bool is_urgent);
 
 #endif

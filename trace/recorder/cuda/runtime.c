@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The functions of the runtime library, for programs that link a shared one. They record nothing: they note
- * what the program called, and where, for the calls of the driver that follow. A process may have several
- * versions of that library, each with its version on its symbols, so there is an entry for each version: the
- * loader binds a program to the entry of the library that it was linked with, and behind it is that library.
- * Programs with a static runtime library, or who look it up by dlsym, are told by the driver's function. One
- * call goes a way of its own into the driver, cudaDeviceReset: it is told from here.
+ * what the program called, and where, for the calls of the driver that follow. Programs with a static
+ * runtime library, or who look it up by dlsym, are recorded with the driver's function. cudaDeviceReset
+ * reaches the driver past all hooks: it is recorded here.
  */
 #include "trace/recorder/cuda/call.h"
 #include "trace/recorder/cuda/contexts.h"
@@ -19,6 +17,12 @@
 #include "trace/record.h"
 
 #include <stddef.h>
+
+/*
+ * A process may have several versions of that library, each with its version on its symbols, so there is an
+ * entry point for each version: the loader binds a program to the one of the library that it was linked
+ * with, and behind it is that library.
+ */
 
 static cuda_function find(cuda_function *slot, const char *name, const char *soname, uintptr_t caller)
 {

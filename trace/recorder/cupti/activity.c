@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Activity records of memory and of pools: what CUPTI itself thinks of an operation, later, with its own
- * time. They enrich what the callbacks tell (kind of memory, size and threshold of pools); nothing rests on
- * them.
- *
- * CUPTI fills buffers that it asks for and gives them back full, or when told to, mostly from a thread of its
- * own. Ours are a few pages mapped once, so that nothing is taken from the heap that is being recorded; when
- * all are with CUPTI, it drops records and counts them. Layouts of records change between versions: only the
- * front part is read, of versions that are known, and each record must name this very process, which a moved
- * field would not.
+ * Activity records of memory and of pools: what CUPTI itself reports of an operation, later, with its own
+ * time. They enrich what the callbacks report (kind of memory, size and threshold of pools); nothing rests
+ * on them. Called by recorder.c, and by CUPTI when a buffer is full.
  */
 #include "trace/recorder/cupti/activity.h"
 #include "trace/recorder/cupti/device.h"
@@ -22,6 +16,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/*
+ * CUPTI fills buffers that it asks for and returns them full, or when flushed, mostly from a thread of its
+ * own. Ours are a few pages mapped once, so that nothing is taken from the heap that is being recorded;
+ * when all are with CUPTI, it drops records and counts them. Layouts of records change between versions:
+ * only the front part is read, of versions that are known, and each record must name this very process,
+ * which a moved field would not.
+ */
+
 #define BUFFERS 8U
 #define BUFFER_BYTES 65536U
 #define FLUSH_PERIOD_MS 1000U
@@ -33,7 +35,7 @@ static struct {
     uint8_t is_out[BUFFERS]; /* with CUPTI; atomic */
     uint32_t process_id;
     bool is_unreadable;              /* a record made no sense: no more of them; atomic */
-    uint64_t pool_sizes[POOLS_SEEN]; /* of the pool whose address leads here, as last told; atomic */
+    uint64_t pool_sizes[POOLS_SEEN]; /* of the pool whose address leads here, as last reported; atomic */
 } activity;
 
 /* ---- buffers ---- */
@@ -79,7 +81,7 @@ static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause ca
     varve_emit(&record);
 }
 
-/* Allocations from a pool tell how large it is: worth a record when that has changed. */
+/* Allocations from a pool report how large it is: worth a record when that has changed. */
 static void pool_look(const struct cupti_recorder *recorder, const struct cupti_activity_memory *memory)
 {
     uint64_t *known = &activity.pool_sizes[(memory->pool_addr >> 4) % POOLS_SEEN];

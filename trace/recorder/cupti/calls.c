@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callbacks of the driver's functions: CUPTI calls in the program's own thread when a call begins and when it
- * has returned, whatever road it took into the driver. What is recorded of a call is what the CUDA recorder
- * records of it, through the same cuda_call_emit. The hard part is order: what a free gives back may be
- * another thread's allocation before the free returns, so the free is told when it begins and its duration
- * when it has returned (as DEV_SYNC with the function's cause); an allocation is told when it has returned.
- *
- * The program may hold any lock in a callback: no memory is allocated, nothing is waited for, and the driver
- * is asked only what a device is, before the first record of it, and whether a stream records a graph, when
- * a call on it begins: after the call it may not do so any more. While it does nothing else is asked, which
- * could end the recording. A driver function that calls another one that is looked at too makes one record,
- * of the outer one.
+ * Callbacks of the driver's functions: CUPTI calls in the program's own thread when a call begins and when
+ * it has returned, whichever entry point it came through. What is recorded of a call is what the CUDA
+ * recorder records of it, through the same cuda_call_emit. A free is emitted when it begins, since its
+ * memory may be another thread's before it returns, and its duration when it has returned (as DEV_SYNC with
+ * the function's cause); an allocation when it has returned.
  */
 #include "trace/recorder/cupti/calls.h"
 #include "trace/recorder/cuda/record.h"
@@ -23,6 +17,14 @@
 
 #include <string.h>
 #include <time.h>
+
+/*
+ * The program may hold any lock in a callback: no memory is allocated, nothing is waited for, and the
+ * driver is asked only what a device is, before the first record of it, and whether a stream records a
+ * graph, when a call on it begins: after the call it may not do so any more. While it does nothing else is
+ * asked, which could end the recording. A driver function that calls another one that is looked at too
+ * makes one record, of the outer one.
+ */
 
 /* The driver's handles of default streams. The first one is also called 0. */
 #define STREAM_LEGACY 1U
@@ -74,10 +76,10 @@ cupti_result cupti_calls_enable(const struct cupti_recorder *recorder)
 /* ---- records ---- */
 
 /* The trace has to know which GPU the record is about before it gets it. */
-static void tell(const struct cuda_call *call)
+static void emit(const struct cuda_call *call)
 {
     if (!current.is_captured) {
-        cupti_device_tell(call->device);
+        cupti_device_describe(call->device);
     }
     cuda_call_emit(call);
 }
@@ -131,10 +133,10 @@ static bool describe(const struct cupti_recorder *recorder, const struct cupti_r
     return true;
 }
 
-/* Where the call takes place. The context of cuCtxDestroy is another one than the current one, perhaps, and
+/* The device, context and stream of the call. The context of cuCtxDestroy is another one than the current one, perhaps, and
  * cannot be asked about later. */
-static void place(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
-                  const struct cupti_callback_data *data)
+static void set_origin(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
+                       const struct cupti_callback_data *data)
 {
     struct cupti_parameters parameters = {.device = -1};
     cupti_context context = data->context;
@@ -161,10 +163,10 @@ static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule
     current.is_told = false;
     current.callsite = varve_callsite_here();
     current.is_captured = is_captured(rule, data);
-    place(recorder, rule, data);
+    set_origin(recorder, rule, data);
     if (rule->role == CUPTI_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
         current.is_told = true;
-        tell(&call);
+        emit(&call);
     }
     if (rule->role == CUPTI_ROLE_RESET) {
         cupti_activity_flush(recorder, false);
@@ -172,7 +174,7 @@ static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule
     current.begin_ns = varve_clock_monotonic_ns();
 }
 
-/* A free that failed is told again: what it named is still there. */
+/* A free that failed is emitted again: what it named is still there. */
 static void end_free(const struct cuda_call *call, uint64_t took_ns)
 {
     struct cuda_call ended = *call;
@@ -197,7 +199,7 @@ static void end(const struct cupti_recorder *recorder, const struct cupti_rule *
     struct cuda_call call;
 
     if (data->context != NULL && current.context_id == 0 && rule->role != CUPTI_ROLE_RESET) {
-        place(recorder, rule, data); /* the call made the context current */
+        set_origin(recorder, rule, data); /* the call made the context current */
     }
     if ((rule->role == CUPTI_ROLE_FREE && !current.is_told) ||
         (rule->role == CUPTI_ROLE_RELEASE && !current.ends_context) ||
@@ -219,7 +221,7 @@ static void end(const struct cupti_recorder *recorder, const struct cupti_rule *
     if (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC && current.is_captured) {
         call.cause = VARVE_CAUSE_GRAPH;
     }
-    tell(&call);
+    emit(&call);
     if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_CREATE && result == 0) {
         cupti_pool_made(call.addr, call.memory);
     } else if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_DESTROY && result == 0) {
@@ -241,7 +243,7 @@ void cupti_calls_take(struct cupti_recorder *recorder, uint32_t id, const struct
         if (current.depth++ == 0) {
             begin(recorder, rule, data);
         }
-    } else if (current.depth > 0 && --current.depth == 0) { /* else it began before we had the seat */
+    } else if (current.depth > 0 && --current.depth == 0) { /* else it began before we had subscribed */
         end(recorder, rule, data);
     }
 }

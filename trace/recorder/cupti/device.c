@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What contexts, devices and pools of the driver are called in records. In a callback the driver may not be
- * asked freely: so CUPTI tells the device of a context (it may be asked anywhere), once per context, and the
- * driver only what a device is, before the first record that names it, and whether a stream records a graph.
- * Its functions are found in cuInit, since looking them up takes the loader's lock. The tables have no lock:
- * an entry is one word.
+ * asked freely: CUPTI names the device of a context, once per context, and the driver only what a device
+ * is, before the first record of it, and whether a stream records a graph. Its functions are found in
+ * cuInit, since looking them up takes the loader's lock. The tables have no lock: an entry is one word.
  */
 #include "trace/recorder/cupti/device.h"
 #include "trace/recorder/cupti/driver.h"
@@ -20,7 +19,7 @@
 
 static uint64_t contexts[CONTEXT_SLOTS]; /* number << 9 | known << 8 | device */
 static uint64_t pools[POOLS_MAX];        /* handles; the index + 1 is the number */
-static uint8_t pool_memory[POOLS_MAX];   /* enum varve_memory_kind ^ VARVE_MEMORY_DEVICE: 0 unless told */
+static uint8_t pool_memory[POOLS_MAX];   /* enum varve_memory_kind ^ VARVE_MEMORY_DEVICE: 0 unless reported */
 
 /* The driver's; NULL: not found. */
 static struct {
@@ -52,7 +51,7 @@ unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context co
 
 /* ---- pools ---- */
 
-/* Where `handle` stands (0: a free place), or POOLS_MAX. */
+/* Where `handle` stands (0: a free slot), or POOLS_MAX. */
 static unsigned pool_find(uint64_t handle)
 {
     unsigned at = 0;
@@ -140,7 +139,7 @@ void cupti_driver_find(void)
 }
 
 /* Two threads may ask at the same time, so that neither goes on without the answer; one is heard. */
-void cupti_device_tell(unsigned device)
+void cupti_device_describe(unsigned device)
 {
     unsigned char uuid[16] = {0};
     char name[64] = "";

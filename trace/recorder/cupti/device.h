@@ -17,9 +17,9 @@
 unsigned cupti_device_of(const struct cupti_recorder *recorder, cupti_context context, uint32_t context_id);
 /// Find the driver's functions that the two below ask. Once, in cuInit.
 void cupti_driver_find(void);
-/// Tell what `device` is, once per process; until then each call asks the driver. In a callback of a call
+/// Emit what `device` is, once per process; until then each call asks the driver. In a callback of a call
 /// that is not captured.
-void cupti_device_tell(unsigned device);
+void cupti_device_describe(unsigned device);
 /// Does what is called on this stream become part of a graph? Asks the driver: in a callback, when a call
 /// begins. `stream`: its handle, 2 for the thread's own.
 bool cupti_stream_is_captured(uint64_t stream);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C only: private to the CUPTI recorder (cupti_*.c) and its tests */
+/* C only: private to the CUPTI recorder (cupti/) and its tests */
 /*
  * What the CUPTI recorder knows of CUPTI: own declarations of the types, numbers and functions that it uses,
  * so that it builds where there is no toolkit. Nothing links against CUPTI. Names are ours, values and
@@ -18,7 +18,7 @@
 
 /* cuptiGetVersion. Since CUDA 13.0: 10000 * major + 100 * minor + patch. */
 #define CUPTI_VERSION_OLDEST 15U      /* CUDA 11.2: MEMORY2 and MEMORY_POOL */
-#define CUPTI_VERSION_UTILIZED 17U    /* CUDA 11.6: pools tell how much of them is in use */
+#define CUPTI_VERSION_UTILIZED 17U    /* CUDA 11.6: pools report how much of them is in use */
 #define CUPTI_VERSION_UNKNOWN 140000U /* from here on the layouts may be others */
 
 /* ---- numbers ---- */
@@ -162,7 +162,7 @@ struct cupti_state_data {
 struct cupti_subscriber_params {
     size_t bytes;
     const char *name;
-    char *old_name; /* who has the seat */
+    char *old_name; /* who is subscribed */
     size_t old_name_bytes;
 };
 

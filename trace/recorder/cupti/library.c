@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finding libcupti. It comes with the toolkit or with a Python wheel, neither of which need be where the
- * loader looks, and two copies in one process collide: so a copy that is loaded already is taken first, then
- * whatever the loader finds by soname, then the folders where toolkit and wheels put it, beginning with those
- * of the CUDA libraries that this process has loaded. VARVE_CUPTI_LIBRARY names a file and ends the search.
- *
- * Runs once, inside cuInit: nothing here calls CUDA.
+ * Finding libcupti. It comes with the toolkit or with a Python wheel, and two copies in one process
+ * collide: so a copy that is loaded already is used first, then whatever the loader finds by soname, then
+ * the folders where toolkit and wheels put it, beginning with those of the CUDA libraries that this process
+ * has loaded. VARVE_CUPTI_LIBRARY names a file and ends the search. Runs once, inside cuInit: nothing here
+ * calls CUDA.
  */
 #include "trace/recorder/cupti/library.h"
 #include "trace/recorder/cupti/driver.h"

@@ -78,7 +78,7 @@ static bool read_ipc_open(const void *parameters, bool has_out, struct cupti_par
 
 /* ---- virtual memory ---- */
 
-static void place(const struct cupti_location *location, struct cupti_parameters *out)
+static void set_location(const struct cupti_location *location, struct cupti_parameters *out)
 {
     if (location->type == CUPTI_LOCATION_DEVICE) {
         out->device = location->id;
@@ -95,7 +95,7 @@ static bool read_create(const void *parameters, bool has_out, struct cupti_param
     out->bytes = call->bytes;
     out->arg = has_out ? *call->out : 0;
     if (call->properties != NULL) {
-        place(&call->properties->location, out);
+        set_location(&call->properties->location, out);
     }
     return true;
 }
@@ -143,7 +143,7 @@ static bool read_pool_create(const void *parameters, bool has_out, struct cupti_
 
     out->addr = out->pool = has_out ? *call->out : 0;
     if (call->properties != NULL) {
-        place(&call->properties->location, out);
+        set_location(&call->properties->location, out);
         if (call->properties->type == CUPTI_ALLOCATION_MANAGED) {
             out->memory = VARVE_MEMORY_MANAGED;
         }

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUPTI recorder as a whole: the driver opens this library in cuInit (CUDA_INJECTION64_PATH) and calls
- * InitializeInjection, which takes CUPTI's one seat and says what it wants to hear. That runs under the
- * driver's own locks, so nothing there calls CUDA or waits. Whoever holds the seat already keeps it; the
- * program goes on without us, and the trace says so.
- *
- * The end has no good place. Exit handlers run in the reverse order of their registration: one that is
- * registered early runs when the driver may be gone, so ours is registered in cuInit and again after the
- * first allocation, and the first of them to run has CUPTI hand over what it still holds. The seat is kept:
- * frees in later handlers are still calls of the driver, and until it is gone they are told. This library is
- * never unloaded, so a late callback finds its code.
+ * InitializeInjection, which subscribes to CUPTI and enables callbacks. That runs under the driver's own
+ * locks, so nothing there calls CUDA or waits. CUPTI has one subscriber: whoever is there already stays;
+ * the program goes on without us, and the trace says so.
  */
 #include "trace/recorder/cupti/recorder.h"
 #include "trace/recorder/cupti/activity.h"
@@ -27,6 +21,14 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/*
+ * Exit handlers run in the reverse order of their registration: one that is registered early runs when the
+ * driver may be gone, so ours is registered in cuInit and again after the first allocation, and the first
+ * of them to run has CUPTI hand over what it still holds. The subscription stays: frees in later handlers
+ * are still calls of the driver, and until it is gone they are recorded. This library is never unloaded, so
+ * a late callback finds its code.
+ */
 
 #define RECORDER_BYTES 4096U
 
@@ -79,8 +81,7 @@ static void take_fatal(struct cupti_recorder *recorder, const struct cupti_state
     cupti_state_emit(VARVE_CAUSE_CUPTI_FATAL, 0, data->result, 0);
     fprintf(stderr,
             "varve: CUPTI reports a fatal error (%u: %s) and has ended: what this process does with device "
-            "memory "
-            "from now on is not told by it\n",
+            "memory from now on is not recorded by it\n",
             data->result, data->message != NULL ? data->message : "no reason given");
 }
 
@@ -110,7 +111,7 @@ static void take(void *context, uint32_t domain, uint32_t id, const void *data)
     errno = saved_errno;
 }
 
-/* ---- the seat ---- */
+/* ---- the subscription ---- */
 
 static const char *result_text(const struct cupti_recorder *recorder, cupti_result result)
 {
@@ -151,7 +152,7 @@ static void refuse(const struct cupti_recorder *recorder, cupti_result result, c
     }
 }
 
-static void take_seat(struct cupti_recorder *recorder)
+static void begin_subscription(struct cupti_recorder *recorder)
 {
     char holder[CUPTI_NAME_BYTES * 2];
     cupti_result result;
@@ -171,7 +172,8 @@ static void take_seat(struct cupti_recorder *recorder)
         refuse(recorder, result, "");
         return;
     }
-    cupti_state_emit(VARVE_CAUSE_CUPTI_BEGIN, 0, recorder->version, 0); /* a refusal after it is no seat's */
+    cupti_state_emit(VARVE_CAUSE_CUPTI_BEGIN, 0, recorder->version,
+                     0); /* a refusal after it is not the subscription's */
     clock_emit(recorder);
     result = cupti_activity_begin(recorder);
     if (result != CUPTI_RESULT_SUCCESS) {
@@ -181,7 +183,7 @@ static void take_seat(struct cupti_recorder *recorder)
 
 /* ---- the end ---- */
 
-/* What is still with CUPTI, and the last words. The first caller does it. `is_release`: we hear of no call
+/* What is still with CUPTI, and the last records. The first caller does it. `is_release`: we hear of no call
  * any more, while at the exit of the process the last frees may still come. */
 static void speak_last(struct cupti_recorder *recorder, bool is_release)
 {
@@ -240,7 +242,7 @@ static struct cupti_recorder *recorder_create(void)
     return (struct cupti_recorder *)memory;
 }
 
-/* Does the CUDA recorder tell the same calls? It is in the preload library, whose functions then are the ones
+/* Does the CUDA recorder record the same calls? It is in the preload library, whose functions then are the ones
  * that serve us; without it those of libvarve_trace.so do. */
 static bool has_cuda_recorder(void)
 {
@@ -272,7 +274,7 @@ int varve_cupti_initialize(void)
         fprintf(stderr, "varve: CUPTI is not used in this process: %s\n", message.text);
         return 1;
     }
-    take_seat(the_recorder);
+    begin_subscription(the_recorder);
     atexit(leave);
     return 1;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the CUPTI recorder */
 /*
- * The recorder inside libvarve-cupti.so. All of it runs in the recorded program: in the thread that initializes the driver,
- * in threads that call it, in CUPTI's own worker thread, and in exit handlers. Nothing here waits for another thread, and
- * nothing is held while CUPTI or the driver is called.
+ * The recorder inside libvarve-cupti.so. All of it runs in the recorded program: in the thread that
+ * initializes the driver, in threads that call it, in CUPTI's own worker thread, and in exit handlers.
+ * Nothing here waits for another thread, and nothing is held while CUPTI or the driver is called.
  */
 #ifndef VARVE_TRACE_RECORDER_CUPTI_RECORDER_H
 #define VARVE_TRACE_RECORDER_CUPTI_RECORDER_H
@@ -16,16 +16,16 @@
 
 /// What the driver calls once in cuInit, by the name that it knows. Returns 1.
 VARVE_API int varve_cupti_initialize(void) __asm__("InitializeInjection");
-/// Leave CUPTI's seat to another profiler (torch.profiler) for the rest of the process: what CUPTI still
+/// Leave CUPTI's subscription to another profiler (torch.profiler) for the rest of the process: what CUPTI still
 /// holds is recorded, then nothing more comes from here. To be called while no other thread is in a call of
-/// CUDA. Returns 0, or 1 if the seat was not ours, or a negative enum varve_error. Threads: any.
+/// CUDA. Returns 0, or 1 if we were not subscribed, or a negative enum varve_error. Threads: any.
 VARVE_API int varve_cupti_release(void);
 
 /* Lies in a page that a fork child finds zeroed: there CUDA is dead, and CUPTI is left alone. */
 struct cupti_recorder {
-    bool is_on;        /* we have the seat; atomic */
+    bool is_on;        /* we are subscribed; atomic */
     bool has_activity; /* buffers go back and forth; atomic */
-    bool has_ended;    /* the last words are spoken; atomic */
+    bool has_ended;    /* the last records are emitted; atomic */
     uint32_t version;  /* of CUPTI */
     uint32_t flags;    /* of every record of a call: VARVE_FLAG_WITNESS or 0 */
     cupti_subscriber subscriber;

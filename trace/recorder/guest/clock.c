@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The monotonic clock past the C library, whose clock_gettime may be an interceptor's: the function in the object that
- * the kernel maps into every process (the vDSO), or the system call where there is none. Called for every event where
- * the clock is not the time stamp counter.
+ * The monotonic clock past the C library, whose clock_gettime may be an interceptor's: the function in the
+ * object that the kernel maps into every process (the vDSO), or the system call where there is none. Called
+ * for every event where the clock is not the time stamp counter.
  */
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/confine.h"

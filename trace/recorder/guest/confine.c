@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is confined (confine.h), and the gate in front of system calls. Called by all files
- * of the recorder, by way of recorder_syscall.
+ * Who is confined (confine.h), and the gate in front of system calls. Called by all files of the recorder,
+ * by way of recorder_syscall.
  */
 #include "trace/recorder/guest/confine.h"
 #include "trace/recorder/guest/clock.h"

@@ -156,7 +156,7 @@ bool elf_symbol_object_at(const void *header, struct elf_object *object_out)
     return at < info.dlpi_phnum && elf_symbol_tables(&info, object_out);
 }
 
-/* The C library's own, which is known by a function that nobody puts another in the place of. */
+/* The C library's own, which is known by a function that nobody interposes. */
 static elf_each *find_each(void)
 {
     elf_each *each = dl_iterate_phdr;

@@ -22,8 +22,8 @@ struct elf_object {
     const void *symbols;
     const char *strings;
     bool may_go; /* it may be unloaded at any moment: read with care */
-    const uint32_t
-        *hash; /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
+    /* DT_GNU_HASH: buckets, first symbol, filter words, shift, filter, buckets, chains */
+    const uint32_t *hash;
 };
 
 typedef int elf_visit(struct dl_phdr_info *info, size_t bytes, void *context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files past the C library. A file that is stored into through a mapping gets its blocks beforehand, since a store
- * where there are none is a SIGBUS. Called where the recorder makes a file.
+ * Files past the C library. A file that is stored into through a mapping gets its blocks beforehand, since
+ * a store where there are none is a SIGBUS. Called where the recorder makes a file.
  */
 #include "trace/recorder/guest/file.h"
 #include "trace/base/syscall.h"

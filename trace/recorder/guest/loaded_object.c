@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which loaded object an address belongs to, for the unwinder and for the module entries of the call-site
- * file. The hard part is the loader's lock: dl_iterate_phdr takes it, a program may run its own callbacks
- * under it, and a malloc hook may be called with any lock of the program held, so asking the loader from
- * there can deadlock a program that was correct. glibc 2.35 answers without a lock (_dl_find_object). With
- * older libraries the loader's list is read as it stands, by copies that fail where something has just been
- * unloaded, and what it says is kept: it is read again when it has grown, or after a dlclose.
+ * Which loaded object an address belongs to, for the unwinder and for the modules of the call-site file.
+ * dl_iterate_phdr takes the loader's lock, so asking it from a malloc hook can deadlock a correct program.
+ * glibc 2.35 answers without a lock (_dl_find_object); with older libraries the loader's list is read as it
+ * stands, by copies that fail where something has just been unloaded, and read again when it has grown or
+ * after a dlclose.
  */
 #include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/memory.h"
@@ -41,7 +40,7 @@ void loaded_object_forget(void)
     atomic_store_explicit(&list.is_stale, true, memory_order_release);
 }
 
-/* Where the program headers of an object lie, and how many; 0 if that cannot be told. One at a time is read:
+/* Where the program headers of an object lie, and how many; 0 if that is unknown. One at a time is read:
  * the program's stack has no room for more. */
 static unsigned headers_find(const struct link_map *map, uintptr_t *at)
 {

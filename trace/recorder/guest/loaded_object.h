@@ -14,7 +14,7 @@ struct loaded_object {
     uintptr_t end;
     uintptr_t bias;                    /* address in memory minus address in the ELF file */
     const unsigned char *eh_frame_hdr; /* NULL if there is none */
-    const void *handle;                /* tells two objects at one address apart, never dereferenced */
+    const void *handle;                /* distinguishes two objects at one address, never dereferenced */
     const char *name;                  /* the loader's own string, "" for the main program */
 };
 
@@ -32,7 +32,7 @@ bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object);
 /// An object may have been unloaded: read the list anew when it is next asked.
 void loaded_object_forget(void);
 
-/// Same object with the same contents, as far as it tells without reading memory of either.
+/// Same object with the same contents, as far as that shows without reading memory of either.
 bool loaded_object_equal(const struct loaded_object *a, const struct loaded_object *b);
 
 #endif

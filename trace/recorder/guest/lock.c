@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A futex lock. One that a stopped thread holds can be given up on (recorder_lock_soon): the program must not hang
- * on us.
+ * A futex lock. One that a stopped thread holds can be given up on (recorder_lock_soon): the program must
+ * not hang on us.
  */
 #include "trace/recorder/guest/lock.h"
 #include "trace/base/syscall.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for the code that lives inside the workload. Everything goes straight to the kernel: the C library's mmap may
- * be our own hook, and its allocator is what we record. Called by all files of the recorder.
+ * Memory for the code that lives inside the workload. Everything goes straight to the kernel: the C
+ * library's mmap may be our own hook, and its allocator is what we record. Called by all files of the
+ * recorder.
  */
 #include "trace/recorder/guest/memory.h"
 #include "trace/base/syscall.h"
@@ -16,7 +17,7 @@ static void *map(size_t bytes, int protection, int flags, int fd, uint64_t offse
     if (memory == MAP_FAILED) {
         return NULL;
     }
-    /* the file past it, over that place: it did not see how the descriptor was opened */
+    /* the file past it, over that range: it did not see how the descriptor was opened */
     if (fd >= 0 &&
         recorder_sys_failed(recorder_sys_mmap(memory, bytes, protection, flags | MAP_FIXED, fd, offset))) {
         munmap(memory, bytes);
@@ -74,7 +75,7 @@ void *recorder_map_wiped(size_t bytes)
     void *memory = recorder_map(bytes);
 
     if (memory != NULL && recorder_sys_madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
-        recorder_unmap(memory, bytes); /* Linux before 4.14: a fork child could not be told apart */
+        recorder_unmap(memory, bytes); /* Linux before 4.14: a fork child could not be recognized */
         return NULL;
     }
     return memory;

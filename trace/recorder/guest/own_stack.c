@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes and gives back the recorder's own memory of a thread, and switches to its stack and back.
- *
- *   low page that cannot be touched | stack, grows down | struct recorder_area
- *
- * The hard part is when: a thread comes here for the first time inside malloc, may come once more after its
- * own end, and a handler that runs while the recorder naps (recorder_off_stack) records events of its own,
- * whose calls begin on the stack where the interrupted ones have stopped.
+ * Makes and unmaps the recorder's own memory of a thread, and switches to its stack and back. A thread
+ * comes here for the first time inside malloc, and may come once more after its own end. Called around
+ * everything that needs more than a few hundred bytes of stack.
  */
 #include "trace/recorder/guest/own_stack.h"
 #include "trace/recorder/guest/confine.h"
@@ -15,6 +11,15 @@
 #include "trace/base/syscall.h"
 
 #include <sys/mman.h>
+
+/*
+ * The memory of a thread:
+ *
+ *   low page that cannot be touched | stack, grows down | struct recorder_area
+ *
+ * A handler that runs while the recorder naps (recorder_off_stack) records events of its own, whose calls
+ * begin on the stack where the interrupted ones have stopped.
+ */
 
 #define GUARD_BYTES 4096U
 #define STACK_BYTES (96U << 10)
@@ -76,7 +81,7 @@ void recorder_stack_thread_end(void)
 }
 
 /* Of a thread that has ended: one for this call. */
-static bool on_borrowed_stack(void (*function)(void *argument), void *argument)
+static bool on_temporary_stack(void (*function)(void *argument), void *argument)
 {
     struct recorder_area *area = area_map();
 
@@ -100,7 +105,7 @@ bool recorder_on_stack(void (*function)(void *argument), void *argument)
     }
     area = recorder_area_current != NULL ? recorder_area_current : recorder_area_make();
     if (area == NULL) {
-        return thread_has_ended && on_borrowed_stack(function, argument);
+        return thread_has_ended && on_temporary_stack(function, argument);
     }
     if (area->program != 0) {
         function(argument);

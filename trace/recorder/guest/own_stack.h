@@ -49,7 +49,7 @@ struct recorder_area *recorder_area_make(void);
 
 /// Room for one capture without a system call; NULL if it is in use (this is a signal handler) or not to be
 /// had. Threads: any; async-signal-safe.
-static inline struct recorder_scratch *recorder_scratch_take(void)
+static inline struct recorder_scratch *recorder_scratch_acquire(void)
 {
     struct recorder_area *area = recorder_area_current;
 
@@ -64,7 +64,7 @@ static inline struct recorder_scratch *recorder_scratch_take(void)
     return &area->scratch;
 }
 
-static inline void recorder_scratch_give(struct recorder_scratch *scratch)
+static inline void recorder_scratch_release(struct recorder_scratch *scratch)
 {
     struct recorder_area *area =
         (struct recorder_area *)((char *)scratch - offsetof(struct recorder_area, scratch));

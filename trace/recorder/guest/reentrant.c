@@ -6,16 +6,16 @@
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
 
-__thread uint32_t recorder_foreign_depth;
+__thread uint32_t recorder_reentrant_depth;
 
-void recorder_foreign_begin(struct recorder_signals *saved)
+void recorder_reentrant_begin(struct recorder_signals *saved)
 {
     recorder_signals_block(saved);
-    recorder_foreign_depth++;
+    recorder_reentrant_depth++;
 }
 
-void recorder_foreign_end(const struct recorder_signals *saved)
+void recorder_reentrant_end(const struct recorder_signals *saved)
 {
-    recorder_foreign_depth--;
+    recorder_reentrant_depth--;
     recorder_signals_restore(saved);
 }

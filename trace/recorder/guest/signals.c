@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All signals of a thread blocked, those of the C library too. Called around everything that a handler must not
- * interrupt.
+ * All signals of a thread blocked, those of the C library too. Called around everything that a handler must
+ * not interrupt.
  */
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/guest/confine.h"

@@ -43,19 +43,19 @@ static inline bool hook_can_call(void)
 static inline bool hook_records(void)
 {
     return __builtin_expect(__atomic_load_n(&heap_state, __ATOMIC_RELAXED) == HEAP_STATE_ON, 1) &&
-           __builtin_expect(recorder_foreign_depth == 0, 1);
+           __builtin_expect(recorder_reentrant_depth == 0, 1);
 }
 
 /* Is there a session at all, and this thread not at work for it? */
 static inline bool hook_is_recording(void)
 {
-    return preload_is_on && recorder_foreign_depth == 0;
+    return preload_is_on && recorder_reentrant_depth == 0;
 }
 
 /* The provider of the second sink tidies up at the end of the program: not the program's doing. */
-static inline bool hook_is_tidying(const uintptr_t *frame)
+static inline bool hook_is_sink_closing(const uintptr_t *frame)
 {
-    return __builtin_expect(recorder_mirror_is_closed, 0) && recorder_mirror_owns_code(frame[1]);
+    return __builtin_expect(second_sink_is_closed, 0) && second_sink_owns_code(frame[1]);
 }
 
 static inline uint32_t hook_callsite(const struct callsite_start *start)

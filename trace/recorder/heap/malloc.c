@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The heap recorder: the malloc family of an unmodified program, interposed by LD_PRELOAD. Two rules keep the
- * order of events true to the order of ownership: a free is written before the real free, an allocation after
- * the real call has returned. realloc is both: its old block is given up (heap_free, cause realloc) before
- * the call and its result told after it. Each hook first asks whether anything is recorded at all; off costs
- * one load and one branch.
+ * The malloc family of an unmodified program, interposed by LD_PRELOAD. Two rules keep the order of events
+ * true to the order of ownership: a free is emitted before the real free, an allocation after the real call
+ * has returned. realloc is both: its old block is freed (heap_free, cause realloc) before the call, its
+ * result emitted after it. Each hook first asks whether anything is recorded at all; off costs one load and
+ * one branch.
  */
 #include "trace/recorder/heap/malloc.h"
 #include "trace/recorder/heap/bootstrap.h"
@@ -47,7 +47,7 @@ static inline void note_alloc(void *memory, size_t size, size_t alignment, enum 
     record.callsite = hook_callsite(start);
     record.cause = (uint8_t)cause;
     varve_emit(&record);
-    heap_told = memory;
+    heap_last_recorded = memory;
 }
 
 static inline void note_free(void *memory, enum varve_cause cause)
@@ -97,7 +97,7 @@ static inline bool begin_free(void *memory, const uintptr_t *frame)
     if (memory == NULL || heap_bootstrap_owns(memory) || !hook_can_call()) {
         return false;
     }
-    if (hook_records() && memory != heap_freeing && !hook_is_tidying(frame)) {
+    if (hook_records() && memory != heap_freeing && !hook_is_sink_closing(frame)) {
         note_free(memory, VARVE_CAUSE_FREE);
     }
     return true;

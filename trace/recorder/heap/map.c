@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hooks for mmap, munmap and mremap of the program itself; what the C library maps for its heap and for
- * thread stacks does not pass here and is not counted twice. munmap is written before the call, like free;
- * when the kernel refuses, the range is told again, so that the sums stay right. mremap is an munmap and an
- * mmap.
+ * thread stacks does not pass here and is not counted twice. munmap is emitted before the call, like free;
+ * when the kernel refuses, the range is emitted again, so that the sums stay right. mremap is an munmap and
+ * an mmap.
  */
 #include "trace/recorder/heap/hooks.h"
 #include "trace/recorder/heap/real.h"
@@ -96,7 +96,7 @@ HOOK void *mmap64(void *address, size_t bytes, int protection, int flags, int fd
     return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
 }
 
-/* What the kernel will refuse is not told: an address off a page, a length of 0. */
+/* What the kernel will refuse is not recorded: an address off a page, a length of 0. */
 static bool is_range(const void *address, size_t bytes)
 {
     return bytes > 0 && (uintptr_t)address % heap_page_bytes == 0;
@@ -110,7 +110,7 @@ HOOK int munmap(void *address, size_t bytes)
     if (!hook_can_call()) {
         return (int)answer(recorder_sys_munmap(address, bytes));
     }
-    if (!hook_records() || !is_range(address, bytes) || hook_is_tidying(HOOK_FRAME())) {
+    if (!hook_records() || !is_range(address, bytes) || hook_is_sink_closing(HOOK_FRAME())) {
         return heap_real.munmap(address, bytes);
     }
     start = hook_start(HOOK_FRAME());

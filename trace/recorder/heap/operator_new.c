@@ -2,16 +2,8 @@
 /*
  * operator new and operator delete. The C++ library's own call malloc and free, whose hooks record them, so
  * these are jumped to and leave no frame of ours. Allocators such as jemalloc, tcmalloc and mimalloc bring
- * their own, most of which call nothing that has a hook: what stands in the object that malloc comes from is
- * recorded here. Some of these do call malloc, free or each other by name all the same, in some of their
- * forms or when memory is short: heap_told and heap_freeing keep such a call from being recorded twice.
- *
- * The real one is the next definition in the order of symbol lookup. Where a C program loads C++ libraries
- * for nobody else (Python's extensions), no definition is global, but ours is: then the caller's object and
- * the libraries that it names decide, as they would without us. No dlsym here: it waits for constructors.
- *
- * A request that ends in an exception passes through our frame and leaves no event; new_handlers, which it
- * may have called, do.
+ * their own, most of which call nothing that has a hook: what stands in the object that malloc comes from
+ * is recorded here.
  */
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/guest/elf_symbol.h"
@@ -28,6 +20,19 @@
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
+
+/*
+ * Some allocators' operators do call malloc, free or each other by name all the same, in some of their
+ * forms or when memory is short: heap_last_recorded and heap_freeing keep such a call from being recorded
+ * twice.
+ *
+ * The real one is the next definition in the order of symbol lookup. Where a C program loads C++ libraries
+ * for nobody else (Python's extensions), no definition is global, but ours is: then the caller's object and
+ * the libraries that it names decide, as they would without us. No dlsym here: it waits for constructors.
+ *
+ * A request that ends in an exception passes through our frame and leaves no event; new_handlers, which it
+ * may have called, do.
+ */
 
 /* X(NAME, function, symbol, alignment, parameters, arguments); size_t is `m`, an unsigned long, where we run
  */
@@ -104,7 +109,7 @@ static struct cached cache[CACHED];
 static struct cached object_cache[CACHED_OBJECTS];
 static uint32_t objects_closing;
 
-__thread void *heap_told __attribute__((tls_model("initial-exec")));
+__thread void *heap_last_recorded __attribute__((tls_model("initial-exec")));
 __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
 
 static bool is_recorded_in(const struct elf_object *object)
@@ -224,11 +229,11 @@ static uint64_t look_up(enum cxx_function which, uintptr_t caller)
     struct local local = {.name = names[which], .caller = caller - 1};
     struct recorder_signals saved;
 
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     if (!recorder_on_stack(look_up_now, &local)) {
         look_up_now(&local);
     }
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     return (uintptr_t)local.choice.function | (local.choice.is_recorded ? ALLOCATOR_BIT : 0);
 }
 
@@ -321,15 +326,15 @@ static void *new_without_library(size_t size, size_t alignment)
 
 static void note_new(void *memory, size_t size, size_t alignment, const struct callsite_start *start)
 {
-    if (memory == NULL || memory != heap_told) {
+    if (memory == NULL || memory != heap_last_recorded) {
         heap_note_alloc(memory, size, alignment, VARVE_CAUSE_OPERATOR_NEW, start);
     }
 }
 
-/* True if the free was told now; heap_freeing is then to be taken back after the call. */
+/* True if the free was recorded now; heap_freeing is then to be reset after the call. */
 static bool note_delete(void *memory, const uintptr_t *frame)
 {
-    if (memory == NULL || memory == heap_freeing || hook_is_tidying(frame)) {
+    if (memory == NULL || memory == heap_freeing || hook_is_sink_closing(frame)) {
         return false;
     }
     heap_note_free(memory, VARVE_CAUSE_OPERATOR_DELETE);
@@ -357,7 +362,7 @@ static bool note_delete(void *memory, const uintptr_t *frame)
             return real arguments;                                                                   \
         }                                                                                            \
         start = hook_start(frame);                                                                   \
-        heap_told = NULL;                                                                            \
+        heap_last_recorded = NULL;                                                                   \
         memory = real arguments;                                                                     \
         note_new(memory, size, alignment, &start);                                                   \
         return memory;                                                                               \

@@ -19,7 +19,7 @@ void heap_cxx_closed(void);
 
 /* An allocator's operator new or delete may itself call a function that has a hook: the address that a hook
  * of this thread has recorded last, and the one whose operator delete was recorded and is now at work. */
-extern __thread void *heap_told __attribute__((tls_model("initial-exec")));
+extern __thread void *heap_last_recorded __attribute__((tls_model("initial-exec")));
 extern __thread void *heap_freeing __attribute__((tls_model("initial-exec")));
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hooks that tell how a process image ends: exit handlers, _exit, exec. The collector sees a process
- * disappear in any case; with these notes it can say whether it ended, was killed, or became another program.
- * Programs that are about to run, here or in a new process, are noted if they can't be recorded
+ * Hooks that note how a process image ends: exit handlers, _exit, exec. The collector sees a process
+ * disappear in any case; with these notes it can say whether it ended, was killed, or became another
+ * program. Programs that are about to run, here or in a new process, are noted if they can't be recorded
  * (recorder/exec_note.c). dlclose is here too: unloaded code may leave its addresses to other code.
  */
 #include "trace/recorder/exec_note.h"
@@ -43,7 +43,7 @@ __attribute__((constructor)) static void load(void)
 {
     if (can_note()) {
         exec_note_loaded();
-        recorder_mirror_open();
+        second_sink_open();
     }
 }
 
@@ -74,7 +74,7 @@ HOOK int dlclose(void *handle)
         return -1;
     }
     if (hook_is_recording()) {
-        python_stack_keep();
+        python_stack_pin_library();
     }
     heap_cxx_closing();
     result = heap_real.dlclose(handle);

@@ -67,14 +67,14 @@ bool heap_ready(void)
     struct recorder_signals saved;
     bool is_on;
 
-    if (recorder_foreign_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
+    if (recorder_reentrant_depth > 0 && __atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         return false; /* an allocation by dlsym, inside the lookup of this very thread */
     }
-    recorder_session_look();
-    recorder_foreign_begin(&saved);
+    recorder_session_find();
+    recorder_reentrant_begin(&saved);
     if (!recorder_lock_soon(
             &find_lock)) { /* its holder waits for the loader, which may wait for this thread */
-        recorder_foreign_end(&saved);
+        recorder_reentrant_end(&saved);
         return false;
     }
     if (heap_state == HEAP_STATE_NEW) {
@@ -84,16 +84,16 @@ bool heap_ready(void)
         preload_is_on = recorder_prepare();
         is_on = preload_is_on && varve_records_wanted(VARVE_RECORDS_HEAP);
         heap_with_stacks = is_on ? recorder_session()->stacks : SESSION_STACKS_NONE;
-        recorder_malloc_is_foreign = !heap_cxx_prepare(is_on) && is_on;
+        recorder_malloc_is_unhooked = !heap_cxx_prepare(is_on) && is_on;
         __atomic_store_n(&heap_state, is_on ? HEAP_STATE_ON : HEAP_STATE_OFF, __ATOMIC_RELEASE);
     }
     recorder_unlock(&find_lock);
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
     return true;
 }
 
 /* Programs that never allocate before they start threads get the lookup over with while there is one. Those
- * whose malloc is not ours may never come to an event: they attach now, to be told of. */
+ * whose malloc is not ours may never come to an event: they attach now, so that the collector knows of them. */
 __attribute__((constructor)) static void prepare(void)
 {
     struct recorder_signals saved;
@@ -101,9 +101,9 @@ __attribute__((constructor)) static void prepare(void)
     if (__atomic_load_n(&heap_state, __ATOMIC_ACQUIRE) < HEAP_STATE_OFF) {
         heap_ready();
     }
-    if (recorder_malloc_is_foreign) {
-        recorder_foreign_begin(&saved);
+    if (recorder_malloc_is_unhooked) {
+        recorder_reentrant_begin(&saved);
         (void)recorder_process_attach();
-        recorder_foreign_end(&saved);
+        recorder_reentrant_end(&saved);
     }
 }

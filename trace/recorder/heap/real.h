@@ -69,7 +69,7 @@ enum heap_state {
 /* Read by every hook without a lock; grows only. */
 extern uint32_t heap_state;
 
-/* There is a session: whatever it records, ends of processes are told. Set before heap_state leaves NEW. */
+/* There is a session: whatever it records, ends of processes are noted. Set before heap_state leaves NEW. */
 extern bool preload_is_on;
 
 /* Nonzero if call sites are wanted; set before heap_state becomes ON. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The provider library's one door, varve_mirror_provider: a table of functions that hand over to tracepoints.
- * Nothing is kept here between two calls. The hard part is not to harm the program's threads, which are in
- * the middle of a malloc when they tell a record: no lock is taken, nothing is allocated, and no thread may
- * be cancelled there.
+ * The provider library's one exported function, varve_mirror_provider: a table of functions that call
+ * tracepoints. Nothing is kept here between two calls. The program's threads are in the middle of a malloc
+ * when they emit a record: no lock is taken, nothing is allocated, and no thread may be cancelled there.
+ * Called by the recorder (second_sink.c) and the collector.
  */
 #include "trace/format/sink_provider.h"
 
@@ -38,7 +38,7 @@ static inline void cancellation_restore(int before)
     }
 }
 
-#define TELL(...)                                 \
+#define EMIT(...)                                 \
     do {                                          \
         int before = cancellation_off();          \
         lttng_ust_tracepoint(varve, __VA_ARGS__); \
@@ -47,10 +47,10 @@ static inline void cancellation_restore(int before)
 
 /* ---- records ---- */
 
-static void tell_record(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+static void emit_record(const struct varve_mirror_origin *origin, uint64_t ring_seq,
                         const struct varve_record *record)
 {
-    const struct lttng_provider_record told = {
+    const struct lttng_provider_record fields = {
         .process = origin->process,
         .ring = origin->ring,
         .ring_seq = ring_seq,
@@ -72,82 +72,82 @@ static void tell_record(const struct varve_mirror_origin *origin, uint64_t ring_
     };
 
     switch (varve_record_kind(record)) {
-#define TELL_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) \
+#define EMIT_KIND(code, NAME, name, group, addr, size, requested, arg, meaning) \
     case VARVE_KIND_##NAME:                                                     \
-        lttng_ust_tracepoint(varve, name, &told);                               \
+        lttng_ust_tracepoint(varve, name, &fields);                             \
         break;
-        VARVE_EVENT_LIST(TELL_KIND)
-#undef TELL_KIND
+        VARVE_EVENT_LIST(EMIT_KIND)
+#undef EMIT_KIND
     default:
         break;
     }
 }
 
-static void tell_record_waiting(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+static void emit_record_waiting(const struct varve_mirror_origin *origin, uint64_t ring_seq,
                                 const struct varve_record *record)
 {
     int before;
 
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    tell_record(origin, ring_seq, record);
+    emit_record(origin, ring_seq, record);
     (void)pthread_setcancelstate(before, &before);
 }
 
 /* ---- everything else ---- */
 
-static void tell_process(const struct varve_mirror_process *process)
+static void emit_process(const struct varve_mirror_process *process)
 {
-    TELL(meta_process, process);
+    EMIT(meta_process, process);
 }
 
-static void tell_process_end(const struct varve_mirror_process_end *end)
+static void emit_process_end(const struct varve_mirror_process_end *end)
 {
-    TELL(meta_process_end, end);
+    EMIT(meta_process_end, end);
 }
 
-static void tell_thread(const struct varve_mirror_thread *thread)
+static void emit_thread(const struct varve_mirror_thread *thread)
 {
-    TELL(meta_thread, thread);
+    EMIT(meta_thread, thread);
 }
 
-static void tell_thread_end(const struct varve_mirror_thread_end *end)
+static void emit_thread_end(const struct varve_mirror_thread_end *end)
 {
-    TELL(meta_thread_end, end);
+    EMIT(meta_thread_end, end);
 }
 
-static void tell_clock(const struct varve_mirror_clock *clock)
+static void emit_clock(const struct varve_mirror_clock *clock)
 {
-    TELL(meta_clock, clock);
+    EMIT(meta_clock, clock);
 }
 
-static void tell_module(const struct varve_mirror_module *module)
+static void emit_module(const struct varve_mirror_module *module)
 {
-    TELL(meta_module, module);
+    EMIT(meta_module, module);
 }
 
-static void tell_module_gone(uint32_t process, int32_t pid, uint32_t number)
+static void emit_module_gone(uint32_t process, int32_t pid, uint32_t number)
 {
-    TELL(meta_module_gone, process, pid, number);
+    EMIT(meta_module_gone, process, pid, number);
 }
 
-static void tell_code(const struct varve_mirror_code *code)
+static void emit_code(const struct varve_mirror_code *code)
 {
-    TELL(meta_code, code);
+    EMIT(meta_code, code);
 }
 
-static void tell_callsite(const struct varve_mirror_callsite *callsite)
+static void emit_callsite(const struct varve_mirror_callsite *callsite)
 {
-    TELL(meta_callsite, callsite);
+    EMIT(meta_callsite, callsite);
 }
 
-static void tell_meta_text(uint64_t trace_id, const char *key, const char *value)
+static void emit_meta_text(uint64_t trace_id, const char *key, const char *value)
 {
-    TELL(meta_text, trace_id, key, value);
+    EMIT(meta_text, trace_id, key, value);
 }
 
-static void tell_meta_integer(uint64_t trace_id, const char *key, int64_t value)
+static void emit_meta_integer(uint64_t trace_id, const char *key, int64_t value)
 {
-    TELL(meta_integer, trace_id, key, value);
+    EMIT(meta_integer, trace_id, key, value);
 }
 
 /* ---- opening ---- */
@@ -165,18 +165,18 @@ bool lttng_provider_is_wanted(void)
 static struct mirror_provider provider = {
     .version = MIRROR_INTERFACE_VERSION,
     .enabled = tracepoint_states,
-    .record = tell_record,
-    .process = tell_process,
-    .process_end = tell_process_end,
-    .thread = tell_thread,
-    .thread_end = tell_thread_end,
-    .clock = tell_clock,
-    .module = tell_module,
-    .module_gone = tell_module_gone,
-    .code = tell_code,
-    .callsite = tell_callsite,
-    .meta_text = tell_meta_text,
-    .meta_integer = tell_meta_integer,
+    .record = emit_record,
+    .process = emit_process,
+    .process_end = emit_process_end,
+    .thread = emit_thread,
+    .thread_end = emit_thread_end,
+    .clock = emit_clock,
+    .module = emit_module,
+    .module_gone = emit_module_gone,
+    .code = emit_code,
+    .callsite = emit_callsite,
+    .meta_text = emit_meta_text,
+    .meta_integer = emit_meta_integer,
 };
 
 static void find_states(void)
@@ -202,8 +202,8 @@ const struct mirror_provider *varve_mirror_provider(uint32_t version, const stru
     find_states();
     may_wait = getenv("LTTNG_UST_ALLOW_BLOCKING") != NULL;
     if (may_wait) {
-        provider.record = tell_record_waiting;
+        provider.record = emit_record_waiting;
     }
-    provider.can_tell_start = lttng_provider_watch_starts(host);
+    provider.reports_starts = lttng_provider_watch_starts(host);
     return &provider;
 }

@@ -18,7 +18,7 @@ bool lttng_provider_is_wanted(void);
 /* provider_start.c */
 
 /// From now on, for good, host->started is called when a trace that wants our events begins. False: this
-/// LTTng has no way to tell us. Once per process.
+/// LTTng has no way to notify us. Once per process.
 bool lttng_provider_watch_starts(const struct mirror_host *host);
 
 #endif

@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Learning that a trace begins. LTTng-UST has no callback for that, but it describes the process (libraries,
+ * Notices that a trace begins. LTTng-UST has no callback for that, but it describes the process (libraries,
  * build ids) to each session that is started, between two tracepoints of its own, lttng_ust_statedump:start
  * and :end, and any function can be made a probe of a tracepoint. Ours is one of :end, which is reached
- * whether or not the session wants it. When it is called (LTTng-UST 2.13.5, tests/conformance/
- * test_lttng_provider.py):
+ * whether or not the session wants it.
+ */
+#include "trace/recorder/lttng/provider.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <lttng/tracepoint.h>
+
+/*
+ * When it is called (LTTng-UST 2.13.5, tests/conformance/test_lttng_provider.py):
  *
  *   lttng start                          yes, also in mid-run and again after lttng stop (which switches the
  *                                        tracepoints off); they are on by then
@@ -19,17 +29,10 @@
  * description ended earlier has its tracepoints on by then. It may also be called before that return, and
  * once for nothing.
  *
- * It runs in the thread that LTTng-UST keeps for a session daemon, under LTTng's lock ust_mutex and within a
- * read-side section of its RCU: events may be written, but whoever called fork, dlopen of another provider,
- * or exit meanwhile waits for us, so what we call must not wait for such a thread.
+ * It runs in the thread that LTTng-UST keeps for a session daemon, under LTTng's lock ust_mutex and within
+ * a read-side section of its RCU: events may be written, but whoever called fork, dlopen of another
+ * provider, or exit meanwhile waits for us, so what we call must not wait for such a thread.
  */
-#include "trace/recorder/lttng/provider.h"
-
-#include <dlfcn.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <lttng/tracepoint.h>
 
 struct lttng_ust_session;
 

@@ -2,10 +2,9 @@
 /*
  * From the stack at a hook to a 32-bit call-site number. A stack seen before costs the walk, a hash and one
  * lookup without a lock; a new one is described, written to the call-site file and only then made visible.
- * The hard part is where this runs: inside malloc, with any lock of the program or of the dynamic loader
- * held, in signal handlers and in fork children. So the only lock here is taken with signals blocked, and
- * nothing that is not ours (the loader, the Python interpreter) is called while it is held.
- * Called by the hooks; threads: any.
+ * It runs inside malloc, under any lock of the program or of the loader, in signal handlers and in fork
+ * children: so its lock is taken with signals blocked, and neither the loader nor the Python interpreter is
+ * called while it is held. Called by the hooks; threads: any.
  */
 #include "trace/recorder/stacks/callsite.h"
 #include "trace/recorder/guest/loaded_object.h"
@@ -35,7 +34,7 @@
 #define NAME_BYTES 256U
 #define FILE_NAME_BYTES 1024U
 
-#define CAPTURE_BORROWS 0x100U /* beside enum session_stacks: take what another thread has lent */
+#define CAPTURE_INHERITS 0x100U /* beside enum session_stacks: inherit a published parent stack */
 
 enum attached_state { NOT_ATTACHED = 0, ATTACHED, DETACHED };
 
@@ -90,7 +89,7 @@ static inline bool is_attached(void)
 /* Signals are blocked: no handler of this thread can wait for the lock, and nothing cancels its owner. */
 static void lock_enter(void)
 {
-    assert(recorder_foreign_depth > 0);
+    assert(recorder_reentrant_depth > 0);
     recorder_lock(&callsites.lock);
 }
 
@@ -119,28 +118,28 @@ static void lock_enter_to_append(void)
 /* ---- hashing ---- */
 
 /* `python` is the hash of the Python frames, whichever way it was found. */
-static inline struct callsite_hash hash_stack(const struct stack *stack, struct callsite_hash python)
+static inline struct stack_hash hash_stack(const struct stack *stack, struct stack_hash python)
 {
     const uint64_t sizes =
         (uint64_t)stack->generation << 32 | stack->native_count << 16 | stack->python_count;
-    struct callsite_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
+    struct stack_hash hash = {sizes ^ UINT64_C(0x1d8e4e27c47d124f), sizes ^ UINT64_C(0xeb44accab455d165)};
 
-    callsite_hash_words(&hash, stack->pcs, stack->native_count);
+    stack_hash_words(&hash, stack->pcs, stack->native_count);
     if (stack->python_count > 0) {
-        hash.low = callsite_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
-        hash.high = callsite_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
+        hash.low = stack_hash_mix(hash.low ^ UINT64_C(0xa0761d6478bd642f), python.low);
+        hash.high = stack_hash_mix(hash.high ^ UINT64_C(0xe7037ed1a0b428db), python.high);
     }
     hash.low += hash.low == 0; /* 0 marks empty entries */
     return hash;
 }
 
-static struct callsite_hash hash_code(const struct python_frame *frame)
+static struct stack_hash hash_code(const struct python_frame *frame)
 {
     const uint64_t words[] = {(uintptr_t)frame->code, (uintptr_t)frame->name, (uintptr_t)frame->filename,
                               frame->first_line};
-    struct callsite_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
+    struct stack_hash hash = {UINT64_C(0x1d8e4e27c47d124f), UINT64_C(0xeb44accab455d165)};
 
-    callsite_hash_words(&hash, words, 4);
+    stack_hash_words(&hash, words, 4);
     hash.low += hash.low == 0;
     return hash;
 }
@@ -176,9 +175,9 @@ static COLD bool run_aside(void (*function)(void *argument), void *argument)
     struct recorder_signals signals;
     bool is_done;
 
-    recorder_foreign_begin(&signals);
+    recorder_reentrant_begin(&signals);
     is_done = recorder_on_stack(function, argument);
-    recorder_foreign_end(&signals);
+    recorder_reentrant_end(&signals);
     errno = saved_errno;
     return is_done;
 }
@@ -189,7 +188,7 @@ static COLD void modules_check(void)
     (void)run_aside(modules_check_now, NULL);
 }
 
-/* Writes the object to the file if need be. False if it took the place of another one. */
+/* Writes the object to the file if need be. False if it replaced another one. */
 static bool module_note(const struct loaded_object *object)
 {
     struct module_description module;
@@ -235,7 +234,7 @@ static bool stack_note_modules(const struct stack *stack)
 /* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
 static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
 {
-    struct callsite_hash hash = hash_code(frame);
+    struct stack_hash hash = hash_code(frame);
     struct sites_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
@@ -286,7 +285,7 @@ static void stack_note_code(struct stack *stack)
 /* ---- capture ---- */
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
+static uint32_t site_add(const struct stack *stack, struct stack_hash hash)
 {
     struct sites_site entry = {.native_count = (uint16_t)stack->native_count,
                                .python_count = (uint16_t)stack->python_count};
@@ -308,7 +307,7 @@ static uint32_t site_add(const struct stack *stack, struct callsite_hash hash)
 /* A stack that is not in the table. */
 struct note {
     struct stack *stack;
-    struct callsite_hash hash;
+    struct stack_hash hash;
     bool again; /* it must be walked anew, with what is loaded now */
     uint32_t site;
 };
@@ -334,7 +333,7 @@ static void site_note_now(void *argument)
     lock_leave();
 }
 
-static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, bool *again)
+static COLD uint32_t site_note(struct stack *stack, struct stack_hash hash, bool *again)
 {
     struct note note = {.stack = stack, .hash = hash};
 
@@ -345,7 +344,7 @@ static COLD uint32_t site_note(struct stack *stack, struct callsite_hash hash, b
 
 static inline uint32_t site_find(struct stack *stack, bool *again)
 {
-    struct callsite_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
+    struct stack_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
     uint32_t site = callsite_table_find(&callsites.sites, hash);
 
     *again = false;
@@ -364,18 +363,18 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
 
 /*
  * With the hash of the Python frames alone, which costs far less than the frames. False if that is not
- * enough: it cannot be told, the site is new, or frames are lent.
+ * enough: it is unknown, the site is new, or a parent stack is published.
  */
 static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
                                                                unsigned depth, uint32_t *site)
 {
-    struct callsite_hash python = {0};
+    struct stack_hash python = {0};
 
     stack_begin(stack, stacks, depth);
     stack->python_count = python_stack_hash(&python, depth);
     if (stack->python_count == PYTHON_STACK_UNKNOWN ||
-        (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0 &&
-         python_stack_borrow(stack->frames, 1) > 0)) {
+        (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0 &&
+         parent_stack_inherit(stack->frames, 1) > 0)) {
         return false;
     }
     *site = 0;
@@ -397,8 +396,8 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
         stack_begin(stack, stacks, depth);
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
             stack->python_count = python_stack_capture(stack->frames, depth);
-            if (stack->python_count == 0 && (stacks & CAPTURE_BORROWS) != 0) {
-                stack->python_count = python_stack_borrow(stack->frames, depth);
+            if (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0) {
+                stack->python_count = parent_stack_inherit(stack->frames, depth);
             }
         }
         if (stack->native_count + stack->python_count == 0) {
@@ -482,14 +481,14 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
     if (__builtin_expect(atomic_load_explicit(&callsites.modules_changed, memory_order_relaxed), 0)) {
         modules_check();
     }
-    struct recorder_scratch *scratch = recorder_scratch_take();
+    struct recorder_scratch *scratch = recorder_scratch_acquire();
     uint32_t site;
 
     if (__builtin_expect(scratch == NULL, 0)) {
         return capture_aside(start, how);
     }
     site = capture_into(scratch, start, how);
-    recorder_scratch_give(scratch);
+    recorder_scratch_release(scratch);
     return site;
 }
 
@@ -498,9 +497,9 @@ uint32_t callsite_capture(const struct callsite_start *start)
     return capture(start, 0);
 }
 
-uint32_t callsite_capture_borrowing(const struct callsite_start *start)
+uint32_t callsite_capture_inheriting(const struct callsite_start *start)
 {
-    return capture(start, CAPTURE_BORROWS);
+    return capture(start, CAPTURE_INHERITS);
 }
 
 void callsite_modules_changed(void)

@@ -7,7 +7,8 @@
  *       ├───────► callsite_file.c    the call-site file
  *       └───────► modules.c ─► recorder/guest/loaded_object.c (the dynamic loader)
  *
- * The lock of callsite.c guards them. Nothing else is asked for while it is held: neither the loader nor the disk.
+ * The lock of callsite.c guards them. Nothing else is asked for while it is held: neither the loader nor
+ * the disk.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_CALLSITE_H
 #define VARVE_TRACE_RECORDER_STACKS_CALLSITE_H
@@ -28,8 +29,8 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth);
 /// Number of the current stack, 0 if there is none (stacks off, nested call in a signal handler, no memory).
 /// The call site is in the file before the number is returned. Threads: any; async-signal-safe.
 uint32_t callsite_capture(const struct callsite_start *start);
-/// The same, with the frames that another thread has lent where this one has no Python frames.
-uint32_t callsite_capture_borrowing(const struct callsite_start *start);
+/// The same, with the parent stack that another thread has published where this one has no Python frames.
+uint32_t callsite_capture_inheriting(const struct callsite_start *start);
 
 /// The set of loaded objects may have changed (after dlopen, before dlclose): rescans at the next capture.
 void callsite_modules_changed(void);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Appends entries to the call-site file, which is mapped in windows: an entry is copied into shared memory
- * and is in the file from the moment that its head is written, whatever ends the process. So nothing waits
- * for a disk while the lock of callsite.c is held, and no descriptor stays open in the program. The hard part
- * is growth: a store into a page that the disk has no room for is a SIGBUS, so each window is allocated
- * before it is mapped, by whichever thread needs it, without the lock; of several that try, the first one's
- * is taken. Called by callsite.c and modules.c.
+ * Appends entries to the call-site file, which is mapped in windows: an entry is in the file from the
+ * moment that its head is written, whatever ends the process, and no descriptor stays open in the program.
+ * A store into a page that the disk has no room for is a SIGBUS, so each window is allocated before it is
+ * mapped, by whichever thread needs it, without the lock; of several that try, the first one's is used.
+ * Called by callsite.c and modules.c.
  */
 #include "trace/recorder/stacks/callsite_file.h"
 #include "trace/recorder/guest/file.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * The call-site file of this process image: entries are appended to mapped windows of it. Guarded by the lock of
- * callsite.c, whose holders are called writers here.
+ * The call-site file of this process image: entries are appended to mapped windows of it. Guarded by the
+ * lock of callsite.c, whose holders are called writers here.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_CALLSITE_FILE_H
 #define VARVE_TRACE_RECORDER_STACKS_CALLSITE_FILE_H

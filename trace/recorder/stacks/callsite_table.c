@@ -39,12 +39,12 @@ static struct table_entry *table_entries(uintptr_t tagged)
     return (struct table_entry *)(tagged & ~TABLE_BITS_MASK);
 }
 
-static uint32_t entry_check_bits(struct callsite_hash hash)
+static uint32_t entry_check_bits(struct stack_hash hash)
 {
     return (uint32_t)(hash.high >> 32);
 }
 
-uint32_t callsite_table_find(const struct callsite_table *table, struct callsite_hash hash)
+uint32_t callsite_table_find(const struct callsite_table *table, struct stack_hash hash)
 {
     const uintptr_t tagged = atomic_load_explicit(&table->entries, memory_order_acquire);
     const unsigned bits = (unsigned)(tagged & TABLE_BITS_MASK);
@@ -117,7 +117,7 @@ int callsite_table_reserve(struct callsite_table *table)
     return VARVE_OK;
 }
 
-void callsite_table_insert(struct callsite_table *table, struct callsite_hash hash, uint32_t number)
+void callsite_table_insert(struct callsite_table *table, struct stack_hash hash, uint32_t number)
 {
     const uintptr_t tagged = atomic_load_explicit(&table->entries, memory_order_relaxed);
 

@@ -18,13 +18,13 @@ struct callsite_table {
 };
 
 /// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.
-uint32_t callsite_table_find(const struct callsite_table *table, struct callsite_hash hash);
+uint32_t callsite_table_find(const struct callsite_table *table, struct stack_hash hash);
 
 /// Make room for one more entry. Returns VARVE_OK or VARVE_ERROR_NO_MEMORY. Threads: writers.
 int callsite_table_reserve(struct callsite_table *table);
 
 /// Store a number for a hash that is not in the table; callsite_table_reserve went before. Threads: writers.
-void callsite_table_insert(struct callsite_table *table, struct callsite_hash hash, uint32_t number);
+void callsite_table_insert(struct callsite_table *table, struct stack_hash hash, uint32_t number);
 
 /// Empty it and give its memory back. Threads: writers, while there are no readers.
 void callsite_table_reset(struct callsite_table *table);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loaded objects into the call-site file: an object is written when the first call site with a frame in it
- * is, so nothing is asked of the dynamic loader that needs its lock, and objects that nobody calls from cost
- * nothing. The hard part is to notice that one object took the place of another: after dlclose all known ones
- * are compared again (modules_scan), and each new call site compares those of its frames. Memory of an
- * object is copied by the kernel, which notices when it is gone.
- * Called by callsite.c.
+ * is, so nothing is asked of the loader that needs its lock. Where one object replaced another at its
+ * addresses, that is noticed: after dlclose all known ones are compared (modules_scan), and each new call
+ * site compares those of its frames. Memory of an object is copied by the kernel, which notices when it is
+ * gone. Called by callsite.c.
  */
 #include "trace/recorder/stacks/modules.h"
 #include "trace/recorder/guest/loaded_object.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * Loaded objects into the call-site file. Guarded by the lock of callsite.c, whose holders are called writers here.
+ * Loaded objects into the call-site file. Guarded by the lock of callsite.c, whose holders are called
+ * writers here.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_MODULES_H
 #define VARVE_TRACE_RECORDER_STACKS_MODULES_H
@@ -13,7 +14,7 @@
 #define MODULE_BUILD_ID_MAX 64U
 #define MODULE_PATH_MAX 1024U
 
-/* What the file is told about one object. */
+/* What the file holds about one object. */
 struct module_description {
     struct loaded_object object;
     uintptr_t build_id_address; /* where it was read, 0 if there is none */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python line of what backward() allocates. PyTorch runs the backward pass on threads of its own that have no Python
-frames, while the thread that called backward() waits: its frames are lent to the recorder for that time, and stand for
+frames, while the thread that called backward() waits: its frames are published to the recorder for that time, and stand for
 the missing ones."""
 
 import ctypes
@@ -13,12 +13,12 @@ def recorder():
     """The recorder's two functions, if it is in this process. They are called with the interpreter's lock held."""
     loaded = ctypes.PyDLL(None)
     try:
-        lend, end = loaded.varve_python_lend, loaded.varve_python_lend_end
+        publish, withdraw = loaded.varve_python_stack_publish, loaded.varve_python_stack_withdraw
     except AttributeError:
         return None
-    lend.restype, lend.argtypes = None, [ctypes.c_uint32]
-    end.restype, end.argtypes = None, []
-    return lend, end
+    publish.restype, publish.argtypes = None, [ctypes.c_uint32]
+    withdraw.restype, withdraw.argtypes = None, []
+    return publish, withdraw
 
 
 def start(torch):
@@ -26,15 +26,15 @@ def start(torch):
     original = getattr(torch.autograd.graph, "_engine_run_backward", None) if found else None
     if original is None:
         return
-    lend, end = found
+    publish, withdraw = found
 
     @functools.wraps(original)
     def _engine_run_backward(*arguments, **options):
-        lend(SKIPPED_FRAMES)
+        publish(SKIPPED_FRAMES)
         try:
             return original(*arguments, **options)
         finally:
-            end()
+            withdraw()
 
     for module in (torch.autograd, torch.autograd.graph):
         if getattr(module, "_engine_run_backward", None) is original:

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The native stack walk on x86-64: from the caller of a hook outwards, a few ns per frame, in any state of
- * the program (inside malloc, in signal handlers, on stacks of its own making), and never reading memory that
- * is not there. Three layers, each the slow path of the one before:
- *
- *   memo    what the last walk of this thread read; where those words are unchanged, the result is too
- *   rules   the rule of each return address, in a cache shared by all threads (unwind_rules.c fills it)
- *   odd     signal frames, realigned stacks, code without tables
- *
- * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, of other
- * stacks (signal stacks, coroutines) a copy that the kernel made. Called by recorder/stacks/callsite.c.
+ * the program (inside malloc, in signal handlers, on stacks of its own making), and never reading memory
+ * that is not there. Called by recorder/stacks/callsite.c.
  */
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/guest/loaded_object.h"
@@ -21,6 +14,17 @@
 
 #include <stdatomic.h>
 #include <string.h>
+
+/*
+ * Three layers, each the slow path of the one before:
+ *
+ *   memo    what the last walk of this thread read; where those words are unchanged, the result is too
+ *   rules   the rule of each return address, in a cache shared by all threads (unwind_rules.c fills it)
+ *   odd     signal frames, realigned stacks, code without tables
+ *
+ * Every word read lies in [floor, limit): on the thread's own stack that is all up to its top, of other
+ * stacks (signal stacks, coroutines) a copy that the kernel made.
+ */
 
 #define WALK_INLINE static inline __attribute__((always_inline)) UNWIND_UNSANITIZED
 #define WALK_COLD __attribute__((noinline, cold)) UNWIND_UNSANITIZED
@@ -131,7 +135,7 @@ static WALK_COLD uint32_t rule_fill(uintptr_t address)
     struct recorder_signals signals;
 
     if (!loaded_object_is_at(address)) {
-        return search.rule; /* soon told: code made at run time comes here at every walk */
+        return search.rule; /* soon answered: code made at run time comes here at every walk */
     }
     recorder_signals_block(&signals);
     (void)recorder_on_stack(search_now, &search);

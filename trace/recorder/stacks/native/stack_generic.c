@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The native stack walk where no rules are known for the machine: frame pointers only, so code without them
- * is left out or ends the stack. Chosen by the build in place of stack.c; called by recorder/stacks/callsite.c.
+ * is left out or ends the stack. Chosen by the build in place of stack.c; called by
+ * recorder/stacks/callsite.c.
  */
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/stacks/native/window.h"

@@ -25,7 +25,7 @@ struct unwind_term {
     int64_t value; /* added to the register, or to the address of the word */
 };
 
-/// What `code` computes when executed at `address`; base UNWIND_BASE_NONE if that cannot be told.
+/// What `code` computes when executed at `address`; base UNWIND_BASE_NONE if that is unknown.
 struct unwind_term unwind_expression_evaluate(struct unwind_reader code, uintptr_t address);
 
 #endif

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From an address to the 32-bit rule that leaves its frame: runs the call frame instructions of its table
- * entry and keeps what the walk of stack.c needs, the canonical frame address (CFA), where rbp is
- * saved and that the return address lies at CFA - 8. The hard part is what compilers and the C library really
- * use beyond registers with an offset: expressions for PLT stubs, realigned stacks and signal frames are
- * recognized by their meaning; what is left, a CFA in another register than rsp and rbp, ends the stack.
- * Called on a miss of the rule cache only.
- *
- * Source: DWARF 4, sections 2.5 (expressions) and 6.4.2 (call frame instructions); System V ABI for AMD64,
- * figure 3.36 (register numbers).
+ * entry and keeps what the walk needs, the canonical frame address (CFA), where rbp is saved and that the
+ * return address lies at CFA - 8. Expressions for PLT stubs, realigned stacks and signal frames are
+ * recognized by their meaning; a CFA in another register than rsp and rbp ends the stack. Called on a miss
+ * of the rule cache only.
  */
 #include "trace/recorder/stacks/native/unwind_rules.h"
 #include "trace/recorder/guest/loaded_object.h"
@@ -16,6 +12,11 @@
 #include "trace/recorder/stacks/native/unwind_table.h"
 
 #include <stddef.h>
+
+/*
+ * Source: DWARF 4, sections 2.5 (expressions) and 6.4.2 (call frame instructions); System V ABI for AMD64,
+ * figure 3.36 (register numbers).
+ */
 
 enum { ROWS_REMEMBERED = 8 };
 

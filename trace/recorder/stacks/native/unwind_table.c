@@ -184,7 +184,7 @@ static bool augmentation_read(const char *letters, struct unwind_reader *reader,
         } else if (*letters == 'S') {
             entry->is_signal_frame = true;
         } else if (*letters != 'B') {
-            break; /* unknown: what follows cannot be told, but the length is known */
+            break; /* unknown: what follows can't be read, but the length is known */
         }
     }
     reader->at = data.end;

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which part of a stack a walk may read without a fault. The hard part is that a program runs on stacks of
- * any kind: the first thread's, those of threads, signal stacks, coroutines. On the thread's own stack
- * everything from sp to its top is there for as long as the thread lives, which is found out once; it is read
- * in place. Of other stacks nothing lasting is known (another thread may unmap or protect them at any
- * moment), so what lies there is copied by the kernel, which answers with an error where a load would be a
- * SIGSEGV. Called by stack.c.
- *
- * No /proc and no pthread_getattr_np: both are slow or allocate, and this runs in malloc hooks.
+ * Which part of a stack a walk may read without a fault. On the thread's own stack everything from sp to
+ * its top is there for as long as the thread lives, which is found out once; it is read in place. Of other
+ * stacks (signal stacks, coroutines) nothing lasting is known, so what lies there is copied by the kernel,
+ * which answers with an error where a load would be a SIGSEGV. Neither /proc nor pthread_getattr_np, which
+ * are slow or allocate. Called by stack.c.
  */
 #include "trace/recorder/stacks/native/window.h"
 #include "trace/recorder/guest/memory.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * One frame of the interpreter: what lies at its address, and its part of a stack's hash. Inline: stack.c reads frames to
- * capture them, memo.c those that it does not remember.
+ * One frame of the interpreter: what lies at its address, and its part of a stack's hash. Inline: stack.c
+ * reads frames to capture them, memo.c those that it does not remember.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_FRAME_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_FRAME_H
@@ -82,37 +82,37 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
 
 /* Add the next frame, outside-in. Two independent chains, and in each only the last of the three steps waits
  * for the frame before. */
-static inline void python_hash_frame(struct callsite_hash *hash, const void *code, const void *name,
-                                     const void *filename, uint64_t place)
+static inline void python_hash_frame(struct stack_hash *hash, const void *code, const void *name,
+                                     const void *filename, uint64_t position)
 {
     const uint64_t a = (uintptr_t)code;
     const uint64_t b = (uintptr_t)name;
     const uint64_t c = (uintptr_t)filename;
-    const uint64_t low = callsite_mix(a ^ UINT64_C(0xa0761d6478bd642f), b ^ UINT64_C(0x8ebc6af09c88c6e3));
-    const uint64_t high = callsite_mix(a ^ UINT64_C(0xe7037ed1a0b428db), b ^ UINT64_C(0x589965cc75374cc3));
+    const uint64_t low = stack_hash_mix(a ^ UINT64_C(0xa0761d6478bd642f), b ^ UINT64_C(0x8ebc6af09c88c6e3));
+    const uint64_t high = stack_hash_mix(a ^ UINT64_C(0xe7037ed1a0b428db), b ^ UINT64_C(0x589965cc75374cc3));
 
-    hash->low = callsite_mix(hash->low ^ low, callsite_mix(c ^ UINT64_C(0x1d8e4e27c47d124f),
-                                                           place ^ UINT64_C(0xd6e8feb86659fd93)));
-    hash->high = callsite_mix(hash->high ^ high, callsite_mix(c ^ UINT64_C(0xeb44accab455d165),
-                                                              place ^ UINT64_C(0x9fb21c651e98df25)));
+    hash->low = stack_hash_mix(hash->low ^ low, stack_hash_mix(c ^ UINT64_C(0x1d8e4e27c47d124f),
+                                                               position ^ UINT64_C(0xd6e8feb86659fd93)));
+    hash->high = stack_hash_mix(hash->high ^ high, stack_hash_mix(c ^ UINT64_C(0xeb44accab455d165),
+                                                                  position ^ UINT64_C(0x9fb21c651e98df25)));
 }
 
 /* Where in its code object a frame stands, as one word. */
-static inline uint64_t python_hash_place(uint32_t instruction, bool is_entry)
+static inline uint64_t python_hash_position(uint32_t instruction, bool is_entry)
 {
     return (uint64_t)instruction << 1 | is_entry;
 }
 
 /* Of captured frames. */
-static inline struct callsite_hash python_hash_frames(const struct python_frame *frames, unsigned count)
+static inline struct stack_hash python_hash_frames(const struct python_frame *frames, unsigned count)
 {
-    struct callsite_hash hash = {0};
+    struct stack_hash hash = {0};
 
     while (count-- > 0) {
         const struct python_frame *frame = &frames[count];
 
         python_hash_frame(&hash, frame->code, frame->name, frame->filename,
-                          python_hash_place(frame->instruction, frame->is_entry));
+                          python_hash_position(frame->instruction, frame->is_entry));
     }
     return hash;
 }

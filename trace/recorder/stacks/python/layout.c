@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where CPython keeps what a stack walk reads, one row per minor version. The C API offers no way: since 3.11
- * PyThreadState_GetFrame makes a frame object (it allocates and may collect garbage), which is out of the
- * question inside malloc. The offsets are those of Include/cpython/pystate.h, Include/cpython/code.h and
- * Include/internal/pycore_frame.h, computed with offsetof from the headers
- * of 3.9.18, 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.12.10 and 3.13.0; other patch levels are held to the same
- * rows and are not tested one by one: verify.c refuses those that differ. Free-threaded builds have
- * other object headers and no GIL to stand on; they are refused by name. stack.c is the only caller.
+ * Where CPython keeps what a stack walk reads, one row per minor version. The C API offers no way: since
+ * 3.11 PyThreadState_GetFrame makes a frame object (it allocates and may collect garbage), which is out of
+ * the question inside malloc. Called by stack.c.
  */
 #include "trace/recorder/stacks/python/layout.h"
+
+/*
+ * The offsets are those of Include/cpython/pystate.h, Include/cpython/code.h and
+ * Include/internal/pycore_frame.h, computed with offsetof from the headers of 3.9.18, 3.10.13, 3.11.2,
+ * 3.11.7, 3.12.1, 3.12.10 and 3.13.0. Other patch levels are held to the same rows and are not tested one
+ * by one: verify.c refuses those that differ. Free-threaded builds have other object headers and no GIL to
+ * stand on; they are refused by name.
+ */
 
 static const struct python_layout layouts[] = {
     {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frames of each thread's last walk, with the hash of each and all outside of it. A frame that is where it was, with the
- * same code object, which has the same names, at the same instruction, needs no other check and no hashing. It is a
- * frame again only because the one before it still points to it. Called by stack.c.
+ * The frames of each thread's last walk, with the hash of each and all outside of it. A frame that is where
+ * it was, with the same code object, which has the same names, at the same instruction, needs no other
+ * check and no hashing. It is a frame again only because the one before it still points to it. Called by
+ * stack.c.
  */
 #include "trace/recorder/stacks/python/memo.h"
 #include "trace/recorder/guest/memory.h"
@@ -38,7 +39,7 @@ struct python_memo {
     unsigned hash_end;                    /* 0: no hash is valid */
     const char *frames[MEMO_ENTRIES + 1]; /* addresses; the last one stays NULL, where every stack ends */
     struct known_frame known[MEMO_ENTRIES];
-    struct callsite_hash hashes[MEMO_ENTRIES];
+    struct stack_hash hashes[MEMO_ENTRIES];
     const char *new_frames[MEMO_ENTRIES];
     struct known_frame new_known[MEMO_ENTRIES];
 };
@@ -52,8 +53,8 @@ struct memo_walk {
     const struct python_layout *layout;
     const void *code_type;
     const char *at; /* the next frame */
-    unsigned place; /* entries in [memo->first, place) are of this walk */
-    unsigned dirty; /* hashes below this place are to be made anew */
+    unsigned slot;  /* entries in [memo->first, slot) are of this walk */
+    unsigned dirty; /* hashes below this slot are to be made anew */
     unsigned shown;
     unsigned max;
     uint64_t instruction_mask;
@@ -86,7 +87,7 @@ static void walk_layout(struct memo_walk *walk, const struct python_layout *layo
 
 /*
  * Goes on over frames that are as they were. Returns true if the walk is complete: the stack ends, or the
- * next frame would be one too many. Else either the frame at `place` has changed or the stack goes on
+ * next frame would be one too many. Else either the frame at `slot` has changed or the stack goes on
  * elsewhere than there.
  */
 static inline bool memo_follow(struct memo_walk *walk)
@@ -98,12 +99,12 @@ static inline bool memo_follow(struct memo_walk *walk)
     const size_t name_at = walk->layout->code_name;
     const size_t filename_at = walk->layout->code_filename;
     const char *at = walk->at;
-    unsigned place = walk->place;
+    unsigned slot = walk->slot;
     unsigned shown = walk->shown;
     bool complete = false;
 
-    while (at == memo->frames[place]) {
-        const struct known_frame *known = &memo->known[place];
+    while (at == memo->frames[slot]) {
+        const struct known_frame *known = &memo->known[slot];
         if (at == NULL) {
             complete = true;
             break;
@@ -122,10 +123,10 @@ static inline bool memo_follow(struct memo_walk *walk)
         }
         shown += known->shown;
         at = python_pointer(at, previous_at);
-        place++;
+        slot++;
     }
     walk->at = at;
-    walk->place = place;
+    walk->slot = slot;
     walk->shown = shown;
     return complete;
 }
@@ -161,21 +162,21 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
     return true;
 }
 
-/* The frame at `place` has changed. False if the walk ends before it. */
+/* The frame at `slot` has changed. False if the walk ends before it. */
 static bool memo_replace(struct memo_walk *walk)
 {
-    if (!frame_learn(walk, &walk->memo->known[walk->place]))
+    if (!frame_learn(walk, &walk->memo->known[walk->slot]))
         return false;
-    walk->place++;
-    walk->dirty = walk->place;
+    walk->slot++;
+    walk->dirty = walk->slot;
     return true;
 }
 
 /* Moves what this walk has found so far, then `count` new frames, to where they end before `met`. */
-static bool memo_place(struct memo_walk *walk, unsigned count, unsigned met)
+static bool memo_insert(struct memo_walk *walk, unsigned count, unsigned met)
 {
     struct python_memo *memo = walk->memo;
-    const unsigned found = walk->place - memo->first;
+    const unsigned found = walk->slot - memo->first;
 
     if (found + count > met)
         return false;
@@ -185,13 +186,13 @@ static bool memo_place(struct memo_walk *walk, unsigned count, unsigned met)
     memcpy(&memo->frames[first + found], memo->new_frames, count * sizeof(memo->frames[0]));
     memcpy(&memo->known[first + found], memo->new_known, count * sizeof(memo->known[0]));
     memo->first = first;
-    walk->place = met;
+    walk->slot = met;
     if (found + count > 0)
         walk->dirty = met;
     return true;
 }
 
-/* Frames that are not at `place`: walks until one of those from there on is met. False if there is no room;
+/* Frames that are not at `slot`: walks until one of those from there on is met. False if there is no room;
  * `*complete` if the walk ended first. */
 static bool memo_meet(struct memo_walk *walk, bool *complete)
 {
@@ -199,17 +200,17 @@ static bool memo_meet(struct memo_walk *walk, bool *complete)
     unsigned count = 0;
 
     for (;;) {
-        unsigned met = walk->at != NULL ? walk->place : MEMO_ENTRIES;
+        unsigned met = walk->at != NULL ? walk->slot : MEMO_ENTRIES;
         while (met < MEMO_ENTRIES && memo->frames[met] != walk->at)
             met++;
         if (met < MEMO_ENTRIES)
-            return memo_place(walk, count, met);
+            return memo_insert(walk, count, met);
         const char *frame = walk->at;
         if (count == MEMO_ENTRIES)
             return false;
         if (!frame_learn(walk, &memo->new_known[count])) {
             *complete = true;
-            return count == 0 || memo_place(walk, count, MEMO_ENTRIES);
+            return count == 0 || memo_insert(walk, count, MEMO_ENTRIES);
         }
         memo->new_frames[count++] = frame;
     }
@@ -219,26 +220,26 @@ static bool memo_meet(struct memo_walk *walk, bool *complete)
 static void memo_rehash(const struct memo_walk *walk)
 {
     struct python_memo *memo = walk->memo;
-    const unsigned end = walk->place;
-    unsigned place = memo->hash_end == end ? walk->dirty : end;
-    struct callsite_hash hash = {0};
-    unsigned outer = place;
+    const unsigned end = walk->slot;
+    unsigned slot = memo->hash_end == end ? walk->dirty : end;
+    struct stack_hash hash = {0};
+    unsigned outer = slot;
 
-    if (place < end)
-        hash = memo->hashes[place];
+    if (slot < end)
+        hash = memo->hashes[slot];
     while (outer < end && memo->known[outer].kind == PYTHON_FRAME_HIDDEN)
         outer++;
     bool mark = outer < end && memo->known[outer].kind == PYTHON_FRAME_MARK;
-    while (place-- > memo->first) {
-        const struct known_frame *known = &memo->known[place];
+    while (slot-- > memo->first) {
+        const struct known_frame *known = &memo->known[slot];
         if (known->shown != 0) {
             bool is_entry = mark || walk->layout->frames_are_objects ||
                             (walk->layout->has_entry_flag && (known->tag & 0xff) != 0);
             python_hash_frame(&hash, known->code, known->name, known->filename,
-                              python_hash_place(known->offset, is_entry));
+                              python_hash_position(known->offset, is_entry));
         }
         mark = known->kind == PYTHON_FRAME_MARK || (mark && known->shown == 0);
-        memo->hashes[place] = hash;
+        memo->hashes[slot] = hash;
     }
     memo->hash_end = end;
 }
@@ -254,7 +255,7 @@ static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
 }
 
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
-                          unsigned max, struct callsite_hash *hash)
+                          unsigned max, struct stack_hash *hash)
 {
     struct python_memo *memo = __builtin_expect(thread_memo != NULL, 1) ? thread_memo : memo_make();
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};
@@ -263,19 +264,19 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
     if (memo == NO_MEMO || max > PYTHON_MEMO_FRAMES_MAX)
         return PYTHON_STACK_UNKNOWN;
     walk_layout(&walk, layout);
-    walk.place = memo->first;
+    walk.slot = memo->first;
     while (!complete) {
-        if (walk.at != memo->frames[walk.place]) {
+        if (walk.at != memo->frames[walk.slot]) {
             if (!memo_meet(&walk, &complete)) {
                 memo->first = MEMO_ENTRIES;
                 memo->hash_end = 0;
                 return PYTHON_STACK_UNKNOWN;
             }
         } else {
-            complete = memo_follow(&walk) || (walk.at == memo->frames[walk.place] && !memo_replace(&walk));
+            complete = memo_follow(&walk) || (walk.at == memo->frames[walk.slot] && !memo_replace(&walk));
         }
     }
-    if (walk.dirty > memo->first || memo->hash_end != walk.place)
+    if (walk.dirty > memo->first || memo->hash_end != walk.slot)
         memo_rehash(&walk);
     if (walk.shown > 0)
         *hash = memo->hashes[memo->first];

@@ -16,7 +16,7 @@
 /// walk. PYTHON_STACK_UNKNOWN if there is no room. Threads: any; not reentrant: a handler must not come here
 /// while its thread is in it.
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
-                          unsigned max, struct callsite_hash *hash);
+                          unsigned max, struct stack_hash *hash);
 
 /// This thread ends: its memo goes. Signals are blocked.
 void python_memo_thread_end(void);

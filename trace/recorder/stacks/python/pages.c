@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a load could be a SIGSEGV, the kernel copies and answers EFAULT. That is a system call, on a path that is taken at
- * every malloc, so pages once found readable are remembered, for the whole process. A page may go away after that: only
- * a stale pointer, seen by a signal handler in the midst of a few instructions of the interpreter's, could lead there
- * again. Called before any pointer of the interpreter's is followed.
+ * Where a load could be a SIGSEGV, the kernel copies and answers EFAULT. That is a system call, on a path
+ * that is taken at every malloc, so pages once found readable are remembered, for the whole process. A page
+ * may go away after that: only a stale pointer, seen by a signal handler in the midst of a few instructions
+ * of the interpreter's, could lead there again. Called before any pointer of the interpreter's is followed.
  */
 #include "trace/recorder/stacks/python/pages.h"
 #include "trace/recorder/guest/memory.h"

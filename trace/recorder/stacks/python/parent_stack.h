@@ -8,7 +8,7 @@
 
 #include "trace/recorder/stacks/python/frame.h"
 
-/// Frames that a waiting thread has lent (varve_python_lend); 0 if none has. Threads: any.
-unsigned python_stack_borrow(struct python_frame *frames, unsigned max);
+/// Frames that a waiting thread has published (varve_python_stack_publish); 0 if none has. Threads: any.
+unsigned parent_stack_inherit(struct python_frame *frames, unsigned max);
 
 #endif

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Python frames of the calling thread, from inside malloc. A hook runs in the middle of anything the
- * interpreter does: while it makes a frame, inside the garbage collector, without the GIL, before and after
- * its life. So nothing here allocates, changes a reference count or calls more of the C API than the two
- * functions which return a pointer; frames are read as layout.c describes, and only those of the
- * calling thread, which nobody else changes, with the GIL or without it (PyTorch lets go of it in every
- * operator). The hard part is to be sure: that the state is this thread's and still there (thread_state),
- * and that the layout is right (verified on the first frames, verify.c). A
- * signal handler that allocates may come while the interpreter links a frame, and see stale pointers; that
- * stack may then be wrong or short, but python_readable comes before every step. The other road,
- * python_stack_hash, asks what memory.c remembers first. recorder/stacks/callsite.c calls this.
+ * Python frames of the calling thread, from inside malloc: the interpreter may be making a frame,
+ * collecting garbage, without the GIL, before or after its life. So nothing here allocates, changes a
+ * reference count or calls more of the C API than the two functions that return a pointer; frames are read
+ * as layout.c describes, only those of the calling thread. Called by recorder/stacks/callsite.c.
  */
 #include "trace/recorder/stacks/python/stack.h"
 #include "trace/recorder/guest/elf_symbol.h"
@@ -29,6 +23,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+/*
+ * What makes it safe: the state is this thread's and still there (thread_state), and the layout is verified
+ * on the first frames (verify.c). A signal handler that allocates may come while the interpreter links a
+ * frame, and see stale pointers; that stack may then be wrong or short, but python_readable comes before
+ * every step. The other entry, python_stack_hash, asks what memo.c remembers first.
+ */
 
 #define TRUST_AFTER_FRAMES 256U /* verified frames until their layout is believed */
 #define SEARCH_EVERY 1024U      /* captures in a process without an interpreter */
@@ -50,8 +51,8 @@ enum interpreter_phase {
 static struct {
     const struct python_layout *layout;
     struct python_types types;
-    void *(*current_state)(
-        void);                   /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    /* of the thread that holds the GIL (up to 3.11) or of this one if it does */
+    void *(*current_state)(void);
     void *(*own_state)(void);    /* of this thread, whether it holds the GIL or not */
     int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
 } interpreter;
@@ -69,7 +70,7 @@ static _Atomic unsigned stacks_refused;
 static _Thread_local __attribute__((tls_model("initial-exec"))) bool capturing;
 
 /* The last thread state found to be another thread's, so that it costs a system call only once. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) const void *foreign_state;
+static _Thread_local __attribute__((tls_model("initial-exec"))) const void *other_threads_state;
 
 void python_stack_modules_changed(void)
 {
@@ -81,15 +82,15 @@ static const char *interpreter_path;
 
 /* Its functions are called from the day that it was found, so it must stay. Opening it there and then would
  * allocate, in a hook that an allocator may have called with its locks held: time enough before a dlclose. */
-void python_stack_keep(void)
+void python_stack_pin_library(void)
 {
     const char *path = __atomic_exchange_n(&interpreter_path, NULL, __ATOMIC_ACQ_REL);
     struct recorder_signals saved;
 
     if (path != NULL) {
-        recorder_foreign_begin(&saved);
+        recorder_reentrant_begin(&saved);
         (void)dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-        recorder_foreign_end(&saved);
+        recorder_reentrant_end(&saved);
     }
 }
 
@@ -136,12 +137,12 @@ static void interpreter_find_now(void *argument)
 static __attribute__((noinline, cold)) void run_aside(void (*function)(void *argument), void *argument)
 {
     struct recorder_signals saved;
-    recorder_foreign_begin(&saved);
+    recorder_reentrant_begin(&saved);
     (void)recorder_on_stack(function, argument);
-    recorder_foreign_end(&saved);
+    recorder_reentrant_end(&saved);
 }
 
-/* Looks once for each set of loaded objects that recorder/stacks/callsite.c tells of, and now and then all the same: what is
+/* Looks once for each set of loaded objects that callsite.c reports, and now and then all the same: what is
  * loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
 static int interpreter_search(void)
 {
@@ -179,11 +180,11 @@ static int interpreter_phase_now(void)
 static bool is_of_this_thread(const char *state)
 {
     pthread_t thread;
-    if (state == foreign_state)
+    if (state == other_threads_state)
         return false;
     if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
         thread != pthread_self()) {
-        foreign_state = state;
+        other_threads_state = state;
         return false;
     }
     return true;
@@ -299,7 +300,7 @@ unsigned python_stack_capture(struct python_frame *frames, unsigned max)
     return capture.count;
 }
 
-unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
 {
     if (capturing || max == 0)
         return 0;

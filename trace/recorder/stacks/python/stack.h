@@ -33,11 +33,11 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 /// them are still those of this thread's last call. PYTHON_STACK_UNKNOWN: not in this way (the layout is not
 /// trusted yet, no memory, `max` above PYTHON_MEMO_FRAMES_MAX), capture them. Threads: any;
 /// async-signal-safe.
-unsigned python_stack_hash(struct callsite_hash *hash, unsigned max);
+unsigned python_stack_hash(struct stack_hash *hash, unsigned max);
 
 /// An object is about to be unloaded: if an interpreter was found, its library stays. Only where the program
 /// itself calls the loader, since this does.
-void python_stack_keep(void);
+void python_stack_pin_library(void);
 
 /// The set of loaded objects has changed: an interpreter that was absent is looked for at the next capture.
 /// Threads: any; async-signal-safe.

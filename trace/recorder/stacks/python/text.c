@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names and lines out of a code object, read by hand: PyUnicode_AsUTF8 caches what it makes in the string (it
- * allocates) and PyCode_Addr2Line takes another path under instrumentation. The hard part is the line tables,
- * of which there are three formats (Objects/lnotab_notes.txt of 3.9 and 3.10, Objects/locations.md of 3.11).
- * Every read stays inside the table and inside the string, whatever is in them. python_stack_describe calls.
+ * Names and lines out of a code object, read by hand: PyUnicode_AsUTF8 caches what it makes in the string
+ * (it allocates) and PyCode_Addr2Line takes another path under instrumentation. There are three formats of
+ * line tables (Objects/lnotab_notes.txt of 3.9 and 3.10, Objects/locations.md of 3.11). Every read stays
+ * inside the table and inside the string, whatever is in them. Called by python_stack_describe.
  */
 #include "trace/recorder/stacks/python/text.h"
 #include "trace/recorder/stacks/python/layout.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The proof, before any of it is trusted, that the interpreter in this process is laid out as layout.c
- * says. Every read goes through recorder_read_memory, since nothing is known yet. The hard part is that the
- * proof be one: all fields that a later walk uses are checked, each by a property that a wrong offset can't
- * have by chance: types by identity, instruction inside the code of the same frame, thread by its own id, the
- * chain of frames by its end. stack.c calls this for its first frames.
+ * Verifies, before any of it is trusted, that the interpreter in this process is laid out as layout.c says.
+ * Every read goes through recorder_read_memory. All fields that a later walk uses are checked, each by a
+ * property that a wrong offset can't have by chance: types by identity, the instruction by the code of its
+ * frame, the thread by its id, the chain of frames by its end. Called by stack.c for its first frames.
  */
 #include "trace/recorder/stacks/python/verify.h"
 #include "trace/recorder/guest/memory.h"

@@ -118,7 +118,7 @@ static void test_refused(void **state)
 
 static bool fake_python_remembers;
 
-unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
 {
     unsigned count = fake_python_count < max ? fake_python_count : max;
 

@@ -24,7 +24,7 @@
 
 #define THREADS 8U
 
-unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
+unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
 {
     (void)hash, (void)max;
     return PYTHON_STACK_UNKNOWN;
@@ -35,16 +35,16 @@ unsigned python_stack_hash(struct callsite_hash *hash, unsigned max)
 static uint64_t random_state;
 
 /* Hashes that collide in many ways: same place, same low half, same check bits. */
-static struct callsite_hash hash_of(uint32_t number)
+static struct stack_hash hash_of(uint32_t number)
 {
     switch (number % 4) {
     case 0:
-        return (struct callsite_hash){1 + number / 16, (uint64_t)(number % 16) << 40};
+        return (struct stack_hash){1 + number / 16, (uint64_t)(number % 16) << 40};
     case 1:
-        return (struct callsite_hash){((uint64_t)number << 32) | 5, 77};
+        return (struct stack_hash){((uint64_t)number << 32) | 5, 77};
     default:
         random_state = number;
-        return (struct callsite_hash){random_next(&random_state) | 1, random_next(&random_state)};
+        return (struct stack_hash){random_next() | 1, random_next()};
     }
 }
 
@@ -75,10 +75,10 @@ static _Atomic uint32_t shared_published;
 static _Atomic unsigned shared_wrong;
 static _Atomic unsigned shared_late; /* published numbers that a reader did not find: it must ask again */
 
-static struct callsite_hash plain_hash(uint32_t number)
+static struct stack_hash plain_hash(uint32_t number)
 {
-    return (struct callsite_hash){number * UINT64_C(0x9e3779b97f4a7c15) | 1,
-                                  number * UINT64_C(0xd6e8feb86659fd93)};
+    return (struct stack_hash){number * UINT64_C(0x9e3779b97f4a7c15) | 1,
+                               number * UINT64_C(0xd6e8feb86659fd93)};
 }
 
 static void *table_reader(void *argument)

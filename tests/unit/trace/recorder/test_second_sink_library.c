@@ -20,7 +20,7 @@ static void scenario_switched(struct session *session, void *context)
 
     (void)session;
     log->threads_at_open = 1; /* now, and not in the collector */
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 100);
     CHECK(mirror_detour_is_on(), "the detour did not begin");
     for (uint64_t turn = 1; turn <= 3; turn++) {
@@ -28,10 +28,10 @@ static void scenario_switched(struct session *session, void *context)
 
         mirror_enable(log, 0);
         mirror_emit(base, base + MISSES);
-        CHECK(mirror_detour_is_on() == (log->can_tell_start == 0), "the detour, turn %u", (unsigned)turn);
+        CHECK(mirror_detour_is_on() == (log->reports_starts == 0), "the detour, turn %u", (unsigned)turn);
         mirror_emit(base + 20000, base + 20099);
         mirror_enable(log, 1);
-        if (log->can_tell_start != 0) {
+        if (log->reports_starts != 0) {
             CHECK(!mirror_detour_is_on() && mirror_start(log), "`started` does not come to an end");
             mirror_emit(base + 30000, base + 30000); /* the handshake, as it is seen from here */
         }
@@ -40,14 +40,14 @@ static void scenario_switched(struct session *session, void *context)
     }
 }
 
-static void run_switched(bool can_tell_start)
+static void run_switched(bool reports_starts)
 {
     struct mirror_run run;
 
     mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    run.log->can_tell_start = can_tell_start;
+    run.log->reports_starts = reports_starts;
     mirror_record(&run, scenario_switched, "switched");
-    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100 + 3 * (100 + can_tell_start));
+    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100 + 3 * (100 + reports_starts));
     assert_int_equal(mirror_count(run.log, false, 1, 1), 3 * (MISSES + 1 + 100));
     mirror_end(&run);
 }
@@ -71,7 +71,7 @@ static void scenario_one_kind(struct session *session, void *context)
     struct mirror_log *log = context;
 
     (void)session;
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 1);
     mirror_enable(log, 0);
     log->enabled[VARVE_KIND_MARK_BEGIN] = 1;
@@ -101,7 +101,7 @@ static void scenario_enabled_later(struct session *session, void *context)
     pid_t child;
 
     (void)session;
-    recorder_mirror_open();
+    second_sink_open();
     mirror_enable(log, 0);
     mirror_emit(1, MISSES);
     CHECK(!mirror_detour_is_on(), "the detour did not end");
@@ -152,7 +152,7 @@ static void scenario_contended(struct session *session, void *context)
 
     (void)session;
     log->threads_at_open = 1;
-    recorder_mirror_open();
+    second_sink_open();
     for (unsigned i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, emit_until_stopped, NULL) == 0, "no thread");
     }
@@ -208,7 +208,7 @@ static void scenario_own_threads(struct session *session, void *context)
     log->threads_at_load = 2;
     log->threads_at_open = 2;
     log->starts_wanted = 1;
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 10);
     CHECK(mirror_wait(&log->own_running, 4), "the library's threads do not run");
     CHECK(mirror_wait(&log->late_acts, 2), "they do not act");
@@ -246,11 +246,11 @@ static void scenario_refused(struct session *session, void *context)
 
     log->version += is_version_other; /* the collector has it open */
     mirror_emit(1, 50);
-    recorder_mirror_open();
+    second_sink_open();
     CHECK(!mirror_detour_is_on(), "a detour to nowhere");
     mirror_emit(51, 200);
     CHECK(!mirror_detour_is_on(), "a detour to nowhere");
-    CHECK(recorder_process_current()->mirror == NULL, "a library that cannot be had is called");
+    CHECK(recorder_process_current()->second_sink == NULL, "a library that cannot be had is called");
     CHECK(session->directory.counts->process_count == 1, "processes");
 }
 
@@ -295,7 +295,7 @@ static void scenario_exit(struct session *session, void *context)
     (void)session;
     (void)context;
     CHECK(atexit(emit_late) == 0, "atexit"); /* registered earlier: runs later */
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 100);
 }
 
@@ -328,7 +328,7 @@ static void scenario_started_at_exit(struct session *session, void *context)
     CHECK(atexit(let_go) == 0, "atexit");
     held->threads_at_open = 1;
     held->must_hold = 1;
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 100);
     ATOMIC_SET(held->starts_wanted, 1);
     CHECK(mirror_wait(&held->holding, 1), "no trace begins");
@@ -358,5 +358,5 @@ int main(void)
         cmocka_unit_test(test_goes_on_without_at_exit),
         cmocka_unit_test(test_trace_begins_at_exit),
     };
-    return cmocka_run_group_tests_name("recorder_mirror_library", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("second_sink_library", tests, NULL, NULL);
 }

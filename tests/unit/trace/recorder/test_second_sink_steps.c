@@ -47,7 +47,7 @@ static void scenario_stepped(struct session *session, void *context)
     (void)session;
     step_handle(SIGUSR1, on_signal);
     step_handle(SIGUSR2, on_signal);
-    recorder_mirror_open();
+    second_sink_open();
     for (uint64_t i = 1; i <= settings->before + settings->stepped; i++) {
         if (i == settings->before + 1) {
             step_begin();
@@ -208,7 +208,7 @@ static void scenario_begins(struct session *session, void *context)
     (void)session;
     step_handle(SIGUSR1, on_begin);
     present->threads_at_open = 1;
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 1);
     mirror_enable(present, 0);
     for (; mirror_detour_is_on(); misses++) {
@@ -300,5 +300,5 @@ int main(void)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_killed_with_nested_records),
     };
-    return cmocka_run_group_tests_name("recorder_mirror_steps", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("second_sink_steps", tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ static void scenario_fields(struct session *session, void *context)
 
     (void)session;
     log->inside = (uintptr_t)expect_unpublished;
-    recorder_mirror_open();
+    second_sink_open();
     for (unsigned kind = 1; kind < VARVE_KIND_PROCESS_START; kind++) {
         struct varve_record record = record_make(kind, random_next(&random) >> 16, 4096);
 
@@ -93,7 +93,7 @@ static void scenario_bursts(struct session *session, void *context)
     (void)session;
     mirror_emit(at, at + 9); /* before the library is open */
     at += 10;
-    recorder_mirror_open();
+    second_sink_open();
     for (unsigned burst = 0; burst < 12; burst++) {
         uint64_t count = burst == 5 ? 3 * RING_STAGING_RECORDS : random_next(&random) % 300;
 
@@ -175,7 +175,7 @@ static void scenario_interrupted(struct session *session, void *context)
 
     (void)session;
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
-    recorder_mirror_open();
+    second_sink_open();
     emit(VARVE_KIND_MARK_BEGIN, 0, 0);
     log->inside = (uintptr_t)interrupt;
     for (uint64_t i = 1; i <= 100; i++) {
@@ -233,7 +233,7 @@ static void scenario_forked_inside(struct session *session, void *context)
 
     (void)session;
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
-    recorder_mirror_open();
+    second_sink_open();
     log->inside = (uintptr_t)fork_once;
     mirror_emit(1, 100);
     if (is_child) {
@@ -297,7 +297,7 @@ static void scenario_threads(struct session *session, void *context)
     (void)session;
     (void)context;
     mirror_emit(1, 10);
-    recorder_mirror_open();
+    second_sink_open();
     CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* comes after the recorder's own */
     run_threads(1000);
     run_threads(2000);
@@ -363,7 +363,7 @@ static void scenario_family(struct session *session, void *context)
 
     (void)session;
     (void)context;
-    recorder_mirror_open();
+    second_sink_open();
     mirror_emit(1, 100);
     for (unsigned i = 0; i < 2 - IS_TSAN; i++) { /* its run time does not survive a bare system call */
         pid_t child = forks[i]();
@@ -410,5 +410,5 @@ int main(void)
         cmocka_unit_test(test_threads_and_their_late_events),
         cmocka_unit_test(test_children_are_told_by_the_collector),
     };
-    return cmocka_run_group_tests_name("recorder_mirror", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("second_sink", tests, NULL, NULL);
 }
