@@ -16,8 +16,12 @@
 #include <cmocka.h>
 
 #include "trace/collector/clock.h"
-#include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 #include "trace/recorder/recorder.h"
 #include "trace/trace.h"

@@ -7,7 +7,10 @@
  * users': sizes are capped, everything is read by position. Called before the start and at the end of each
  * process.
  */
+#include "trace/collector/allocator.h"
+
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
 #include "trace/error.h"
 #include "trace/store/rows.h"
 #include "trace/trace.h"

@@ -9,14 +9,15 @@
  */
 #include "trace/collector/clock.h"
 
-#include "trace/collector/collector.h"
 #include "trace/error.h"
 #include "trace/record.h"
 
 #include <fcntl.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)

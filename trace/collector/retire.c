@@ -4,9 +4,18 @@
  * and the files that go with them. A ring is retired only when it was looked at after its end, taken whole
  * and committed; a process when all its rings are. Called by the collector after each commit.
  */
+#include "trace/collector/retire.h"
+
+#include "trace/collector/allocator.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/rings.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
 #include "trace/store/rows.h"
 #include "trace/symbols/callsites/callsites.h"
@@ -167,26 +176,26 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
 /* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
 static void doom(struct collector *collector, const char *name)
 {
-    if (collector->doomed_count == collector->doomed_capacity) {
-        size_t capacity = collector->doomed_capacity == 0 ? 64 : collector->doomed_capacity * 2;
-        char **grown = realloc(collector->doomed, capacity * sizeof(*grown));
+    if (collector->unlink_count == collector->unlink_capacity) {
+        size_t capacity = collector->unlink_capacity == 0 ? 64 : collector->unlink_capacity * 2;
+        char **grown = realloc(collector->unlinks, capacity * sizeof(*grown));
         if (grown == NULL) {
             return; /* the file goes with the directory */
         }
-        collector->doomed = grown;
-        collector->doomed_capacity = capacity;
+        collector->unlinks = grown;
+        collector->unlink_capacity = capacity;
     }
-    collector->doomed[collector->doomed_count] = strdup(name);
-    collector->doomed_count += collector->doomed[collector->doomed_count] != NULL;
+    collector->unlinks[collector->unlink_count] = strdup(name);
+    collector->unlink_count += collector->unlinks[collector->unlink_count] != NULL;
 }
 
 void collect_files_remove(struct collector *collector)
 {
-    for (size_t i = 0; i < collector->doomed_count; i++) {
-        session_file_remove(&collector->directory, collector->doomed[i]);
-        free(collector->doomed[i]);
+    for (size_t i = 0; i < collector->unlink_count; i++) {
+        session_file_remove(&collector->directory, collector->unlinks[i]);
+        free(collector->unlinks[i]);
     }
-    collector->doomed_count = 0;
+    collector->unlink_count = 0;
 }
 
 static void doom_ring_files(struct collector *collector, const struct ring_reader *reader)
@@ -261,9 +270,9 @@ static int close_process(struct collector *collector, struct traced_process *pro
         close(process->pidfd);
         process->pidfd = -1;
     }
-    if (process->life_fd >= 0) {
-        close(process->life_fd);
-        process->life_fd = -1;
+    if (process->lock_fd >= 0) {
+        close(process->lock_fd);
+        process->lock_fd = -1;
     }
     munmap(process->control, PROCESS_CONTROL_BYTES);
     process->control = NULL;

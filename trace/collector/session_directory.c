@@ -10,9 +10,11 @@
  * that belongs to the number in `owner`. Anything else is refused before anything is changed, and only names
  * that a recording gives are ever removed.
  */
+#include "trace/collector/session_directory.h"
+
 #include "trace/base/array.h"
-#include "trace/collector/collector.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 
 #include <dirent.h>

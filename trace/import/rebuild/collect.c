@@ -9,6 +9,11 @@
 #include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
 
+#include "trace/collector/merge.h"
+#include "trace/collector/retire.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/rings.h"
+
 #include <stdlib.h>
 
 #define RINGS_AHEAD 64U    /* opened before they are needed */

@@ -16,6 +16,7 @@
 
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/format/ring.h"
 #include "trace/error.h"
 #include "trace/record.h"
 #include "trace/trace.h"
