@@ -290,7 +290,7 @@ static int store_open_rows(struct collector *collector)
     return error;
 }
 
-/* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
+/* The rows are the accounts: what this collector has added up lacks what one before it, which was killed, had
  * retired already. */
 int collector_load_sums(struct collector *collector, struct varve_message *message)
 {

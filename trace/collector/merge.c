@@ -11,7 +11,7 @@
  * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
  * ns the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
  * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
- * are therefore held back until another ring has brought the record in between, or has had HOLD_BACK_NS more
+ * are therefore deferred until another ring has brought the record in between, or has had HOLD_BACK_NS more
  * without it. Physical memory of a device has a handle where other memory has an address.
  *
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
@@ -88,7 +88,7 @@ static void build(struct collector *collector, uint64_t hold_back)
     }
 }
 
-/* The number of the record that comes next. A LOST record tells of those that were dropped before it; one
+/* The number of the record that comes next. A LOST record stands for those that were dropped before it; one
  * that stands for a gap has no number of its own. */
 static uint64_t sequence_of(const struct ring_reader *reader, const struct varve_record *record)
 {

@@ -546,7 +546,7 @@ uint32_t collect_processes_unattached(const struct collector *collector)
     uint32_t taken;
 
     if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
-        return 0; /* a rebuild: numbers are those that somebody has told of */
+        return 0; /* a rebuild: numbers are those in the trace */
     }
     taken = collect_processes_announced(collector);
     return taken > made ? taken - made : 0;

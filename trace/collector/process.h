@@ -25,7 +25,7 @@ struct traced_process {
     bool has_ended;       /* no thread of it can emit any more */
     bool is_replaced;     /* by exec: another image runs under its pid */
     bool saw_end;         /* its rings were counted after it had ended */
-    bool is_child;        /* of the collector: waitpid will tell how it ended */
+    bool is_child;        /* of the collector: waitpid will report how it ended */
     bool is_closed;       /* all its rings are retired, its row is final */
     bool is_made_up;      /* its control page is gone, or damaged: this one is ours, and says little */
     uint32_t readers;     /* open ones */
@@ -49,7 +49,7 @@ struct ended_process {
     uint32_t id, parent_id;
 };
 
-/* A process that waitpid told of before its control page was seen. */
+/* A process that waitpid reported before its control page was seen. */
 struct reaped {
     int32_t pid;
     int wait_status;

@@ -6,6 +6,7 @@
  */
 #include "trace/collector/retire.h"
 
+#include "trace/base/array.h"
 #include "trace/collector/allocator.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
@@ -174,16 +175,11 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
 }
 
 /* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
-static void doom(struct collector *collector, const char *name)
+static void unlink_later(struct collector *collector, const char *name)
 {
-    if (collector->unlink_count == collector->unlink_capacity) {
-        size_t capacity = collector->unlink_capacity == 0 ? 64 : collector->unlink_capacity * 2;
-        char **grown = realloc(collector->unlinks, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return; /* the file goes with the directory */
-        }
-        collector->unlinks = grown;
-        collector->unlink_capacity = capacity;
+    if (!array_grow((void **)&collector->unlinks, &collector->unlink_capacity, collector->unlink_count + 1,
+                    sizeof(*collector->unlinks))) {
+        return; /* the file goes with the directory */
     }
     collector->unlinks[collector->unlink_count] = strdup(name);
     collector->unlink_count += collector->unlinks[collector->unlink_count] != NULL;
@@ -198,21 +194,21 @@ void collect_files_remove(struct collector *collector)
     collector->unlink_count = 0;
 }
 
-static void doom_ring_files(struct collector *collector, const struct ring_reader *reader)
+static void unlink_ring_files_later(struct collector *collector, const struct ring_reader *reader)
 {
     char name[64];
 
     static const char *const kinds[] = {"spill", "staging"};
 
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
-    doom(collector, name);
+    unlink_later(collector, name);
     __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
                        __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
                        __ATOMIC_ACQ_REL);
     for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
         snprintf(name, sizeof(name), "p%u.r%u.%s", reader->process->id, reader->index, kinds[i]);
-        doom(collector, name);
+        unlink_later(collector, name);
     }
 }
 
@@ -240,7 +236,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
     if (error == VARVE_OK) {
         collect_mirror_thread_end(collector, reader);
         add_to_sums(collector, reader);
-        doom_ring_files(collector, reader);
+        unlink_ring_files_later(collector, reader);
         reader->process->readers--;
         ring_reader_close(reader);
     }
@@ -265,7 +261,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);
     snprintf(name, sizeof(name), "p%u", process->id);
-    doom(collector, name);
+    unlink_later(collector, name);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;

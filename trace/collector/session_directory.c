@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TRACE.db.d, the recording directory: made when a recording starts, adopted when it must be recovered,
- * removed when its database is complete. Layout: format/session.h. The lock on `owner` tells a living
+ * removed when its database is complete. Layout: format/session.h. The lock on `owner` distinguishes a living
  * collector from a dead one, whatever its pid has become since.
  *
  * A directory that is adopted may have been prepared by anybody. So its files are opened by name below a

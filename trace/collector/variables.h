@@ -15,7 +15,7 @@ struct record_variables {
     char *items[RECORD_VARIABLES + 1]; /* "NAME=VALUE", NULL at the end */
 };
 
-/// By the roads that `options` asks for; `torch_history` (4096 bytes) gets the prefix of what PyTorch's own
+/// For what `options` asks for: `torch_history` (4096 bytes) gets the prefix of what PyTorch's own
 /// history is written to, "" if it isn't asked for. Errors: VARVE_ERROR_NOT_FOUND (a library is missing, or
 /// the database's folder), NO_MEMORY.
 int record_variables_make(struct record_variables *variables, const struct varve_collect_options *options,
