@@ -4,8 +4,11 @@
  * say, taking records ends, and every record that is counted was read. And any bytes as packed records: what
  * is taken for `count` records is what the packer makes of these.
  */
-#include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
 #include "trace/record.h"
 
 #include <fcntl.h>

@@ -16,7 +16,10 @@
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "support/random.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
 

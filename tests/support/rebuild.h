@@ -8,9 +8,10 @@
 #define VARVE_TESTS_SUPPORT_REBUILD_H
 
 #include "support/collector.h"
-
+#include "trace/error.h"
 #include "trace/format/sink_provider.h"
-#include "trace/format/callsite_file.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #include <dirent.h>
 

@@ -16,9 +16,14 @@
 #include <cmocka.h>
 
 #include "trace/collector/clock.h"
-#include "trace/collector/collector.h"
 #include "support/random.h"
+#include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 #include "trace/recorder/emit.h"
 #include "trace/recorder/guest/clock.h"

@@ -11,5 +11,7 @@
 
 /// Make room for `needed` elements in a grown array; false without memory.
 bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_bytes);
+/// The same for element `index`; new elements are zero.
+bool array_cover(void **array, size_t *capacity, size_t index, size_t element_bytes);
 
 #endif

@@ -7,7 +7,10 @@
  * users': sizes are capped, everything is read by position. Called before the start and at the end of each
  * process.
  */
+#include "trace/collector/allocator.h"
+
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
 #include "trace/error.h"
 #include "trace/store/rows.h"
 #include "trace/trace.h"
@@ -180,7 +183,7 @@ static const char *remembered(struct collector *collector, const char *path)
     return program->allocator;
 }
 
-static int tell(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
+static int report(struct collector *collector, uint32_t process_id, const char *allocator, const char *path)
 {
     char source[1200];
 
@@ -199,7 +202,7 @@ int collect_allocator_launched(struct collector *collector, const char *path)
         collector->sum.own_allocators == 0) {
         allocator = remembered(collector, path);
     }
-    return allocator != NULL ? tell(collector, 0, allocator, path) : VARVE_OK;
+    return allocator != NULL ? report(collector, 0, allocator, path) : VARVE_OK;
 }
 
 int collect_allocator_row(struct collector *collector, const struct traced_process *process)
@@ -216,5 +219,5 @@ int collect_allocator_row(struct collector *collector, const struct traced_proce
     if (allocator == NULL && process->control->malloc_is_unhooked != 0) {
         allocator = "a malloc";
     }
-    return allocator != NULL ? tell(collector, process->id, allocator, executable) : VARVE_OK;
+    return allocator != NULL ? report(collector, process->id, allocator, executable) : VARVE_OK;
 }

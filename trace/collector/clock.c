@@ -2,21 +2,22 @@
 /*
  * Ticks of the workload's clock to nanoseconds. With the invariant TSC, anchors (a TSC value and the
  * CLOCK_MONOTONIC time at that moment) are taken a few times per second. After an anchor time goes on from
- * there at the rate of the stretch before it: never by what a later anchor tells, because then the time of an
+ * there at the rate of the stretch before it: never by a later anchor, because then the time of an
  * event would depend on when it was looked at, and a recording that is recovered, or rebuilt from another
  * sink, would have other times. With anchors 200 ms apart that is off by some ns at most. All anchors are
  * kept (five per second) and stored.
  */
 #include "trace/collector/clock.h"
 
-#include "trace/collector/collector.h"
 #include "trace/error.h"
 #include "trace/record.h"
 
 #include <fcntl.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -92,7 +93,7 @@ static int64_t stretch_ns(const struct clock_anchor *anchor, uint64_t ticks)
     return ns > anchor->floor_ns ? ns : anchor->floor_ns;
 }
 
-/* The first stretch has no other before it: it takes the rate that its own end tells. */
+/* The first stretch has no other before it: it takes the rate of its own end. */
 static void set_stretch(struct collect_clock *clock, struct clock_anchor *anchor)
 {
     struct clock_anchor *before = anchor - 1;

@@ -6,8 +6,7 @@
 #ifndef VARVE_TRACE_COLLECTOR_CLOCK_H
 #define VARVE_TRACE_COLLECTOR_CLOCK_H
 
-#include "trace/format/session.h"
-#include "trace/trace.h"
+#include "trace/record.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -9,7 +9,15 @@
 #include "trace/collector/collector.h"
 
 #include "trace/collector/clock.h"
+#include "trace/collector/exec.h"
+#include "trace/collector/liveness.h"
+#include "trace/collector/merge.h"
+#include "trace/collector/process.h"
+#include "trace/collector/retire.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
 #include "trace/record.h"
 #include "trace/store/derived.h"
@@ -37,9 +45,8 @@
 static void open_life(struct collector *collector)
 {
     collector->counts_fd = session_file_open(&collector->directory, "counts", O_RDWR);
-    collector->locks_work =
-        collector->counts_fd >= 0 && collect_life_locks_work(&collector->directory, "counts");
-    collector->pid_namespace = collect_life_namespace();
+    collector->locks_work = collector->counts_fd >= 0 && liveness_locks_work(&collector->directory, "counts");
+    collector->pid_namespace = liveness_namespace();
 }
 
 int collector_open(struct collector *collector, enum store_mode mode, struct varve_message *message)
@@ -283,7 +290,7 @@ static int store_open_rows(struct collector *collector)
     return error;
 }
 
-/* The rows are the books: what this collector has added up lacks what one before it, which was killed, had
+/* The rows are the accounts: what this collector has added up lacks what one before it, which was killed, had
  * retired already. */
 int collector_load_sums(struct collector *collector, struct varve_message *message)
 {
@@ -467,10 +474,10 @@ void collector_close(struct collector *collector)
     if (collector->counts_fd > 0) { /* 0: never opened */
         close(collector->counts_fd);
     }
-    for (size_t i = 0; i < collector->doomed_count; i++) {
-        free(collector->doomed[i]);
+    for (size_t i = 0; i < collector->unlink_count; i++) {
+        free(collector->unlinks[i]);
     }
-    free(collector->doomed);
+    free(collector->unlinks);
     free(collector->lttng.rings);
     free(collector->known);
     free(collector->ended);

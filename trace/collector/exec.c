@@ -8,10 +8,13 @@
  *
  * Everything read here was written by the programs: bounded, and believed no further than a count.
  */
+#include "trace/collector/exec.h"
+
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/store/rows.h"
 
 #include <stdlib.h>

@@ -217,7 +217,7 @@ static int program_start(struct launch *launch, char *const argv[],
         return exec_error(reason, argv[0], message);
     }
     launch->pid = pid;
-    /* Old kernels and some sandboxes refuse it: then only SIGCHLD tells of the end. */
+    /* Old kernels and some sandboxes refuse it: then only SIGCHLD reports the end. */
     launch->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     return VARVE_OK;
 }

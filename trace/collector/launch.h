@@ -6,6 +6,9 @@
 #ifndef VARVE_TRACE_COLLECTOR_LAUNCH_H
 #define VARVE_TRACE_COLLECTOR_LAUNCH_H
 
+#include "trace/error.h"
+#include "trace/trace.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 

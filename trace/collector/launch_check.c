@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Can the program be recorded at all? Looked at before it is started, so that the user gets one line that
- * says what to do in place of an empty database. The hard part is to agree with the kernel and with execvp:
+ * says what to do in place of an empty database. It must agree with the kernel and with execvp:
  * which file they will run in the end (PATH, chains of #!, env, the shell for files without any magic).
  * Whether the dynamic linker will then heed LD_PRELOAD is asked of format/exec_check.c. What can't be read or
  * decided is let through: exec has the last word. Called by record before launch_start.

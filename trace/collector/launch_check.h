@@ -6,6 +6,8 @@
 #ifndef VARVE_TRACE_COLLECTOR_LAUNCH_CHECK_H
 #define VARVE_TRACE_COLLECTOR_LAUNCH_CHECK_H
 
+#include "trace/error.h"
+
 struct varve_message;
 
 struct launch_check {

@@ -11,14 +11,17 @@
  * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
  * ns the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
  * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
- * are therefore held back until another ring has brought the record in between, or has had HOLD_BACK_NS more
+ * are therefore deferred until another ring has brought the record in between, or has had HOLD_BACK_NS more
  * without it. Physical memory of a device has a handle where other memory has an address.
  *
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
  * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
  */
+#include "trace/collector/merge.h"
+
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/ring_reader.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
@@ -68,7 +71,7 @@ static bool load_key(struct collector *collector, struct ring_reader *reader, ui
     if (record == NULL) {
         return false;
     }
-    reader->key = record->ticks + (reader->is_held_back ? hold_back : 0);
+    reader->key = record->ticks + (reader->is_deferred ? hold_back : 0);
     return true;
 }
 
@@ -85,7 +88,7 @@ static void build(struct collector *collector, uint64_t hold_back)
     }
 }
 
-/* The number of the record that comes next. A LOST record tells of those that were dropped before it; one
+/* The number of the record that comes next. A LOST record stands for those that were dropped before it; one
  * that stands for a gap has no number of its own. */
 static uint64_t sequence_of(const struct ring_reader *reader, const struct varve_record *record)
 {
@@ -138,10 +141,10 @@ static void release_held(struct collector *collector, const struct event *event)
 {
     for (size_t i = 0; i < collector->heap_count; i++) {
         struct ring_reader *reader = collector->heap[i];
-        if (reader->is_held_back && reader->held_addr == held_by(event) &&
+        if (reader->is_deferred && reader->deferred_addr == held_by(event) &&
             reader->process->id == event->process_id) {
-            reader->is_held_back = false;
-            collector->held_count--;
+            reader->is_deferred = false;
+            collector->deferred_count--;
             collector->must_rebuild = true;
         }
     }
@@ -181,9 +184,9 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     }
     note_taken(reader, record);
     reader->last_ns = event->ts_ns;
-    collector->held_count -= reader->is_held_back;
-    reader->is_held_back = false;
-    if (collector->held_count > 0) {
+    collector->deferred_count -= reader->is_deferred;
+    reader->is_deferred = false;
+    if (collector->deferred_count > 0) {
         release_held(collector, event);
     }
     ring_reader_pop(reader);
@@ -201,10 +204,10 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
         const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
 
         decode(collector, reader, record, &event);
-        if (!reader->is_held_back && derive_is_out_of_order(collector->derive, &event)) {
-            reader->is_held_back = true;
-            reader->held_addr = held_by(&event);
-            collector->held_count++;
+        if (!reader->is_deferred && derive_is_out_of_order(collector->derive, &event)) {
+            reader->is_deferred = true;
+            reader->deferred_addr = held_by(&event);
+            collector->deferred_count++;
         } else {
             int error = take(collector, reader, &event, message);
             if (error != VARVE_OK) {

@@ -6,9 +6,18 @@
  * have been killed in between. If it was only stopped, its file is still found later: its events are then
  * late, but not lost. The collector calls this in every round.
  */
+#include "trace/collector/process.h"
+
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/exec.h"
+#include "trace/collector/liveness.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/rings.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
 #include "trace/record.h"
 #include "trace/symbols/callsites/callsites.h"
@@ -168,15 +177,15 @@ static bool is_gone_elsewhere(struct traced_process *process)
         return false;
     }
     process->next_search_ns = now_ns + SEARCH_EVERY_NS;
-    return collect_life_find(&process->identity) == 0;
+    return liveness_find(&process->identity) == 0;
 }
 
 static bool is_gone(struct traced_process *process)
 {
     struct pollfd wait = {.fd = process->pidfd, .events = POLLIN};
 
-    if (process->life_fd >= 0) {
-        return !collect_life_is_locked(process->life_fd);
+    if (process->lock_fd >= 0) {
+        return !liveness_is_locked(process->lock_fd);
     }
     if (process->pidfd >= 0) {
         return poll(&wait, 1, 0) > 0;
@@ -220,11 +229,11 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->is_ours = control->pid_namespace == 0 || control->pid_namespace == collector->pid_namespace;
     process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
     process->pidfd = -1;
-    process->life_fd = -1;
+    process->lock_fd = -1;
     if (collector->is_recovering) {
         descriptor_close(fd);
     } else if (collector->locks_work && control->is_locked != 0) {
-        process->life_fd = fd;
+        process->lock_fd = fd;
     } else {
         descriptor_close(fd);
         watch_pid(process);
@@ -537,7 +546,7 @@ uint32_t collect_processes_unattached(const struct collector *collector)
     uint32_t taken;
 
     if (collector->directory.counts == NULL || (collector->is_recovering && collector->files == NULL)) {
-        return 0; /* a rebuild: numbers are those that somebody has told of */
+        return 0; /* a rebuild: numbers are those in the trace */
     }
     taken = collect_processes_announced(collector);
     return taken > made ? taken - made : 0;
@@ -598,8 +607,8 @@ void collect_processes_close(struct collector *collector)
         if (process != NULL && process->pidfd >= 0) {
             close(process->pidfd);
         }
-        if (process != NULL && process->life_fd >= 0) {
-            close(process->life_fd);
+        if (process != NULL && process->lock_fd >= 0) {
+            close(process->lock_fd);
         }
         if (process != NULL) {
             free(process->opened);
@@ -617,7 +626,7 @@ bool collect_session_lives(struct collector *collector)
     bool may_follow = !collector->locks_work || collect_execs_any(collector);
 
     if (collector->processes_alive > 0 || collector->numbers_seen != collect_processes_announced(collector) ||
-        (collector->locks_work && collect_life_is_locked(collector->counts_fd))) {
+        (collector->locks_work && liveness_is_locked(collector->counts_fd))) {
         return true;
     }
     if (!may_follow) {
@@ -627,10 +636,10 @@ bool collect_session_lives(struct collector *collector)
         return true;
     }
     /* In the middle of an exec a process has neither lock nor environment: a second search sees it. */
-    if (collect_life_has_followers(collector->directory.path)) {
+    if (liveness_has_followers(collector->directory.path)) {
         collector->found_no_follower = false;
     } else if (collector->found_no_follower) {
-        return collector->locks_work && collect_life_is_locked(collector->counts_fd);
+        return collector->locks_work && liveness_is_locked(collector->counts_fd);
     } else {
         collector->found_no_follower = true;
     }
@@ -651,7 +660,7 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
     }
     pid = control->pid;
     started = control->start_ticks_proc;
-    is_locked = control->is_locked != 0 && collect_life_is_locked(fd);
+    is_locked = control->is_locked != 0 && liveness_is_locked(fd);
     munmap(control, PROCESS_CONTROL_BYTES);
     close(fd);
     return is_locked || (started != 0 && process_start_ticks(pid) == started) ? pid : 0;

@@ -8,6 +8,9 @@
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/rings.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
@@ -153,7 +156,7 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
 /* Commits that the database no longer has were cut off: what they held besides events is in no ring. */
 static int tell_lost_commits(struct collector *collector)
 {
-    uint64_t told = collector->directory.control->commits & INT64_MAX;
+    uint64_t counted = collector->directory.control->commits & INT64_MAX;
     int64_t stored = 0;
     int error = store_meta_get_integer(collector->store, STORE_META_COMMITS, &stored);
 
@@ -161,12 +164,12 @@ static int tell_lost_commits(struct collector *collector)
         return error;
     }
     collector->commits = (uint64_t)stored;
-    if (told <= collector->commits) {
+    if (counted <= collector->commits) {
         return VARVE_OK;
     }
-    told -= collector->commits;
-    collector->commits += told;
-    return store_stat(collector->store, "commits_lost", -1, "data_loss", "recover", (int64_t)told);
+    counted -= collector->commits;
+    collector->commits += counted;
+    return store_stat(collector->store, "commits_lost", -1, "data_loss", "recover", (int64_t)counted);
 }
 
 /* The stored part of the recording back into memory. */
@@ -294,8 +297,8 @@ static int load_result(struct collector *collector, struct varve_message *messag
 }
 
 /* Everything was stored, or the rings are gone: what the database lacks is in no file any more. */
-static int settle(struct collector *collector, struct varve_collect_result *result,
-                  struct varve_message *message)
+static int finish_leftovers(struct collector *collector, struct varve_collect_result *result,
+                            struct varve_message *message)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
     int error;
@@ -332,7 +335,7 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     int error;
 
     if (collector->directory.control == NULL) {
-        return settle(collector, result, message);
+        return finish_leftovers(collector, result, message);
     }
     error = session_directory_scan(&collector->directory, &collector->files, &collector->file_count);
     if (error != VARVE_OK) {
@@ -346,7 +349,7 @@ static int recover_into(struct collector *collector, struct varve_collect_result
     is_begun = has_database(&collector->directory);
     error = collector_open(collector, is_begun ? STORE_RESUME : STORE_CREATE, message);
     if (error == VARVE_OK && store_is_complete(collector->store)) {
-        return settle(collector, result, message);
+        return finish_leftovers(collector, result, message);
     }
     if (error == VARVE_OK) {
         error = is_begun ? reload(collector, replay, message) : tell_lost_beginning(collector);

@@ -4,9 +4,19 @@
  * and the files that go with them. A ring is retired only when it was looked at after its end, taken whole
  * and committed; a process when all its rings are. Called by the collector after each commit.
  */
+#include "trace/collector/retire.h"
+
+#include "trace/base/array.h"
+#include "trace/collector/allocator.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/rings.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
 #include "trace/store/rows.h"
 #include "trace/symbols/callsites/callsites.h"
@@ -165,45 +175,40 @@ int collect_thread_row(struct collector *collector, const struct ring_reader *re
 }
 
 /* Rows of what ends go into the open transaction: the files they are made from must outlive its commit. */
-static void doom(struct collector *collector, const char *name)
+static void unlink_later(struct collector *collector, const char *name)
 {
-    if (collector->doomed_count == collector->doomed_capacity) {
-        size_t capacity = collector->doomed_capacity == 0 ? 64 : collector->doomed_capacity * 2;
-        char **grown = realloc(collector->doomed, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return; /* the file goes with the directory */
-        }
-        collector->doomed = grown;
-        collector->doomed_capacity = capacity;
+    if (!array_grow((void **)&collector->unlinks, &collector->unlink_capacity, collector->unlink_count + 1,
+                    sizeof(*collector->unlinks))) {
+        return; /* the file goes with the directory */
     }
-    collector->doomed[collector->doomed_count] = strdup(name);
-    collector->doomed_count += collector->doomed[collector->doomed_count] != NULL;
+    collector->unlinks[collector->unlink_count] = strdup(name);
+    collector->unlink_count += collector->unlinks[collector->unlink_count] != NULL;
 }
 
 void collect_files_remove(struct collector *collector)
 {
-    for (size_t i = 0; i < collector->doomed_count; i++) {
-        session_file_remove(&collector->directory, collector->doomed[i]);
-        free(collector->doomed[i]);
+    for (size_t i = 0; i < collector->unlink_count; i++) {
+        session_file_remove(&collector->directory, collector->unlinks[i]);
+        free(collector->unlinks[i]);
     }
-    collector->doomed_count = 0;
+    collector->unlink_count = 0;
 }
 
-static void doom_ring_files(struct collector *collector, const struct ring_reader *reader)
+static void unlink_ring_files_later(struct collector *collector, const struct ring_reader *reader)
 {
     char name[64];
 
     static const char *const kinds[] = {"spill", "staging"};
 
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
-    doom(collector, name);
+    unlink_later(collector, name);
     __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
                        __ATOMIC_ACQ_REL);
     __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
                        __ATOMIC_ACQ_REL);
     for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
         snprintf(name, sizeof(name), "p%u.r%u.%s", reader->process->id, reader->index, kinds[i]);
-        doom(collector, name);
+        unlink_later(collector, name);
     }
 }
 
@@ -231,7 +236,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
     if (error == VARVE_OK) {
         collect_mirror_thread_end(collector, reader);
         add_to_sums(collector, reader);
-        doom_ring_files(collector, reader);
+        unlink_ring_files_later(collector, reader);
         reader->process->readers--;
         ring_reader_close(reader);
     }
@@ -256,14 +261,14 @@ static int close_process(struct collector *collector, struct traced_process *pro
     derive_process_end(collector->derive, process->id);
     callsites_process_end(collector->callsites, process->id);
     snprintf(name, sizeof(name), "p%u", process->id);
-    doom(collector, name);
+    unlink_later(collector, name);
     if (process->pidfd >= 0) {
         close(process->pidfd);
         process->pidfd = -1;
     }
-    if (process->life_fd >= 0) {
-        close(process->life_fd);
-        process->life_fd = -1;
+    if (process->lock_fd >= 0) {
+        close(process->lock_fd);
+        process->lock_fd = -1;
     }
     munmap(process->control, PROCESS_CONTROL_BYTES);
     process->control = NULL;

@@ -5,9 +5,13 @@
  * crashed run can end a ring but not the collector. Records stay in the ring until ring_reader_release, which
  * the collector calls after they are committed.
  */
-#include "trace/collector/collector.h"
+#include "trace/collector/ring_reader.h"
+
+#include "trace/collector/process.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
+#include "trace/format/ring.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 

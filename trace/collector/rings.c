@@ -5,9 +5,15 @@
  * second at most: its owner may have been killed in between, or only stopped, so the number is remembered and
  * looked for again now and then. process.c calls this in every round.
  */
+#include "trace/collector/rings.h"
+
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/retire.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"

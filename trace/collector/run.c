@@ -4,11 +4,18 @@
  * the last recorded process has ended, finish the database and put it in its place. The database grows inside
  * the recording directory and is renamed at the end, so that whatever carries the final name is complete.
  */
+#include "trace/collector/allocator.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/exec.h"
 #include "trace/collector/launch.h"
 #include "trace/collector/launch_check.h"
+#include "trace/collector/process.h"
+#include "trace/collector/session_directory.h"
+#include "trace/collector/variables.h"
 #include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * TRACE.db.d, the recording directory: made when a recording starts, adopted when it must be recovered,
- * removed when its database is complete. Layout: format/session.h. The lock on `owner` tells a living
+ * removed when its database is complete. Layout: format/session.h. The lock on `owner` distinguishes a living
  * collector from a dead one, whatever its pid has become since.
  *
  * A directory that is adopted may have been prepared by anybody. So its files are opened by name below a
@@ -10,9 +10,11 @@
  * that belongs to the number in `owner`. Anything else is refused before anything is changed, and only names
  * that a recording gives are ever removed.
  */
+#include "trace/collector/session_directory.h"
+
 #include "trace/base/array.h"
-#include "trace/collector/collector.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 
 #include <dirent.h>

@@ -4,7 +4,8 @@
  * miss: the CUDA driver loads what CUDA_INJECTION64_PATH names, a Python finds our sitecustomize.py in front
  * of PYTHONPATH. Children inherit them.
  */
-#include "trace/collector/collector.h"
+#include "trace/collector/variables.h"
+
 #include "trace/error.h"
 #include "trace/trace.h"
 

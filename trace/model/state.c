@@ -5,6 +5,7 @@
  */
 #include "trace/model/state.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
@@ -23,17 +24,7 @@
 
 int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t bytes)
 {
-    if (count < *capacity) {
-        return VARVE_OK;
-    }
-    size_t larger = 2 * count + 16;
-    void *grown = realloc(*array, larger * bytes);
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    *array = grown;
-    *capacity = larger;
-    return VARVE_OK;
+    return array_grow(array, capacity, count + 1, bytes) ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
 }
 
 int derive_blocks_reserve(struct derive *derive, struct varve_message *message)

@@ -5,6 +5,7 @@
  */
 #include "trace/store/resume.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/event.h"
 #include "trace/store/rows.h"
@@ -49,15 +50,10 @@ static int thread_take(sqlite3_stmt *row, void *context)
 {
     struct event_reader *reader = context;
     size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
-    if (thread_id >= reader->thread_limit) {
-        size_t limit = 2 * thread_id + 64;
-        uint32_t *grown = realloc(reader->process_ids, limit * sizeof *grown);
-        if (grown == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        memset(grown + reader->thread_limit, 0, (limit - reader->thread_limit) * sizeof *grown);
-        reader->process_ids = grown;
-        reader->thread_limit = limit;
+    if (thread_id >= reader->thread_limit &&
+        !array_cover((void **)&reader->process_ids, &reader->thread_limit, thread_id,
+                     sizeof *reader->process_ids)) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
     return VARVE_OK;

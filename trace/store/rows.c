@@ -5,6 +5,8 @@
  */
 #include "trace/store/rows.h"
 
+#include "trace/base/array.h"
+#include "trace/base/index.h"
 #include "trace/error.h"
 #include "trace/store/schema.h"
 #include "trace/store/store.h"
@@ -184,7 +186,7 @@ static void hash_add_text(uint64_t hash[2], const char *text)
     hash_add(hash, text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
 }
 
-static void symbol_hash(const struct store_symbol *symbol, uint64_t hash[2])
+static void symbol_hash_make(const struct store_symbol *symbol, uint64_t hash[2])
 {
     const uint32_t line = symbol->line;
     const uint8_t numbers[] = {(uint8_t)line,         (uint8_t)(line >> 8), (uint8_t)(line >> 16),
@@ -197,46 +199,31 @@ static void symbol_hash(const struct store_symbol *symbol, uint64_t hash[2])
     hash_add(hash, numbers, sizeof numbers);
 }
 
-static struct symbol_slot *symbol_find(struct symbol_slot *slots, size_t capacity, const uint64_t hash[2])
-{
-    size_t at = hash[1] & (capacity - 1);
-    while (slots[at].id != 0 && (slots[at].hash[0] != hash[0] || slots[at].hash[1] != hash[1])) {
-        at = (at + 1) & (capacity - 1);
-    }
-    return &slots[at];
-}
+struct symbol_key {
+    const struct store_symbols *symbols;
+    const uint64_t *hash;
+};
 
-static int symbols_reserve(struct store *store)
+static bool symbol_is_equal(const void *context, uint32_t number)
 {
-    if (2 * (store->symbol_count + 1) <= store->symbol_capacity) {
-        return VARVE_OK;
-    }
-    size_t capacity = store->symbol_capacity > 0 ? 2 * store->symbol_capacity : 1024;
-    struct symbol_slot *slots = calloc(capacity, sizeof *slots);
-    if (slots == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < store->symbol_capacity; i++) {
-        if (store->symbols[i].id != 0) {
-            *symbol_find(slots, capacity, store->symbols[i].hash) = store->symbols[i];
-        }
-    }
-    free(store->symbols);
-    store->symbols = slots;
-    store->symbol_capacity = capacity;
-    return VARVE_OK;
+    const struct symbol_key *key = context;
+    const uint64_t *hash = key->symbols->hashes[number - 1].words;
+    return hash[0] == key->hash[0] && hash[1] == key->hash[1];
 }
 
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
     uint64_t hash[2];
-    symbol_hash(symbol, hash);
-    if (symbols_reserve(store) != VARVE_OK) {
+    symbol_hash_make(symbol, hash);
+    struct store_symbols *symbols = &store->symbols;
+    const struct symbol_key key = {.symbols = symbols, .hash = hash};
+    struct index_slot *slot = index_find(&symbols->index, (uint32_t)hash[1], symbol_is_equal, &key);
+    if (slot == NULL || !array_grow((void **)&symbols->hashes, &symbols->capacity, symbols->index.used + 1,
+                                    sizeof *symbols->hashes)) {
         return 0;
     }
-    struct symbol_slot *slot = symbol_find(store->symbols, store->symbol_capacity, hash);
-    if (slot->id != 0) {
-        return slot->id;
+    if (slot->number != 0) {
+        return symbols->first + slot->number;
     }
     uint32_t id = store->symbol_last + 1;
     const struct store_value values[] = {
@@ -251,17 +238,19 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     if (ROWS_WRITE(store, STATEMENT_SYMBOL, values) != VARVE_OK) {
         return 0;
     }
+    if (symbols->index.used == 0) {
+        symbols->first = store->symbol_last;
+    }
     store->symbol_last = id;
-    store->symbol_count++;
-    *slot = (struct symbol_slot){.hash = {hash[0], hash[1]}, .id = id};
+    symbols->hashes[symbols->index.used] = (struct symbol_hash){{hash[0], hash[1]}};
+    index_fill(&symbols->index, slot, (uint32_t)hash[1], symbols->index.used + 1);
     return id;
 }
 
 void rows_forget_symbols(struct store *store)
 {
     /* Numbers already given may be in the database or not: go on after them. */
-    free(store->symbols);
-    store->symbols = NULL;
-    store->symbol_capacity = 0;
-    store->symbol_count = 0;
+    index_free(&store->symbols.index);
+    free(store->symbols.hashes);
+    store->symbols = (struct store_symbols){0};
 }

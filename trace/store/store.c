@@ -373,7 +373,7 @@ void store_close(struct store *store)
         close(store->lock_fd);
     }
     free(store->log.bytes);
-    free(store->symbols);
+    rows_forget_symbols(store);
     free(store->path);
     free(store);
 }

@@ -5,6 +5,7 @@
  */
 #include "trace/store/transaction.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/store/image.h"
 #include "trace/store/schema.h"
@@ -148,21 +149,6 @@ struct log_row {
     uint32_t count;
 };
 
-static int log_reserve(struct store_log *log, size_t bytes)
-{
-    if (log->capacity - log->used >= bytes) {
-        return VARVE_OK;
-    }
-    size_t capacity = 2 * (log->capacity + bytes);
-    void *grown = realloc(log->bytes, capacity);
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    log->bytes = grown;
-    log->capacity = capacity;
-    return VARVE_OK;
-}
-
 static void log_put(struct store_log *log, const void *data, size_t bytes)
 {
     memcpy(log->bytes + log->used, data, bytes);
@@ -176,7 +162,7 @@ static int log_append(struct store_log *log, enum store_statement statement, con
     for (unsigned i = 0; i < count; i++) {
         bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
     }
-    if (log_reserve(log, bytes) != VARVE_OK) {
+    if (!array_grow((void **)&log->bytes, &log->capacity, log->used + bytes, 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     const struct log_row row = {.statement = statement, .count = count};

@@ -11,6 +11,7 @@
 #ifndef VARVE_TRACE_STORE_TRANSACTION_H
 #define VARVE_TRACE_STORE_TRANSACTION_H
 
+#include "trace/base/index.h"
 #include "trace/error.h"
 
 #include <sqlite3.h>
@@ -83,9 +84,16 @@ struct store_log {
     size_t capacity;
 };
 
-struct symbol_slot {
-    uint64_t hash[2];
-    uint32_t id; /* 0: empty */
+struct symbol_hash {
+    uint64_t words[2];
+};
+
+/* The symbols that have rows: number k of the index is row first + k. */
+struct store_symbols {
+    struct index index;
+    struct symbol_hash *hashes; /* of number k at [k - 1] */
+    size_t capacity;
+    uint32_t first;
 };
 
 struct store {
@@ -100,9 +108,7 @@ struct store {
     bool has_derived;  /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last; /* of the last event appended */
     struct store_log log;
-    struct symbol_slot *symbols;
-    size_t symbol_capacity; /* a power of two, 0 before the first */
-    uint32_t symbol_count;
+    struct store_symbols symbols;
     uint32_t symbol_last;
     struct varve_message failure; /* of the last small row: those functions take no message */
 };

@@ -7,6 +7,7 @@
  */
 #include "trace/symbols/dwarf.h"
 
+#include "trace/base/array.h"
 #include "trace/symbols/module.h"
 #include "trace/symbols/range.h"
 #include "trace/symbols/symbols.h"
@@ -46,15 +47,9 @@ static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t va
 
 static struct symbols_unit *add_unit(struct symbols_module *module)
 {
-    if (module->unit_count == module->unit_capacity) {
-        size_t capacity = module->unit_capacity ? 2 * module->unit_capacity : 16;
-        struct symbols_unit *units = reallocarray(module->units, capacity, sizeof(*units));
-
-        if (!units)
-            return NULL;
-        module->units = units;
-        module->unit_capacity = capacity;
-    }
+    if (!array_grow((void **)&module->units, &module->unit_capacity, module->unit_count + 1,
+                    sizeof(*module->units)))
+        return NULL;
     memset(&module->units[module->unit_count], 0, sizeof(*module->units));
     return &module->units[module->unit_count++];
 }
@@ -102,15 +97,9 @@ static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
 {
     if (!dwarf_hasattr(die, DW_AT_low_pc) && !dwarf_hasattr(die, DW_AT_ranges))
         return true;
-    if (unit->function_count == unit->function_capacity) {
-        size_t capacity = unit->function_capacity ? 2 * unit->function_capacity : 16;
-        Dwarf_Die *functions = reallocarray(unit->functions, capacity, sizeof(*functions));
-
-        if (!functions)
-            return false;
-        unit->functions = functions;
-        unit->function_capacity = capacity;
-    }
+    if (!array_grow((void **)&unit->functions, &unit->function_capacity, unit->function_count + 1,
+                    sizeof(*die)))
+        return false;
     unit->functions[unit->function_count] = *die;
     return add_ranges(&unit->function_ranges, die, (uint32_t)unit->function_count++);
 }

@@ -7,6 +7,8 @@
  */
 #include "trace/symbols/range.h"
 
+#include "trace/base/array.h"
+
 #include <stdlib.h>
 
 bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value,
@@ -14,15 +16,8 @@ bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t hig
 {
     if (low >= high)
         return true;
-    if (table->count == table->capacity) {
-        size_t capacity = table->capacity ? 2 * table->capacity : 16;
-        struct symbols_range *ranges = reallocarray(table->ranges, capacity, sizeof(*ranges));
-
-        if (!ranges)
-            return false;
-        table->ranges = ranges;
-        table->capacity = capacity;
-    }
+    if (!array_grow((void **)&table->ranges, &table->capacity, table->count + 1, sizeof(*table->ranges)))
+        return false;
     table->ranges[table->count++] = (struct symbols_range){low, high, 0, value, preference};
     return true;
 }

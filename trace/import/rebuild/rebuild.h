@@ -11,6 +11,7 @@
 
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/format/ring.h"
 #include "trace/error.h"
 #include "trace/import/rebuild/callsites.h"
 #include "trace/import/rebuild/records.h"

@@ -6,6 +6,7 @@
  */
 #include "trace/model/derive/derive.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/derive/blocks.h"
 #include "trace/model/derive/heap.h"
@@ -33,30 +34,11 @@
 
 #define NUMBER_LIMIT ((uint32_t)1 << 26) /* of threads and processes; more is a damaged ring */
 
-/* Grow an array of `*limit` elements so that `index` is in it; new elements are zero. */
-static int array_cover(void **array, size_t *limit, size_t index, size_t element_bytes)
-{
-    if (index < *limit) {
-        return VARVE_OK;
-    }
-    size_t wanted = *limit > 0 ? *limit : 16;
-    while (wanted <= index) {
-        wanted *= 2;
-    }
-    char *grown = realloc(*array, wanted * element_bytes);
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    memset(grown + *limit * element_bytes, 0, (wanted - *limit) * element_bytes);
-    *array = grown;
-    *limit = wanted;
-    return VARVE_OK;
-}
-
 static struct derive_process *process_get(struct derive *derive, uint32_t process_id)
 {
-    if (process_id >= NUMBER_LIMIT || array_cover((void **)&derive->processes, &derive->process_limit,
-                                                  process_id, sizeof *derive->processes) != VARVE_OK) {
+    if (process_id >= NUMBER_LIMIT || (process_id >= derive->process_limit &&
+                                       !array_cover((void **)&derive->processes, &derive->process_limit,
+                                                    process_id, sizeof *derive->processes))) {
         return NULL;
     }
     if (derive->processes[process_id] == NULL) {
@@ -190,8 +172,11 @@ static int step_prepare(struct derive *derive, const struct event *event, struct
 {
     int code = VARVE_ERROR_INVALID;
     if (event->thread_id < NUMBER_LIMIT && event->process_id < NUMBER_LIMIT) {
-        code = array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
-                           sizeof *derive->threads);
+        code = event->thread_id < derive->thread_limit ||
+                       array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
+                                   sizeof *derive->threads)
+                   ? VARVE_OK
+                   : VARVE_ERROR_NO_MEMORY;
     }
     if (code == VARVE_OK && process_get(derive, event->process_id) == NULL) {
         code = VARVE_ERROR_NO_MEMORY;

@@ -8,6 +8,7 @@
 #include "trace/symbols/callsites/intern.h"
 
 #include "trace/base/array.h"
+#include "trace/base/index.h"
 #include "trace/format/callsite_file.h"
 
 #include <assert.h>
@@ -24,77 +25,6 @@ static bool reserve32(void **array, uint32_t *capacity, uint32_t count, size_t e
         return false;
     *capacity = (uint32_t)wide;
     return true;
-}
-
-static uint64_t mix(uint64_t value)
-{
-    value ^= value >> 32;
-    value *= UINT64_C(0xd6e8feb86659fd93);
-    value ^= value >> 32;
-    value *= UINT64_C(0xd6e8feb86659fd93);
-    return value ^ (value >> 32);
-}
-
-static uint32_t hash_bytes(const void *bytes, size_t length, uint64_t seed)
-{
-    const unsigned char *at = bytes;
-    uint64_t hash = mix(seed ^ length), chunk;
-
-    for (; length >= sizeof(chunk); at += sizeof(chunk), length -= sizeof(chunk)) {
-        memcpy(&chunk, at, sizeof(chunk));
-        hash = mix(hash ^ chunk);
-    }
-    chunk = 0;
-    if (length)
-        memcpy(&chunk, at, length);
-    return (uint32_t)mix(hash ^ chunk);
-}
-
-static bool index_grow(struct callsites_index *index)
-{
-    uint32_t slot_count = index->slot_count ? index->slot_count * 2 : 256;
-    struct callsites_slot *slots = calloc(slot_count, sizeof(*slots));
-
-    if (!slots)
-        return false;
-    for (uint32_t i = 0; index->slots && i < index->slot_count; i++) {
-        uint32_t at = index->slots[i].hash & (slot_count - 1);
-
-        if (index->slots[i].value == 0)
-            continue;
-        while (slots[at].value)
-            at = (at + 1) & (slot_count - 1);
-        slots[at] = index->slots[i];
-    }
-    free(index->slots);
-    index->slots = slots;
-    index->slot_count = slot_count;
-    return true;
-}
-
-/* The slot of an equal entry, or the empty one where it belongs; NULL without memory. */
-static struct callsites_slot *index_find(struct callsites_index *index, uint32_t hash,
-                                         bool (*is_equal)(const void *context, uint32_t number),
-                                         const void *context)
-{
-    uint32_t at;
-
-    if ((!index->slots || (uint64_t)index->used * 2 >= index->slot_count) && !index_grow(index))
-        return NULL;
-    at = hash & (index->slot_count - 1);
-    while (index->slots[at].value &&
-           !(index->slots[at].hash == hash && is_equal(context, index->slots[at].value)))
-        at = (at + 1) & (index->slot_count - 1);
-    return &index->slots[at];
-}
-
-static void index_fill(struct callsites_index *index, struct callsites_slot *slot, uint32_t hash,
-                       uint32_t number)
-{
-    assert(slot->value == 0 && number != 0);
-    slot->value = number;
-    slot->hash = hash;
-    index->used++;
 }
 
 /* ---- texts ---- */
@@ -132,13 +62,13 @@ static bool text_is_equal(const void *context, uint32_t number)
 uint32_t callsites_text_intern(struct callsites_texts *texts, const void *bytes, size_t length)
 {
     const struct text_key key = {texts, bytes, length};
-    uint32_t hash = hash_bytes(bytes, length, 1);
-    struct callsites_slot *slot = index_find(&texts->index, hash, text_is_equal, &key);
+    uint32_t hash = index_hash(bytes, length, 1);
+    struct index_slot *slot = index_find(&texts->index, hash, text_is_equal, &key);
 
     if (!slot)
         return 0;
-    if (slot->value)
-        return slot->value;
+    if (slot->number)
+        return slot->number;
     if (!array_grow((void **)&texts->bytes, &texts->bytes_capacity, texts->bytes_used + length + 1, 1) ||
         !reserve32((void **)&texts->starts, &texts->capacity, texts->count, sizeof(*texts->starts)))
         return 0;
@@ -169,13 +99,13 @@ static bool pair_is_equal(const void *context, uint32_t number)
 uint32_t callsites_pair_intern(struct callsites_pairs *pairs, struct callsites_pair pair)
 {
     const struct pair_key key = {pairs, pair};
-    uint32_t hash = hash_bytes(&pair, sizeof(pair), 2);
-    struct callsites_slot *slot = index_find(&pairs->index, hash, pair_is_equal, &key);
+    uint32_t hash = index_hash(&pair, sizeof(pair), 2);
+    struct index_slot *slot = index_find(&pairs->index, hash, pair_is_equal, &key);
 
     if (!slot)
         return 0;
-    if (slot->value)
-        return slot->value;
+    if (slot->number)
+        return slot->number;
     if (!reserve32((void **)&pairs->pairs, &pairs->capacity, pairs->count, sizeof(pair)))
         return 0;
     pairs->pairs[pairs->count++] = pair;
@@ -200,13 +130,13 @@ static bool frame_is_equal(const void *context, uint32_t number)
 uint32_t callsites_frame_intern(struct callsites_frames *frames, struct callsites_frame frame)
 {
     const struct frame_key key = {frames, frame};
-    uint32_t hash = hash_bytes(&frame, sizeof(frame), 3);
-    struct callsites_slot *slot = index_find(&frames->index, hash, frame_is_equal, &key);
+    uint32_t hash = index_hash(&frame, sizeof(frame), 3);
+    struct index_slot *slot = index_find(&frames->index, hash, frame_is_equal, &key);
 
     if (!slot)
         return 0;
-    if (slot->value)
-        return slot->value;
+    if (slot->number)
+        return slot->number;
     if (!reserve32((void **)&frames->frames, &frames->capacity, frames->count, sizeof(frame)))
         return 0;
     frames->frames[frames->count++] = frame;
@@ -229,7 +159,7 @@ static size_t stack_depth(const struct callsites_stack *stack)
 
 static uint32_t stack_hash(const struct callsites_stack *stack, const uint32_t *frame_ids)
 {
-    return hash_bytes(frame_ids, stack_depth(stack) * sizeof(*frame_ids), 4 + stack->native_count);
+    return index_hash(frame_ids, stack_depth(stack) * sizeof(*frame_ids), 4 + stack->native_count);
 }
 
 static bool stack_is_equal(const void *context, uint32_t number)
@@ -249,12 +179,12 @@ uint32_t callsites_stack_intern(struct callsites_stacks *stacks, const struct ca
     const struct stack_key key = {stacks, stack, frame_ids};
     size_t depth = stack_depth(stack);
     uint32_t hash = stack_hash(stack, frame_ids);
-    struct callsites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
+    struct index_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
 
     if (!slot)
         return 0;
-    if (slot->value)
-        return slot->value;
+    if (slot->number)
+        return slot->number;
     if (stacks->frame_ids_used + depth > UINT32_MAX ||
         !array_grow((void **)&stacks->frame_ids, &stacks->frame_ids_capacity,
                     stacks->frame_ids_used + depth + 1, sizeof(*frame_ids)) ||
@@ -271,18 +201,16 @@ uint32_t callsites_stack_intern(struct callsites_stacks *stacks, const struct ca
 
 bool callsites_stacks_reindex(struct callsites_stacks *stacks)
 {
-    if (stacks->index.slots)
-        memset(stacks->index.slots, 0, stacks->index.slot_count * sizeof(*stacks->index.slots));
-    stacks->index.used = 0;
+    index_clear(&stacks->index);
     for (uint32_t number = 1; number <= stacks->count; number++) {
         const struct callsites_stack *stack = &stacks->stacks[number - 1];
         const struct stack_key key = {stacks, stack, stacks->frame_ids + stack->start};
         uint32_t hash = stack_hash(stack, key.frame_ids);
-        struct callsites_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
+        struct index_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
 
         if (!slot)
             return false;
-        if (slot->value == 0)
+        if (slot->number == 0)
             index_fill(&stacks->index, slot, hash, number);
     }
     return true;
@@ -292,15 +220,12 @@ bool callsites_stacks_reindex(struct callsites_stacks *stacks)
 
 bool callsites_map_set(struct callsites_map *map, uint32_t number, uint32_t value)
 {
-    size_t page = number / CALLSITES_MAP_PAGE, capacity = map->page_count;
+    size_t page = number / CALLSITES_MAP_PAGE;
 
     assert(number <= SITES_NUMBER_MAX);
-    if (page >= map->page_count) {
-        if (!array_grow((void **)&map->pages, &capacity, page + 1, sizeof(*map->pages)))
-            return false;
-        memset(map->pages + map->page_count, 0, (capacity - map->page_count) * sizeof(*map->pages));
-        map->page_count = capacity;
-    }
+    if (page >= map->page_count &&
+        !array_cover((void **)&map->pages, &map->page_count, page, sizeof(*map->pages)))
+        return false;
     if (!map->pages[page])
         map->pages[page] = calloc(CALLSITES_MAP_PAGE, sizeof(**map->pages));
     if (!map->pages[page])

@@ -11,21 +11,11 @@
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_INTERN_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_INTERN_H
 
+#include "trace/base/index.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct callsites_slot {
-    uint32_t value; /* 0: empty */
-    uint32_t hash;
-};
-
-/* Open addressing; at most half full. slot_count is 0 or a power of two. */
-struct callsites_index {
-    struct callsites_slot *slots;
-    uint32_t slot_count;
-    uint32_t used;
-};
 
 /* Texts (and build ids, which are bytes), NUL-terminated, one after the other. */
 struct callsites_texts {
@@ -33,7 +23,7 @@ struct callsites_texts {
     size_t bytes_used, bytes_capacity;
     uint64_t *starts; /* of text n at [n - 1]; its end is where the next one starts */
     uint32_t count, capacity;
-    struct callsites_index index;
+    struct index index;
 };
 
 struct callsites_pair {
@@ -44,7 +34,7 @@ struct callsites_pair {
 struct callsites_pairs {
     struct callsites_pair *pairs;
     uint32_t count, capacity;
-    struct callsites_index index;
+    struct index index;
 };
 
 struct callsites_frame {
@@ -56,7 +46,7 @@ struct callsites_frame {
 struct callsites_frames {
     struct callsites_frame *frames;
     uint32_t count, capacity;
-    struct callsites_index index;
+    struct index index;
 };
 
 struct callsites_stack {
@@ -72,7 +62,7 @@ struct callsites_stacks {
     uint32_t count, capacity;
     uint32_t *frame_ids; /* frame numbers: native, then Python, each innermost first */
     size_t frame_ids_used, frame_ids_capacity;
-    struct callsites_index index;
+    struct index index;
 };
 
 /// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries).

@@ -301,34 +301,30 @@ void callsites_close(struct callsites *callsites)
     free(callsites->processes);
     free(callsites->texts.bytes);
     free(callsites->texts.starts);
-    free(callsites->texts.index.slots);
+    index_free(&callsites->texts.index);
     free(callsites->modules.pairs);
-    free(callsites->modules.index.slots);
+    index_free(&callsites->modules.index);
     free(callsites->codes.pairs);
-    free(callsites->codes.index.slots);
+    index_free(&callsites->codes.index);
     free(callsites->frames.frames);
-    free(callsites->frames.index.slots);
+    index_free(&callsites->frames.index);
     free(callsites->stacks.stacks);
     free(callsites->stacks.frame_ids);
-    free(callsites->stacks.index.slots);
+    index_free(&callsites->stacks.index);
     free(callsites->buffer);
     free(callsites);
 }
 
 int callsites_process(struct callsites *callsites, uint32_t process_id, const char *path)
 {
-    size_t capacity = callsites->process_capacity;
     struct callsites_process *process;
 
     if (process_id == 0 || process_id > PROCESS_ID_MAX)
         return VARVE_ERROR_INVALID;
-    if (!array_grow((void **)&callsites->processes, &capacity, (size_t)process_id + 1,
-                    sizeof(struct callsites_process *)))
+    if (process_id >= callsites->process_capacity &&
+        !array_cover((void **)&callsites->processes, &callsites->process_capacity, process_id,
+                     sizeof(struct callsites_process *)))
         return VARVE_ERROR_NO_MEMORY;
-    if (capacity > callsites->process_capacity)
-        memset(callsites->processes + callsites->process_capacity, 0,
-               (capacity - callsites->process_capacity) * sizeof(struct callsites_process *));
-    callsites->process_capacity = capacity;
     if (callsites->processes[process_id])
         return VARVE_ERROR_INVALID;
     process = calloc(1, sizeof(*process));

@@ -4,10 +4,16 @@
  * site of the request where one is due, after the device has been described; none is missing where a history
  * is kept for a while. In a session that does not want them nothing arrives.
  */
-#include "support/recorder.h"
-
 #include "alloc/frontend/torch/requests.h"
+#include "support/recorder.h"
 #include "alloc/frontend/torch/torch.h"
+#include "support/recorder.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/error.h"
+#include "trace/event_list.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 static const char *kind_text(unsigned kind)
 {

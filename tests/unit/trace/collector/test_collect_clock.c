@@ -5,12 +5,13 @@
  * the right stretch found among thousands, and on this machine within a microsecond of what the kernel says.
  */
 #include "trace/collector/clock.h"
-#include "trace/collector/collector.h"
 #include "support/random.h"
+#include "trace/collector/collector.h"
 #include "trace/error.h"
 #include "trace/record.h"
 
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 

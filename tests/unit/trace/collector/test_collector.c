@@ -6,6 +6,11 @@
  * the same database, each event once.
  */
 #include "support/collector.h"
+#include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/session_directory.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
 #include "trace/record.h"
 #include "trace/store/rows.h"

@@ -7,6 +7,13 @@
  * data_loss. Made for the address sanitizer.
  */
 #include "support/collector.h"
+#include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/collector/session_directory.h"
+#include "trace/error.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
 
 #define HEALTHY 50U
 

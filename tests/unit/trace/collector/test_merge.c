@@ -6,6 +6,10 @@
  * not there yet: test_merge_missing.c.
  */
 #include "support/collector.h"
+#include "trace/collector/clock.h"
+#include "trace/collector/collector.h"
+#include "trace/format/ring.h"
+#include "trace/record.h"
 
 #define EVENTS 3000U
 #define RINGS_MOST 6U

@@ -5,6 +5,10 @@
  * for all that is missing; what comes later is stored all the same.
  */
 #include "support/collector.h"
+#include "trace/collector/clock.h"
+#include "trace/collector/collector.h"
+#include "trace/format/ring.h"
+#include "trace/record.h"
 
 #define HANGS_NS UINT64_C(60000000000)
 

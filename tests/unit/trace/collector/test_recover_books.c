@@ -5,6 +5,11 @@
  * followed nor added up.
  */
 #include "support/collector.h"
+#include "trace/collector/collector.h"
+#include "trace/collector/process.h"
+#include "trace/format/ring.h"
+#include "trace/record.h"
+#include "trace/trace.h"
 
 #define BIG 0xffffffffU
 

@@ -6,8 +6,9 @@
  * out.
  */
 #include "trace/collector/clock.h"
-#include "trace/collector/collector.h"
+#include "trace/collector/session_directory.h"
 #include "trace/error.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 
 #include <setjmp.h>

@@ -4,6 +4,8 @@
  * that is stopped inside. The stopped thread is played by a lock that nobody will give back.
  */
 #include "support/recorder.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
 
 #include "trace/recorder/guest/lock.h"
 

@@ -6,6 +6,11 @@
  * told at the place where they are missing. After each step the ring's own invariants hold.
  */
 #include "support/recorder.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/event_list.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
 
 #define STEPS 400
 

@@ -5,6 +5,9 @@
  * that they fork goes on without waiting.
  */
 #include "support/recorder.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
 
 #include <sys/time.h>
 

@@ -6,6 +6,11 @@
  * and the signal mask of the program stay as they are.
  */
 #include "support/recorder.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/session_directory.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
 
 #include <errno.h>
 #include <pthread.h>

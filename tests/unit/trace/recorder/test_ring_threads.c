@@ -6,6 +6,10 @@
  * own mappings.
  */
 #include "support/recorder.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/format/ring.h"
+#include "trace/format/session.h"
+#include "trace/record.h"
 
 #include <limits.h>
 #include <pthread.h>

@@ -6,7 +6,10 @@
  * goes, whatever ends the process. Where mappings keep no locks (overlayfs, some network file systems), /proc
  * is searched instead. Called by the collector.
  */
-#include "trace/collector/collector.h"
+#include "trace/collector/liveness.h"
+
+#include "trace/collector/session_directory.h"
+#include "trace/format/session.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,14 +20,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool collect_life_is_locked(int fd)
+bool liveness_is_locked(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
     return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-bool collect_life_locks_work(const struct session_directory *directory, const char *name)
+bool liveness_locks_work(const struct session_directory *directory, const char *name)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
     int fd = session_file_open(directory, name, O_RDWR);
@@ -39,7 +42,7 @@ bool collect_life_locks_work(const struct session_directory *directory, const ch
         close(fd);
     }
     if (page != MAP_FAILED) {
-        works = other >= 0 && collect_life_is_locked(other);
+        works = other >= 0 && liveness_is_locked(other);
         munmap(page, 1);
     }
     if (other >= 0) {
@@ -62,7 +65,7 @@ static uint64_t namespace_of(const char *process)
     return number != NULL ? strtoull(number + 1, NULL, 10) : 0;
 }
 
-uint64_t collect_life_namespace(void)
+uint64_t liveness_namespace(void)
 {
     return namespace_of("self");
 }
@@ -146,7 +149,7 @@ static bool is_process(const char *process, const void *context)
     return namespace_of(process) == wanted->pid_namespace && innermost_pid(process) == wanted->pid;
 }
 
-int32_t collect_life_find(const struct process_identity *identity)
+int32_t liveness_find(const struct process_identity *identity)
 {
     return identity->pid_namespace != 0 ? search(is_process, identity) : 0;
 }
@@ -156,7 +159,7 @@ static bool is_of_session(const char *process, const void *context)
     return (int32_t)strtol(process, NULL, 10) != (int32_t)getpid() && has_variable(process, context);
 }
 
-bool collect_life_has_followers(const char *session)
+bool liveness_has_followers(const char *session)
 {
     char variable[DIRECTORY_PATH_BYTES + 32];
 

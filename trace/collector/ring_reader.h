@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the collector */
+/*
+ * The consumer's end of one ring: its records in the producer's order, from the ring, the spill file and what signal handlers
+ * put aside.
+ */
+#ifndef VARVE_TRACE_COLLECTOR_RING_READER_H
+#define VARVE_TRACE_COLLECTOR_RING_READER_H
+
+#include "trace/record.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ring_header;
+struct session_directory;
+struct traced_process;
+struct varve_message;
+
+struct ring_reader {
+    struct traced_process *process;
+    struct ring_header *ring;
+    uint64_t ring_bytes; /* of the file: slots beyond it are gone */
+    uint32_t capacity;   /* as checked when it was opened: the header may be overwritten later */
+    uint32_t index;
+    uint32_t thread_id;
+    int32_t tid;
+    uint64_t read;                  /* ring records taken by the merge */
+    uint64_t spill_read;            /* spilled records taken */
+    uint64_t stored;                /* read + spill_read at the last commit */
+    uint64_t head_seen, spill_seen; /* published, as of the last refresh */
+    uint64_t last_ticks;            /* of the last record taken */
+    int64_t last_ns;
+    uint64_t sequence;       /* number of the last one, lost records counted */
+    uint64_t gaps, gap_rows; /* of a rebuilt recording: records that are missing, markers that say so */
+    uint64_t key;            /* merge.c: when the next record is due */
+    bool is_deferred;        /* merge.c: its next record waited for another ring once */
+    uint64_t deferred_addr;
+    bool is_in_flight; /* a record was being written at the last refresh */
+    bool is_retired;   /* the producer said that nothing follows */
+    bool saw_end;      /* the last refresh came after the process had ended */
+    /* records of signal handlers, put aside when their thread was killed */
+    uint32_t orphans_first, orphans_seen, orphans_read;
+    bool has_counted_orphans;
+    const char *damage;  /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
+    int spill_fd;        /* -1: not open */
+    uint64_t unreadable; /* published records that stood in what is gone of the files */
+    const struct varve_record *staging; /* NULL: not looked for yet */
+    bool has_staging_apart;             /* it is a mapping of its own */
+    struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
+    uint64_t buffer_from, buffer_to;
+    uint8_t *packed;         /* one block of the spill file */
+    uint64_t spill_position; /* first record of the block at spill_offset */
+    uint64_t spill_offset;
+};
+
+int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
+                     struct traced_process *process, uint32_t index);
+void ring_reader_close(struct ring_reader *reader);
+/// The database does not know all that was handed back to the producer (its last part is gone): what may have
+/// been overwritten since counts as unreadable. Before the first refresh.
+void ring_reader_skip_overwritten(struct ring_reader *reader);
+/// Look at what the producer has published by now.
+void ring_reader_refresh(struct ring_reader *reader);
+/// Next record in the producer's order, NULL if none is published; valid until ring_reader_pop.
+const struct varve_record *ring_reader_peek(struct ring_reader *reader,
+                                            const struct session_directory *directory);
+void ring_reader_pop(struct ring_reader *reader);
+/// Hand the space of everything taken back to the producer: after the commit, never before.
+void ring_reader_release(struct ring_reader *reader);
+int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message);
+
+#endif
