@@ -7,7 +7,6 @@
 #include "alloc/frontend/torch/requests.h"
 #include "support/recorder.h"
 #include "alloc/frontend/torch/torch.h"
-#include "support/recorder.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
