@@ -92,45 +92,6 @@ struct varve_mirror_callsite {
     const uint32_t *codes, *lines;
 };
 
-/* ---- what is there already when a trace begins in mid-run ---- */
-
-struct varve_mirror_segment {
-    uint64_t addr, size;
-    uint32_t segment; /* the allocator's own number */
-    uint16_t stream, pool;
-    uint8_t device;
-    bool is_expandable;
-};
-
-struct varve_mirror_block {
-    uint64_t id; /* as in alloc events; 0 of a free block */
-    uint64_t addr, size, requested;
-    uint32_t segment;
-    uint16_t stream, pool;
-    uint8_t device;
-    uint8_t state; /* enum varve_layout_state */
-};
-
-struct varve_mirror_storage {
-    uint64_t id, addr, size;
-    uint64_t base_id; /* of a view; 0: none */
-    uint8_t device;
-};
-
-/* Where a source of state puts it; any of the three may be ignored. */
-struct varve_state_sink {
-    void (*segment)(const struct varve_mirror_segment *segment);
-    void (*block)(const struct varve_mirror_block *block);
-    void (*storage)(const struct varve_mirror_storage *storage);
-};
-
-/* Something that can describe what it holds: an allocator, the storage tracker. `dump` runs in a thread of the
- * tracer, which holds no lock that the source could want; it must not emit events. */
-struct varve_state_source {
-    void (*dump)(struct varve_state_source *source, const struct varve_state_sink *sink);
-    struct varve_state_source *next; /* the recorder's own */
-};
-
 #ifdef __cplusplus
 }
 #endif

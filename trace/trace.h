@@ -192,11 +192,6 @@ VARVE_API void varve_device_describe(unsigned device, const unsigned char uuid[1
                                      const char *name);
 VARVE_API bool varve_device_is_described(unsigned device);
 
-/// From now until it is removed, `source` is asked for its state when a trace begins in mid-run. Removing
-/// waits for a dump that runs. Threads: any, but not from within `dump`.
-VARVE_API void varve_state_source_add(struct varve_state_source *source);
-VARVE_API void varve_state_source_remove(struct varve_state_source *source);
-
 /* ---- Collecting, in a process of its own (varve_collect) ---- */
 
 enum varve_overflow {

@@ -8,6 +8,7 @@
 #include "trace/collector/collector.h"
 #include "trace/collector/lttng/missing.h"
 #include "trace/collector/lttng/session.h"
+#include "trace/collector/ring_reader.h"
 #include "trace/error.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"

@@ -476,9 +476,6 @@ static int channels_make(struct lttng_recording *session)
     if (error == VARVE_OK) {
         error = event_enable(session, handle, "varve_meta", "meta_*");
     }
-    if (error == VARVE_OK) {
-        error = event_enable(session, handle, "varve_meta", "statedump_*");
-    }
     ctl.lttng_destroy_handle(handle);
     return error;
 }

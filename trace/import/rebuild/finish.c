@@ -6,6 +6,10 @@
  * collector before the time of its first record is reached, and goes when it has been read.
  */
 #include "trace/collector/clock.h"
+#include "trace/collector/merge.h"
+#include "trace/collector/retire.h"
+#include "trace/collector/ring_reader.h"
+#include "trace/collector/rings.h"
 #include "trace/error.h"
 #include "trace/import/rebuild/rebuild.h"
 #include "trace/record.h"

@@ -44,7 +44,7 @@ static struct stack_hash hash_of(uint32_t number)
         return (struct stack_hash){((uint64_t)number << 32) | 5, 77};
     default:
         random_state = number;
-        return (struct stack_hash){random_next() | 1, random_next()};
+        return (struct stack_hash){random_next(&random_state) | 1, random_next(&random_state)};
     }
 }
 
