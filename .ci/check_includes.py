@@ -17,7 +17,6 @@ class Rules:
 
     def __init__(self, text):
         self.folders, self.public, self.open, self.only, self.generated = {}, {}, set(), [], []
-        self.upward = {}
         self.errors = []
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split("#")[0].split()
@@ -30,8 +29,6 @@ class Rules:
                 if name not in self.folders and name not in self.public.values():
                     self.errors.append(where + f"{words[1]} may include {name}, which is not above it")
             self.folders[words[1]] = set(words[2:])
-        elif words[0] == "upward" and len(words) == 3:
-            self.upward[words[1], words[2]] = where
         elif words[0] == "public" and len(words) == 3:
             self.public[words[1]] = words[2]
         elif words[0] == "open" and len(words) == 2:
@@ -58,7 +55,7 @@ def resolve(paths, includer, name):
     return None
 
 
-def check_direction(rules, includer, included, used):
+def check_direction(rules, includer, included):
     source, target = os.path.dirname(includer), os.path.dirname(included)
     if source == target or top(source) in rules.open:
         return None
@@ -68,9 +65,6 @@ def check_direction(rules, includer, included, used):
         return f"lies in {source}/, which .ci/layers.txt does not know"
     allowed = rules.folders[source]
     if target in allowed or included in allowed:
-        return None
-    if (source, target) in rules.upward:
-        used.add((source, target))
         return None
     if top(source) != top(target) and included != rules.public.get(top(target)):
         return f"includes {included}; outsiders include only {rules.public.get(top(target), 'nothing of it')}"
@@ -108,7 +102,7 @@ def find_cycle(graph):
     return None
 
 
-def check_file(rules, root, paths, path, graph, used):
+def check_file(rules, root, paths, path, graph):
     source = tree.without_comments(tree.read(root, path))
     for match in INCLUDE.finditer(source):
         where = f"{path}:{source.count(chr(10), 0, match.start()) + 1}: "
@@ -116,7 +110,7 @@ def check_file(rules, root, paths, path, graph, used):
         included = resolve(paths, path, name)
         if included:
             graph.setdefault(path, set()).add(included)
-            error = check_direction(rules, path, included, used)
+            error = check_direction(rules, path, included)
         elif quote == '"' and not any(fnmatch.fnmatch(name, g) for g in rules.generated):
             error = f'includes "{name}", which is not in the tree; use <> for headers of libraries'
         else:
@@ -127,16 +121,35 @@ def check_file(rules, root, paths, path, graph, used):
             yield where + f"includes the source file {included}"
 
 
+def reaches(rules, above, below):
+    return any(below == name or reaches(rules, name, below) for name in rules.folders.get(above, ()))
+
+
+def picture(rules):
+    """The arrows between folders, but for those that follow from others, as README.md shows them."""
+    lines = []
+    for folder, allowed in rules.folders.items():
+        needed = sorted(name for name in allowed
+                        if not any(other != name and reaches(rules, other, name) for other in allowed))
+        lines.append(f"{folder:<28} ─► {', '.join(needed)}" if needed else folder)
+    return "\n".join(lines)
+
+
+def check_picture(rules, root):
+    block = "```\n" + picture(rules) + "\n```"
+    if os.path.exists(os.path.join(root, "README.md")) and block not in tree.read(root, "README.md"):
+        yield "README.md: the picture of the folders is not that of .ci/layers.txt; it is:\n" + block
+
+
 def main():
     root = tree.root_from_arguments()
     rules = Rules(tree.read(root, ".ci/layers.txt"))
     tops = {top(folder) for folder in rules.folders} | rules.open
     paths = [p for p in tree.files(root, SOURCES) if top(p) in tops]
-    errors, graph, used = list(rules.errors), {}, set()
+    errors, graph = list(rules.errors), {}
     for path in paths:
-        errors += check_file(rules, root, set(paths), path, graph, used)
-    errors += [f"{where}nothing includes {b} from {a} any more: remove the line"
-               for (a, b), where in rules.upward.items() if (a, b) not in used]
+        errors += check_file(rules, root, set(paths), path, graph)
+    errors += check_picture(rules, root)
     cycle = find_cycle(graph)
     if cycle:
         errors.append("include cycle: " + " -> ".join(cycle))

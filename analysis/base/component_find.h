@@ -14,12 +14,12 @@ extern "C" {
 
 /* What a recorded program loads of this installation. */
 enum component {
-    COMPONENT_PRELOAD,  /* libvarve_preload.so */
-    COMPONENT_PROVIDER, /* libvarve_lttng.so: absent if varve was built without LTTng */
-    COMPONENT_CUPTI,    /* libvarve-cupti.so */
-    COMPONENT_TORCH,    /* libvarve-torch.so */
-    COMPONENT_REPLACE,  /* libvarve-replace.so */
-    COMPONENT_PYTHON,   /* sitecustomize.py, in its folder */
+    COMPONENT_PRELOAD,           /* libvarve_preload.so */
+    COMPONENT_PROVIDER,          /* libvarve_lttng.so: absent if varve was built without LTTng */
+    COMPONENT_CUPTI,             /* libvarve-cupti.so */
+    COMPONENT_TORCH,             /* libvarve-torch.so */
+    COMPONENT_REPLACE,           /* libvarve-replace.so */
+    COMPONENT_PYTHON,            /* sitecustomize.py, in its folder */
     COMPONENT_BABELTRACE_PLUGIN, /* babeltrace-plugin-varve.so: absent if varve was built without babeltrace2 */
 };
 

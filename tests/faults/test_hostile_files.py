@@ -16,8 +16,10 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import lttng_recording  # noqa: E402
 import recording  # noqa: E402
 
 ADDRESS = 0x7F0000000000
@@ -306,6 +308,7 @@ class Endless(Hostile):
         self.assertNotIn("--timeout", recording.varve("help", "doctor").out)
 
 
+@unittest.skipIf(lttng_recording.is_sanitized, "the plug-in is not built with sanitizers")
 class Ctf(Hostile):
     """LTTng traces in which not everything is a file."""
 

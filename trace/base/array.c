@@ -4,6 +4,7 @@
  */
 #include "trace/base/array.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,9 @@ bool array_grow(void **array, size_t *capacity, size_t needed, size_t element_by
 
     if (needed <= *capacity) {
         return true;
+    }
+    if (needed > PTRDIFF_MAX / 2 / element_bytes) {
+        return false;
     }
     while (grown < needed) {
         grown *= 2;

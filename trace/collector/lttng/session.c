@@ -6,7 +6,6 @@
  */
 #include "trace/collector/lttng/session.h"
 
-#include "trace/collector/clock.h"
 #include "trace/collector/lttng/daemon.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
@@ -254,6 +253,7 @@ bool lttng_recording_is_possible(struct varve_message *message)
 /* ---- the thread that calls it ---- */
 
 struct lttng_recording {
+    struct lttng_recording *next_given_up;
     char *name, *output;
     struct lttng_buffers buffers; /* what may still have to be written when it stops */
     bool may_block;
@@ -267,6 +267,9 @@ struct lttng_recording {
 
 static int fail(struct lttng_recording *session, const char *what, int code)
 {
+    if (ctl.lttng_session_daemon_alive() != 1) { /* it has died since, whatever the call made of that */
+        code = -LTTNG_ERR_NO_SESSIOND;
+    }
     return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng cannot %s the session %s: %s", what,
                              session->name, ctl.lttng_strerror(code < 0 ? code : -code));
 }
@@ -278,6 +281,8 @@ static void *thread_run(void *session_untyped)
     session->error = session->work(session);
     return NULL;
 }
+
+static struct lttng_recording *given_up; /* each with its thread, which may go on one day */
 
 /* VARVE_ERROR_BUSY: it did not end in time, and the thread still has the session. */
 static int run(struct lttng_recording *session, int (*work)(struct lttng_recording *session),
@@ -306,6 +311,8 @@ static int run(struct lttng_recording *session, int (*work)(struct lttng_recordi
     end.tv_nsec = (long)(end_ns % SECOND_NS);
     if (pthread_timedjoin_np(thread, NULL, &end) != 0) {
         pthread_detach(thread);
+        session->next_given_up = given_up;
+        given_up = session;
         return varve_message_set(message, VARVE_ERROR_BUSY,
                                  "LTTng did not answer within %.3g s: does the session daemon hang?",
                                  (double)limit_ns / 1e9);

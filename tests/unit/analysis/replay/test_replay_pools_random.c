@@ -136,6 +136,7 @@ static bool comes_out(const struct scene *scene, char *reason, size_t bytes)
 }
 
 #define LIVES 150
+#define UNDECIDED 35 /* the seed of a life whose pools can't be told apart after its cut */
 
 static const uint64_t none[] = {0};
 
@@ -145,6 +146,11 @@ static bool is_in(uint64_t seed, const uint64_t *seeds)
         seeds++;
     }
     return *seeds != 0;
+}
+
+static void cut_at_random(struct scene *scene, uint64_t seed)
+{
+    scene_cut(scene, seed * 7919 % (scene->history->devices[0].event_count + 1));
 }
 
 /* The seeds in `unsolved`, 0 at its end, do not come out, and all others do. */
@@ -158,7 +164,7 @@ static void replay_lives(const char *conf, bool names_pools, bool is_cut, const 
         char reason[1024];
 
         if (is_cut) {
-            scene_cut(scene, seed * 7919 % (scene->history->devices[0].event_count + 1));
+            cut_at_random(scene, seed);
         }
         if (comes_out(scene, reason, sizeof(reason)) == is_in(seed, unsolved)) {
             print_error("seed %llu%s: %s\n", (unsigned long long)seed,
@@ -187,7 +193,7 @@ static void test_pools_that_are_named_from_the_middle_on(void **state)
 /* Not all can be told apart: where a history allows two assignments, the one that was not may be tried. */
 static void test_pools_that_are_not_named(void **state)
 {
-    static const uint64_t unsolved_cut[] = {35, 91, 108, 145, 0};
+    static const uint64_t unsolved_cut[] = {UNDECIDED, 91, 108, 145, 0};
 
     (void)state;
     replay_lives("", false, false, none);
@@ -199,7 +205,7 @@ static void test_pools_that_are_not_named(void **state)
 /* Such a one says so, and how many pools there are. */
 static void test_pools_that_are_undecided(void **state)
 {
-    struct scene *scene = random_scene("", 73, false);
+    struct scene *scene = random_scene("", UNDECIDED, false);
     struct replay_result result;
     struct import_result imported;
     struct varve_writer *writer;
@@ -211,8 +217,9 @@ static void test_pools_that_are_undecided(void **state)
     FILE *err = fmemopen(text, sizeof(text), "w");
 
     (void)state;
+    cut_at_random(scene, UNDECIDED);
     assert_int_equal(scene_try(scene, &result, NULL), VARVE_OK);
-    assert_int_equal(result.mismatches, 1);
+    assert_true(result.mismatches > 0);
     assert_true(result.inferred_pools > 0);
     assert_int_equal(close(mkstemp(path)), 0);
     assert_int_equal(varve_writer_open(path, true, &writer, NULL), VARVE_OK);
