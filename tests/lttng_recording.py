@@ -115,6 +115,8 @@ class Case(recording.Case):
     def rebuild(self, trace=None):
         """The database that `varve import` makes of the trace."""
         rebuilt = os.path.join(self.folder, "rebuilt.db")
+        if is_sanitized:  # the recording went well so far; what reads it is in the plain build
+            self.skipTest("the plug-in is not built with sanitizers")
         self.varve("import", "--force", trace or self.ctf, "-o", rebuilt)
         return rebuilt
 
