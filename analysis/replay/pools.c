@@ -13,6 +13,7 @@
 #include "analysis/replay/ranges.h"
 #include "analysis/replay/scan.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ static void set_different(struct proofs *proofs, size_t a, size_t b)
 static uint32_t add_segment(struct proofs *proofs, uint64_t addr, uint64_t bytes, uint16_t stream,
                             bool is_small, size_t made_by)
 {
+    assert(proofs->segments != NULL);
     proofs->segments[proofs->count] = (struct replay_pool_segment){
         .addr = addr,
         .bytes = bytes,

@@ -41,7 +41,7 @@ bool ctf_program_find(char *path, size_t bytes)
     path[length > 0 ? length : 0] = '\0';
     slash = strrchr(path, '/');
     if (slash != NULL && (size_t)(slash - path) + sizeof("/" PROGRAM) <= bytes) {
-        strcpy(slash, "/" PROGRAM);
+        memcpy(slash, "/" PROGRAM, sizeof("/" PROGRAM));
         if (access(path, X_OK) == 0) {
             return true;
         }
@@ -98,7 +98,7 @@ static void argument_add(struct arguments *arguments, const char *before, const 
         }
         *end++ = *c;
     }
-    strcpy(end, after);
+    memcpy(end, after, strlen(after) + 1);
     arguments->items = memory_resize(arguments->items, (arguments->count + 2) * sizeof(arguments->items[0]));
     arguments->items[arguments->count++] = item;
     arguments->items[arguments->count] = NULL;
@@ -312,7 +312,7 @@ static bool reason_find(const char *errors, const char *folder, char reason[REAS
         at = cause_text(at, text, sizeof(text));
         if (is_ours || (real != NULL && strstr(text, real) != NULL) || !has_name) {
             has_name = has_name || (real != NULL && strstr(text, real) != NULL);
-            strcpy(reason, text);
+            memcpy(reason, text, strlen(text) + 1);
         }
     }
     free(real);
@@ -507,7 +507,8 @@ int ctf_each_number(const char *folder,
     if (error == VARVE_OK) {
         error = run_error(&run, folder, message);
     }
-    for (const char *at = error == VARVE_OK ? run.output : ""; *at != '\0'; at += *at == '\n' ? 1 : 0) {
+    for (const char *at = error == VARVE_OK && run.output != NULL ? run.output : ""; *at != '\0';
+         at += *at == '\n' ? 1 : 0) {
         unsigned process;
         unsigned ring;
         unsigned long long first;

@@ -18,6 +18,7 @@
 #include "trace/store/store.h"
 #include "trace/trace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -708,6 +709,7 @@ static void keep_running(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
 
+    assert(end->by_number != NULL || collector->process_count == 0);
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->has_ended &&

@@ -624,7 +624,7 @@ static void block_cut(struct varve_layout *layout, struct range *range, uint64_t
 
 static void block_split(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
-    struct range last;
+    struct range last = {0};
     uint64_t middle = span_end(event);
     uint64_t end = middle + event->requested;
     layout->has_merge_events = true;

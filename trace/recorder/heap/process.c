@@ -20,8 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int dlclose(void *handle); /* dlfcn.h adds attributes that differ between C libraries */
-
 static bool can_note(void)
 {
     return hook_can_call() && hook_is_recording();

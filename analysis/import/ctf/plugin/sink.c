@@ -6,6 +6,7 @@
  */
 #include "analysis/import/ctf/plugin/sink.h"
 
+#include <assert.h>
 #include <babeltrace2/babeltrace.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static struct range *range_of(struct sink *sink, const struct varve_mirror_origi
     if (range != NULL && range->process == origin->process && range->ring == origin->ring) {
         return range;
     }
+    assert(i == 0 || sink->ranges != NULL);
     while (i > 0 &&
            (sink->ranges[i - 1].process != origin->process || sink->ranges[i - 1].ring != origin->ring)) {
         i--;

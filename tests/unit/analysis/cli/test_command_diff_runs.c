@@ -137,8 +137,8 @@ static void test_json(void **state)
         WORDS(
             "{\"a\":{\"database\":\"a.db\",\"seq\":null,",
             "\"by\":\"peak\",\"domains\":[{\"domain\":\"heap\",",
-            "\"a\":{\"bytes\":1264,\"allocations\":4,\"live_bytes\":1100,\"live_allocations\":2,\"peak_bytes\":1164,"
-            "\"peak_allocations\":3}",
+            ("\"a\":{\"bytes\":1264,\"allocations\":4,\"live_bytes\":1100,\"live_allocations\":2,\"peak_bytes\":1164,"
+             "\"peak_allocations\":3}"),
             "\"change\":{\"bytes\":4864,", "\"sizes_all\":3,\"sizes\":[{\"size_max\":8192,",
             "\"callsites_all\":3,\"new\":0,\"gone\":1,\"grew\":1,\"shrank\":1",
             "{\"state\":\"grew\",\"callsite_a\":1,\"callsite_b\":5,", "\"function\":\"load\"",

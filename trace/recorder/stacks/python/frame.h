@@ -57,7 +57,7 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
                                                        const void *code_type, const char *at,
                                                        struct python_frame *frame)
 {
-    if (!python_readable(at, layout->frame_bytes))
+    if (at == NULL || !python_readable(at, layout->frame_bytes))
         return PYTHON_FRAME_END;
     uint8_t owner = layout->frames_are_objects ? 0 : (uint8_t)at[layout->frame_owner];
     if (owner == PYTHON_OWNER_CSTACK)
