@@ -14,6 +14,7 @@
 #include "alloc/core/segment.h"
 #include "alloc/policy/rounding.h"
 
+#include <assert.h>
 #include <inttypes.h>
 
 #define TOTAL_LIMIT (UINT64_C(1) << 62) /* sums of a hostile state must not overflow */
@@ -121,6 +122,7 @@ static int alloc_segment(struct varve_alloc *alloc, struct request *request,
     if (segment->is_expandable) {
         error = find_space(alloc, request, segment, block_out);
         if (error == VARVE_OK) {
+            assert(*block_out != NULL);
             error = expandable_map(alloc, *block_out, segment->bytes, request->message);
         }
         if (error == VARVE_OK) {

@@ -7,6 +7,7 @@
 #ifndef VARVE_TESTS_SUPPORT_RANDOM_H
 #define VARVE_TESTS_SUPPORT_RANDOM_H
 
+#include <assert.h>
 #include <stdint.h>
 
 /// 64 random bits. `*state` is the seed at first.
@@ -22,6 +23,7 @@ static inline uint64_t random_next(uint64_t *state)
 /// 0 to `limit` - 1; `limit` is not 0.
 static inline uint64_t random_below(uint64_t *state, uint64_t limit)
 {
+    assert(limit != 0);
     return random_next(state) % limit;
 }
 

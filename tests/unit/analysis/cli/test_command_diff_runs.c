@@ -85,13 +85,15 @@ static void expect(const char *const *arguments, const char *const *words)
     if (outcome.status != 0) {
         fail_msg("status %d: %s", outcome.status, outcome.err);
     }
-    for (; *words != NULL; words++) {
+    for (; *words != NULL && at != NULL; words++) {
         at = strstr(at, *words);
         if (at == NULL) {
             fail_msg("no '%s' (there) in: %s", *words, outcome.out);
+        } else {
+            at += strlen(*words);
         }
-        at += strlen(*words);
     }
+    assert_non_null(at);
     command_outcome_free(&outcome);
 }
 

@@ -116,7 +116,8 @@ static void test_empty_streams(void **state)
 
 static void test_nothing_to_read_with(void **state)
 {
-    char *paths = strdup(getenv("PATH"));
+    const char *variable = getenv("PATH");
+    char *paths = strdup(variable != NULL ? variable : "");
 
     (void)state;
     make_trace("t");
