@@ -709,7 +709,6 @@ static void keep_running(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
 
-    assert(end->by_number != NULL || collector->process_count == 0);
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         if (process != NULL && !process->is_closed && process->has_ended &&
@@ -745,6 +744,7 @@ static int close_processes(const struct rebuild_end *end)
 {
     struct collector *collector = end->collector;
 
+    assert(end->by_number != NULL || collector->process_count == 0);
     for (uint32_t i = collector->first_open; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
         struct rebuild_process *known = end->by_number[i + 1];
