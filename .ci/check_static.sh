@@ -5,19 +5,11 @@
 # told to ignore stands with its reason in .clang-tidy and .ci/suppressions/cppcheck.txt. Both see the assertions, which
 # the release build leaves out: they are what the code says of its invariants.
 #
-# Nearly all the time goes to clang's analyzer, which follows paths through functions. With --quick it gives up on a function
-# after a tenth of the steps, and leaves out tests; all other checks are the same.
-#
-# usage: check_static.sh [--quick] [BUILD_DIR]
+# usage: check_static.sh [BUILD_DIR]
 
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-quick=
-if [ "${1:-}" = --quick ]; then
-    quick=yes
-    shift
-fi
 build=${1:-$root/build}
 failed=0
 
@@ -36,24 +28,12 @@ PYTHON
 jobs=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 count=$(printf '%s' "$sources" | grep -c . || true)
 
-echo "+ clang-tidy -p $build, $count files${quick:+, quick}"
+echo "+ clang-tidy -p $build, $count files"
 if [ "$count" -gt 0 ]; then
     notes=$(mktemp)
     trap 'rm -f "$notes"' EXIT
-    tidy() { # of the sources that match a pattern; options of clang-tidy
-        pattern=$1
-        shift
-        printf '%s\n' "$sources" | grep -E "$pattern" | xargs -r -P "$jobs" -n 4 clang-tidy -p "$build" --quiet \
-            --extra-arg=-UNDEBUG --extra-arg=-Wno-ignored-optimization-argument "$@" 2>>"$notes" || failed=1
-    }
-    if [ -n "$quick" ]; then
-        option="--extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang"
-        # shellcheck disable=SC2086
-        tidy '^(trace|alloc|storage|analysis)/' $option --extra-arg=max-nodes=20000
-        tidy '^tests/' '--checks=-clang-analyzer-*'
-    else
-        tidy .
-    fi
+    printf '%s\n' "$sources" | xargs -P "$jobs" -n 1 clang-tidy -p "$build" --quiet --extra-arg=-UNDEBUG --extra-arg=-Wno-ignored-optimization-argument 2>"$notes" ||
+        failed=1
     grep -v 'warnings\{0,1\} generated' "$notes" || true
 fi
 

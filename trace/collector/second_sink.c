@@ -6,7 +6,6 @@
  * threads call `started` and nothing else.
  */
 #include "trace/collector/clock.h"
-
 #include "trace/collector/collector.h"
 #include "trace/collector/process.h"
 #include "trace/collector/retire.h"
