@@ -4,7 +4,7 @@
  * the other files. The lock is recursive, because callbacks that run in the middle of a request may free.
  */
 #include "alloc/core/allocator.h"
-#include "alloc/core/config.h"
+#include "alloc/config/config.h"
 #include "alloc/core/emit.h"
 #include "alloc/core/expandable.h"
 #include "alloc/core/free.h"

@@ -4,7 +4,7 @@
  */
 #include "alloc/core/settings.h"
 #include "alloc/core/allocator.h"
-#include "alloc/core/config.h"
+#include "alloc/config/config.h"
 #include "alloc/core/counters.h"
 #include "alloc/core/emit.h"
 #include "alloc/core/walk.h"

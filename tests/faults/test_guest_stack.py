@@ -52,7 +52,7 @@ class GuestStack(recording.Case):
 
     def test_python(self):
         """Below Python frames, before and after the recorder has come to trust what it sees of the interpreter."""
-        command = [sys.executable, os.path.join(recording.ROOT, "tests", "programs", "guest_stack.py"),
+        command = [sys.executable, os.path.join(recording.ROOT, "tests", "programs", "guest", "guest_stack.py"),
                    recording.program("lib_guest_stack.so")]
         bare = self.used(*command)
         for stacks in ("python", "all"):

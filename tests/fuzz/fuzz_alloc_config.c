@@ -4,8 +4,8 @@
  * allocator may be opened with, reads the same again and rounds sizes without a fault; what is refused
  * changes nothing and has a reason of one line.
  */
-#include "alloc/core/config.h"
-#include "alloc/core/config_tokens.h"
+#include "alloc/config/config.h"
+#include "alloc/config/tokens.h"
 #include "alloc/policy/rounding.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * the naive model side by side. Whatever they are, results, addresses, events, statistics and snapshots are
  * equal, and the allocator's own check passes after every step.
  */
-#include "support/alloc_pair.h"
+#include "support/alloc/pair.h"
 
 #include <stdlib.h>
 #include <string.h>

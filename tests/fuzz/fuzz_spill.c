@@ -6,7 +6,7 @@
  */
 #include "trace/collector/process.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/format/ring.h"
 #include "trace/record.h"

@@ -6,7 +6,7 @@
  * with what the operations cost, for the record.
  */
 #include "gpu/device_cuda_support.h"
-#include "support/device_rules.h"
+#include "support/cuda/device_rules.h"
 
 #include <inttypes.h>
 #include <pthread.h>

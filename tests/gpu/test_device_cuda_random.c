@@ -9,7 +9,7 @@
  */
 #include "gpu/device_cuda_support.h"
 #include "alloc/device/cuda/cuda.h"
-#include "support/alloc_random.h"
+#include "support/alloc/random.h"
 
 #include <inttypes.h>
 

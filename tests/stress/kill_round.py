@@ -62,7 +62,7 @@ class KillRound(recording.Case):
     def command(self):
         options = ["--overflow", self.policy, "--ring-size", self.ring_size, "--stacks", self.stacks]
         if self.is_python:
-            script = os.path.join(recording.ROOT, "tests", "programs", "counted_python.py")
+            script = os.path.join(recording.ROOT, "tests", "programs", "python", "counted_python.py")
             return self.record_command(PYTHON, script, "0.3", str(self.threads), self.counters, options=options)
         return self.record_command(
             recording.program("churn"), "--seconds", "0.3", "--ops", str(60000 // self.threads), "--threads", str(self.threads),

@@ -16,7 +16,7 @@
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "support/random.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/format/ring.h"
 #include "trace/format/session.h"

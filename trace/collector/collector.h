@@ -13,7 +13,7 @@
 #include "trace/collector/allocator.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/process.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/record.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"

@@ -10,7 +10,7 @@
 #include "trace/collector/collector.h"
 #include "trace/collector/process.h"
 #include "trace/collector/rings.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"

@@ -13,7 +13,7 @@
 #include "trace/collector/process.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/rings.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/format/ring.h"
 #include "trace/format/session.h"

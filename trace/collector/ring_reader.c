@@ -8,7 +8,7 @@
 #include "trace/collector/ring_reader.h"
 
 #include "trace/collector/process.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/format/ring.h"

@@ -13,7 +13,7 @@
 #include "trace/collector/process.h"
 #include "trace/collector/retire.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"

@@ -7,7 +7,7 @@
 #include "trace/recorder/guest/confine.h"
 #include "trace/recorder/guest/file.h"
 #include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/guest/text.h"
 #include "trace/recorder/ring.h"

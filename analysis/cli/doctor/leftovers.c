@@ -129,7 +129,7 @@ static void leftovers_find_mapped(struct leftovers *all)
     }
 }
 
-/* varve-UID-ID, as trace/collector/session_directory.c names them: others' names are anything, and go to a terminal. */
+/* varve-UID-ID, as trace/collector/session/directory.c names them: others' names are anything, and go to a terminal. */
 static bool is_rings_name(const char *name)
 {
     const char *at = name + strlen(PREFIX);

@@ -8,7 +8,7 @@
  */
 #include "trace/recorder/cuda/lookup.h"
 #include "trace/recorder/cuda/call.h"
-#include "trace/recorder/cuda/dlsym.h"
+#include "trace/recorder/cuda/dlsym/hook.h"
 #include "trace/recorder/cuda/entry.h"
 #include "trace/recorder/cuda/hooks.h"
 #include "trace/recorder/cuda/objects.h"

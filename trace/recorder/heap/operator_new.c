@@ -8,7 +8,7 @@
 #include "trace/recorder/heap/operator_new.h"
 #include "trace/recorder/guest/elf_symbol.h"
 #include "trace/recorder/guest/loaded_object.h"
-#include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/heap/hooks.h"

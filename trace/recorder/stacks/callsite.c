@@ -10,7 +10,7 @@
 #include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/guest/stack_hash.h"

@@ -3,7 +3,7 @@
  * Calls that are wrong: each is refused with a reason, and afterwards everything is as it was: blocks,
  * statistics, records, and the calls that the device has seen.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 struct before {
     char *layout;

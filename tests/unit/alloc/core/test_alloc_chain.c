@@ -4,7 +4,7 @@
  * each stage is allowed to do, what it records, and what comes next. The numbers are small enough to follow:
  * sizes of 20 MiB and more are blocks with a segment of their own.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 /* ---- without the chain ---- */
 

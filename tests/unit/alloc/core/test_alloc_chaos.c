@@ -5,7 +5,7 @@
  * live blocks ever share a byte; at the end everything is given back. What is decided is not looked at here:
  * test_alloc_model.c does that.
  */
-#include "support/alloc_hooks.h"
+#include "support/alloc/hooks.h"
 #include "support/random.h"
 
 /* One thread: nothing here for the thread sanitizer to find, which makes each step ten times slower. */

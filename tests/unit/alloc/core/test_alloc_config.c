@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/alloc_config.h"
+#include "support/alloc/config.h"
 
 #include <locale.h>
 #include <math.h>

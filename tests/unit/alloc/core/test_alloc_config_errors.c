@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/alloc_config.h"
+#include "support/alloc/config.h"
 
 #include <stdio.h>
 

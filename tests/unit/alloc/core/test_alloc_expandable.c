@@ -4,7 +4,7 @@
  * is unmapped. Large pools grow in units of 20 MiB, small ones of 2; the device has 200 MiB, so a reservation
  * has 240.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 static void expandable_open(struct rig *rig, uint64_t limit)
 {

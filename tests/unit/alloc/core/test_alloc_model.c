@@ -7,8 +7,8 @@
  *
  * VARVE_TEST_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
  */
-#include "support/alloc_pair.h"
-#include "support/alloc_random.h"
+#include "support/alloc/pair.h"
+#include "support/alloc/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

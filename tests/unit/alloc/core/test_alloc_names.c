@@ -4,7 +4,7 @@
  * of the process share, and each pool is told before its number is used; another one has streams numbered by
  * their first appearance, and tells nothing.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 #define HANDLE UINT64_C(0x7f12345000)
 

@@ -3,7 +3,7 @@
  * The allocator's own memory runs out: a realloc in this program, which stands before the C library's, fails
  * when it is told to. The request fails, nothing is half made, and the same request succeeds later.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 #include <dlfcn.h>
 

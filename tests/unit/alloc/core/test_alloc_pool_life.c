@@ -3,7 +3,7 @@
  * How long private pools live: they go when they have neither references nor segments, of whatever kind, and
  * not before; one pool can be emptied by itself; ids may be used and dropped without end.
  */
-#include "support/alloc_hooks.h"
+#include "support/alloc/hooks.h"
 
 static const struct varve_pool_id one = {1, 0}, two = {2, 0};
 

@@ -4,7 +4,7 @@
  * and their two properties. While requests go to one, the allocator waits for no stream and gives nothing of
  * the default pool back.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 static const struct varve_pool_id one = {0, 1}, two = {5, 0};
 

@@ -5,7 +5,7 @@
  * release_lock_on_cudamalloc leaves the lock open. The device's operations are hooked, so that each case
  * happens at a known moment and needs no second thread. test_alloc_chaos.c does the same at random.
  */
-#include "support/alloc_hooks.h"
+#include "support/alloc/hooks.h"
 
 /* ---- callbacks ---- */
 

@@ -4,7 +4,7 @@
  * of oversize blocks, and the release of everything. Several of these rules can't be told from recorded
  * traces (a block of exactly the mean age, blocks that went in vain), so they are pinned here.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 /* ---- garbage collection ---- */
 

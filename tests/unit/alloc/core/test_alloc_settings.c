@@ -3,7 +3,7 @@
  * What may be changed or asked while an allocator runs: the fraction and the limit, in both directions and at
  * their ends, what cache_info says, and peers.
  */
-#include "support/alloc_hooks.h"
+#include "support/alloc/hooks.h"
 
 /* A limit of nothing is a limit. */
 static void test_fraction_of_nothing(void **state)

@@ -4,7 +4,7 @@
  * and the allocator keeps nothing but what the device can't take back yet. Private pools are cached all the
  * same. What is looked at: records, figures, calls of the device, and that nothing is lost whatever fails.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 #include "support/random.h"
 
 static void open_async(struct rig *rig, struct rig_options options)

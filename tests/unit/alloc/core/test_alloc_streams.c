@@ -4,7 +4,7 @@
  * in the order of each stream. The events are scripted; a spy in the table of operations knows their names,
  * so that a single one can complete.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 #define EVENTS 64U
 

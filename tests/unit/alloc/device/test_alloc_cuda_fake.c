@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "support/cuda_driver_fake.h"
+#include "support/cuda/driver_fake.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

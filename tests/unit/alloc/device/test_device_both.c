@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rules of support/device_rules.h on the sim and on the host device, and what these two promise beyond: events
+ * The rules of support/cuda/device_rules.h on the sim and on the host device, and what these two promise beyond: events
  * complete when they are recorded, peers are there without hardware, and options that make no sense are
  * refused.
  */
-#include "support/device_rules.h"
+#include "support/cuda/device_rules.h"
 
 #include <string.h>
 

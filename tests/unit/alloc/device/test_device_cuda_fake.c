@@ -4,7 +4,7 @@
  * failure. This is all of the device that can be seen without a GPU; whether the real driver does what it is
  * called for is tested in tests/gpu. Peers, other processes and pools: test_device_cuda_fake_share.c.
  */
-#include "support/cuda_fake_device.h"
+#include "support/cuda/fake_device.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

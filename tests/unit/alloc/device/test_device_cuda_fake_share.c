@@ -3,7 +3,7 @@
  * The cuda device on a fake driver, and others: peers, handles of other processes and of its own, and the
  * pool of stream-ordered memory, which a driver may lack and peers are let into.
  */
-#include "support/cuda_fake_device.h"
+#include "support/cuda/fake_device.h"
 
 static void test_peers(void **state)
 {

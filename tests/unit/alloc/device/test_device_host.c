@@ -5,7 +5,7 @@
  * shared with other processes, with handles that are stale or forged; and many threads on one device, made
  * for the thread sanitizer.
  */
-#include "support/device.h"
+#include "support/cuda/device.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
  * What only the sim device does: bases counted up, reused or scripted, events that complete when a script
  * says so, a walker that finds what is wrong, and a table that stays fast with a million segments.
  */
-#include "support/device.h"
+#include "support/cuda/device.h"
 #include "alloc/device/resources.h"
 #include "support/random.h"
 #include "alloc/device/sim/sim.h"

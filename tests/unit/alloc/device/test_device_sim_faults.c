@@ -4,7 +4,7 @@
  * calls cost on its virtual clock: the measured points, the lines between them, and that nothing else takes
  * time.
  */
-#include "support/device.h"
+#include "support/cuda/device.h"
 #include "alloc/device/sim/sim.h"
 #include "alloc/device/sim/faults.h"
 

@@ -4,7 +4,7 @@
  * PyTorch's get_free_block, should_split, get_allocation_size and free_block at the very sizes where they
  * change. At the end the second policy, which finds another block in the same situation.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 /* ---- sizes of segments ---- */
 

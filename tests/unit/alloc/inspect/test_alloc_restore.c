@@ -4,7 +4,7 @@
  * would from there on, and states that can't be are refused with the reason. The second device gives the
  * addresses of the snapshot, as the script of a replay does.
  */
-#include "support/alloc_rig.h"
+#include "support/alloc/rig.h"
 
 /* Places of a snapshot's segments, in order; reservations begin at the lowest range of their pool. */
 struct script {

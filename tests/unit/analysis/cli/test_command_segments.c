@@ -3,7 +3,7 @@
  * `varve segments` and `varve oom`: what the JSON says at many events of random histories is what the model's
  * plain lists have, and what is wrong on the command line is told. The words are the golden tests'.
  */
-#include "support/blocks_model.h"
+#include "support/derive/blocks_model.h"
 
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve doctor`, its lines on GPUs: device nodes of every kind in a folder made for it, drivers that start,
- * refuse, crash and hang (programs/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there.
+ * refuse, crash and hang (programs/cuda/lib_doctor_cuda.c in libcuda's place), PyTorch and CUPTI here and there.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 /*
  * What a CTF trace tells, item by item: every kind of record and every definition, with all fields.
  */
-#include "support/ctf_reading.h"
+#include "support/lttng/ctf_reading.h"
 
 static void put_record(struct ctf_writing *out, unsigned id)
 {

@@ -3,7 +3,7 @@
  * `varve import` of folders with CTF traces: what is in the database, what is told, what is refused with one
  * line. (Damaged traces: test_ctf_damage.c.)
  */
-#include "support/ctf_importing.h"
+#include "support/lttng/ctf_importing.h"
 
 /* ---- what is whole ---- */
 

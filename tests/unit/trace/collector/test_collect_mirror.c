@@ -4,7 +4,7 @@
  * the workload did not, under the numbers that the database has, and everything else with the database's
  * values, once, and once more when a trace begins in mid-run. Without a database it tells the same.
  */
-#include "support/mirror.h"
+#include "support/lttng/second_sink.h"
 
 /* ---- records ---- */
 

@@ -3,7 +3,7 @@
  * Call-site files into the second sink: each entry once, when the collector has taken it, in the order of the
  * file; all of them again when a trace begins in mid-run, from files that are still there and as they were.
  */
-#include "support/mirror.h"
+#include "support/lttng/second_sink.h"
 #include "support/callsites.h"
 
 static struct writer sites_of(const struct lab *lab, uint32_t process)

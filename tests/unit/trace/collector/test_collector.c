@@ -8,7 +8,7 @@
 #include "support/collector.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/process.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/format/ring.h"
 #include "trace/format/session.h"
 #include "trace/model/derive/derive.h"

@@ -4,7 +4,7 @@
  * execs, signal handlers, call sites, a trace that comes and goes, SIGKILL. What workload and collector told
  * together is what the database has; nothing in it comes from the library's own threads, which allocate too.
  */
-#include "support/mirror.h"
+#include "support/lttng/second_sink.h"
 
 #include <sys/stat.h>
 

@@ -3,7 +3,7 @@
  * The environment that brings the CUPTI recorder and the Python part into a program: which variables, in
  * front of what was there, and what is said of a component that is missing.
  */
-#include "trace/collector/variables.h"
+#include "trace/collector/launch/variables.h"
 #include "trace/error.h"
 #include "trace/trace.h"
 

@@ -6,7 +6,7 @@
  * out.
  */
 #include "trace/collector/clock.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/record.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA API's events against a naive model (support/api_model.h): random streams of several processes, threads and
+ * The CUDA API's events against a naive model (support/derive/api_model.h): random streams of several processes, threads and
  * devices, told by the recorder and by a witness, with failures, resets, imported memory, handles used again
  * and missed events, go through derive and the store; in the middle the store is closed and resumed, so that
  * half of the events come back from the database. All derived columns must be the model's.
  */
-#include "support/api_model_compare.h"
+#include "support/derive/api_model_compare.h"
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"

@@ -5,8 +5,8 @@
  * with their definition in SQL. Single events: test_derive_allocator.c; the state of segments and blocks in
  * between: test_layout.c.
  */
-#include "support/blocks_model.h"
-#include "support/rows_expected.h"
+#include "support/derive/blocks_model.h"
+#include "support/derive/rows_expected.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/domain.h"

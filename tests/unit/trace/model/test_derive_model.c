@@ -5,9 +5,9 @@
  * plain lists, searches them from end to end and adds everything up anew after each event. Every column of
  * allocation, callsite_stat, total_stat, sample and of the completed events must agree.
  */
-#include "support/derive_model.h"
+#include "support/derive/model.h"
 #include "support/random.h"
-#include "support/rows_expected.h"
+#include "support/derive/rows_expected.h"
 #include "trace/error.h"
 #include "trace/event_names.h"
 #include "trace/model/derive/derive.h"

@@ -5,7 +5,7 @@
  * block by block, with splits and merges told or left out. Then what damaged keyframes do, and what a writer
  * leaves behind.
  */
-#include "support/blocks_model.h"
+#include "support/derive/blocks_model.h"
 #include "trace/error.h"
 #include "trace/model/layout/code.h"
 #include "trace/model/layout/layout.h"

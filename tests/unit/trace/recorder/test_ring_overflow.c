@@ -7,7 +7,7 @@
  */
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"
-#include "trace/collector/session_directory.h"
+#include "trace/collector/session/directory.h"
 #include "trace/format/ring.h"
 #include "trace/format/session.h"
 #include "trace/record.h"

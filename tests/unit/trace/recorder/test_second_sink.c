@@ -6,7 +6,7 @@
  * collector. What differs between scenarios is who had to tell. Signals and kills at chosen moments:
  * test_recorder_mirror_steps.c.
  */
-#include "support/mirror.h"
+#include "support/lttng/second_sink.h"
 
 #include <errno.h>
 #include <limits.h>

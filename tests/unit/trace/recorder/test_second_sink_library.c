@@ -5,7 +5,7 @@
  * nothing; and at its exit a program goes on without. In each case what is not told is left to the collector,
  * and nothing is told twice.
  */
-#include "support/mirror.h"
+#include "support/lttng/second_sink.h"
 
 #include <pthread.h>
 

@@ -4,7 +4,7 @@
  * emit there find their records in ring and sink under the same numbers, each once. What a killed process had
  * in hand, one record at most, may be known to the sink alone.
  */
-#include "support/mirror.h"
+#include "support/lttng/second_sink.h"
 #include "support/step.h"
 
 #define MOST 20000U
@@ -15,7 +15,7 @@ enum figure {
     FIGURE_HANDLED, /* of handlers: varve_emit was called */
     FIGURE_LOST,
     FIGURE_EMITTED,
-    FIGURE_EVENTS = 6, /* support/mirror.h: in the database … */
+    FIGURE_EVENTS = 6, /* support/lttng/second_sink.h: in the database … */
     FIGURE_MORE = 7,   /* … and told besides */
 };
 

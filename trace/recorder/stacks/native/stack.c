@@ -7,7 +7,7 @@
 #include "trace/recorder/stacks/native/stack.h"
 #include "trace/recorder/guest/loaded_object.h"
 #include "trace/recorder/guest/memory.h"
-#include "trace/recorder/guest/own_stack.h"
+#include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/stacks/native/unwind_rules.h"
 #include "trace/recorder/stacks/native/window.h"

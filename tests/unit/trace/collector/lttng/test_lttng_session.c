@@ -4,7 +4,7 @@
  * recorders, daemons that are killed, hang or do not start. Nothing of ours may be left afterwards, and nothing of
  * others be missing.
  */
-#include "support/lttng_session.h"
+#include "support/lttng/session.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

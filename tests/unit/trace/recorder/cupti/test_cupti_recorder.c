@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libvarve-cupti.so against a fake CUPTI: a program (programs/cupti_play.c) loads it as the driver does and
+ * libvarve-cupti.so against a fake CUPTI: a program (programs/cuda/cupti_play.c) loads it as the driver does and
  * plays the driver's calls; the records in its rings are compared with what the CUDA recorder makes of such
  * calls.
  */
-#include "support/cupti.h"
+#include "support/cuda/cupti.h"
 
 #define ANY UINT64_MAX
 #define WITNESS VARVE_FLAG_WITNESS

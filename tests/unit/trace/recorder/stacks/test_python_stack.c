@@ -2,7 +2,7 @@
 /*
  * Python stacks of every CPython that is found: in PATH, among pyenv's versions and in VARVE_TEST_PYTHONS
  * (paths, colon between them). Each runs programs/python_stack_{probe,workload}.py with
- * programs/lib_python_stack_probe.c preloaded: frame for frame the same as sys._getframe, also where
+ * programs/python/lib_python_stack_probe.c preloaded: frame for frame the same as sys._getframe, also where
  * process_vm_readv is forbidden; and a stack with all its names at every single malloc, with the output of
  * the same program without. Where there is a shared libpython, one is loaded late and locally into a process
  * that had none.
@@ -29,8 +29,8 @@
 
 static const char probe[] = VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so";
 static const char preload[] = "LD_PRELOAD=" VARVE_BUILD_DIR "/programs/lib_python_stack_probe.so";
-static const char script[] = VARVE_SOURCE_DIR "/tests/programs/python_stack_probe.py";
-static const char workload[] = VARVE_SOURCE_DIR "/tests/programs/python_stack_workload.py";
+static const char script[] = VARVE_SOURCE_DIR "/tests/programs/python/python_stack_probe.py";
+static const char workload[] = VARVE_SOURCE_DIR "/tests/programs/python/python_stack_workload.py";
 
 struct python {
     char executable[PATH_BYTES];

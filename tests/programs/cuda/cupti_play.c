@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program under the CUPTI recorder without a GPU: it opens the library that CUDA_INJECTION64_PATH names and
+ * calls InitializeInjection, as the driver does in cuInit, and then plays the driver through the fake CUPTI
+ * that VARVE_CUPTI_LIBRARY names. The argument is what to play; unit/test_cupti_recorder.c and
+ * conformance/test_cupti_fake.py know what must be recorded. Exit status 1: the recorder did something wrong.
+ */
+#include "programs/cuda/cupti_fake.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONTEXT_0 0x1000U /* of device 0 */
+#define CONTEXT_1 0x1001U
+#define ROUNDS 2000U
+#define THREADS 4U
+
+static const struct fake_cupti *fake;
+static int (*release_seat)(void);
+
+#define REQUIRE(condition)                                                          \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            fprintf(stderr, "%s:%d: not so: %s\n", __func__, __LINE__, #condition); \
+            _exit(1);                                                               \
+        }                                                                           \
+    } while (0)
+
+/* ---- calls ---- */
+
+static uint32_t play(uint32_t id, const void *parameters, uint32_t result)
+{
+    return fake->call(id, parameters, result, NULL, NULL);
+}
+
+static void alloc(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
+{
+    struct cupti_call_alloc parameters = {.out = result == 0 ? &addr : (uint64_t *)8, .bytes = bytes};
+
+    play(id, &parameters, result); /* an address that must not be read, if it fails */
+}
+
+static void take_back(uint32_t id, uint64_t addr, uint32_t result)
+{
+    struct cupti_call_free parameters = {.addr = addr};
+
+    play(id, &parameters, result);
+}
+
+static void range(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
+{
+    struct cupti_call_range parameters = {.addr = addr, .bytes = bytes};
+
+    play(id, &parameters, result);
+}
+
+/* ---- scenes ---- */
+
+static void play_linear(void)
+{
+    uint64_t out = 0x7000001000;
+    size_t pitch = 512;
+    struct cupti_call_alloc_pitch pitched = {&out, &pitch, 500, 10, 4};
+    struct cupti_call_out opened = {&out};
+
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    play(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0);
+    alloc(CUPTI_CALL_cuMemAllocManaged, 0x7000010000, 8192, 0);
+    alloc(CUPTI_CALL_cuMemAllocHost_v2, 0x7000020000, 100, 0);
+    alloc(CUPTI_CALL_cuMemHostAlloc, 0x7000030000, 200, 0);
+    range(CUPTI_CALL_cuMemHostRegister_v2, 0x7000040000, 300, 0);
+    out = 0x7000050000;
+    play(CUPTI_CALL_cuIpcOpenMemHandle_v2, &opened, 0);
+    take_back(CUPTI_CALL_cuMemFree_v2, 0x7000000000, 0);
+    take_back(CUPTI_CALL_cuMemFreeHost, 0x7000020000, 0);
+    take_back(CUPTI_CALL_cuMemHostUnregister, 0x7000040000, 0);
+    take_back(CUPTI_CALL_cuIpcCloseMemHandle, 0x7000050000, 0);
+    take_back(CUPTI_CALL_cuMemFree_v2, 0, 0); /* nothing */
+}
+
+static void play_arrays(void)
+{
+    uint64_t out = 0xa000;
+    struct cuda_array_2d flat = {.width = 64, .height = 32, .format = 0x20, .channels = 4};
+    struct cuda_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
+    struct cuda_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
+    struct cupti_call_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
+
+    play(CUPTI_CALL_cuArrayCreate_v2, &wrong, 1);
+    play(CUPTI_CALL_cuArrayCreate_v2, &create, 0);
+    out = 0xb000;
+    create.array = &deep;
+    play(CUPTI_CALL_cuArray3DCreate_v2, &create, 0);
+    out = 0xc000;
+    create.levels = 3;
+    play(CUPTI_CALL_cuMipmappedArrayCreate, &create, 0);
+    out = 0xd000;
+    create.array = &sparse;
+    play(CUPTI_CALL_cuArray3DCreate_v2, &create, 0);
+    take_back(CUPTI_CALL_cuArrayDestroy, 0xa000, 0);
+    take_back(CUPTI_CALL_cuMipmappedArrayDestroy, 0xc000, 0);
+}
+
+static void play_ordered(void)
+{
+    uint64_t out = 0x7100000000, pool = 0x9000, threshold = 1 << 20;
+    struct cupti_call_alloc_async async = {&out, 1000, 0x55};
+    struct cupti_call_alloc_pool pooled = {&out, 2000, pool, 0};
+    struct cupti_call_free_async freed = {0x7100000000, 0x55};
+    struct cupti_memory_properties properties = {.location = {CUPTI_LOCATION_DEVICE, 1}};
+    struct cupti_call_pool_create create = {&pool, &properties};
+    struct cupti_call_pool_set set = {pool, CUPTI_POOL_THRESHOLD, &threshold};
+    struct cupti_call_pool_trim trim = {pool, 4096};
+
+    play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
+    play(CUPTI_CALL_cuMemPoolSetAttribute, &set, 0);
+    set.attribute = 1;
+    play(CUPTI_CALL_cuMemPoolSetAttribute, &set, 0); /* of no interest */
+    play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
+    out = 0x7100001000;
+    async.stream = 0;
+    play(CUPTI_CALL_cuMemAllocAsync_ptsz, &async, 0);
+    out = 0x7100002000;
+    play(CUPTI_CALL_cuMemAllocFromPoolAsync, &pooled, 0);
+    play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
+    play(CUPTI_CALL_cuMemPoolTrimTo, &trim, 0);
+    take_back(CUPTI_CALL_cuMemPoolDestroy, pool, 0);
+    properties.type = CUPTI_ALLOCATION_MANAGED;
+    play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
+    pooled.stream = 1; /* the stream that is 0, too */
+    play(CUPTI_CALL_cuMemAllocFromPoolAsync, &pooled, 0);
+}
+
+static void play_virtual(void)
+{
+    uint64_t out = 0x7200000000;
+    struct cupti_memory_properties properties = {.location = {CUPTI_LOCATION_DEVICE, 1}};
+    struct cupti_access access[2] = {{{CUPTI_LOCATION_DEVICE, 0}, 3}, {{CUPTI_LOCATION_DEVICE, 1}, 3}};
+    struct cupti_call_create create = {&out, 2 << 20, &properties, 0};
+    struct cupti_call_map map = {0x7200000000, 2 << 20, 0, 0x77, 0};
+    struct cupti_call_access open = {0x7200000000, 2 << 20, access, 2};
+    struct cupti_call_out again = {&out};
+
+    alloc(CUPTI_CALL_cuMemAddressReserve, 0x7200000000, 20 << 20, 0);
+    out = 0x77;
+    play(CUPTI_CALL_cuMemCreate, &create, 0);
+    play(CUPTI_CALL_cuMemMap, &map, 0);
+    play(CUPTI_CALL_cuMemSetAccess, &open, 0);
+    play(CUPTI_CALL_cuMemRetainAllocationHandle, &again, 0);
+    out = 0x78;
+    play(CUPTI_CALL_cuMemImportFromShareableHandle, &again, 0);
+    properties.location.type = 3; /* the host */
+    out = 0x79;
+    play(CUPTI_CALL_cuMemCreate, &create, 0);
+    range(CUPTI_CALL_cuMemUnmap, 0x7200000000, 2 << 20, 0);
+    take_back(CUPTI_CALL_cuMemRelease, 0x77, 0);
+    range(CUPTI_CALL_cuMemAddressFree, 0x7200000000, 20 << 20, 0);
+}
+
+static void end_context(void *context)
+{
+    struct cupti_resource_data data = {.context = context};
+
+    fake->callback(CUPTI_DOMAIN_RESOURCE, CUPTI_RESOURCE_CONTEXT_DESTROYED, &data);
+}
+
+static void play_waits(void)
+{
+    size_t free_bytes = 111, total_bytes = 222;
+    struct cupti_call_sync stream = {0x55}, event = {0xe0};
+    struct cupti_call_info info = {&free_bytes, &total_bytes};
+    struct cupti_call_device device = {1};
+    struct cupti_call_context context = {(cupti_context)CONTEXT_1};
+
+    play(CUPTI_CALL_cuCtxSynchronize, &context, 0);
+    play(CUPTI_CALL_cuStreamSynchronize, &stream, 0);
+    play(CUPTI_CALL_cuEventSynchronize, &event, 719);
+    play(CUPTI_CALL_cuMemGetInfo_v2, &info, 0);
+    play(CUPTI_CALL_cuDevicePrimaryCtxRelease_v2, &device, 0); /* not the last one */
+    fake->call(CUPTI_CALL_cuDevicePrimaryCtxRelease_v2, &device, 0, end_context, NULL);
+    fake->call(CUPTI_CALL_cuDevicePrimaryCtxReset_v2, &device, 0, end_context, NULL);
+    play(CUPTI_CALL_cuCtxDestroy_v2, &context, 0);
+}
+
+static void play_failures(void)
+{
+    struct cupti_call_map map = {0x7200000000, 4096, 0, 0x77, 0};
+    size_t nothing = 0;
+    struct cupti_call_info info = {&nothing, &nothing};
+
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 1 << 30, 2);
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 0, 1);
+    alloc(CUPTI_CALL_cuMemAddressReserve, 0, 4096, 2);
+    play(CUPTI_CALL_cuMemMap, &map, 1);
+    take_back(CUPTI_CALL_cuMemFree_v2, 0x123000, 1);
+    range(CUPTI_CALL_cuMemUnmap, 0x7200000000, 4096, 1);
+    play(CUPTI_CALL_cuMemGetInfo_v2, &info, 3);
+}
+
+static void inner_alloc(void *context)
+{
+    (void)context;
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7300000000, 64, 0);
+    take_back(CUPTI_CALL_cuMemFree_v2, 0x7300000000, 0);
+}
+
+static void begin_capture(void *context)
+{
+    (void)context;
+    fake->capture(true);
+}
+
+static void end_capture(void *context)
+{
+    (void)context;
+    fake->capture(false);
+}
+
+/* What counts is the state in which a call begins. */
+static void play_graph(void)
+{
+    uint64_t out = 0x7300001000;
+    struct cupti_call_alloc_async async = {&out, 1000, FAKE_CAPTURED};
+    struct cupti_call_alloc_async legacy = {&out, 1000, 0};
+    struct cupti_call_free_async freed = {0x7300001000, FAKE_CAPTURED};
+
+    fake->capture(true);
+    play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
+    play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
+    REQUIRE(fake->count(FAKE_COUNT_ASKED_IN_CAPTURE) == 0);
+    fake->call(CUPTI_CALL_cuMemAllocAsync_ptsz, &async, 901, end_capture, NULL); /* it has spoilt it */
+    play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
+    fake->call(CUPTI_CALL_cuMemFreeAsync, &freed, 0, begin_capture, NULL);
+    play(CUPTI_CALL_cuMemAllocAsync, &legacy, 0);
+    REQUIRE(fake->count(FAKE_COUNT_ASKED_IN_CAPTURE) == 0);
+}
+
+static void play_nested(void)
+{
+    uint64_t out = 0x7300001000;
+    size_t pitch = 64;
+    struct cupti_call_alloc_pitch pitched = {&out, &pitch, 60, 2, 4};
+    struct cupti_callback_data lone = {.site = CUPTI_SITE_EXIT, .parameters = &pitched};
+    uint32_t result = 0;
+
+    lone.result = &result;
+    fake->callback(CUPTI_DOMAIN_DRIVER, CUPTI_CALL_cuMemAllocPitch_v2, &lone); /* it began before us */
+    fake->call(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0, inner_alloc, NULL);
+}
+
+static struct cupti_activity_memory memory_record(uint32_t operation, uint64_t addr)
+{
+    return (struct cupti_activity_memory){.kind = CUPTI_ACTIVITY_MEMORY,
+                                          .operation = operation,
+                                          .memory_kind = 3,
+                                          .correlation_id = 17,
+                                          .addr = addr,
+                                          .bytes = 4096,
+                                          .timestamp_ns = FAKE_CUPTI_TIME + 1,
+                                          .process_id = (uint32_t)getpid(),
+                                          .device = 1,
+                                          .context_id = 5};
+}
+
+static void play_activity(void)
+{
+    struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000);
+    struct cupti_activity_pool pool = {.kind = CUPTI_ACTIVITY_POOL,
+                                       .operation = CUPTI_POOL_CREATED,
+                                       .process_id = (uint32_t)getpid(),
+                                       .addr = 0x9000,
+                                       .bytes = 100,
+                                       .threshold = 200,
+                                       .used_bytes = 50};
+
+    REQUIRE(fake->count(FAKE_COUNT_KINDS) == 2);
+    REQUIRE(fake->record(&memory, sizeof(memory)));
+    REQUIRE(fake->record(&pool, sizeof(pool)));
+    memory = memory_record(CUPTI_MEMORY_RELEASED, 0x7000);
+    memory.is_async = 1;
+    memory.pool_type = CUPTI_POOL_LOCAL;
+    memory.pool_addr = 0x9000;
+    memory.pool_bytes = 300;
+    memory.pool_threshold = 200;
+    memory.pool_used_bytes = 60;
+    REQUIRE(fake->record(&memory, sizeof(memory)));
+    REQUIRE(fake->record(&memory, sizeof(memory))); /* the pool is as it was */
+    pool.operation = CUPTI_POOL_DESTROYED;
+    REQUIRE(fake->record(&pool, sizeof(pool)));
+}
+
+/* More than all buffers hold, while none is given back. */
+static void play_flood(void)
+{
+    struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000);
+    unsigned taken = 0;
+
+    for (unsigned i = 0; i < 8 * 65536 / 128 + 10; i++) {
+        taken += fake->record(&memory, sizeof(memory));
+    }
+    REQUIRE(taken == 8 * 65536 / 128);
+    REQUIRE(fake->count(FAKE_COUNT_BUFFERS_REFUSED) == 10);
+}
+
+/* Fields that have moved. */
+static void play_garbled(void)
+{
+    struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000);
+
+    REQUIRE(fake->record(&memory, sizeof(memory)));
+    memory.process_id++;
+    REQUIRE(fake->record(&memory, sizeof(memory)));
+    memory.process_id--;
+    REQUIRE(fake->record(&memory, sizeof(memory))); /* too late */
+}
+
+static void play_release(void)
+{
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    REQUIRE(release_seat() == 0);
+    REQUIRE(fake->count(FAKE_COUNT_SUBSCRIBERS) == 0);
+    REQUIRE(fake->count(FAKE_COUNT_KINDS) == 0);
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
+    REQUIRE(release_seat() == 1);
+}
+
+static void play_fork(void)
+{
+    int status = 0;
+    pid_t child;
+
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    child = fork();
+    if (child == 0) {
+        alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
+        REQUIRE(release_seat() == 1);
+        exit(0); /* with the exit handlers that the parent registered */
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000002000, 4096, 0);
+}
+
+static void play_fatal(void)
+{
+    struct cupti_state_data state = {.result = 9, .message = "the GPU is gone"};
+
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    fake->callback(CUPTI_DOMAIN_STATE, CUPTI_STATE_FATAL, &state);
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
+}
+
+static void *run_thread(void *argument)
+{
+    uint64_t base = 0x7000000000 + ((uint64_t)(uintptr_t)argument << 32);
+
+    fake->set_context(CONTEXT_0, 3);
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        alloc(CUPTI_CALL_cuMemAlloc_v2, base + i * 4096, 4096, 0);
+        take_back(CUPTI_CALL_cuMemFree_v2, base + i * 4096, 0);
+    }
+    return NULL;
+}
+
+static void play_threads(void)
+{
+    pthread_t threads[THREADS];
+
+    for (uintptr_t i = 0; i < THREADS; i++) {
+        REQUIRE(pthread_create(&threads[i], NULL, run_thread, (void *)i) == 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+/* Without the recorder's help there must be nobody to call back. */
+static void play_alone(void)
+{
+    REQUIRE(fake == NULL || fake->count(FAKE_COUNT_SUBSCRIBERS) == 0);
+    REQUIRE(release_seat() == 1);
+    if (fake != NULL) {
+        alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    }
+}
+
+/* An exit handler that was there before us, and frees. */
+static void free_late(void)
+{
+    take_back(CUPTI_CALL_cuMemFree_v2, 0x7000000000, 0);
+}
+
+static void play_late(void)
+{
+    struct cupti_activity_memory memory = memory_record(CUPTI_MEMORY_ALLOCATED, 0x7000000000);
+
+    alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
+    REQUIRE(fake->record(&memory, sizeof(memory)));
+}
+
+static const struct {
+    const char *name;
+    void (*play)(void);
+} scenes[] = {{"linear", play_linear},   {"arrays", play_arrays},     {"ordered", play_ordered},
+              {"virtual", play_virtual}, {"waits", play_waits},       {"failures", play_failures},
+              {"nested", play_nested},   {"activity", play_activity}, {"flood", play_flood},
+              {"garbled", play_garbled}, {"release", play_release},   {"fork", play_fork},
+              {"fatal", play_fatal},     {"threads", play_threads},   {"alone", play_alone},
+              {"late", play_late},       {"graph", play_graph}};
+
+static void find(const char *fake_path, const char *injection_path, int (**initialize_out)(void))
+{
+    void *library = dlopen(fake_path, RTLD_NOW | RTLD_GLOBAL); /* as libcuda's functions are to be found */
+    void *injection = dlopen(injection_path, RTLD_NOW);
+    void *symbols[2];
+
+    if (injection == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    fake = library != NULL ? dlsym(library, FAKE_CUPTI_SYMBOL) : NULL;
+    symbols[0] = dlsym(injection, "InitializeInjection");
+    symbols[1] = dlsym(injection, "varve_cupti_release");
+    memcpy(initialize_out, &symbols[0], sizeof(symbols[0])); /* no cast in ISO C */
+    memcpy(&release_seat, &symbols[1], sizeof(symbols[1]));
+}
+
+int main(int argc, char **argv)
+{
+    const char *fake_path = getenv("VARVE_FAKE_LIBRARY");
+    const char *injection_path = getenv("CUDA_INJECTION64_PATH");
+    int (*initialize)(void) = NULL;
+
+    if (argc != 2 || fake_path == NULL || injection_path == NULL) {
+        fprintf(stderr, "usage: VARVE_FAKE_LIBRARY=… CUDA_INJECTION64_PATH=… cupti_play SCENE\n");
+        return 2;
+    }
+    if (strcmp(argv[1], "late") == 0) {
+        atexit(free_late);
+    }
+    find(fake_path, injection_path, &initialize);
+    REQUIRE(initialize() == 1);
+    if (fake != NULL) {
+        fake->set_context(CONTEXT_0, 3);
+    }
+    for (size_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]); i++) {
+        if (strcmp(argv[1], scenes[i].name) == 0) {
+            scenes[i].play();
+            return 0;
+        }
+    }
+    fprintf(stderr, "no such scene: %s\n", argv[1]);
+    return 2;
+}

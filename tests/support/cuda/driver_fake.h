@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: shared by C tests */
+/*
+ * A driver table for the cuda device with nothing behind it but a list of what is out. It is strict where the
+ * real one is undefined: each call that has no right context, is not in relaxed mode, comes with the table
+ * locked though it may last, or names something that is not there, is noted as what went wrong. Calls can be
+ * made to fail, the driver can end, a stream can be under capture.
+ */
+#ifndef VARVE_TESTS_SUPPORT_CUDA_DRIVER_FAKE_H
+#define VARVE_TESTS_SUPPORT_CUDA_DRIVER_FAKE_H
+
+#include "support/cuda/fake_pool.h"
+#include "support/cuda/fake_state.h"
+
+/* ---- errors, devices, contexts ---- */
+
+static inline cuda_result fake_error_name(cuda_result result, const char **name_out)
+{
+    *name_out = result == CUDA_RESULT_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OTHER";
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_error_text(cuda_result result, const char **text_out)
+{
+    (void)result;
+    *text_out = "said by the driver";
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_device_count(int *count_out)
+{
+    FAKE_CALL("cuDeviceGetCount", FAKE_ANYHOW);
+    *count_out = FAKE_DEVICES;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_device_get(cuda_ordinal *device_out, int ordinal)
+{
+    FAKE_CALL("cuDeviceGet", FAKE_ANYHOW);
+    *device_out = ordinal;
+    return ordinal < 0 || ordinal >= FAKE_DEVICES ? CUDA_RESULT_INVALID_DEVICE : CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_device_attribute(int *value_out, enum cuda_attribute attribute,
+                                                cuda_ordinal device)
+{
+    (void)device;
+    FAKE_CALL("cuDeviceGetAttribute", FAKE_ANYHOW);
+    *value_out = attribute == CUDA_ATTRIBUTE_HAS_POOLS ? !fake.has_no_pools : fake.granularity != 0;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_device_can_access(int *can_out, cuda_ordinal device, cuda_ordinal peer)
+{
+    FAKE_CALL("cuDeviceCanAccessPeer", FAKE_ANYHOW);
+    *can_out = device == 0 && peer == FAKE_ORDINAL; /* of the others, only the first one */
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_primary_retain(cuda_context *context_out, cuda_ordinal device)
+{
+    struct fake_object *retained = fake_find(FAKE_RETAIN, (uint64_t)device + 1);
+
+    FAKE_CALL("cuDevicePrimaryCtxRetain", FAKE_ANYHOW);
+    if (retained) {
+        retained->count++;
+    } else {
+        fake_add(FAKE_RETAIN, (uint64_t)device + 1, 0);
+    }
+    *context_out = fake_context(device);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_primary_release(cuda_ordinal device)
+{
+    FAKE_CALL("cuDevicePrimaryCtxRelease", FAKE_ANYHOW);
+    return fake_drop(FAKE_RETAIN, (uint64_t)device + 1, 0);
+}
+
+static inline cuda_result fake_context_current(cuda_context *context_out)
+{
+    FAKE_CALL("cuCtxGetCurrent", FAKE_ANYHOW);
+    *context_out = fake_current();
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_context_push(cuda_context context)
+{
+    FAKE_CALL("cuCtxPushCurrent", FAKE_ANYHOW);
+    if (fake.context_result == CUDA_RESULT_SUCCESS) {
+        fake_thread.contexts[fake_thread.depth++] = context;
+    }
+    return fake.context_result;
+}
+
+/* Both always work, as with the driver: what they put back is there. */
+static inline cuda_result fake_context_pop(cuda_context *context_out)
+{
+    *context_out = fake_current();
+    if (fake_thread.depth == 0) {
+        fake_wrong("cuCtxPopCurrent", 0);
+        return CUDA_RESULT_INVALID_CONTEXT;
+    }
+    fake_thread.depth--;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_mode_exchange(enum cuda_capture_mode *mode)
+{
+    enum cuda_capture_mode before = fake_thread.mode;
+
+    fake_thread.mode = *mode;
+    *mode = before;
+    return fake.has_ended ? CUDA_RESULT_DEINITIALIZED : CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_context_enable_peer(cuda_context peer, unsigned flags)
+{
+    FAKE_CALL("cuCtxEnablePeerAccess", FAKE_ANYHOW);
+    fake.peer_from = (int)((uintptr_t)fake_current() - 0xc0000);
+    fake.peer_to = (int)((uintptr_t)peer - 0xc0000);
+    return flags ? CUDA_RESULT_INVALID_VALUE : fake.peer_result;
+}
+
+/* ---- memory ---- */
+
+static inline cuda_result fake_memory_alloc(cuda_address *addr_out, size_t bytes)
+{
+    FAKE_CALL("cuMemAlloc", FAKE_INSIDE | FAKE_LASTS);
+    if (fake.has_no_memory) {
+        return CUDA_RESULT_OUT_OF_MEMORY;
+    }
+    *addr_out = fake_add(FAKE_SEGMENT, 0, bytes);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_memory_free(cuda_address addr)
+{
+    FAKE_CALL("cuMemFree", FAKE_INSIDE);
+    return fake_drop(fake_find(FAKE_POOLED, addr) ? FAKE_POOLED : FAKE_SEGMENT, addr, 0);
+}
+
+static inline cuda_result fake_memory_info(size_t *free_out, size_t *total_out)
+{
+    FAKE_CALL("cuMemGetInfo", FAKE_INSIDE);
+    *free_out = FAKE_TOTAL / 2;
+    *total_out = FAKE_TOTAL;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_memory_range(cuda_address *base_out, size_t *bytes_out, cuda_address addr)
+{
+    struct fake_object *import = fake_find(FAKE_IMPORT, addr);
+
+    FAKE_CALL("cuMemGetAddressRange", FAKE_INSIDE);
+    if (!import) {
+        return CUDA_RESULT_INVALID_VALUE;
+    }
+    *base_out = import->addr;
+    *bytes_out = import->bytes;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_granularity(size_t *bytes_out, const struct cuda_memory_kind *kind,
+                                           enum cuda_granularity which)
+{
+    FAKE_CALL("cuMemGetAllocationGranularity", FAKE_ANYHOW);
+    *bytes_out = fake.granularity;
+    return kind->location.id != FAKE_ORDINAL || which ? CUDA_RESULT_INVALID_VALUE : CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_reserve(cuda_address *addr_out, size_t bytes, size_t alignment,
+                                       cuda_address hint, unsigned long long flags)
+{
+    FAKE_CALL("cuMemAddressReserve", FAKE_INSIDE);
+    if (alignment != FAKE_UNIT || hint || flags) {
+        fake_wrong("cuMemAddressReserve", alignment);
+    }
+    *addr_out = fake_add(FAKE_RESERVATION, 0, bytes);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_address_free(cuda_address addr, size_t bytes)
+{
+    FAKE_CALL("cuMemAddressFree", FAKE_INSIDE);
+    for (size_t i = 0; i < FAKE_OBJECTS; i++) {
+        if (fake.objects[i].kind == FAKE_MAPPING && fake.objects[i].addr - addr < bytes) {
+            fake_wrong("cuMemAddressFree of mapped memory", addr);
+        }
+    }
+    return fake_drop(FAKE_RESERVATION, addr, bytes);
+}
+
+static inline cuda_result fake_create(cuda_memory *memory_out, size_t bytes,
+                                      const struct cuda_memory_kind *kind, unsigned long long flags)
+{
+    FAKE_CALL("cuMemCreate", FAKE_INSIDE | FAKE_LASTS);
+    if (fake.has_no_memory) {
+        return CUDA_RESULT_OUT_OF_MEMORY;
+    }
+    if (kind->type != CUDA_ALLOCATION_PINNED || kind->location.type != CUDA_LOCATION_DEVICE ||
+        kind->location.id != FAKE_ORDINAL || flags) {
+        fake_wrong("cuMemCreate", bytes);
+    }
+    fake.handle_types = kind->handle_types;
+    *memory_out = fake_add(FAKE_HANDLE, 0, bytes);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_release(cuda_memory memory)
+{
+    FAKE_CALL("cuMemRelease", FAKE_INSIDE);
+    return fake_drop(FAKE_HANDLE, memory, 0);
+}
+
+static inline cuda_result fake_map(cuda_address addr, size_t bytes, size_t offset, cuda_memory memory,
+                                   unsigned long long flags)
+{
+    FAKE_CALL("cuMemMap", FAKE_INSIDE);
+    if (!fake_find(FAKE_HANDLE, memory) || offset || flags) {
+        fake_wrong("cuMemMap", memory);
+    }
+    fake_add(FAKE_MAPPING, addr, bytes);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_unmap(cuda_address addr, size_t bytes)
+{
+    FAKE_CALL("cuMemUnmap", FAKE_INSIDE);
+    return fake_drop(FAKE_MAPPING, addr, bytes);
+}
+
+static inline cuda_result fake_set_access(cuda_address addr, size_t bytes, const struct cuda_access *access,
+                                          size_t count)
+{
+    FAKE_CALL("cuMemSetAccess", FAKE_INSIDE);
+    if (!fake_find(FAKE_MAPPING, addr) || bytes == 0 || count != 1 ||
+        access->flags != CUDA_ACCESS_READ_WRITE) {
+        fake_wrong("cuMemSetAccess", addr);
+    }
+    return CUDA_RESULT_SUCCESS;
+}
+
+/* ---- streams and events ---- */
+
+static inline cuda_result fake_stream_synchronize(cuda_stream stream)
+{
+    FAKE_CALL("cuStreamSynchronize", FAKE_INSIDE | FAKE_LASTS);
+    if ((uint64_t)(uintptr_t)stream == fake.captured && stream) {
+        fake_wrong("cuStreamSynchronize of a captured stream", fake.captured);
+    }
+    fake.waits++;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_is_capturing(cuda_stream stream, enum cuda_capture_status *status_out)
+{
+    FAKE_CALL("cuStreamIsCapturing", FAKE_INSIDE);
+    if (!stream && fake.captured) {
+        return CUDA_RESULT_STREAM_CAPTURE_IMPLICIT;
+    }
+    *status_out = (enum cuda_capture_status)(stream && (uint64_t)(uintptr_t)stream == fake.captured);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_event_create(cuda_event *event_out, unsigned flags)
+{
+    FAKE_CALL("cuEventCreate", FAKE_INSIDE);
+    if (flags != CUDA_EVENT_NO_TIMING) {
+        fake_wrong("cuEventCreate", flags);
+    }
+    fake.event_creates++;
+    *event_out = (cuda_event)(uintptr_t)fake_add(FAKE_EVENT, 0, 0);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_event_use(const char *name, cuda_event event, unsigned needs)
+{
+    FAKE_CALL(name, needs);
+    if (!fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
+        fake_wrong(name, (uint64_t)(uintptr_t)event);
+    }
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_event_destroy(cuda_event event)
+{
+    FAKE_CALL("cuEventDestroy", FAKE_INSIDE);
+    return fake_drop(FAKE_EVENT, (uint64_t)(uintptr_t)event, 0);
+}
+
+static inline cuda_result fake_event_record(cuda_event event, cuda_stream stream)
+{
+    if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
+        fake_wrong("cuEventRecord on a captured stream", fake.captured);
+    }
+    fake.event_records++;
+    if (fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
+        fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes = (uint64_t)(uintptr_t)stream;
+    }
+    return fake_event_use("cuEventRecord", event, FAKE_INSIDE);
+}
+
+static inline cuda_result fake_event_query(cuda_event event)
+{
+    cuda_result result = fake_event_use("cuEventQuery", event, FAKE_INSIDE);
+
+    return result == CUDA_RESULT_SUCCESS && fake.is_event_pending ? CUDA_RESULT_NOT_READY : result;
+}
+
+static inline cuda_result fake_event_synchronize(cuda_event event)
+{
+    fake.waits++;
+    return fake_event_use("cuEventSynchronize", event, FAKE_INSIDE | FAKE_LASTS);
+}
+
+static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event event, unsigned flags)
+{
+    if (flags || (stream && (uint64_t)(uintptr_t)stream == fake.captured)) {
+        fake_wrong("cuStreamWaitEvent", fake.captured);
+    }
+    if (fake.orders < sizeof(fake.order) / sizeof(fake.order[0]) &&
+        fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
+        fake.order[fake.orders] = (struct fake_order){
+            (uint64_t)(uintptr_t)stream, fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes};
+    }
+    fake.orders++;
+    return fake_event_use("cuStreamWaitEvent", event, FAKE_INSIDE);
+}
+
+static inline cuda_result fake_stream_create(cuda_stream *stream_out, unsigned flags)
+{
+    FAKE_CALL("cuStreamCreate", FAKE_INSIDE);
+    if (flags != CUDA_STREAM_NON_BLOCKING) {
+        fake_wrong("cuStreamCreate", flags);
+    }
+    *stream_out = (cuda_stream)(uintptr_t)fake_add(FAKE_STREAM, 0, 0);
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_stream_destroy(cuda_stream stream)
+{
+    FAKE_CALL("cuStreamDestroy", FAKE_INSIDE);
+    return fake_drop(FAKE_STREAM, (uint64_t)(uintptr_t)stream, 0);
+}
+
+/* ---- other processes: a handle's first bytes are an address, and whoever made it exists ---- */
+
+static inline cuda_result fake_ipc_export(struct cuda_ipc_memory *handle_out, cuda_address addr)
+{
+    FAKE_CALL("cuIpcGetMemHandle", FAKE_INSIDE);
+    memset(handle_out, 0x5a, sizeof(*handle_out));
+    memcpy(handle_out->bytes, &addr, sizeof(addr));
+    return fake_find(FAKE_SEGMENT, addr) ? CUDA_RESULT_SUCCESS : CUDA_RESULT_INVALID_VALUE;
+}
+
+static inline cuda_result fake_ipc_open(cuda_address *addr_out, struct cuda_ipc_memory handle, unsigned flags)
+{
+    struct fake_object *import;
+    uint64_t addr;
+
+    memcpy(&addr, handle.bytes, sizeof(addr));
+    addr += (uint64_t)1 << 50;
+    import = fake_find(FAKE_IMPORT, addr);
+    FAKE_CALL("cuIpcOpenMemHandle", FAKE_INSIDE);
+    if (flags != CUDA_IPC_LAZY_PEER_ACCESS || handle.bytes[63] != 0x5a) {
+        return CUDA_RESULT_INVALID_HANDLE;
+    }
+    if (import) {
+        import->count++;
+    } else {
+        fake_add(FAKE_IMPORT, addr, FAKE_UNIT);
+    }
+    *addr_out = addr;
+    return CUDA_RESULT_SUCCESS;
+}
+
+static inline cuda_result fake_ipc_close(cuda_address addr)
+{
+    FAKE_CALL("cuIpcCloseMemHandle", FAKE_INSIDE);
+    return fake_drop(FAKE_IMPORT, addr, 0);
+}
+
+static const struct cuda_driver fake_driver = {
+    .error_name = fake_error_name,
+    .error_text = fake_error_text,
+    .device_count = fake_device_count,
+    .device_get = fake_device_get,
+    .device_attribute = fake_device_attribute,
+    .device_can_access = fake_device_can_access,
+    .primary_retain = fake_primary_retain,
+    .primary_release = fake_primary_release,
+    .context_current = fake_context_current,
+    .context_push = fake_context_push,
+    .context_pop = fake_context_pop,
+    .context_enable_peer = fake_context_enable_peer,
+    .capture_mode_exchange = fake_mode_exchange,
+    .memory_alloc = fake_memory_alloc,
+    .memory_free = fake_memory_free,
+    .memory_info = fake_memory_info,
+    .memory_range = fake_memory_range,
+    .vmm_granularity = fake_granularity,
+    .vmm_reserve = fake_reserve,
+    .vmm_address_free = fake_address_free,
+    .vmm_create = fake_create,
+    .vmm_release = fake_release,
+    .vmm_map = fake_map,
+    .vmm_unmap = fake_unmap,
+    .vmm_set_access = fake_set_access,
+    .stream_synchronize = fake_stream_synchronize,
+    .stream_is_capturing = fake_is_capturing,
+    .event_create = fake_event_create,
+    .event_destroy = fake_event_destroy,
+    .event_record = fake_event_record,
+    .event_query = fake_event_query,
+    .event_synchronize = fake_event_synchronize,
+    .ipc_export = fake_ipc_export,
+    .ipc_open = fake_ipc_open,
+    .ipc_close = fake_ipc_close,
+    .stream_wait_event = fake_stream_wait_event,
+    .pool_create = fake_pool_create,
+    .pool_destroy = fake_pool_destroy,
+    .pool_set = fake_pool_set,
+    .pool_set_access = fake_pool_set_access,
+    .pool_trim = fake_pool_trim,
+    .pool_alloc = fake_pool_alloc,
+    .pool_free = fake_pool_free,
+    .stream_create = fake_stream_create,
+    .stream_destroy = fake_stream_destroy,
+};
+
+static inline void fake_reset(void)
+{
+    memset(&fake, 0, sizeof(fake));
+    memset(&fake_thread, 0, sizeof(fake_thread));
+    fake.next = UINT64_C(0x7f0000000000);
+    fake.granularity = FAKE_UNIT;
+}
+
+#endif

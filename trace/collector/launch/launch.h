@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to the half of trace/ that runs outside the workload */
+/*
+ * The program under record, started, and its end.
+ */
+#ifndef VARVE_TRACE_COLLECTOR_LAUNCH_LAUNCH_H
+#define VARVE_TRACE_COLLECTOR_LAUNCH_LAUNCH_H
+
+#include "trace/error.h"
+#include "trace/trace.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct varve_message;
+
+struct launch {
+    int32_t pid;
+    int pidfd;
+    int signal_fd; /* SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT of the collector arrive here */
+    bool has_ended;
+    int wait_status;     /* of waitpid, once has_ended */
+    unsigned interrupts; /* SIGINT seen since the program ended */
+};
+
+/// Start `argv` with `preload` put in front of LD_PRELOAD, `session_directory` as VARVE_SESSION, and
+/// `variables` ("NAME=VALUE", NULL at the end, borrowed) in place of the environment's own. The program gets
+/// the signal mask and dispositions that the collector had before; daemons of it become children of whoever
+/// adopts them without varve. Errors of exec come back here.
+int launch_start(struct launch *launch, char *const argv[], const char *preload,
+                 const char *session_directory, char *const *variables, struct varve_message *message);
+
+/// Handle the signals that arrived, reap children, forward SIGTERM, SIGHUP, SIGQUIT to the program. SIGINT
+/// from a terminal reaches the program by itself: it is forwarded only if it was sent to the collector alone.
+/// `ended` is called for each process reaped. Never blocks.
+void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid, int wait_status),
+                 void *context);
+
+/// Wait until the program has ended, handing signals on meanwhile: for a collector that can't go on. Returns
+/// `error` unchanged. Others that end meanwhile are reaped silently.
+int launch_wait(struct launch *launch, int error);
+
+/// End this process as the program ended: the same exit status, or the same signal (without a core file).
+void launch_exit_like(const struct launch *launch) __attribute__((noreturn));
+
+#endif
