@@ -32,18 +32,18 @@ def allowed(path):
 
 
 def skips(path):
-    """(test, case, reason) of each skip that a log of ctest tells; a skipped test without a word has no reason."""
-    test, told = None, False
+    """(test, case, reason) of each skip that a log of ctest reports; a skipped test without a word has no reason."""
+    test, reported = None, False
     with open(path, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             line = line.rstrip("\n")
             if TEST.match(line):
-                test, told = TEST.match(line).group(1), False
+                test, reported = TEST.match(line).group(1), False
             elif test and SKIPPED.match(line):
                 found = SKIPPED.match(line)
-                told = True
+                reported = True
                 yield test, found["case"] or WHOLE, found["reason"]
-            elif test and RESULT.match(line) and not told:
+            elif test and RESULT.match(line) and not reported:
                 yield test, WHOLE, ""
 
 
@@ -66,7 +66,7 @@ def main():
                 known += 1
                 continue
             unknown += 1
-            print(f"not in {os.path.basename(options.list)}: {' | '.join((*skip[:2], preset, skip[2] or 'no reason told'))}")
+            print(f"not in {os.path.basename(options.list)}: {' | '.join((*skip[:2], preset, skip[2] or 'no reason reported'))}")
     print(f"check_skips: {'FAILED, ' + str(unknown) + ' finding(s)' if unknown else 'ok'}; {known} listed skips")
     return 1 if unknown else 0
 

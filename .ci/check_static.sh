@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # clang-tidy over every C file of the compilation database, and cppcheck over the product's folders. What they are
-# told to ignore stands with its reason in .clang-tidy and .ci/suppressions/cppcheck.txt. Both see the assertions, which
+# configured to ignore stands with its reason in .clang-tidy and .ci/suppressions/cppcheck.txt. Both see the assertions, which
 # the release build leaves out: they are what the code says of its invariants.
 #
 # usage: check_static.sh [BUILD_DIR]

@@ -183,7 +183,7 @@ test_skips() {
     skips bad "of another preset" "unit/test_b | test_one | tsan | nosuid" tsan
     log unit/test_b 'skipped case test_one: another' >log; skips bad "another reason" "test_one | release | another" release
     log unit/test_b 'skipped part of test_x: 1 of 2' >log; skips bad "a part" "test_x | release | 1 of 2" release
-    log unit/test_c 'Test Skipped.' >log; skips bad "without a word" "unit/test_c | - | release | no reason told" release
+    log unit/test_c 'Test Skipped.' >log; skips bad "without a word" "unit/test_c | - | release | no reason reported" release
     log unit/test_a 'skipped case test_one: no GPU here' >log; skips bad "a case more" "unit/test_a | test_one" release
     rm log; skips bad "no log" "no log of release" release
     log unit/test_a >log; echo 'unit/test_a | no GPU' >>list; skips bad "a line of the list" "list:4: not" release

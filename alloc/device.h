@@ -30,7 +30,7 @@ struct varve_ipc_handle {
 };
 
 /* Which segment a reservation of addresses is for. A real device does not care; a scripted one does. */
-struct varve_device_place {
+struct varve_device_reservation {
     uint64_t stream;
     uint64_t pool_id[2]; /* {0, 0}: the default pool */
     bool is_small;
@@ -45,11 +45,11 @@ struct varve_device_ops {
     int (*segment_alloc)(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
     int (*segment_free)(struct varve_device *device, uint64_t addr, uint64_t bytes);
 
-    /* Virtual memory. NULL vmm_reserve: the device has none. Sizes and places of mappings are multiples of
+    /* Virtual memory. NULL vmm_reserve: the device has none. Sizes and addresses of mappings are multiples of
      * vmm_granularity; 0: any. */
     uint64_t vmm_granularity;
-    int (*vmm_reserve)(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                       uint64_t *addr_out);
+    int (*vmm_reserve)(struct varve_device *device, uint64_t bytes,
+                       const struct varve_device_reservation *reservation, uint64_t *addr_out);
     int (*vmm_create)(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
     int (*vmm_map)(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
     /* For device `peer`, an index; the device's own for itself. The range is made of whole mappings, as is
@@ -130,8 +130,8 @@ enum varve_device_call {
 /* Where the next segment or reservation begins; returns 0 or an error, which the call then returns. Called
  * with the device's lock held, after the capacity is known to do; it may ask the device, not allocate there.
  */
-typedef int (*varve_sim_place)(void *context, uint64_t bytes, uint64_t stream,
-                               const struct varve_device_place *place, uint64_t *addr_out);
+typedef int (*varve_sim_address)(void *context, uint64_t bytes, uint64_t stream,
+                                 const struct varve_device_reservation *reservation, uint64_t *addr_out);
 
 struct varve_sim_options {
     int index;
@@ -142,9 +142,9 @@ struct varve_sim_options {
     bool has_latency;         /* calls advance the virtual clock by their measured costs */
     bool events_are_scripted; /* events complete by varve_sim_event_complete only; else at once */
     bool reuses_addresses;    /* bases without a script: the lowest free ones; else freed ones never again */
-    varve_sim_place segment_place; /* NULL: count up. `place` is NULL there */
-    varve_sim_place reserve_place; /* NULL: count up */
-    void *place_context;
+    varve_sim_address segment_address;     /* NULL: count up. `reservation` is NULL there */
+    varve_sim_address reservation_address; /* NULL: count up */
+    void *address_context;
 };
 
 /// Owner of the result: the caller, by ops->close. Errors: VARVE_ERROR_INVALID, NO_MEMORY.

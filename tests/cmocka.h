@@ -2,12 +2,12 @@
 /* C only: shared by C tests */
 /*
  * cmocka, as every test here gets it: stands before the system's header and adds that nothing is skipped in
- * silence. A case says why it is skipped: skip("no clang here"), as of printf. Each one is told on a line of
+ * silence. A case says why it is skipped: skip("no clang here"), as of printf. Each one is reported on a line of
  * its own,
  *
  *   skipped case NAME: REASON
  *
- * and a program that skips all its cases exits with 77. skip_part("…") tells of a case that goes on without
+ * and a program that skips all its cases exits with 77. skip_part("…") says of a case that goes on without
  * something: "skipped part of NAME: REASON". A program that can't run at all prints "skipped: REASON" and
  * exits with 77 itself. .ci/check_skips.py reads these lines.
  */

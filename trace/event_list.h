@@ -20,9 +20,9 @@
     X( 2, FREE_REQUESTED,   free_requested,   allocator, "block address", "rounded size", "requested size", "segment id", "the program gave a block back; it may still be in use by other streams") \
     X( 3, FREE_COMPLETED,   free_completed,   allocator, "block address", "rounded size", "requested size", "segment id", "a block became reusable") \
     X( 4, SPLIT,            split,            allocator, "address of the front part", "size of the front part", "size of the remainder", "segment id", "a free block was cut in two") \
-    X( 5, MERGE,            merge,            allocator, "address of the survivor", "size of the survivor afterwards", "size of the absorbed block", "address of the absorbed block", "a free block absorbed one neighbour; cause tells the side") \
+    X( 5, MERGE,            merge,            allocator, "address of the survivor", "size of the survivor afterwards", "size of the absorbed block", "address of the absorbed block", "a free block absorbed one neighbour; cause reports the side") \
     X( 6, SEGMENT_ALLOC,    segment_alloc,    allocator, "segment address", "segment size", "size asked for", "segment id", "memory was obtained from the device") \
-    X( 7, SEGMENT_FREE,     segment_free,     allocator, "segment address", "segment size", "", "segment id", "memory was given back to the device; cause tells why") \
+    X( 7, SEGMENT_FREE,     segment_free,     allocator, "segment address", "segment size", "", "segment id", "memory was given back to the device; cause says why") \
     X( 8, SEGMENT_MAP,      segment_map,      allocator, "first address mapped", "bytes mapped", "", "segment id", "an expandable segment grew") \
     X( 9, SEGMENT_UNMAP,    segment_unmap,    allocator, "first address unmapped", "bytes unmapped", "", "segment id", "an expandable segment shrank") \
     X(10, RECORD_STREAM,    record_stream,    allocator, "block address", "rounded size", "", "stream that uses the block", "a block was marked as used by another stream") \
@@ -42,7 +42,7 @@
     X(24, MAP,              map,              storage,   "data address", "bytes", "", "file offset", "a storage was mapped from a file") \
     X(25, LEAK,             leak,             storage,   "data address", "bytes", "", "age in ns", "a storage was found leaked") \
     X(26, OP,               op,               remat,     "", "bytes of the outputs", "bytes of the inputs", "cost in ns", "an operator ran") \
-    X(27, EVICT,            evict,            remat,     "data address", "bytes", "", "score", "a storage was evicted; cause tells why") \
+    X(27, EVICT,            evict,            remat,     "data address", "bytes", "", "score", "a storage was evicted; cause says why") \
     X(28, REMAT,            remat,            remat,     "data address", "bytes", "recursion depth", "cost in ns", "a storage was computed again") \
     X(29, PIN,              pin,              remat,     "data address", "bytes", "", "", "a storage was protected from eviction") \
     X(30, UNPIN,            unpin,            remat,     "data address", "bytes", "", "", "a storage may be evicted again") \
@@ -78,7 +78,7 @@
     X(60, STREAM,           stream,           device,    "handle of the stream", "", "", "", "what the number of a stream means in this process and device") \
     X(61, POOL,             pool,             allocator, "capture id", "user id", "", "1 if it is the small pool", "what the number of a pool means in this allocator") \
     X(62, CUPTI_MEMORY,     cupti_memory,     device,    "address", "bytes", "CUPTI's time of the operation, ns of CLOCK_REALTIME", "correlation id in bits 0-31, operation (1 allocation, 2 release) in bits 32-39", "an activity record of CUPTI; pool: kind of memory (bits 12-15)") \
-    X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the seat was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what")
+    X(63, CUPTI_STATE,      cupti_state,      device,    "", "of cupti_refused: the kind of activity record, 0: CUPTI as a whole", "CUPTI's time, ns of CLOCK_REALTIME", "begin: CUPTI's version; refused, fatal: CUptiResult; end: 1 if the subscription was given up; dropped: records", "CUPTI's recorder says what became of it; cause says what")
 /* clang-format on */
 
 /*

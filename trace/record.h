@@ -47,13 +47,13 @@ enum varve_cause {
 };
 
 enum varve_flag {
-    VARVE_FLAG_FAILED = 1,     /* the call failed; the record says what was asked for */
-    VARVE_FLAG_NESTED = 2,     /* emitted by a signal handler in the middle of another record */
-    VARVE_FLAG_LATE = 4,       /* emitted after the thread's ring was retired */
-    VARVE_FLAG_WITNESS = 8,    /* CUPTI tells it too, of a call that the CUDA recorder has told */
-    VARVE_FLAGS_STORED = 63,   /* those above are the transport's own */
-    VARVE_FLAG_GAP = 64,       /* of LOST: stands for `arg` records that are missing, has no number itself */
-    VARVE_FLAG_MIRRORED = 128, /* the workload has told the second sink already */
+    VARVE_FLAG_FAILED = 1,    /* the call failed; the record says what was asked for */
+    VARVE_FLAG_NESTED = 2,    /* emitted by a signal handler in the middle of another record */
+    VARVE_FLAG_LATE = 4,      /* emitted after the thread's ring was retired */
+    VARVE_FLAG_DUPLICATE = 8, /* CUPTI's record of a call that the CUDA recorder has recorded too */
+    VARVE_FLAGS_STORED = 63,  /* those above are the transport's own */
+    VARVE_FLAG_GAP = 64,      /* of LOST: stands for `arg` records that are missing, has no number itself */
+    VARVE_FLAG_SECOND_SINK = 128, /* the workload has emitted it to the second sink */
 };
 
 /* What kind of memory a record of the device API is about: bits 12 to 15 of its `pool`. CUPTI's numbers. */

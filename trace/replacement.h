@@ -21,7 +21,7 @@ struct varve_replacement {
     uint32_t version; /* VARVE_REPLACEMENT_VERSION */
     /* All return a CUresult, 0 for success. `device` is the ordinal of the current context's device. A freed
      * block may be handed out again at once: free waits for the device first, as cudaFree does. `callsite` is
-     * the program's, for what the call has to tell of itself: inside it there is none to be had. */
+     * the program's, for what the call has to say of itself: inside it there is none to be had. */
     int (*alloc)(int device, uint64_t bytes, uint32_t callsite, uint64_t *addr_out);
     /* -1: not one of ours; the driver is asked then. */
     int (*free)(uint64_t addr);

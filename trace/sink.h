@@ -16,18 +16,18 @@ extern "C" {
 #endif
 
 /* Who emitted a record: a ring belongs to one thread; ring 0 of a process is shared by threads that ended. */
-struct varve_mirror_origin {
+struct varve_sink_origin {
     uint32_t process, ring;
     int32_t pid, tid;
 };
 
-enum varve_mirror_end {
-    VARVE_MIRROR_END_RUNNING = 1,   /* also: ended without a word */
-    VARVE_MIRROR_END_EXITED = 2,    /* reached its exit handlers or _exit */
-    VARVE_MIRROR_END_EXECUTING = 3, /* became exec_path */
+enum varve_sink_end_state {
+    VARVE_SINK_END_RUNNING = 1,   /* also: ended without a word */
+    VARVE_SINK_END_EXITED = 2,    /* reached its exit handlers or _exit */
+    VARVE_SINK_END_EXECUTING = 3, /* became exec_path */
 };
 
-struct varve_mirror_process {
+struct varve_sink_process {
     uint64_t trace_id;        /* of the recording: keeps two in one trace apart */
     uint32_t process, parent; /* parent: that forked it, 0 if unknown */
     int32_t pid, parent_pid;
@@ -38,32 +38,32 @@ struct varve_mirror_process {
     const char *executable, *command_line; /* arguments separated by blanks */
 };
 
-struct varve_mirror_process_end {
+struct varve_sink_process_end {
     uint32_t process;
     int32_t pid;
-    uint32_t end; /* enum varve_mirror_end */
+    uint32_t end; /* enum varve_sink_end_state */
     const char *exec_path;
 };
 
-struct varve_mirror_thread {
-    struct varve_mirror_origin origin;
+struct varve_sink_thread {
+    struct varve_sink_origin origin;
     uint64_t created_ticks;
     const char *name;
 };
 
 /* emitted = the last ring sequence number; of these `lost` were dropped by the workload itself. */
-struct varve_mirror_thread_end {
-    struct varve_mirror_origin origin;
+struct varve_sink_thread_end {
+    struct varve_sink_origin origin;
     uint64_t emitted, lost, lost_bytes;
 };
 
-struct varve_mirror_clock {
+struct varve_sink_clock {
     uint64_t trace_id;
     uint64_t ticks;
     int64_t mono_ns, real_ns;
 };
 
-struct varve_mirror_module {
+struct varve_sink_module {
     uint32_t process;
     int32_t pid;
     uint64_t base, end, bias;
@@ -74,7 +74,7 @@ struct varve_mirror_module {
 };
 
 /* A Python code object. */
-struct varve_mirror_code {
+struct varve_sink_code {
     uint32_t process;
     int32_t pid;
     uint32_t code, first_line;
@@ -83,7 +83,7 @@ struct varve_mirror_code {
 
 /* Frames innermost first; a native pc is a return address, a line's top bit marks the frame that entered the
  * interpreter loop. */
-struct varve_mirror_callsite {
+struct varve_sink_callsite {
     uint32_t process;
     int32_t pid;
     uint32_t callsite;

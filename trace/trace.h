@@ -56,7 +56,7 @@ extern VARVE_API __thread struct varve_producer *varve_producer_current
 extern VARVE_API uint32_t varve_clock_is_tsc;
 
 /// 1 while events also go to a second sink: then none of them takes the fast path.
-extern VARVE_API uint32_t varve_emit_is_mirrored;
+extern VARVE_API uint32_t varve_emit_has_sink;
 
 /// Everything that the fast path leaves out: first event of a thread, full ring, nested events, fork
 /// children, the second sink.
@@ -118,7 +118,7 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     uint64_t head;
 
     if (__builtin_expect((producer->busy | producer->nested |
-                          __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED)) != 0 ||
+                          __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED)) != 0 ||
                              producer->head >= producer->limit,
                          0)) {
         varve_emit_copy(*record, 0);
@@ -178,15 +178,15 @@ VARVE_API void varve_python_stack_withdraw(void);
 enum varve_records {
     VARVE_RECORDS_HEAP = 1,  /* malloc and its kin, mmap */
     VARVE_RECORDS_CUDA = 2,  /* calls of the CUDA driver about memory */
-    VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI tells them */
+    VARVE_RECORDS_CUPTI = 4, /* the same as CUPTI reports them */
     VARVE_RECORDS_TORCH = 8, /* PyTorch's allocator, or ours in its place */
 };
 VARVE_API bool varve_records_wanted(unsigned records);
 
 /// A number for a stream of a device, for varve_record.id_stream: 0 for handle 0, else the same number for
-/// the same handle until the process ends; told once by a STREAM event. 65535: there are too many.
+/// the same handle until the process ends; described once by a STREAM event. 65535: there are too many.
 VARVE_API unsigned varve_stream_number(unsigned device, uint64_t handle);
-/// Tell once what `device`, a number of this process, is: DEVICE and DEVICE_NAME events. Later calls for the
+/// Report once what `device`, a number of this process, is: DEVICE and DEVICE_NAME events. Later calls for the
 /// same device do nothing. The collector numbers devices of all processes by their UUID.
 VARVE_API void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
                                      const char *name);
@@ -259,7 +259,7 @@ struct varve_collect_result {
     uint64_t loss_rows;                 /* of view data_loss: it is not complete, also where `lost` is 0 */
     uint64_t processes, threads, allocations;
     uint64_t unattached; /* processes of which nothing but the number of lost events is known */
-    int wait_status;     /* of the program, as waitpid tells it */
+    int wait_status;     /* of the program, as waitpid reports it */
     bool started; /* the program ran: its status is the one to pass on, whatever the recording's fate */
     char database_path[4096];
     char ctf_path[4096];      /* "": no such trace */
@@ -311,7 +311,7 @@ void varve_publish_abandon(void);
 /* ---- Writing a trace database without a recording (varve_collect) ---- */
 
 /* One thread at a time. Texts are borrowed for the call, NULL is NULL. Errors stick: after the first one
- * every call returns it (those that give a number: 0), and varve_writer_finish tells the reason. */
+ * every call returns it (those that give a number: 0), and varve_writer_finish returns the reason. */
 struct varve_writer;
 
 struct varve_writer_process {
@@ -369,23 +369,23 @@ struct varve_rebuild;
 /// Errors: those of varve_writer_open.
 int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **rebuild_out,
                        struct varve_message *message);
-/// One record, with its flag MIRRORED or without. In any order, and more than once: records of a ring are put
+/// One record, with its flag SINKED or without. In any order, and more than once: records of a ring are put
 /// in the order of ring_seq, the first of equal ones is taken, missing ones become a `lost` event and a row
 /// of `stats`. Rings and processes that nobody describes are made up from `origin`.
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin,
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
                          uint64_t ring_seq, const struct varve_record *record);
 /* Each may come more than once (then the last one counts; of call sites the first) and in any order, but a
  * call site comes after the modules and code objects of its frames. Of two recordings in one trace the one
  * whose trace_id comes first is taken, and records of processes that belong to the other are left out. */
-int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirror_process *process);
-int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_mirror_process_end *end);
-int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_mirror_thread *thread);
-int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_mirror_thread_end *end);
-int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror_clock *clock);
-int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *module);
+int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *process);
+int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end);
+int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread);
+int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end);
+int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *clock);
+int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_module *module);
 int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process, int32_t pid, uint32_t number);
-int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_code *code);
-int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_mirror_callsite *callsite);
+int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *code);
+int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *callsite);
 int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
                             const char *value);
 int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
@@ -415,11 +415,11 @@ struct varve_layout_block {
     uint64_t requested;      /* of a free block what it was last asked for (stale, as PyTorch leaves it) */
     uint64_t segment_id;     /* row of `segment`; 0: implied */
     uint32_t segment_number; /* the allocator's own */
-    uint32_t segment;        /* tells segments of this layout apart */
+    uint32_t segment;        /* distinguishes segments of this layout */
     uint16_t stream, pool;
     enum varve_layout_state state;
     bool is_expandable;
-    bool is_implied; /* no event told of its segment: the trace began later */
+    bool is_implied; /* no event names its segment: the trace began later */
 };
 
 /* One thread at a time for each. */
@@ -437,7 +437,7 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
 /// The first block that ends after `from`; false if there is none. Going on: from = addr + extent.
 bool varve_layout_block(const struct varve_layout *layout, uint64_t from,
                         struct varve_layout_block *block_out);
-/// The trace tells no splits and merges: sizes of blocks follow from requests alone.
+/// The trace has no splits and merges: sizes of blocks follow from requests alone.
 bool varve_layout_is_approximate(const struct varve_layout *layout);
 
 #ifdef __cplusplus

@@ -112,7 +112,8 @@ static bool device_unmap(struct varve_alloc *alloc, struct expandable *segment, 
 int expandable_reserve(struct varve_alloc *alloc, const struct request *request, struct block **block_out)
 {
     const struct pool *pool = request->pool;
-    struct varve_device_place place = {.stream = request->wanted.bins->stream, .is_small = pool->is_small};
+    struct varve_device_reservation reservation = {.stream = request->wanted.bins->stream,
+                                                   .is_small = pool->is_small};
     uint64_t unit = unit_of(alloc, pool);
     uint64_t wanted = alloc->device_total + alloc->device_total / 8;
     struct expandable *segment;
@@ -124,8 +125,8 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
         return VARVE_ERROR_NO_MEMORY;
     }
     if (pool->owner != NULL) {
-        place.pool_id[0] = pool->owner->id.capture;
-        place.pool_id[1] = pool->owner->id.user;
+        reservation.pool_id[0] = pool->owner->id.capture;
+        reservation.pool_id[1] = pool->owner->id.user;
     }
     /* the descriptor and, behind it, the handles */
     segment = mmap(NULL, sizeof(*segment) + units * sizeof(uint64_t), PROT_READ | PROT_WRITE,
@@ -137,7 +138,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     segment->pool = pool;
     segment->unit = unit;
     segment->bytes = units * unit;
-    error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &place, &segment->addr);
+    error = alloc->device->ops->vmm_reserve(alloc->device, segment->bytes, &reservation, &segment->addr);
     if (error != VARVE_OK) {
         munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
         return error;

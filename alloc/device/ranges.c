@@ -4,7 +4,7 @@
  * random priorities, hence of logarithmic depth whatever the order of calls. Each node knows the free bytes
  * in front of it and the most of its subtree, so that the first gap that fits is found on one way down. The
  * hard part is that a range's gap changes with its neighbour, which may be anywhere on the way to the root.
- * Called by the resource table for addresses and for places in the host's file.
+ * Called by the resource table for addresses and for offsets in the host's file.
  */
 #include "alloc/device/ranges.h"
 

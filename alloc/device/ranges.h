@@ -2,7 +2,7 @@
 /* C only: private to alloc/device/ */
 /*
  * Ranges of addresses, ordered, O(log n), with a search for the first gap that fits. Owns its ranges. Used by
- * the resource table for addresses and mappings, and by the host device for places in its file.
+ * the resource table for addresses and mappings, and by the host device for offsets in its file.
  */
 #ifndef VARVE_ALLOC_DEVICE_RANGES_H
 #define VARVE_ALLOC_DEVICE_RANGES_H
@@ -25,7 +25,7 @@ struct device_range {
     struct device_range *left, *right;
     uint64_t addr, bytes;
     uint64_t gap, gap_max; /* gap_max: of the subtree */
-    uint64_t value;        /* mappings: the handle; segments of the host: place in its file */
+    uint64_t value;        /* mappings: the handle; segments of the host: offset in its file */
     uint64_t export_id;    /* segments of the host: entry of its table of exports, 0: none */
     uint32_t priority;
     enum device_range_kind kind;

@@ -5,7 +5,7 @@
  * says why in `reason`, and then changes the table in steps that cannot fail. Called by the sim and the host
  * device.
  *
- * A handle may be mapped in several places. Released, it takes no more mappings, and its memory is gone with
+ * A handle may be mapped at several addresses. Released, it takes no more mappings, and its memory is gone with
  * the last one that it has.
  */
 #include "alloc/device/resources.h"

@@ -13,7 +13,7 @@
 /* A handle of physical memory, an event, or an entry of the table of exports. */
 struct device_slot {
     uint64_t bytes;      /* handles */
-    uint64_t value;      /* handles of the host: place in its file; events: number of their last record */
+    uint64_t value;      /* handles of the host: offset in its file; events: number of their last record */
     uint64_t stream;     /* events: of the last record */
     uint32_t maps;       /* handles: mappings of it */
     uint32_t generation; /* times that the slot was released */

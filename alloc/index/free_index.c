@@ -49,7 +49,7 @@ void free_index_tree_insert(struct block **root, struct block *block)
         assert(up->size != block->size || up->addr != block->addr);
         link = index_is_before(up, block->size, block->addr) ? &up->right : &up->left;
     }
-    /* What is below that place comes below the block: cut along its key, both edges growing downwards. */
+    /* What is below that point comes below the block: cut along its key, both edges growing downwards. */
     struct block *rest = *link;
     struct block **left = &block->left;
     struct block **right = &block->right;

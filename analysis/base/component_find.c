@@ -20,7 +20,7 @@
 
 static bool find(const char *name, const char *variable, char *buffer, size_t buffer_bytes)
 {
-    static const char *const places[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
+    static const char *const folders[] = {".", ("../" VARVE_LIBRARY_DIRECTORY), "../lib/varve"};
     const char *given = getenv(variable);
     char directory[PATH_MAX];
     char path[PATH_MAX + 512];
@@ -38,8 +38,8 @@ static bool find(const char *name, const char *variable, char *buffer, size_t bu
     if (slash != NULL) {
         *slash = '\0';
     }
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s/%s", directory, places[i], name);
+    for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s/%s", directory, folders[i], name);
         if (access(path, R_OK) == 0 && realpath(path, resolved) != NULL) {
             return (size_t)snprintf(buffer, buffer_bytes, "%s", resolved) < buffer_bytes;
         }

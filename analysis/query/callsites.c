@@ -271,7 +271,7 @@ static void print_figures(FILE *out, const struct callsite_row *row, enum callsi
 
 static void print_place(FILE *out, struct database *database, const struct callsite_row *row)
 {
-    const struct stack_frame place = {
+    const struct stack_frame frame = {
         .function = row->function,
         .file = row->file,
         .line = row->line,
@@ -284,7 +284,7 @@ static void print_place(FILE *out, struct database *database, const struct calls
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
     } else if (row->function != NULL) {
-        stack_print_frame(out, "       ", &place, 1);
+        stack_print_frame(out, "       ", &frame, 1);
     } else {
         stack_load(&stack, database, row->id);
         stack_print_unnamed(out, &stack, row);

@@ -62,7 +62,7 @@ static bool same_text(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static bool same_place(const struct stack_frame *a, const struct stack_frame *b)
+static bool same_location(const struct stack_frame *a, const struct stack_frame *b)
 {
     return a->line == b->line && (a->function != NULL || a->pc == b->pc) &&
            same_text(a->function, b->function) && same_text(a->file, b->file) &&
@@ -72,14 +72,14 @@ static bool same_place(const struct stack_frame *a, const struct stack_frame *b)
 /* Recursion is one line, and so is a run of frames of which only the module is known. */
 static bool same_line(const struct stack_frame *a, const struct stack_frame *b)
 {
-    return same_place(a, b) ||
+    return same_location(a, b) ||
            (a->function == NULL && b->function == NULL && same_text(a->module, b->module));
 }
 
 static size_t find_begin(const struct stack *stack, const struct callsite_row *row)
 {
     for (size_t i = 0; i < stack->count; i++) {
-        const struct stack_frame place = {
+        const struct stack_frame location = {
             .function = row->function,
             .file = row->file,
             .module = row->module,
@@ -87,7 +87,7 @@ static size_t find_begin(const struct stack *stack, const struct callsite_row *r
             .pc = stack->frames[i].pc,
         };
 
-        if (same_place(&stack->frames[i], &place)) {
+        if (same_location(&stack->frames[i], &location)) {
             return i;
         }
     }
@@ -129,7 +129,7 @@ void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *
 {
     char function[512];
     char repeated[48] = "";
-    char place[256] = "";
+    char location[256] = "";
     char module[128] = "";
     char unknown[64] = "(unknown)";
     size_t left = LINE_COLUMNS - format_width(indent);
@@ -139,7 +139,7 @@ void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *
         char file[200];
 
         format_tail(file, sizeof(file), frame->file, FILE_COLUMNS);
-        snprintf(place, sizeof(place), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
+        snprintf(location, sizeof(location), frame->line > 0 ? "  %s:%" PRId64 : "  %s", file, frame->line);
     }
     if (frame->module != NULL && !frame->is_python) {
         char base[100];
@@ -154,10 +154,10 @@ void stack_print_frame(FILE *out, const char *indent, const struct stack_frame *
         snprintf(repeated, sizeof(repeated), frame->function != NULL ? "  %zu times" : "  and %zu more such",
                  frame->function != NULL ? times : times - 1);
     }
-    others = format_width(place) + format_width(module) + format_width(repeated);
+    others = format_width(location) + format_width(module) + format_width(repeated);
     left = others + FUNCTION_COLUMNS_MIN < left ? left - others : FUNCTION_COLUMNS_MIN;
     format_head(function, sizeof(function), frame->function != NULL ? frame->function : unknown, left);
-    fprintf(out, "%s%s%s%s%s\n", indent, function, place, module, repeated);
+    fprintf(out, "%s%s%s%s%s\n", indent, function, location, module, repeated);
 }
 
 void stack_print(FILE *out, const struct stack *stack, const struct callsite_row *row, int64_t limit)

@@ -152,12 +152,12 @@ static bool is_refused(const struct replay *replay, const struct history_event *
 }
 
 int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
-                        const struct varve_device_place *place, uint64_t *addr_out)
+                        const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
 
-    (void)place;
+    (void)reservation;
     if (replay->is_starting) {
         while (replay->inferred->start.segments[replay->start_placed].is_expandable) {
             replay->start_placed++;
@@ -184,7 +184,7 @@ int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
 }
 
 /* The next of the start's reservations of that pool, stream and class, if it has any. */
-static bool find_start_reservation(struct replay *replay, const struct varve_device_place *wanted,
+static bool find_start_reservation(struct replay *replay, const struct varve_device_reservation *wanted,
                                    uint64_t *addr_out)
 {
     for (size_t i = 0; i < replay->inferred->reservations.count; i++) {
@@ -202,13 +202,13 @@ static bool find_start_reservation(struct replay *replay, const struct varve_dev
 }
 
 int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
-                            const struct varve_device_place *place, uint64_t *addr_out)
+                            const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     struct replay *replay = context;
     const struct history_event *event = &replay->trace->events[replay->cursor];
 
     if (replay->is_starting) {
-        return find_start_reservation(replay, place, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
+        return find_start_reservation(replay, reservation, addr_out) ? VARVE_OK : VARVE_ERROR_INVALID;
     }
     if (!replay->options->follow) {
         *addr_out = count_up(replay, bytes);

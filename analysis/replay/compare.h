@@ -15,11 +15,11 @@ extern "C" {
 
 /// varve_alloc_recorder.record
 void replay_compare_record(void *context, const struct varve_record *record);
-/// varve_sim_place: segments and reservations lie where the history has them.
+/// varve_sim_address: segments and reservations lie where the history has them.
 int replay_segment_addr(void *context, uint64_t bytes, uint64_t stream,
-                        const struct varve_device_place *place, uint64_t *addr_out);
+                        const struct varve_device_reservation *reservation, uint64_t *addr_out);
 int replay_reservation_addr(void *context, uint64_t bytes, uint64_t stream,
-                            const struct varve_device_place *place, uint64_t *addr_out);
+                            const struct varve_device_reservation *reservation, uint64_t *addr_out);
 /// The event at the cursor did not come; instead … The first call counts.
 void replay_differs(struct replay *replay, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void replay_event_text(const struct replay *replay, size_t index, char *buffer, size_t bytes);

@@ -40,9 +40,9 @@ static int open_device(struct replay *replay, struct varve_message *message)
         .capacity_bytes = options->follow ? 0 : options->capacity,
         .total_bytes = replay->inferred->total,
         .events_are_scripted = true,
-        .segment_place = is_placed ? replay_segment_addr : NULL,
-        .reserve_place = is_placed ? replay_reservation_addr : NULL,
-        .place_context = replay,
+        .segment_address = is_placed ? replay_segment_addr : NULL,
+        .reservation_address = is_placed ? replay_reservation_addr : NULL,
+        .address_context = replay,
     };
 
     replay->next_addr = ADDR_FIRST;

@@ -40,7 +40,7 @@ def plain(*arguments, batches=BATCHES):
 
 
 def under_record(folder, records_of, *arguments):
-    """A program's figures, and that nothing of it was lost; `records_of` tells how many records it made at least."""
+    """A program's figures, and that nothing of it was lost; `records_of` returns how many records it made at least."""
     database = os.path.join(folder, "alloc.db")
     # The program brings its own recorder: without the preload library there is one, not two.
     figures = bench.run_json([*bench.record_command(database, "--stacks", "none"), "env", "-u", "LD_PRELOAD",

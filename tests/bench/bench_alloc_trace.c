@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the allocations and frees of a real program cost, one after the other as a PyTorch snapshot tells
+ * What the allocations and frees of a real program cost, one after the other as a PyTorch snapshot has them
  * them, without the program in between. Run by bench_alloc.py, alone and recorded:
  *
  *   bench_alloc_trace SNAPSHOT none|ring PASSES

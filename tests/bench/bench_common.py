@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the benchmark scripts share: where the programs are, how a figure is printed, how a recording is made.
 
-A figure is one JSON line on standard output; everything else goes to standard error. `met` tells whether a target was
+A figure is one JSON line on standard output; everything else goes to standard error. `met` reports whether a target was
 reached and never decides the exit status: machines are noisy, and a benchmark fails only if something is broken.
 """
 
@@ -92,7 +92,7 @@ def query(database, sql):
 
 
 def conservation(database, events):
-    """Nothing may be missing: what was emitted is at least `events`, and is stored or counted as lost. Also tells how
+    """Nothing may be missing: what was emitted is at least `events`, and is stored or counted as lost. Also returns how
     far rings were too small: rings beyond the first of a thread, and records that went to spill files."""
     row = query(database, "SELECT sum(emitted) AS emitted, sum(stored) AS stored, sum(spilled) AS spilled, "
                           "sum(lost) AS lost, count(*) AS rings FROM thread")[0]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory: what the recorder adds to a program, and what the collector needs over a long recording.
 
-The program tells its own memory (smaps_rollup) while its threads live and after they ended; the same program without
+The program reports its own memory (smaps_rollup) while its threads live and after they ended; the same program without
 the recorder is subtracted. The collector is looked at from outside while it records and completes the database: its
 peak resident set (VmHWM), and of what that consists: its own memory (RssAnon) and the rings that it shares with the
 program (RssShmem), which the program's figures hold already.

@@ -46,7 +46,7 @@ static unsigned capture_varve(const struct callsite_start *start, void **out)
     return native_stack_capture(start, (uint64_t *)(void *)out, DEPTH_MAX);
 }
 
-static unsigned capture_site(const struct callsite_start *start, void **out)
+static unsigned capture_callsite(const struct callsite_start *start, void **out)
 {
     (void)out;
     return callsite_capture(start);
@@ -199,7 +199,7 @@ int main(void)
         return 1;
     }
     snprintf(path, sizeof(path), "%s/sites", directory);
-    bool sites = callsite_attach(path, SESSION_STACKS_NATIVE, DEPTH_MAX) == 0;
+    bool callsites = callsite_attach(path, SESSION_STACKS_NATIVE, DEPTH_MAX) == 0;
     bool libunwind = unw_backtrace_found != NULL;
     const char *peer = libunwind ? "unw_backtrace" : "backtrace";
 
@@ -210,8 +210,8 @@ int main(void)
 
         report(peer, shape, peer_ns, NULL, 0);
         report("native_stack_capture", shape, measure(shape, capture_varve, 400000), peer, peer_ns);
-        if (sites) {
-            report("callsite_capture", shape, measure(shape, capture_site, 400000), peer, peer_ns);
+        if (callsites) {
+            report("callsite_capture", shape, measure(shape, capture_callsite, 400000), peer, peer_ns);
         }
     }
     unlink(path);

@@ -51,17 +51,17 @@ def loop(function):
 
 def worker(path):
     probe = ctypes.CDLL(path)
-    probe.probe_site_cost.restype = ctypes.c_double
+    probe.probe_callsite_cost.restype = ctypes.c_double
     site = ctypes.c_uint32()
     figures = []
     # Some stacks before the first figure: the interpreter's layout has to be trusted first.
-    tower(40)(lambda: probe.probe_site_cost(100, 0, ctypes.byref(site)))
+    tower(40)(lambda: probe.probe_callsite_cost(100, 0, ctypes.byref(site)))
     for depth in DEPTHS:
         # With the lambda and what lies below the tower, in all `depth` frames.
         call = tower(depth - 3)
-        same = call(lambda: probe.probe_site_cost(CALLS, 0, ctypes.byref(site)))
-        cold = call(lambda: probe.probe_site_cost(SWEPT_CALLS, SWEPT_BYTES, ctypes.byref(site)))
-        other = call(lambda: loop(probe.probe_site)) - call(lambda: loop(probe.probe_nothing))
+        same = call(lambda: probe.probe_callsite_cost(CALLS, 0, ctypes.byref(site)))
+        cold = call(lambda: probe.probe_callsite_cost(SWEPT_CALLS, SWEPT_BYTES, ctypes.byref(site)))
+        other = call(lambda: loop(probe.probe_callsite)) - call(lambda: loop(probe.probe_nothing))
         assert site.value != 0, "no call site: is this program being recorded?"
         figures += [["the same stack", depth, same], ["the same stack, caches swept", depth, cold],
                     ["other leaves each time", depth, other]]
@@ -75,9 +75,9 @@ def measure(folder):
     results = {}
     for _ in range(bench.number("VARVE_BENCH_PYTHON_ROUNDS", 3)):
         for python in pythons:
-            told = bench.run_json([*command, python, __file__, "worker", probe])
-            for kind, depth, value in told["figures"]:
-                results.setdefault((told["version"], kind, depth), []).append(value)
+            reported = bench.run_json([*command, python, __file__, "worker", probe])
+            for kind, depth, value in reported["figures"]:
+                results.setdefault((reported["version"], kind, depth), []).append(value)
     for (version, kind, depth), values in results.items():
         bench.figure("python_stack", f"a call site, {kind}", statistics.median(values), "ns",
                      TARGETS_NS.get((kind, depth)), depth=depth, python=version)

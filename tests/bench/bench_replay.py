@@ -123,7 +123,7 @@ def timed(folder, *arguments):
 
 
 def options_of(path):
-    """What the recording program had set, where the file beside it tells."""
+    """What the recording program had set, as far as the file beside it says."""
     name = path.split(".pickle")[0] + ".expected.json"
     if not os.path.exists(name):
         return []
@@ -154,7 +154,7 @@ def write(folder, verb, path, *options):
 
 
 def rate_figure(text, name, events, seconds, target=None, **others):
-    """The median of some runs, and the best one, which tells most about a machine that others use too."""
+    """The median of some runs, and the best one, which says most about a machine that others use too."""
     bench.figure("replay", f"{text}, {name}", events / statistics.median(seconds), "events/s", target,
                  more_is_better=True, most=round(events / min(seconds)), events=events, **others)
 

@@ -131,7 +131,7 @@ static void events_make(struct maker *maker, uint64_t count)
     CHECK(store_commit(maker->store, NULL, 0, &message) == VARVE_OK, message.text);
 }
 
-static void sites_make(struct store *store)
+static void callsite_file_make(struct store *store)
 {
     static uint32_t symbols[SYMBOLS];
     char function[64];
@@ -147,13 +147,14 @@ static void sites_make(struct store *store)
         symbols[i] = store_symbol(store, &symbol);
         CHECK(symbols[i] != 0, "cannot store a symbol");
     }
-    for (uint32_t site = 1; site <= SITES; site++) {
+    for (uint32_t callsite = 1; callsite <= SITES; callsite++) {
         uint32_t first = (uint32_t)(random_next(&random) % SYMBOLS);
-        CHECK(store_callsite(store, site, DEPTH, symbols[first]) == VARVE_OK, "cannot store a call site");
+        CHECK(store_callsite(store, callsite, DEPTH, symbols[first]) == VARVE_OK, "cannot store a call site");
         for (uint32_t depth = 0; depth < DEPTH; depth++) {
             /* outer frames are shared by many sites */
             uint32_t symbol = depth == 0 ? first : (uint32_t)(random_next(&random) % (SYMBOLS >> depth));
-            CHECK(store_callsite_frame(store, site, depth, symbols[symbol], 4096 + symbol * 64) == VARVE_OK,
+            CHECK(store_callsite_frame(store, callsite, depth, symbols[symbol], 4096 + symbol * 64) ==
+                      VARVE_OK,
                   "cannot store a frame");
         }
     }
@@ -233,7 +234,7 @@ static void database_make(const char *directory, const char *path, uint64_t coun
            64, others);
     double stored = now();
     rows_make(maker);
-    sites_make(maker->store);
+    callsite_file_make(maker->store);
     CHECK(derive_finish(maker->derive, maker->store, &message) == VARVE_OK, message.text);
     CHECK(store_finish(maker->store, NULL, NULL, &message) == VARVE_OK, message.text);
     derive_close(maker->derive);

@@ -87,7 +87,7 @@ class CuptiFake(recording.Case):
                          [("graph", 0), ("graph", 1), ("cuMemAllocAsync", 0), ("cuMemAllocAsync", 0)])
 
     def test_device_first(self):
-        """Which GPU a number means is known before anything is told of it."""
+        """Which GPU a number means is known before its first event."""
         self.play("virtual")
         for device in (0, 1):
             self.assertEqual(self.sql("SELECT kind FROM events WHERE device = ? AND kind IN ('device', 'vmm_reserve', 'vmm_create')"
@@ -98,14 +98,14 @@ class CuptiFake(recording.Case):
         self.assertEqual(self.total(DEVICE), (8000, 8000, 0))
         self.assertEqual(self.sql("SELECT sum(calls), sum(failed) FROM device_call WHERE activity = 'free'"), [(8000, 0)])
 
-    # ---- beside the CUDA recorder: a witness ----
+    # ---- beside the CUDA recorder: a second source ----
 
-    def test_witness(self):
+    def test_duplicate(self):
         self.play("linear", "--cuda", "--cupti")
         self.assertEqual(self.rows(DEVICE), []) # the fake is no driver that it could have seen
         self.assertEqual(self.rows(CUPTI)[:2], [(0x7000000000, 4096), (0x7000001000, 5120)])
         self.assertEqual(self.sql("SELECT count(*) FROM cupti_difference")[0][0], len(self.rows(CUPTI)))
-        # what only one of the two could tell is none: as if CUPTI had been given up before all of it
+        # what only one of the two could report is none: as if CUPTI had been given up before all of it
         with sqlite3.connect(self.path) as connection:
             connection.execute("UPDATE event SET cause = (SELECT code FROM event_cause WHERE text = 'cupti_end'), arg = 1"
                                " WHERE cause = (SELECT code FROM event_cause WHERE text = 'cupti_begin')")
@@ -127,11 +127,11 @@ class CuptiFake(recording.Case):
         outcome = self.play("alone", fake="taken")
         self.assertEqual(self.sql("SELECT state, arg FROM cupti_state"), [("cupti_refused", 39)])
         self.assertIn("CUPTI for somebody", outcome.err)
-        self.assertEqual([state["refused"] for state in self.report()["states"]], ["seat"])
+        self.assertEqual([state["refused"] for state in self.report()["states"]], ["subscription"])
         self.assertIn("did not get it (CUptiResult 39)", recording.varve("report", self.path).out)
 
     def test_activity_refused(self):
-        """A version whose records are unknown: the seat is ours, and calls are told."""
+        """A version whose records are unknown: the subscription is ours, and calls are reported."""
         self.play("linear", fake="future")
         self.assertEqual(self.story()[:3], ["cupti_begin", "cupti_clock", "cupti_refused"])
         self.assertEqual([state["refused"] for state in self.report()["states"][:3]], [None, None, "activity"])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Slow: programs run under valgrind.
-"""heap_vs_valgrind as a test, after tests of what it decides by: that it tells other figures apart, that a fork child is
+"""heap_vs_valgrind as a test, after tests of what it decides by: that it notices other figures, that a fork child is
 found at one point of its parent's history or not at all, and that a rule takes no more than it predicts."""
 
 import collections

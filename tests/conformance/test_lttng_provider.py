@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Slow: a session daemon of its own.
-"""The LTTng-UST provider library, without recorder and collector: what mirror_emit (tests/programs) tells it, babeltrace2
-must read back, event by event and field by field; and it must tell when a trace begins. Needs lttng-tools and babeltrace2.
+"""The LTTng-UST provider library, without recorder and collector: what second_sink_emit (tests/programs) emits, babeltrace2
+must read back, event by event and field by field; and it must report when a trace begins. Needs lttng-tools and babeltrace2.
 
 LTTng's session daemon of root is one for the machine, and programs of all users answer it. So as root this script runs in a
 mount namespace with a /var/run and a /dev/shm of its own, where it meets nobody else's traces and leaves nothing behind.
@@ -84,11 +84,11 @@ class Lttng:
 
 
 class Emitter:
-    """mirror_emit, which does one thing per line. `wait`: LTTng's constructor waits for the session daemon."""
+    """second_sink_emit, which does one thing per line. `wait`: LTTng's constructor waits for the session daemon."""
 
     def __init__(self, lttng, wait=True, **environment):
         environment = dict(lttng.environment, LTTNG_UST_REGISTER_TIMEOUT="-1" if wait else "0", **environment)
-        self.process = subprocess.Popen([recording.program("mirror_emit")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([recording.program("second_sink_emit")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=environment)
         self.reports_starts = self.ask("open", LIBRARY) == [1]
 
@@ -98,7 +98,7 @@ class Emitter:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise AssertionError(f"mirror_emit ended with {self.process.wait()} at: {words}")
+            raise AssertionError(f"second_sink_emit ended with {self.process.wait()} at: {words}")
         return [int(number) for number in re.findall(r"\d+", line)]
 
     def close(self):
@@ -164,14 +164,14 @@ class Events(Case):
                 ("callsite", 0xffffffff - number), ("flags", (0xff - cause) & 63)]
 
     def test_records(self):
-        """Every kind with every cause, in the order told; kinds that do not exist leave no trace."""
-        told = [(KINDS[kind], self.expected_record(kind, cause))
+        """Every kind with every cause, in the order reported; kinds that do not exist leave no trace."""
+        reported = [(KINDS[kind], self.expected_record(kind, cause))
                 for kind in sorted(KINDS) for cause in (*sorted(CAUSES), UNKNOWN_CAUSE)]
         got = [event for event in self.events if event[0] in KINDS.values()]
         self.assertGreater(len(KINDS), 50)
         self.assertGreater(len(CAUSES), 30)
-        self.assertEqual(len(got), len(told))
-        for one, other in zip(got, told):
+        self.assertEqual(len(got), len(reported))
+        for one, other in zip(got, reported):
             self.assertEqual(one, other)
 
     def test_record_types(self):
@@ -289,12 +289,12 @@ class Starts(Case):
         self.lttng.must("start", other)
         self.assert_starts(emitter, 3)
         self.lttng.must("destroy", name)
-        self.assertEqual(read_trace(path), [], "records told between stop and start")
+        self.assertEqual(read_trace(path), [], "records reported between stop and start")
         heap = sum(kind.startswith("heap_") for kind in KINDS.values())
         self.assertEqual(emitter.ask("on")[0], heap)
 
     def test_session_of_others(self):
-        """One that wants nothing of ours is not told; the next one, which comes after it in the same thread, is."""
+        """One that wants nothing of ours gets nothing; the next one, which comes after it in the same thread, is."""
         emitter = self.emitter()
         other, _ = self.session("somebody_else:*")
         self.lttng.must("start", other)
@@ -303,7 +303,7 @@ class Starts(Case):
         self.assert_starts(emitter, 1)
 
     def test_events_enabled_later(self):
-        """They are on at once, but nobody is told, unless LTTng is asked to describe the process again."""
+        """They are on at once, but nothing is emitted, unless LTTng is asked to describe the process again."""
         emitter = self.emitter()
         name, _ = self.session("somebody_else:*")
         self.lttng.must("start", name)

@@ -60,7 +60,7 @@ class RealProgram(recording.Case):
                 self.skipTest(f"{name} is not installed")
         return [find(name) for name in names]
 
-    def assert_complete_or_told(self, outcome, name):
+    def assert_complete_or_reported(self, outcome, name):
         """The program's own process has events and nothing is missing, or what is missing is named."""
         self.assert_finished()
         self.assert_conserved()
@@ -82,7 +82,7 @@ class RealProgram(recording.Case):
         alone = recording.run(command, **options)
         outcome = recording.run(self.record_command(*command), **options)
         self.assertEqual((outcome.returncode, outcome.out), (alone.returncode, alone.out), (alone, outcome))
-        losses = self.assert_complete_or_told(outcome, name or os.path.basename(os.path.realpath(command[0])))
+        losses = self.assert_complete_or_reported(outcome, name or os.path.basename(os.path.realpath(command[0])))
         if complete:
             self.assertEqual(losses, [])
         return outcome
@@ -106,7 +106,7 @@ class RealProgram(recording.Case):
         self.assertEqual(outcome.returncode, 0, outcome)
         sums = [recording.json_lines(one.out)[-1] for one in (alone, outcome)]
         self.assertEqual(*sums)
-        losses = self.assert_complete_or_told(outcome, "sanitized")
+        losses = self.assert_complete_or_reported(outcome, "sanitized")
         if not losses:
             self.assertEqual(self.sql("SELECT count(*), sum(size) FROM events WHERE kind IN ('heap_alloc', 'heap_realloc')"
                                       " AND size BETWEEN 20000 AND 7654320 AND seq > (SELECT min(seq) FROM events"
@@ -200,7 +200,7 @@ class RealProgram(recording.Case):
         prepare()
         outcome, answers = self.serve(self.record_command(*command), talk, stop, **options)
         self.assertEqual((outcome.returncode, answers), (alone.returncode, expected), (alone, outcome))
-        return self.assert_complete_or_told(outcome, name)
+        return self.assert_complete_or_reported(outcome, name)
 
     def test_redis(self):
         self.need("redis-server", "redis-cli")

@@ -10,7 +10,7 @@ For every recording in tests/conformance/pytorch:
   store    the replay as a database has each event of the recording, and the segments that it ends with
   at       blocks at any event are those that a plain reading of the events before it gives
   export   written as a snapshot again it loads in Python's pickle and equals the recording
-  spoil    another decision is told by the number of its event; events that contradict each other are refused
+  spoil    another decision is reported by the number of its event; events that contradict each other are refused
 """
 
 import json
@@ -61,7 +61,7 @@ def segments_of(snapshot):
 
 
 def traces_of(snapshot):
-    """Without the marks that snapshots leave, and without what an out-of-memory event tells of the device."""
+    """Without the marks that snapshots leave, and without what an out-of-memory event says of the device."""
     return [[(event["action"], event.get("addr"), event["size"], event["stream"]) for event in trace
              if event["action"] != "snapshot"] for trace in snapshot["device_traces"]]
 

@@ -77,7 +77,7 @@ class ReplayRecorded(recording.Case):
         self.assertEqual(self.tables(self.path), self.tables(written))
 
     def test_not_reproduced(self):
-        """A replay that goes another way than the history has recorded nothing: it cannot tell where it was right."""
+        """A replay that goes another way than the history has recorded nothing: it cannot say where it was right."""
         path = next(path for path in RECORDINGS if path.name.startswith("gpt2_train_roundup"))
         self.record(*self.replay("--verify", "--memory-limit", "1G", path), options=("--stacks", "none"), status=2)
         self.assert_finished()

@@ -343,7 +343,7 @@ class Cxx(OnVarve):
 
 
 class Recorded(OnVarve):
-    """The whole road: `varve record --torch` sets all of it up itself."""
+    """The whole way: `varve record --torch` sets all of it up itself."""
 
     PROGRAM = """
         import torch

@@ -47,7 +47,7 @@ class Start(Shim):
         self.assertEqual((result.count("TorchFinder"), err), (1, []))
 
     def test_user_sitecustomize_fails(self):
-        """As without varve: the interpreter tells it, and the program runs."""
+        """As without varve: the interpreter reports it, and the program runs."""
         site = os.path.join(self.folder, "site")
         for text in ("raise ValueError('mine')\n", "import no_such_module\n", "raise ImportError('mine')\n"):
             self.write("site/sitecustomize.py", text)
@@ -277,7 +277,7 @@ class Backward(Shim):
             result["after"] = read()
         """
 
-    def test_frames_are_lent(self):
+    def test_frames_are_inherited(self):
         """To the recorder, while backward() runs, also if it fails."""
         path = compile_library(self, "librecorder.so", self.LEND)
         for mode in ("observe", "profiler"):
@@ -306,14 +306,14 @@ class Profiler(Shim):
         path = compile_library(self, "libvarve-cupti.so", "int released;\nint varve_cupti_release(void) { return released++ > 0; }\n")
         self.environment.update(VARVE_TORCH="profiler", CUDA_INJECTION64_PATH=path)
 
-    def test_seat_is_given_up(self):
+    def test_subscription_is_given_up(self):
         """Before the program's profiler asks for it, if it wants CUDA at all."""
         result, err = self.python(self.PROFILE)
         self.assertEqual(result, {"ProfilerActivity.CPU": 0, "ProfilerActivity.CUDA": 1})
         self.assertEqual([line for line in err if "given up CUPTI" in line], err)
         self.assertEqual(len(err), 1)
 
-    def test_seat_is_kept(self):
+    def test_subscription_is_kept(self):
         result, err = self.python(self.PROFILE, VARVE_CUPTI_PROFILER="keep")
         self.assertEqual(result, {"ProfilerActivity.CPU": 0, "ProfilerActivity.CUDA": 0})
         self.assertEqual(len(err), 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The n-th allocation of `varve record`, `recover` or `import` fails: no crash, one line, exit status 2 or a told loss, and
+"""The n-th allocation of `varve record`, `recover` or `import` fails: no crash, one line, exit status 2 or a reported loss, and
 no half-written file. Used by test_failing_malloc.py with some n, and by
 `./dev stress` with others."""
 
@@ -54,7 +54,7 @@ class FailingMalloc(recording.Case):
         self.assertEqual(len(outcome.err.strip().splitlines()), 1, outcome)
         self.assertEqual(sorted(os.listdir(folder)), sorted(left), ("left behind", outcome))
 
-    def assert_told(self, churn):
+    def assert_reported(self, churn):
         """A database that is finished, and lacks nothing of what churn printed or says so."""
         self.assert_finished()
         self.assert_conserved()
@@ -81,10 +81,10 @@ class FailingMalloc(recording.Case):
             self.assertIn(outcome.returncode, (0, 2), outcome)
             recovered = recording.varve("recover", self.path + ".d")
             self.assertEqual(recovered.returncode, 0, (outcome, recovered))
-            self.assert_told(said[0] if said else {"allocs": 0})
+            self.assert_reported(said[0] if said else {"allocs": 0})
         elif outcome.returncode == 0:
             self.assertEqual(len(said), 1, outcome)
-            self.assert_told(said[0])
+            self.assert_reported(said[0])
         else:
             self.assert_refused(folder, outcome)
         return count
@@ -113,7 +113,7 @@ class FailingMalloc(recording.Case):
             self.assert_refused(folder, outcome, left=["trace.db.d"])
             again = recording.varve("recover", self.path + ".d")
             self.assertEqual(again.returncode, 0, (outcome, again))
-        self.assert_told(said)
+        self.assert_reported(said)
         return count
 
 

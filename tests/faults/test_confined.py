@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Programs that confine themselves (seccomp, PR_SET_TSC) live on under the recorder, and what could not be recorded is
-told. The program confined.c dies by the first system call, or reading of the clock, that it does not expect."""
+reported. The program confined.c dies by the first system call, or reading of the clock, that it does not expect."""
 
 import json
 import os
@@ -58,7 +58,7 @@ class Confined(recording.Case):
         self.check_complete("thread")
 
     def test_filter_of_all_threads(self):
-        """The others' rings were not made ready for it: what they can't hold is lost, and told."""
+        """The others' rings were not made ready for it: what they can't hold is lost, and reported."""
         for stacks in STACKS:
             with self.subTest(stacks=stacks):
                 pairs, outcome = self.confine("tsync", stacks)

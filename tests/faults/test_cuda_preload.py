@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA recorder without a GPU: programs that reach a fake driver on every road, recorded, and each record compared
+"""The CUDA recorder without a GPU: programs that reach a fake driver in every way, recorded, and each record compared
 with what the driver wrote down of the call. The programs check themselves that they are answered as without a
 recorder."""
 
@@ -39,7 +39,7 @@ ORDERED = {"cuMemAllocAsync": "cuMemAllocAsync", "cuMemAllocFromPoolAsync": "cuM
 SYNCS = {"cuCtxSynchronize": "cuCtxSynchronize", "cuCtxSynchronize_v2": "cuCtxSynchronize",
          "cuStreamSynchronize": "cuStreamSynchronize", "cuEventSynchronize": "cuEventSynchronize"}
 POOLS = ("cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo", "cuMemPoolSetAttribute")
-# What arrays come to, in the order of the scenario: the driver is not told of bytes.
+# What arrays come to, in the order of the scenario: the driver does not know of bytes.
 ARRAY_BYTES = (64 * 32 * 2 * 4, 16 * 8 * 4 * 4, (16 * 8 * 4 + 8 * 4 * 2 + 4 * 2 * 1) * 4, 2989 * 32 * 2 * 4)
 # What the collector knows better than a call that gives something back, from what had given it out: places of records().
 COMPLETED = {"dev_free": (3, 4, 5, 7, 9), "dev_free_async": (3, 4, 5, 7), "vmm_release": (7,), "vmm_create": (7,), "vmm_unmap": (3,),
@@ -60,7 +60,7 @@ class Line:
 
 
 class Expected:
-    """What the recorder should have told of a process' calls, in order: (kind, cause, flags, device, memory, number,
+    """What the recorder should have reported of a process' calls, in order: (kind, cause, flags, device, memory, number,
     addr, size, arg, stream)."""
 
     def __init__(self, rename=None):
@@ -78,7 +78,7 @@ class Expected:
             self.contexts[context] = (self.context_count, line.get("device"))
         return line.get("device"), self.contexts[context][0]
 
-    def tell(self, kind, cause, line, memory=0, addr=0, size=0, arg=0, stream=0, number=None, device=None, result=None):
+    def expect(self, kind, cause, line, memory=0, addr=0, size=0, arg=0, stream=0, number=None, device=None, result=None):
         result = line.result if result is None else result
         current, context = self.place(line) if number is None or device is None or device < 0 else (0, 0)
         device = current if device is None or device < 0 else device
@@ -89,15 +89,15 @@ class Expected:
     def alloc(self, line, kind, cause, memory, size, **more):
         if line.result == OUT_OF_MEMORY:
             kind = "dev_oom"
-        self.tell(kind, cause, line, memory, 0 if line.result else line.get("addr"), size, **more)
+        self.expect(kind, cause, line, memory, 0 if line.result else line.get("addr"), size, **more)
 
     def free(self, line, kind, cause, memory, **more):
         """Before the call, again if it failed, and how long it took."""
         free = dict(more, addr=line.get("addr"), size=line.get("bytes"), arg=line.get("handle"))
-        self.tell(kind, cause, line, memory, result=0, **free)
+        self.expect(kind, cause, line, memory, result=0, **free)
         if line.result:
-            self.tell(kind, cause, line, memory, **free)
-        self.tell("dev_sync", cause, line, memory, **more)
+            self.expect(kind, cause, line, memory, **free)
+        self.expect("dev_sync", cause, line, memory, **more)
 
     def take(self, line):
         name, self.works = line.name.replace("_ptsz", ""), self.works or line.result == 0
@@ -114,7 +114,7 @@ class Expected:
         elif name in ORDERED or name == "cuMemFreeAsync" or name in POOLS:
             self.take_ordered(name, line)
         elif name in SYNCS:
-            self.tell("dev_sync", SYNCS[name], line, addr=0 if line.result else line.get("addr"), stream=line.get("stream"))
+            self.expect("dev_sync", SYNCS[name], line, addr=0 if line.result else line.get("addr"), stream=line.get("stream"))
         else:
             self.take_end(name, line)
 
@@ -128,7 +128,7 @@ class Expected:
             self.alloc(line, kind, name, memory, line.get("bytes"), device=device, arg=line.get("handle"))
         else:
             addr = line.get("addr") if not line.result or name != "cuMemAddressReserve" else 0
-            self.tell(kind, name, line, memory, addr, line.get("bytes"),
+            self.expect(kind, name, line, memory, addr, line.get("bytes"),
                       line.get("count") or line.get("handle"), device=device)
 
     def take_ordered(self, name, line):
@@ -143,7 +143,7 @@ class Expected:
         elif name == "cuMemFreeAsync":
             self.free(line, "dev_free_async", name, DEVICE, device=line.get("place"), stream=line.get("stream"))
         else:
-            self.tell("dev_pool", name, line, DEVICE, line.get("addr"), arg=line.get("arg"), number=number,
+            self.expect("dev_pool", name, line, DEVICE, line.get("addr"), arg=line.get("arg"), number=number,
                       device=line.get("place"))
 
     def take_end(self, name, line):
@@ -154,9 +154,9 @@ class Expected:
                 self.context_count += 1
                 self.contexts[context] = (self.context_count, 0)
             number, device = self.contexts.pop(context)
-            self.tell("dev_reset", "cuCtxDestroy", line, number=number, device=device)
+            self.expect("dev_reset", "cuCtxDestroy", line, number=number, device=device)
         elif name == "cuDevicePrimaryCtxReset_v2" or (name == "cuDevicePrimaryCtxRelease_v2" and not line.get("active")):
-            self.tell("dev_reset", name.replace("_v2", ""), line, number=0, device=device)
+            self.expect("dev_reset", name.replace("_v2", ""), line, number=0, device=device)
             self.contexts = {key: value for key, value in self.contexts.items() if value[1] != device}
 
 
@@ -191,33 +191,33 @@ class CudaCase(recording.Case):
                  streams[stream] if stream else 0) for kind, cause, flags, device, pool, addr, size, arg, stream
                 in rows]
 
-    def assert_told(self, pid, rename=None):
+    def assert_reported(self, pid, rename=None):
         """Every call of the program, once, as the driver saw it."""
         expected = Expected(rename)
         for line in self.calls():
             if line.pid == pid and line.depth == 0 and line.name.startswith("cu"):
                 expected.take(line)
-        told = self.records(pid)
-        for number, (wanted, found) in enumerate(zip(expected.records, told)):
+        reported = self.records(pid)
+        for number, (wanted, found) in enumerate(zip(expected.records, reported)):
             is_end = found[0] == "dev_sync" and "Synchronize" not in found[1]
             left_out = COMPLETED.get("end of a free" if is_end else found[0], ())
             found, wanted = ([value for index, value in enumerate(record) if index not in left_out]
                              for record in (found, wanted))
             self.assertEqual(found, wanted, f"record {number} of process {pid}")
-        self.assertEqual(len(told), len(expected.records))
-        self.assertGreater(len(told), 0)
+        self.assertEqual(len(reported), len(expected.records))
+        self.assertGreater(len(reported), 0)
 
     def pids(self):
         return sorted({line.pid for line in self.calls()})
 
 
-class Roads(CudaCase):
-    """The whole scenario on each road to the driver."""
+class EntryPoints(CudaCase):
+    """The whole scenario in each way to the driver."""
 
-    def road(self, *command):
+    def way(self, *command):
         outcome = self.record_program(*command)
         (pid,) = self.pids()
-        self.assert_told(pid)
+        self.assert_reported(pid)
         self.assertEqual(self.sql("SELECT total_bytes FROM device WHERE id IN (0, 1)"), [(80 << 30,)] * 2)
         self.assertEqual(self.count("device"), 2)
         self.assertGreaterEqual(self.count("dev_memory"), 3, "one at first, and one for each device that ran short")
@@ -228,33 +228,33 @@ class Roads(CudaCase):
         self.assertEqual((plain.returncode, plain.out, plain.err), (0, outcome.out, ""))
 
     def test_linked(self):
-        self.road(recording.program("cuda_linked"))
+        self.way(recording.program("cuda_linked"))
         with open(os.path.join(recording.ROOT, "trace/recorder/cuda/hooks.h"), encoding="utf-8") as stream:
             hooked = set(re.findall(r"^    X\((cu[A-Z]\w+)", stream.read(), re.M))
         not_called = {name for name in hooked if "_ptsz" not in name} - {line.name for line in self.calls()}
         self.assertEqual(not_called, {"cuGetProcAddress", "cuGetProcAddress_v2", "cuMemGetAddressRange_v2",
-                                      "cuIpcGetMemHandle"}, "the scenario leaves out what is not told")
+                                      "cuIpcGetMemHandle"}, "the scenario leaves out what is not reported")
 
     def test_linked_own_streams(self):
-        self.road(recording.program("cuda_linked"), "own")
+        self.way(recording.program("cuda_linked"), "own")
 
     def test_handle(self):
-        self.road(recording.program("cuda_lookup_roads"), "handle")
+        self.way(recording.program("cuda_lookup_ways"), "handle")
 
     def test_default(self):
-        self.road(recording.program("cuda_lookup_roads"), "default")
+        self.way(recording.program("cuda_lookup_ways"), "default")
 
     def test_next(self):
-        self.road(recording.program("cuda_lookup_roads"), "next")
+        self.way(recording.program("cuda_lookup_ways"), "next")
 
     def test_program_handle(self):
-        self.road(recording.program("cuda_lookup_roads"), "program")
+        self.way(recording.program("cuda_lookup_ways"), "program")
 
     def test_address(self):
-        self.road(recording.program("cuda_lookup_roads"), "address")
+        self.way(recording.program("cuda_lookup_ways"), "address")
 
     def test_address_v2(self):
-        self.road(recording.program("cuda_lookup_roads"), "address_v2")
+        self.way(recording.program("cuda_lookup_ways"), "address_v2")
 
 
 class Unchanged(CudaCase):
@@ -262,15 +262,15 @@ class Unchanged(CudaCase):
 
     def test_no_driver(self):
         for options in (OPTIONS, ("--heap", "--stacks", "none", "--quiet")):
-            outcome = self.record(recording.program("cuda_lookup_roads"), "absent", options=(*options, "--force"))
+            outcome = self.record(recording.program("cuda_lookup_ways"), "absent", options=(*options, "--force"))
             self.assertIn("undefined symbol: cuMemAlloc_v2", outcome.out)
 
     def test_strange_questions(self):
-        self.record_program(recording.program("cuda_lookup_roads"), "strange")
+        self.record_program(recording.program("cuda_lookup_ways"), "strange")
         self.assertEqual(self.count("dev_alloc"), 0)
 
     def test_not_wanted(self):
-        """With the heap alone nothing of CUDA is told, and the driver's own functions are handed out."""
+        """With the heap alone nothing of CUDA is reported, and the driver's own functions are handed out."""
         self.record_program(recording.program("cuda_linked"), options=("--heap", "--stacks", "none", "--quiet"))
         self.assertEqual(self.one("SELECT count(*) FROM event WHERE kind BETWEEN 37 AND 63 AND kind NOT IN (49, 50, 51, 52, 53)"),
                          0)
@@ -291,11 +291,11 @@ class Unchanged(CudaCase):
             outcome = self.record_program(*order, options=(*OPTIONS, "--force"))
             (pid,) = self.pids()
             driver = [line for line in self.calls() if line.name == "cuMemAlloc_v2" and line.depth == 0]
-            told = self.sql("SELECT size FROM events WHERE pid = ? AND cause = 'cuMemAlloc' AND kind IN ('dev_alloc', 'dev_oom')"
+            reported = self.sql("SELECT size FROM events WHERE pid = ? AND cause = 'cuMemAlloc' AND kind IN ('dev_alloc', 'dev_oom')"
                             " ORDER BY seq", pid)
-            extra = 0 if order is before else 256 # of what is told less than the driver was asked for
+            extra = 0 if order is before else 256 # of what is reported less than the driver was asked for
             sizes = [line.get("bytes") for line in driver]
-            self.assertEqual([size for (size,) in told], [size - extra if size > 10000 else size for size in sizes])
+            self.assertEqual([size for (size,) in reported], [size - extra if size > 10000 else size for size in sizes])
             self.assertIn(f"front: {len(driver)}\n", outcome.err)
 
 
@@ -310,7 +310,7 @@ class Runtime(CudaCase):
     def test_linked(self):
         self.record_program(recording.program("cuda_runtime_user"))
         (pid,) = self.pids()
-        self.assert_told(pid, self.NAMES)
+        self.assert_reported(pid, self.NAMES)
 
     def test_local(self):
         """Libraries that only a plug-in sees; it uses the driver beside the runtime library."""
@@ -333,8 +333,8 @@ class Lives(CudaCase):
         lines = self.calls()
         parent = lines[0].pid
         (child,) = set(self.pids()) - {parent}
-        self.assert_told(parent)
-        self.assert_told(child)
+        self.assert_reported(parent)
+        self.assert_reported(child)
         self.assertEqual([line.name for line in lines if line.pid == child and line.name.startswith("?")], [])
 
     def test_late(self):

@@ -108,7 +108,7 @@ class Databases(recording.Case):
             self.refuse_all(path, os.path.basename(path))
 
     def test_damaged(self):
-        """Noise in the middle: told, or not noticed by what does not read there; never a crash."""
+        """Noise in the middle: reported, or not noticed by what does not read there; never a crash."""
         size = os.path.getsize(self.path)
         for offset in range(4096, size - 4096, max(size // 12, 1)):
             path = os.path.join(self.folder, "damaged.db")

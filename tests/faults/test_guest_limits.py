@@ -87,7 +87,7 @@ class Limits(Counted):
         _, lost = self.limited("user", 65534)
         self.assertGreater(lost, 0)
 
-    def test_processes_without_a_page_are_told(self):
+    def test_processes_without_a_page_are_reported(self):
         self.limited("user", 65534)
         self.assertEqual(self.one("SELECT value FROM data_loss WHERE name = 'processes_unattached'"), 1)
 
@@ -136,7 +136,7 @@ class SmallMemory(Counted):
 
 class SpillLimit(Counted):
     def test_collector_is_gone(self):
-        """What waits on the disk has a limit; the rest is counted, and recover tells it."""
+        """What waits on the disk has a limit; the rest is counted, and recover reports it."""
         script = 'kill -9 $PPID; "$@"; du -cb "$0".d/*.spill | tail -n 1'
         command = [recording.VARVE, "record", "-o", self.path, *PLAIN, "--ring-size", "4K", "--max-spill", "300K", "--",
                    "sh", "-c", script, self.path, recording.program("burst"), "300000"]

@@ -236,7 +236,7 @@ class Numbers(Hostile):
         self.assertLess(self.one("SELECT count(*) FROM stats"), 100)
 
     def test_while_it_records(self):
-        """The recording ends. What the others recorded is there, or, where no number is left for them, told."""
+        """The recording ends. What the others recorded is there, or, where no number is left for them, reported."""
         for number in (2000000, 0xFFFFFFF0):
             with self.subTest(number=number):
                 self.check_recording(number)
@@ -281,9 +281,9 @@ for line in open("/proc/self/maps"):
     writable = "w" in match.group(2) or libc.mprotect(ctypes.c_void_p(address), 4096, mmap.PROT_READ | mmap.PROT_WRITE) == 0
     if writable:
         said["written"] += 1
-        ctypes.memmove(address + 64, library + b"\0", len(library) + 1)         # mirror_path
+        ctypes.memmove(address + 64, library + b"\0", len(library) + 1)         # sink_path
         ctypes.memmove(address + 64 + 1024, library + b"\0", len(library) + 1)  # replace_path
-        ctypes.memmove(address + 60, b"\1\0\0\0", 4)                            # mirror
+        ctypes.memmove(address + 60, b"\1\0\0\0", 4)                            # sink
 for name in ("session", "counts"):
     try:
         open(os.environ["VARVE_SESSION"] + "/ring/" + name, "r+b").close()

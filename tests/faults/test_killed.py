@@ -97,7 +97,7 @@ class CollectorKilled(recording.Case):
         self.assertGreaterEqual(stored + lost, 2 * recording.json_lines(out)[0]["pairs"])
 
     def test_while_the_program_runs(self):
-        """recover waits for nobody: a program that still records is told or refused, never half taken."""
+        """recover waits for nobody: a program that still records is reported or refused, never half taken."""
         process = self.start(recording.program("rmdir_victim"), "3", "50")
         self.assertEqual(process.stdout.readline(), "started\n")
         time.sleep(0.3)
@@ -236,7 +236,7 @@ class Refusals(recording.Case):
 
     def test_damaged_directories(self):
         """Whatever is cut short, overwritten or gone of a recording directory: recover refuses it with status 2 and a line,
-        or tells a loss, or gives what the whole directory gives. It is never silent."""
+        or reports a loss, or gives what the whole directory gives. It is never silent."""
         process = self.start_victim("0.6")
         process.kill()
         recording.finish_orphan(process)
@@ -264,7 +264,7 @@ class Refusals(recording.Case):
                 expected = expected or self.contents(copy[:-2])
                 if not self.sql("SELECT name FROM data_loss") and self.contents(copy[:-2]) != expected:
                     silent.append((name, damage))
-        self.assertEqual(silent, [], "damage that nothing tells of")
+        self.assertEqual(silent, [], "damage that nothing reports of")
 
 
 if __name__ == "__main__":

@@ -47,10 +47,10 @@ class SmallRings(recording.Case):
         self.assertGreaterEqual(stored + lost, 2 * said["pairs"])
         self.assertEqual(self.one("SELECT value FROM data_loss WHERE name = 'events_lost'"), lost)
         self.assertGreater(self.one("SELECT sum(lost_bytes) FROM thread"), 0)
-        told = self.one("SELECT coalesce(sum(arg), 0) FROM events WHERE kind = 'lost'")
+        reported = self.one("SELECT coalesce(sum(arg), 0) FROM events WHERE kind = 'lost'")
         ended_in_gap = self.one("SELECT count(*) FROM events WHERE kind = 'process_exit'") == 0
-        self.assertTrue(told > 0 or ended_in_gap, "a gap is told as soon as there is room again")
-        self.assertLessEqual(told, lost)
+        self.assertTrue(reported > 0 or ended_in_gap, "a gap is reported as soon as there is room again")
+        self.assertLessEqual(reported, lost)
         for command in ("report", "leaks", "peak"):
             outcome = recording.varve(command, self.path)
             self.assertEqual(outcome.returncode, 0, outcome)

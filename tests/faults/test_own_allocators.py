@@ -13,7 +13,7 @@ import recording  # noqa: E402
 
 
 class OwnAllocators(recording.Case):
-    def assert_told(self, outcome, program, allocator, warned=True):
+    def assert_reported(self, outcome, program, allocator, warned=True):
         """The warning, the health line, and the row that `info` and `report` print."""
         if warned:
             self.assertIn(f"{program} has {allocator} linked in", outcome.err)
@@ -33,7 +33,7 @@ class OwnAllocators(recording.Case):
         program = recording.program("own_malloc")
         outcome = self.record(program, status=3)
         self.assertEqual(outcome.out, "done\n")
-        self.assert_told(outcome, program, "its own malloc")
+        self.assert_reported(outcome, program, "its own malloc")
 
     def test_stripped(self):
         """What other libraries must see cannot be stripped."""
@@ -41,26 +41,26 @@ class OwnAllocators(recording.Case):
         shutil.copy(recording.program("own_malloc"), program)
         subprocess.run(["strip", program], check=True)
         outcome = self.record(program, status=3)
-        self.assert_told(outcome, program, "its own malloc")
+        self.assert_reported(outcome, program, "its own malloc")
 
     def test_other_name(self):
         """As jemalloc in Rust programs; what the C library allocates is recorded."""
         program = recording.program("prefixed_malloc")
         outcome = self.record(program)
         self.assertEqual(outcome.out, "done\n")
-        self.assert_told(outcome, program, "jemalloc")
+        self.assert_reported(outcome, program, "jemalloc")
         self.assertEqual(self.count("heap_alloc", "size = 1003"), 0)
 
     def test_no_event(self):
         """Nor does it come to any event by which the recorder would notice it."""
         program = recording.program("prefixed_malloc")
-        self.assert_told(self.record(program, "quiet", status=4), program, "jemalloc")
+        self.assert_reported(self.record(program, "quiet", status=4), program, "jemalloc")
 
     def test_child(self):
         """Not the program that was named, but one that it starts."""
         program = recording.program("own_malloc")
         outcome = self.record("/bin/sh", "-c", f"{program}; exit 0")
-        self.assert_told(outcome, program, "its own malloc", warned=False)
+        self.assert_reported(outcome, program, "its own malloc", warned=False)
 
     def test_heap_not_wanted(self):
         outcome = self.record(recording.program("own_malloc"), options=["--cuda"], status=3)

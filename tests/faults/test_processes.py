@@ -123,7 +123,7 @@ class Execs(recording.Case):
             list(range(50009, 49999, -1)))
 
     def test_static_program(self):
-        """Told on stderr and in the database: what the static image allocated is not there."""
+        """Reported on stderr and in the database: what the static image allocated is not there."""
         outcome = self.record(recording.program("execer"), "to", recording.program("static_hello"), options=PLAIN)
         self.assertEqual(outcome.out, "hello from a static program\n")
         self.assertIn("static_hello", outcome.err)

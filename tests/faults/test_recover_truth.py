@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Slow: each recovery is a run of varve.
 # Reads damaged input: directories of recordings.
-"""`varve recover` tells the truth whatever came before it. Recoveries that are themselves killed, before each system call by
+"""`varve recover` says the truth whatever came before it. Recoveries that are themselves killed, before each system call by
 which they change a file and at random moments, end in the database of one that was not; what had been dropped before the
-collector died is still told; and a file of the directory that is gone, cut or overwritten is a loss that is told."""
+collector died is still reported; and a file of the directory that is gone, cut or overwritten is a loss that is reported."""
 
 import json
 import os
@@ -77,7 +77,7 @@ class Recovering(recording.Case):
         self.assertEqual(outcome.returncode, 0, outcome)
         return json.loads(outcome.out)
 
-    def assert_books(self, said):
+    def assert_resources(self, said):
         """stats, thread rows, what is stored, and what recover printed all say the same."""
         stats = dict(self.sql("SELECT name, value FROM stats WHERE idx = -1"))
         events = self.one("SELECT count(*) FROM event")
@@ -90,8 +90,8 @@ class Recovering(recording.Case):
         self.assertEqual(said["lost"], stats["events_lost"] + unattached)
         self.assertEqual(said["uncommitted"], stats["events_uncommitted"])
         self.assertEqual(stats["events_emitted"], events + said["lost"] + said["uncommitted"])
-        told = dict(self.sql("SELECT name, value FROM data_loss WHERE idx = -1"))
-        self.assertEqual(told.get("events_lost", 0), stats["events_lost"])
+        reported = dict(self.sql("SELECT name, value FROM data_loss WHERE idx = -1"))
+        self.assertEqual(reported.get("events_lost", 0), stats["events_lost"])
         self.assert_conserved()
 
 
@@ -134,7 +134,7 @@ class Interrupted(Recovering):
 
     def assert_same(self, directory, expected, how):
         if os.path.isdir(directory):
-            self.assert_told(directory)
+            self.assert_reported(directory)
         else:
             self.open(directory[:-2])
         self.assert_finished(directory[:-2])
@@ -143,17 +143,17 @@ class Interrupted(Recovering):
             self.assertEqual(found[table], rows, f"table {table} after {how}")
         os.unlink(directory[:-2])
 
-    def assert_told(self, directory):
+    def assert_reported(self, directory):
         said = self.recover(directory)
         self.open(directory[:-2])
         if said["events"] > 0:
-            self.assert_books(said)
+            self.assert_resources(said)
 
     def interrupt(self, number, policy, size, stacks):
         """Kill one recovery of each copy at each call in turn, of which only a part is tried where there are many."""
         source = self.leave(policy, size, stacks)
         reference = self.copy(source, "reference")
-        self.assert_told(reference)
+        self.assert_reported(reference)
         self.assert_finished(reference[:-2])
         expected = contents(reference[:-2])
         if policy == "drop":
@@ -190,7 +190,7 @@ class Interrupted(Recovering):
         source = self.leave("drop", "4K", "none")
         reference = self.copy(source, "reference")
         begin = time.monotonic()
-        self.assert_told(reference)
+        self.assert_reported(reference)
         took = time.monotonic() - begin
         expected = contents(reference[:-2])
         chance = random.Random(4)
@@ -206,7 +206,7 @@ class Interrupted(Recovering):
 
 
 class Losses(Recovering):
-    """What was lost before the collector died is told afterwards."""
+    """What was lost before the collector died is reported afterwards."""
 
     def test_dropped_before_the_kill(self):
         """Rings that dropped events and were retired long before: their threads had ended."""
@@ -215,7 +215,7 @@ class Losses(Recovering):
                                    options=["--stacks", "none", "--overflow", "drop", "--ring-size", "4K"])
         said = self.recover(self.path + ".d")
         self.assert_finished()
-        self.assert_books(said)
+        self.assert_resources(said)
         counted = sum(thread["allocs"] + thread["frees"] + 2 * thread["reallocs"]
                       for thread in recording.json_lines(out)[0]["threads"])
         stored = self.one("SELECT count(*) FROM events WHERE kind LIKE 'heap%'")
@@ -224,7 +224,7 @@ class Losses(Recovering):
 
 
 class Damaged(Recovering):
-    """For every file of a directory and each damage to it: refused, or equal to undamaged, or a loss that is told."""
+    """For every file of a directory and each damage to it: refused, or equal to undamaged, or a loss that is reported."""
 
     def setUp(self):
         super().setUp()
@@ -254,12 +254,12 @@ class Damaged(Recovering):
         self.assertEqual(json.loads(outcome.out)["data_loss"], len(losses), what)
         found = contents(directory[:-2])
         differing = [table for table, rows in self.expected.items() if found[table] != rows]
-        self.assertFalse(differing and not losses, f"{what}: tables {differing} differ, and no loss is told")
+        self.assertFalse(differing and not losses, f"{what}: tables {differing} differ, and no loss is reported")
         self.assert_conserved()
         if not losses:
             return "equal"
         self.assertNotIn("nothing lost", recording.varve("report", directory[:-2]).out, what)
-        return "told"
+        return "reported"
 
     def damage_all(self, damage):
         outcomes = {}
@@ -271,7 +271,7 @@ class Damaged(Recovering):
 
     def test_missing(self):
         outcomes = self.damage_all(os.unlink)
-        self.assertIn("told", outcomes.values())
+        self.assertIn("reported", outcomes.values())
         self.assertEqual(outcomes["ring/session"], "refused")
 
     def test_empty(self):
@@ -282,7 +282,7 @@ class Damaged(Recovering):
 
     def test_cut_a_little(self):
         outcomes = self.damage_all(lambda path: os.truncate(path, max(0, os.path.getsize(path) - 100)))
-        self.assertEqual(outcomes["trace.db-wal"], "told")
+        self.assertEqual(outcomes["trace.db-wal"], "reported")
 
     def test_overwritten(self):
         def overwrite(path):
@@ -307,9 +307,9 @@ class Damaged(Recovering):
         name, header = self.ring_with(lambda header: header.spill_head > 0)
         directory = self.copy(self.whole, "missing")
         os.unlink(os.path.join(directory, name))
-        self.assertEqual(self.outcome_of(directory, name), "told")
-        told = dict(self.sql("SELECT name, sum(value) FROM data_loss GROUP BY name"))
-        self.assertGreaterEqual(told.get("rings_damaged", 0) + told.get("rings_missing", 0), 1)
+        self.assertEqual(self.outcome_of(directory, name), "reported")
+        reported = dict(self.sql("SELECT name, sum(value) FROM data_loss GROUP BY name"))
+        self.assertGreaterEqual(reported.get("rings_damaged", 0) + reported.get("rings_missing", 0), 1)
         self.assertIn("DATA LOSS", recording.varve("report", directory[:-2]).out)
         again = self.copy(self.whole, "again")
         os.unlink(os.path.join(again, name))
@@ -320,19 +320,19 @@ class Damaged(Recovering):
         name, header = self.ring_with(lambda header: header.spill_flushed > header.spill_tail)
         directory = self.copy(self.whole, "spill")
         os.unlink(os.path.join(directory, os.path.basename(name) + ".spill"))
-        self.assertEqual(self.outcome_of(directory, name), "told")
+        self.assertEqual(self.outcome_of(directory, name), "reported")
         process, ring = re.fullmatch(r"ring/p(\d+)\.r(\d+)", name).groups()
         gone = header.spill_flushed - header.spill_tail
         self.assertEqual(self.sql("SELECT emitted, lost, unreadable FROM thread WHERE process_id = ? AND ring = ?", process, ring),
                          [(header.emitted, gone, gone)])
 
     def test_missing_page(self):
-        """The control page of a process: its rings are read all the same, and that it is missing is told."""
+        """The control page of a process: its rings are read all the same, and that it is missing is reported."""
         name, _ = self.ring_with(lambda header: header.spill_head > 0)
         page = name.split(".")[0]
         directory = self.copy(self.whole, "page")
         os.unlink(os.path.join(directory, page))
-        self.assertEqual(self.outcome_of(directory, page), "told")
+        self.assertEqual(self.outcome_of(directory, page), "reported")
         self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_missing'"), [(1,)])
         self.assertEqual(self.one("SELECT count(*) FROM event"), len(self.expected["event"]))
 

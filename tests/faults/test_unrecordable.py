@@ -239,7 +239,7 @@ class NoLoss(Case):
         self.assertEqual(rows, [])
 
 
-class Told(Case):
+class Reported(Case):
     def test_lists(self):
         """Summary, info and report say the same; --quiet is quiet."""
         self.path = os.path.join(self.folder, "trace.db")

@@ -28,10 +28,10 @@ static void write_all(int file, const uint8_t *data, size_t size)
 
 static void ask(struct callsites *callsites)
 {
-    for (uint32_t site = 0; site < 20; site++) {
-        uint32_t number = callsites_global(callsites, 1, site);
+    for (uint32_t callsite = 0; callsite < 20; callsite++) {
+        uint32_t number = callsites_global(callsites, 1, callsite);
 
-        check(number <= callsites->stacks.count && callsites_global(callsites, 1, site) == number);
+        check(number <= callsites->stacks.count && callsites_global(callsites, 1, callsite) == number);
     }
 }
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Caching allocators, made by hand: device 0 with an ordinary segment that is cut, merged and has a pending block, a
 -- small one that goes, an expandable one with a gap, and a request that fails after two stages; device 1 of another
--- process begins late, so that its blocks lie in segments that no event told of. Only events, and what the two
+-- process begins late, so that its blocks lie in segments that no event names. Only events, and what the two
 -- commands read: no keyframes.
 
 INSERT INTO meta VALUES ('command', 'python3 train.py'), ('complete', 1);

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- A GPU run, made by hand: two ranks, each with a GPU that it calls 0. Rank 0 runs a caching allocator on segments of
--- cudaMalloc, and CUPTI tells its calls again, but for one that it missed; rank 1 uses stream-ordered allocations and did
+-- cudaMalloc, and CUPTI reports its calls again, but for one that it missed; rank 1 uses stream-ordered allocations and did
 -- not get CUPTI. Two requests fail. The driver is asked for its memory three times. One event each millisecond.
 
 INSERT INTO meta VALUES ('command', 'torchrun train.py'), ('host', 'golden'), ('start_real_ns', 1767225600000000000),
@@ -8,7 +8,7 @@ INSERT INTO meta VALUES ('command', 'torchrun train.py'), ('host', 'golden'), ('
 INSERT INTO domain(code, name, meaning) VALUES (1, 'heap', 'malloc and its kin'), (2, 'mmap', 'mmap by the program itself'),
     (3, 'device', 'CUDA API: memory of a device'), (4, 'block', 'blocks of a caching allocator'),
     (5, 'pinned', 'CUDA API: memory of the host that devices reach'), (6, 'managed', 'CUDA API: memory that moves'),
-    (7, 'cupti', 'what device is, as CUPTI tells it');
+    (7, 'cupti', 'what device is, as CUPTI reports it');
 INSERT INTO process(id, pid, parent_pid, rank, executable, command_line, start_ns, end_ns, end_cause, exit_status) VALUES
     (1, 700, 699, 0, '/usr/bin/python3.11', 'python3 train.py', 0, 80000000, 'exit', 0),
     (2, 701, 699, 1, '/usr/bin/python3.11', 'python3 train.py', 0, 80000000, 'exit', 1);

@@ -297,7 +297,7 @@ int main(int argc, char **argv)
 {
     std::string what = argc > 1 ? argv[1] : "all";
 
-    if (what == "seat") {
+    if (what == "subscription") {
         take_seat();
     }
     if (what == "late") {

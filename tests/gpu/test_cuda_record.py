@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`varve record --cuda` on a real GPU: unmodified programs that reach the driver on every road, built here with nvcc. They
+"""`varve record --cuda` on a real GPU: unmodified programs that reach the driver in every way, built here with nvcc. They
 count what they do, and the database must say the same: each call once, with its bytes, its memory and, where the
 runtime library is a shared one, its name."""
 
@@ -28,10 +28,10 @@ BUILDS = {
     "runtime_static": ("record_runtime.cu",),
     "runtime_shared": ("record_runtime.cu", "-cudart", "shared"),
     "runtime_own": ("record_runtime.cu", "--default-stream", "per-thread"),
-    "driver_linked": ("record_driver.c", "-DROAD=0", "-lcuda", "-cudart", "none"),
-    "driver_dlsym": ("record_driver.c", "-DROAD=1", "-ldl", "-cudart", "none"),
-    "driver_address": ("record_driver.c", "-DROAD=2", "-ldl", "-cudart", "none"),
-    "driver_entry": ("record_driver.c", "-DROAD=3", "-ldl"),
+    "driver_linked": ("record_driver.c", "-DWAY=0", "-lcuda", "-cudart", "none"),
+    "driver_dlsym": ("record_driver.c", "-DWAY=1", "-ldl", "-cudart", "none"),
+    "driver_address": ("record_driver.c", "-DWAY=2", "-ldl", "-cudart", "none"),
+    "driver_entry": ("record_driver.c", "-DWAY=3", "-ldl"),
 }
 folder = None
 
@@ -83,9 +83,9 @@ class Record(recording.Case):
             key = (kind, function if has_names else memory, failed)
             before = expected.get(key, (0, 0))
             expected[key] = (before[0] + calls, before[1] + size)
-        told = self.grouped(has_names)
+        reported = self.grouped(has_names)
         for (kind, key, failed), (calls, size) in expected.items():
-            found = told.get((kind, key, failed), (0, 0))
+            found = reported.get((kind, key, failed), (0, 0))
             if kind in ("dev_sync", "dev_reset"):
                 if has_names: # others wait, too
                     self.assertGreaterEqual(found[0], calls, (kind, key))
@@ -98,8 +98,8 @@ class Record(recording.Case):
             else:
                 self.assertEqual(found, (calls, size), (kind, key, "failed" if failed else ""))
         for kind in KINDS: # and nothing else
-            self.assertEqual(sum(value[0] for key, value in told.items() if key[0] == kind),
-                             sum(value[0] for key, value in expected.items() if key[0] == kind), (kind, told))
+            self.assertEqual(sum(value[0] for key, value in reported.items() if key[0] == kind),
+                             sum(value[0] for key, value in expected.items() if key[0] == kind), (kind, reported))
 
     def test_runtime_static(self):
         self.assert_equal_to(self.record_program("runtime_static"), False)
@@ -111,7 +111,7 @@ class Record(recording.Case):
         self.assert_equal_to(self.record_program("runtime_own"), False)
         self.assertIn((2,), self.sql("SELECT handle FROM stream"), "the default stream of a thread has the handle 2")
 
-    def test_driver_roads(self):
+    def test_driver_entry_points(self):
         for name in ("driver_linked", "driver_dlsym", "driver_address", "driver_entry"):
             with self.subTest(name):
                 self.assert_equal_to(self.record_program(name), True)
@@ -123,7 +123,7 @@ class Record(recording.Case):
         self.assertEqual(self.sql("SELECT size FROM leak WHERE domain = 'device'"), [(4 << 20,)])
 
     def test_capture(self):
-        """What the recorder asks the driver does not spoil a graph, and the allocations in it are told as such."""
+        """What the recorder asks the driver does not spoil a graph, and the allocations in it are reported as such."""
         for name in ("runtime_shared", "runtime_static"):
             with self.subTest(name):
                 outcome = self.record_program(name, "capture")
@@ -140,7 +140,7 @@ class Record(recording.Case):
 
     def test_free_at_the_end(self):
         outcome = self.record_program("runtime_shared", "atexit")
-        print(outcome.err.strip(), "; told:", self.sql(
+        print(outcome.err.strip(), "; reported:", self.sql(
             "SELECT kind, flags, arg FROM events WHERE cause = 'cudaFree' ORDER BY seq"))
         self.assertEqual(self.count("dev_alloc", "size = ?", 3 << 20), 1)
 
@@ -165,7 +165,7 @@ class Record(recording.Case):
                     outcome = self.record_program(name, what, options=("--cuda=replace", *OPTIONS[1:]))
                     self.assertNotIn("served by the driver", outcome.err)
                     self.assertEqual(self.count("dev_alloc", "cause = 'cudaMalloc'"), 0)
-                    self.assertGreater(self.count("alloc"), 0, "the allocator tells its blocks")
+                    self.assertGreater(self.count("alloc"), 0, "the allocator reports its blocks")
 
     def test_addresses(self):
         """Nothing to assert: what the driver answers, for the table of versions."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The CUPTI recorder on a real GPU: a program with the static runtime library, which the loader's symbols say nothing of,
-recorded by CUPTI alone and beside the CUDA recorder; what CUPTI's own activity records say of the same calls; the seat that
+recorded by CUPTI alone and beside the CUDA recorder; what CUPTI's own activity records say of the same calls; the subscription that
 another profiler holds, or wants (torch.profiler); and what a callback costs. Needs nvcc, the profiler's part PyTorch too.
 Figures are printed as JSON lines, one object each."""
 
@@ -21,8 +21,8 @@ import recording  # noqa: E402
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cupti_workload.cu")
 PYTHON = os.environ.get("VARVE_TEST_PYTHON") or sys.executable
-FAILED, WITNESS = 1, 8  # event.flags
-# of the device API, without what is derived or told once
+FAILED, DUPLICATE = 1, 8  # event.flags
+# of the device API, without what is derived or reported once
 CALLS = ("dev_alloc", "dev_free", "dev_alloc_async", "dev_free_async", "vmm_reserve", "vmm_create", "vmm_map", "vmm_unmap",
          "vmm_release", "vmm_address_free", "vmm_set_access", "dev_oom", "dev_reset")
 
@@ -93,13 +93,13 @@ class CuptiCase(recording.Case):
         self.assert_no_loss()
         return recording.json_lines(outcome.out)[-1], outcome.err
 
-    def calls(self, witness, columns="kind, addr, CASE WHEN kind LIKE 'dev_free%' THEN 0 ELSE size END, arg", kinds=CALLS):
-        """Calls in each thread's order, as one recorder tells them. The size of a free is the collector's: that of the row that
+    def calls(self, duplicate, columns="kind, addr, CASE WHEN kind LIKE 'dev_free%' THEN 0 ELSE size END, arg", kinds=CALLS):
+        """Calls in each thread's order, as one recorder reports them. The size of a free is the collector's: that of the row that
         it ends, which of pinned and managed memory only the CUDA recorder's allocations have."""
         marks = ", ".join("?" * len(kinds))
         found = collections.defaultdict(list)
         for row in self.sql(f"SELECT tid, {columns} FROM events WHERE kind IN ({marks}) AND (flags & ? <> 0) = ? ORDER BY seq",
-                            *kinds, WITNESS, witness):
+                            *kinds, DUPLICATE, duplicate):
             found[row[0]].append(row[1:])
         return dict(found)
 
@@ -119,9 +119,9 @@ class CuptiCase(recording.Case):
 
 class StaticRuntime(CuptiCase):
     def graph_allocations(self):
-        """How often each recorder told of one."""
+        """How often each recorder has one."""
         return self.sql("SELECT flags & ?, count(*) FROM events WHERE kind = 'dev_alloc_async' AND cause = 'graph' GROUP BY 1"
-                        " ORDER BY 1", WITNESS)
+                        " ORDER BY 1", DUPLICATE)
 
     def test_alone(self):
         """CUPTI is the only recorder: nothing else sees this program."""
@@ -144,32 +144,32 @@ class StaticRuntime(CuptiCase):
         self.assertIn("main", [row[0] for row in stack], "the call stack goes through CUPTI and the driver to the program")
 
     def test_both(self):
-        """The CUDA recorder and CUPTI tell the same calls, in the same order in each thread."""
+        """The CUDA recorder and CUPTI report the same calls, in the same order in each thread."""
         answer, _ = self.run_program("all", "--cuda", "--cupti", "--stacks", "none")
-        own, told = self.calls(0), self.calls(1)
-        figure("recorders", threads=len(told), preload=sum(map(len, own.values())), cupti=sum(map(len, told.values())),
+        own, reported = self.calls(0), self.calls(1)
+        figure("recorders", threads=len(reported), preload=sum(map(len, own.values())), cupti=sum(map(len, reported.values())),
                syncs=[sum(map(len, self.calls(side, kinds=("dev_sync",)).values())) for side in (0, 1)])
-        for tid in sorted(set(own) | set(told)):
-            for index, (one, other) in enumerate(zip(own.get(tid, []), told.get(tid, []))):
+        for tid in sorted(set(own) | set(reported)):
+            for index, (one, other) in enumerate(zip(own.get(tid, []), reported.get(tid, []))):
                 self.assertEqual(one, other, f"call {index} of thread {tid}")
-            self.assertEqual(len(own.get(tid, [])), len(told.get(tid, [])), f"calls of thread {tid}")
+            self.assertEqual(len(own.get(tid, [])), len(reported.get(tid, [])), f"calls of thread {tid}")
         self.assertEqual(sorted(self.device_rows("device")), sorted(self.device_rows("cupti")), "threads may meet between the two")
-        self.assertEqual(self.graph_allocations(), [(0, 1), (WITNESS, 1)])
+        self.assertEqual(self.graph_allocations(), [(0, 1), (DUPLICATE, 1)])
         self.assertEqual(self.sql("SELECT * FROM cupti_difference"), [])
         self.assert_blocks(answer, "cupti")
 
     def test_activity(self):
-        """CUPTI's own records of the same operations, by another road and later."""
+        """CUPTI's own records of the same operations, in another way and later."""
         self.run_program("all", "--cupti", "--stacks", "none")
         dropped = self.one("SELECT coalesce(sum(arg), 0) FROM cupti_state WHERE state = 'cupti_dropped'")
-        told = collections.Counter(self.sql("SELECT addr, size FROM events WHERE kind IN ('dev_alloc', 'dev_alloc_async') AND"
+        reported = collections.Counter(self.sql("SELECT addr, size FROM events WHERE kind IN ('dev_alloc', 'dev_alloc_async') AND"
                                             " flags & ? = 0 AND addr <> 0 AND cause <> 'graph'", FAILED))
         seen = collections.Counter(self.sql("SELECT addr, size FROM cupti_memory WHERE op = 'allocation'"))
         plain = collections.Counter(self.sql("SELECT e.addr, e.size FROM event e WHERE e.kind = 37 AND e.flags & ? = 0 AND"
                                              " (SELECT text FROM event_cause WHERE code = e.cause) = 'cuMemAlloc'", FAILED))
-        figure("activity", dropped=dropped, callbacks=sum(told.values()), records=sum(seen.values()),
-               both=sum((told & seen).values()), only_callbacks=sum((told - seen).values()),
-               only_activity=sum((seen - told).values()), cuMemAlloc=sum(plain.values()),
+        figure("activity", dropped=dropped, callbacks=sum(reported.values()), records=sum(seen.values()),
+               both=sum((reported & seen).values()), only_callbacks=sum((reported - seen).values()),
+               only_activity=sum((seen - reported).values()), cuMemAlloc=sum(plain.values()),
                kinds=self.sql("SELECT op, memory_kind, count(*) FROM cupti_memory GROUP BY 1, 2"),
                pools=self.sql("SELECT c.text, e.addr, e.size, e.requested, e.arg FROM event e JOIN event_cause c ON"
                               " c.code = e.cause WHERE e.kind = 48 ORDER BY e.seq"))
@@ -212,11 +212,11 @@ class StaticRuntime(CuptiCase):
         figure("killed", blocks=len(answer["blocks"]), story=self.story(),
                activity=self.one("SELECT count(*) FROM cupti_memory"))
 
-    # ---- the seat ----
+    # ---- the subscription ----
 
-    def test_seat_taken(self):
-        answer, err = self.run_program("seat", "--cuda", "--cupti", VARVE_CUPTI_LIBRARY=libcupti())
-        figure("seat_taken", said=err, state=self.sql("SELECT state, arg FROM cupti_state"))
+    def test_subscription_taken(self):
+        answer, err = self.run_program("subscription", "--cuda", "--cupti", VARVE_CUPTI_LIBRARY=libcupti())
+        figure("subscription_taken", said=err, state=self.sql("SELECT state, arg FROM cupti_state"))
         self.assertEqual(self.sql("SELECT state, arg FROM cupti_state"), [("cupti_refused", 39)])
         self.assertIn("varve: CUPTI serves one profiler per process", err)
         self.assert_blocks(answer)
@@ -275,33 +275,33 @@ class Profiler(CuptiCase):
         return answer
 
     def test_released(self):
-        """Once CUPTI's seat is given back, torch.profiler sees kernels; the CUDA recorder goes on."""
+        """Once the subscription of CUPTI is given back, torch.profiler sees kernels; the CUDA recorder goes on."""
         answer = self.profile("release", "--cuda", "--cupti", VARVE_CUPTI_PROFILER="keep")
         self.assertEqual(answer["released"], 0)
         self.assert_released(answer)
-        allocs = self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0 AND cause = 'cudaMalloc'", WITNESS)
+        allocs = self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0 AND cause = 'cudaMalloc'", DUPLICATE)
         self.assertGreaterEqual(allocs, answer["device_alloc"])
 
     def assert_released(self, answer):
         self.assertGreaterEqual(answer["cuda_events"], 10)
         self.assertEqual(self.sql("SELECT state, arg FROM cupti_state ORDER BY seq")[-1], ("cupti_end", 1))
-        # the last tensor came when CUPTI was gone: what only one of the two can tell is no difference
-        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0", WITNESS),
-                           self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0", WITNESS))
+        # the last tensor came when CUPTI was gone: what only one of the two can report is no difference
+        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? = 0", DUPLICATE),
+                           self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0", DUPLICATE))
         self.assertEqual(self.sql("SELECT * FROM cupti_difference"), [])
 
     def test_given_up(self):
-        """The program's profiler gets the seat without its asking: the shim gives it up."""
+        """The program's profiler gets the subscription without its asking: the shim gives it up."""
         answer = self.profile("keep", "--cuda", "--cupti")
         self.assertIsNone(answer["released"])
         self.assert_released(answer)
 
     def test_held(self):
-        """While we have the seat the profiler has none: the program runs on all the same, and the trace is whole."""
+        """While we have the subscription the profiler has none: the program runs on all the same, and the trace is whole."""
         answer = self.profile("keep", "--cuda", "--cupti", VARVE_CUPTI_PROFILER="keep")
         self.assertIsNone(answer["released"])
         self.assertEqual(self.story()[-1], "cupti_end")
-        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0", WITNESS), 0)
+        self.assertGreater(self.one("SELECT count(*) FROM events WHERE kind = 'dev_alloc' AND flags & ? <> 0", DUPLICATE), 0)
         self.assertEqual(self.sql("SELECT * FROM cupti_difference"), [])
 
     def test_without_cupti(self):

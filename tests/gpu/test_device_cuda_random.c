@@ -2,7 +2,7 @@
 /*
  * The allocator on the cuda device against the allocator on the sim device, which unit/alloc/core/test_alloc_model.c compares
  * with its model: random operations on both, step by step. The GPU's driver chooses the addresses and the sim
- * is told the same ones, so results, records, statistics and snapshots must be equal. What is more on the GPU
+ * gets the same ones, so results, records, statistics and snapshots must be equal. What is more on the GPU
  * is the memory: each block is marked at both ends when it is handed out, and looked at when it is freed.
  *
  * VARVE_TEST_SEED and VARVE_MODEL_STEPS choose other runs, and longer ones.
@@ -67,8 +67,8 @@ static int noted_segment_alloc(struct varve_device *device, uint64_t bytes, uint
     return place_note(run.real.segment_alloc(device, bytes, stream, addr_out), addr_out, bytes);
 }
 
-static int noted_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                         uint64_t *addr_out)
+static int noted_reserve(struct varve_device *device, uint64_t bytes,
+                         const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     return place_note(run.real.vmm_reserve(device, bytes, place, addr_out), addr_out, bytes);
 }
@@ -81,8 +81,8 @@ static int patient_query(struct varve_device *device, uint64_t event)
     return error != VARVE_OK ? error : run.real.event_query(device, event);
 }
 
-static int place_tell(void *context, uint64_t bytes, uint64_t stream, const struct varve_device_place *place,
-                      uint64_t *addr_out)
+static int place_emit(void *context, uint64_t bytes, uint64_t stream,
+                      const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     (void)context;
     (void)stream;
@@ -125,8 +125,8 @@ static void run_open(const struct alloc_pair_setup *setup)
 {
     const struct varve_sim_options sim = {.capacity_bytes = setup->capacity,
                                           .total_bytes = setup->capacity,
-                                          .segment_place = place_tell,
-                                          .reserve_place = place_tell};
+                                          .segment_address = place_emit,
+                                          .reservation_address = place_emit};
     struct varve_device_ops *ops;
 
     memset(&run, 0, sizeof(run));

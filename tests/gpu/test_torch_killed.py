@@ -41,7 +41,7 @@ class Killed(GpuCase):
         steps, allocations = self.kill_in_training(["--torch", "--stacks", "python"])
         uncommitted = self.check()
         stored = self.count("alloc")
-        figure("killed", steps=steps, told_allocations=allocations, stored_allocations=stored, uncommitted=uncommitted)
+        figure("killed", steps=steps, reported_allocations=allocations, stored_allocations=stored, uncommitted=uncommitted)
         self.assertGreaterEqual(stored, allocations, "what the program had counted when it last spoke")
         numbers = self.sql("SELECT count(*), max(dev_seq) - min(dev_seq) + 1 FROM event WHERE dev_seq IS NOT NULL"
                            " AND dev_seq > 0 AND kind < 12")

@@ -76,7 +76,7 @@ def tensors():
 
 
 def streams():
-    """What another stream still reads must not be given out again, if PyTorch was told of that stream."""
+    """What another stream still reads must not be given out again, if PyTorch knows of that stream."""
     torch, library = switched()
     other = torch.cuda.Stream()
     count = 4 * MIB

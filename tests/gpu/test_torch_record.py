@@ -25,14 +25,14 @@ class Models(GpuCase):
         steps = int(os.environ.get("VARVE_TEST_STEPS", steps))
         native, varve, blocks = self.take_turns(["--model", model, "--deterministic", *arguments],
                                                 ["--torch", "--stacks", "python"], PAIRS, steps, WARMUP)
-        self.tell_times(model, native, varve, blocks, steps)
+        self.emit_times(model, native, varve, blocks, steps)
         figure("memory", model=model, **{key: [native[key], varve[key]] for key in SAME if "." in key})
         self.assertEqual((native["backend"], varve["backend"]), ("native", "pluggable"))
         for key in SAME:
             self.assertEqual(varve.get(key), native.get(key), key)
         self.check_database(model, varve)
 
-    def tell_times(self, model, native, varve, blocks, steps):
+    def emit_times(self, model, native, varve, blocks, steps):
         """The figure is the median of the pairs; the shortest steps of both show what others on the machine have no part in."""
         ratios = [ours / its for (its, _), (ours, _) in blocks]
         shortest = [min(answer["step_seconds"][-PAIRS * steps:]) for answer in (native, varve)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on its own allocator, seen from outside: what the CUDA recorder and CUPTI tell of the same run, against PyTorch's
+"""PyTorch on its own allocator, seen from outside: what the CUDA recorder and CUPTI report of the same run, against PyTorch's
 own count and history of its calls of the driver; and the history itself as tables (--torch=observe)."""
 
 import collections
@@ -10,16 +10,16 @@ import pickle
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_support import FAILED, WITNESS, GpuCase, figure, recording  # noqa: E402
+from torch_support import FAILED, DUPLICATE, GpuCase, figure, recording  # noqa: E402
 
 RUN = ("--model", "resnet50", "--steps", "3", "--warmup", "1")
 
 
 class Recorders(GpuCase):
-    def rows(self, kind, witness, columns="addr, size"):
-        """Successful calls in the order of the trace, as one recorder tells them."""
+    def rows(self, kind, duplicate, columns="addr, size"):
+        """Successful calls in the order of the trace, as one recorder reports them."""
         return self.sql(f"SELECT {columns} FROM events WHERE kind = ? AND flags & ? = 0 AND (flags & ? <> 0) = ? ORDER BY seq",
-                        kind, FAILED, WITNESS, witness)
+                        kind, FAILED, DUPLICATE, duplicate)
 
     def torch_history(self, *actions):
         with open(self.file("history.pickle"), "rb") as stream:
@@ -37,10 +37,10 @@ class Recorders(GpuCase):
 
     def compare_recorders(self, name):
         """CUPTI is loaded by cuInit, and the CUDA recorder before it: both see every call."""
-        witnesses = self.one("SELECT count(*) FROM event WHERE flags & ? <> 0", WITNESS)
-        self.assertGreater(witnesses, 0, "CUPTI told nothing")
+        duplicates = self.one("SELECT count(*) FROM event WHERE flags & ? <> 0", DUPLICATE)
+        self.assertGreater(duplicates, 0, "CUPTI reported nothing")
         for kind in ("dev_alloc", "dev_free", "vmm_create", "vmm_map", "vmm_unmap", "vmm_reserve"):
-            preload, cupti = (collections.Counter(self.rows(kind, witness)) for witness in (0, 1))
+            preload, cupti = (collections.Counter(self.rows(kind, duplicate)) for duplicate in (0, 1))
             figure("recorders", run=name, kind=kind, preload=sum(preload.values()), cupti=sum(cupti.values()),
                    only_preload=sum((preload - cupti).values()), only_cupti=sum((cupti - preload).values()))
             self.assertEqual(preload, cupti, kind)
@@ -50,13 +50,13 @@ class Recorders(GpuCase):
         answer, _ = self.record_run("--cuda", "--cupti")
         for kind, action, count in (("dev_alloc", "segment_alloc", "num_device_alloc"),
                                     ("dev_free", "segment_free", "num_device_free")):
-            told, own = collections.Counter(self.rows(kind, 0)), collections.Counter(self.torch_history(action))
+            reported, own = collections.Counter(self.rows(kind, 0)), collections.Counter(self.torch_history(action))
             self.assertEqual(sum(own.values()), answer[count])
-            self.assertEqual(own - told, collections.Counter(), f"{action} that no {kind} tells of")
+            self.assertEqual(own - reported, collections.Counter(), f"{action} that no {kind} reports of")
             causes = self.sql("SELECT cause, count(*) FROM events WHERE kind = ? AND flags & ? = 0 GROUP BY 1", kind,
-                              FAILED | WITNESS)
-            figure("device_calls", kind=kind, torch=answer[count], recorded=sum(told.values()),
-                   others=[size for _, size in (told - own).elements()], causes=causes)
+                              FAILED | DUPLICATE)
+            figure("device_calls", kind=kind, torch=answer[count], recorded=sum(reported.values()),
+                   others=[size for _, size in (reported - own).elements()], causes=causes)
         self.compare_recorders("default")
 
     def test_expandable(self):

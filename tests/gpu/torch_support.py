@@ -17,7 +17,7 @@ import recording  # noqa: E402
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = os.environ.get("VARVE_TEST_PYTHON") or sys.executable
 WORKLOAD = os.path.join(HERE, "torch_workload.py")
-FAILED, WITNESS = 1, 8  # event.flags
+FAILED, DUPLICATE = 1, 8  # event.flags
 
 
 @functools.lru_cache(None)

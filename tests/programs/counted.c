@@ -209,7 +209,7 @@ static void count_mmap(void)
     munmap(five + PAGE, PAGE); /* a hole: pages 0, 2, 3, 4 stay */
     unmapped(five + PAGE, "munmap", PAGE);
     live_mmap -= PAGE;
-    if (munmap(five + 1, PAGE) != -1) { /* refused: not even told */
+    if (munmap(five + 1, PAGE) != -1) { /* refused: not even recorded */
         give_up("counted: expected a refusal");
     }
 

@@ -46,7 +46,7 @@ static void step_same(uint64_t pairs)
 {
     for (uint64_t i = 0; i < pairs; i++) {
         char *block = malloc(64);
-        __asm__ volatile("" : "+r"(block)); /* used, as far as the compiler can tell */
+        __asm__ volatile("" : "+r"(block)); /* used, as far as the compiler knows */
         free(block);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PyTorch's side of the pluggable allocator: calls through std::function as CUDAPluggableAllocator does,
- * catches what is thrown and tells a test in C about it.
+ * catches what is thrown and returns it to a test in C.
  */
 #include <cstddef>
 #include <cstdint>

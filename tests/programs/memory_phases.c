@@ -17,7 +17,7 @@
 static const char *const fields[] = {"Rss", "Pss", "Pss_Anon", "Pss_File", "Pss_Shmem", "Private_Dirty"};
 
 static pthread_barrier_t worked;
-static pthread_barrier_t told;
+static pthread_barrier_t reported;
 static uint64_t pairs_each;
 static int thread_count;
 
@@ -32,7 +32,7 @@ static long long rollup_field(const char *rollup, const char *field)
     return line ? strtoll(line + strlen(name), NULL, 10) * 1024 : -1;
 }
 
-static void tell(const char *phase)
+static void emit(const char *phase)
 {
     char rollup[4096];
     size_t length = 0;
@@ -70,7 +70,7 @@ static void *thread_run(void *unused)
 {
     work();
     pthread_barrier_wait(&worked);
-    pthread_barrier_wait(&told);
+    pthread_barrier_wait(&reported);
     return unused;
 }
 
@@ -84,26 +84,26 @@ int main(int argc, char **argv)
         give_up("usage: memory_phases THREADS PAIRS");
     }
     free(malloc(64));
-    tell("start");
+    emit("start");
     if (thread_count == 1) {
         work();
-        tell("working");
-        tell("ended");
+        emit("working");
+        emit("ended");
         return 0;
     }
     pthread_barrier_init(&worked, NULL, (unsigned)thread_count + 1);
-    pthread_barrier_init(&told, NULL, (unsigned)thread_count + 1);
+    pthread_barrier_init(&reported, NULL, (unsigned)thread_count + 1);
     for (int i = 0; i < thread_count; i++) {
         if (pthread_create(&threads[i], NULL, thread_run, NULL) != 0) {
             give_up("cannot start a thread");
         }
     }
     pthread_barrier_wait(&worked);
-    tell("working");
-    pthread_barrier_wait(&told);
+    emit("working");
+    pthread_barrier_wait(&reported);
     for (int i = 0; i < thread_count; i++) {
         pthread_join(threads[i], NULL);
     }
-    tell("ended");
+    emit("ended");
     return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * Every way to run a program, from a process that has allocated nothing itself:
  *
- *   run_ways WAY PROGRAM [ARGUMENTS]   waits for it; the way tells how it is run
+ *   run_ways WAY PROGRAM [ARGUMENTS]   waits for it; the way says how it is run
  *   run_ways sleep MILLISECONDS
  */
 #include <spawn.h>

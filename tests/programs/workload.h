@@ -31,7 +31,7 @@ static inline void __attribute__((format(printf, 1, 2))) say(const char *format,
     }
 }
 
-/* Ends the program with a line on stderr; the status tells it from anything that a test expects. */
+/* Ends the program with a line on stderr; the status differs from anything that a test expects. */
 static inline void __attribute__((noreturn)) give_up(const char *reason)
 {
     if (write(STDERR_FILENO, reason, strlen(reason)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {

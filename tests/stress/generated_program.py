@@ -215,7 +215,7 @@ class Generated(recording.Case):
 
     @staticmethod
     def is_same(event, kind, addr, size, old_addr):
-        """A free is told without a size by whoever frees; assert_pairs() compares it with the allocation's."""
+        """A free is recorded without a size; assert_pairs() compares it with the allocation's."""
         return event[0] == kind and event[1] == addr and (kind == 33 or event[2] == size) and (kind != 34 or event[3] == old_addr)
 
 

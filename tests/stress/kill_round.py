@@ -183,7 +183,7 @@ class KillRound(recording.Case):
         for tid, events in counted.items():
             there = stored.get(tid, 0) + lost.get(tid, 0)
             self.lost += max(0, events - there)
-            # python3 allocates for itself as well: what it lost cannot be told from what the script did
+            # python3 allocates for itself as well: what it lost cannot be separated from what the script did
             if there > events + INTERRUPTED_MAX and not (self.is_python and lost.get(tid, 0)):
                 uncounted.append((tid, events, there))
         if uncounted:
@@ -208,10 +208,10 @@ class KillRound(recording.Case):
                 sums[name] += value
         if rows:
             problems.append(f"events of no thread: {rows}")
-        for thread, lost, told in self.sql(
+        for thread, lost, reported in self.sql(
                 "SELECT t.id, t.lost, (SELECT sum(arg) FROM events e WHERE e.thread_id = t.id AND e.kind = 'lost') FROM thread t"):
-            if (told or 0) > lost:
-                problems.append(f"thread {thread}: lost {lost}, but its lost events tell of {told}")
+            if (reported or 0) > lost:
+                problems.append(f"thread {thread}: lost {lost}, but its lost events report of {reported}")
         for thread, emitted, stored, numbers, largest in self.sql(
                 "SELECT t.id, t.emitted, t.stored, count(DISTINCT e.ring_seq), max(e.ring_seq) FROM thread t"
                 " JOIN event e ON e.thread_id = t.id GROUP BY t.id"):

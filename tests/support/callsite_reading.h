@@ -59,7 +59,7 @@ void recorder_reentrant_end(const struct recorder_signals *saved)
     recorder_signals_restore(saved);
 }
 
-static struct python_frame fake_python[SITES_DEPTH_MAX];
+static struct python_frame fake_python[CALLSITE_FILE_DEPTH_MAX];
 static unsigned fake_python_count;
 static unsigned fake_python_described;
 
@@ -91,22 +91,22 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 
 /* ---- reading ---- */
 
-struct read_site {
+struct read_callsite {
     uint16_t native_count;
     uint16_t python_count;
     const uint64_t *pcs;
-    const struct sites_python *python;
+    const struct callsite_file_python *python;
 };
 
 struct read_module {
-    struct sites_module entry;
+    struct callsite_file_module entry;
     const unsigned char *build_id;
     char path[MODULE_PATH_MAX + 1];
     bool is_gone;
 };
 
 struct read_code {
-    struct sites_code entry;
+    struct callsite_file_code entry;
     char name[512];
     char file[2048];
 };
@@ -116,14 +116,14 @@ struct read_code {
 
 struct reading {
     unsigned char *bytes;
-    struct read_site *sites; /* [number] */
-    unsigned site_count;
+    struct read_callsite *callsites; /* [number] */
+    unsigned callsite_count;
     unsigned callsite_capacity;
     struct read_module modules[READ_MODULES_MAX];
     unsigned module_count;
     struct read_code codes[READ_CODES_MAX];
     unsigned code_count;
-    struct sites_lost lost;
+    struct callsite_file_loss lost;
 };
 
 static inline void read_module(struct reading *to, const unsigned char *payload, size_t bytes)
@@ -144,7 +144,7 @@ static inline void read_module(struct reading *to, const unsigned char *payload,
 
 static inline void read_gone(struct reading *to, const unsigned char *payload, size_t bytes)
 {
-    struct sites_gone gone;
+    struct callsite_file_gone gone;
 
     assert_int_equal(bytes, sizeof(gone));
     memcpy(&gone, payload, sizeof(gone));
@@ -168,33 +168,33 @@ static inline void read_code(struct reading *to, const unsigned char *payload, s
 }
 
 /* Each native frame lies in a module that was written before, unless it is in no file at all (the vdso). */
-static inline void read_site(struct reading *to, const unsigned char *payload, size_t bytes)
+static inline void read_callsite(struct reading *to, const unsigned char *payload, size_t bytes)
 {
-    struct sites_site entry;
-    struct read_site *site;
+    struct callsite_file_stack entry;
+    struct read_callsite *callsite;
 
     assert_true(bytes >= sizeof(entry));
     memcpy(&entry, payload, sizeof(entry));
-    assert_int_equal(entry.site, ++to->site_count);
+    assert_int_equal(entry.callsite, ++to->callsite_count);
     assert_int_equal(bytes, sizeof(entry) + entry.native_count * 8U + entry.python_count * 8U);
-    if (to->site_count >= to->callsite_capacity) {
+    if (to->callsite_count >= to->callsite_capacity) {
         to->callsite_capacity = to->callsite_capacity == 0 ? 1024 : to->callsite_capacity * 2;
-        to->sites = realloc(to->sites, to->callsite_capacity * sizeof(*to->sites));
-        assert_non_null(to->sites);
+        to->callsites = realloc(to->callsites, to->callsite_capacity * sizeof(*to->callsites));
+        assert_non_null(to->callsites);
     }
-    site = &to->sites[entry.site];
-    site->native_count = entry.native_count;
-    site->python_count = entry.python_count;
-    site->pcs = (const void *)(payload + sizeof(entry));
-    site->python = (const void *)(site->pcs + entry.native_count);
+    callsite = &to->callsites[entry.callsite];
+    callsite->native_count = entry.native_count;
+    callsite->python_count = entry.python_count;
+    callsite->pcs = (const void *)(payload + sizeof(entry));
+    callsite->python = (const void *)(callsite->pcs + entry.native_count);
     for (unsigned i = 0; i < entry.native_count; i++) {
         bool found = false;
 
         for (unsigned m = 0; m < to->module_count; m++) {
             const struct read_module *module = &to->modules[m];
 
-            found = found || (!module->is_gone && site->pcs[i] - 1 >= module->entry.base &&
-                              site->pcs[i] - 1 < module->entry.end);
+            found = found || (!module->is_gone && callsite->pcs[i] - 1 >= module->entry.base &&
+                              callsite->pcs[i] - 1 < module->entry.end);
         }
         assert_true(found);
     }
@@ -213,7 +213,7 @@ static inline void reading_open(struct reading *to, const char *path)
     assert_int_equal(fread(to->bytes, 1, (size_t)status.st_size, file), status.st_size);
     fclose(file);
     for (size_t at = 0; at < (size_t)status.st_size;) {
-        struct sites_entry entry;
+        struct callsite_file_entry entry;
 
         assert_true(at + sizeof(entry) <= (size_t)status.st_size);
         memcpy(&entry, to->bytes + at, sizeof(entry));
@@ -226,24 +226,24 @@ static inline void reading_open(struct reading *to, const char *path)
         at += sizeof(entry);
         assert_true(entry.bytes % 8 == 0 && at + entry.bytes <= (size_t)status.st_size);
         switch (entry.tag) {
-        case SITES_TAG_MODULE:
+        case CALLSITE_FILE_TAG_MODULE:
             read_module(to, to->bytes + at, entry.bytes);
             break;
-        case SITES_TAG_MODULE_GONE:
+        case CALLSITE_FILE_TAG_MODULE_GONE:
             read_gone(to, to->bytes + at, entry.bytes);
             break;
-        case SITES_TAG_CODE:
+        case CALLSITE_FILE_TAG_CODE:
             read_code(to, to->bytes + at, entry.bytes);
             break;
-        case SITES_TAG_LOST:
+        case CALLSITE_FILE_TAG_LOST:
             assert_int_equal(at, sizeof(entry));
             memcpy(&to->lost, to->bytes + at, sizeof(to->lost));
             break;
-        case SITES_TAG_PADDING:
+        case CALLSITE_FILE_TAG_PADDING:
             break;
         default:
-            assert_int_equal(entry.tag, SITES_TAG_SITE);
-            read_site(to, to->bytes + at, entry.bytes);
+            assert_int_equal(entry.tag, CALLSITE_FILE_TAG_STACK);
+            read_callsite(to, to->bytes + at, entry.bytes);
             break;
         }
         at += entry.bytes;
@@ -252,16 +252,16 @@ static inline void reading_open(struct reading *to, const char *path)
 
 static inline void reading_close(struct reading *of)
 {
-    free(of->sites);
+    free(of->callsites);
     free(of->bytes);
 }
 
 /* ---- making stacks: loops around captures count in a volatile, so a call in them stays one call ---- */
 
 struct capture {
-    uint32_t site;
+    uint32_t callsite;
     unsigned count;
-    uint64_t pcs[SITES_DEPTH_MAX]; /* filled if `max` is not 0 */
+    uint64_t pcs[CALLSITE_FILE_DEPTH_MAX]; /* filled if `max` is not 0 */
     unsigned max;
 };
 
@@ -271,7 +271,7 @@ static NOINLINE void capture_here(struct capture *capture)
     const uintptr_t *frame = __builtin_frame_address(0);
     struct callsite_start start = {.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
 
-    capture->site = callsite_capture(&start);
+    capture->callsite = callsite_capture(&start);
     if (capture->max > 0) {
         capture->count = native_stack_capture(&start, capture->pcs, capture->max);
     }
@@ -306,17 +306,17 @@ static NOINLINE void capture_by_path(struct capture *capture, uint32_t path, uns
     }
 }
 
-static inline void site_expect(const struct reading *reading, const struct capture *capture)
+static inline void callsite_expect(const struct reading *reading, const struct capture *capture)
 {
-    assert_true(capture->site >= 1 && capture->site <= reading->site_count);
-    if (reading->sites == NULL) {
+    assert_true(capture->callsite >= 1 && capture->callsite <= reading->callsite_count);
+    if (reading->callsites == NULL) {
         fail_msg("a site without a table");
         return;
     }
-    const struct read_site *site = &reading->sites[capture->site];
+    const struct read_callsite *callsite = &reading->callsites[capture->callsite];
 
-    assert_int_equal(site->native_count, capture->count);
-    assert_memory_equal(site->pcs, capture->pcs, capture->count * sizeof(capture->pcs[0]));
+    assert_int_equal(callsite->native_count, capture->count);
+    assert_memory_equal(callsite->pcs, capture->pcs, capture->count * sizeof(capture->pcs[0]));
 }
 
 /* ---- a folder for the files ---- */

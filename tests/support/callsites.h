@@ -24,7 +24,7 @@ struct writer {
 };
 
 /* A folder of its own for each program. */
-static inline const char *sites_folder(void)
+static inline const char *callsite_file_folder(void)
 {
     static char folder[256];
     const char *base = getenv("TMPDIR");
@@ -41,7 +41,7 @@ static inline int remove_folder(void **state)
     char command[512];
 
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf '%s'", sites_folder());
+    snprintf(command, sizeof(command), "rm -rf '%s'", callsite_file_folder());
     return system(command);
 }
 
@@ -49,7 +49,7 @@ static inline struct writer writer_open(const char *name)
 {
     struct writer writer;
 
-    snprintf(writer.path, sizeof(writer.path), "%s/%s", sites_folder(), name);
+    snprintf(writer.path, sizeof(writer.path), "%s/%s", callsite_file_folder(), name);
     writer.stream = fopen(writer.path, "w");
     assert_non_null(writer.stream);
     return writer;
@@ -63,7 +63,7 @@ static inline void put(struct writer *writer, const void *bytes, size_t count)
 
 static inline void put_head(struct writer *writer, uint32_t tag, size_t bytes)
 {
-    const struct sites_entry entry = {tag, (uint32_t)((bytes + 7) / 8 * 8)};
+    const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) / 8 * 8)};
 
     put(writer, &entry, sizeof(entry));
 }
@@ -79,11 +79,11 @@ static inline void put_padding(struct writer *writer, size_t bytes)
 static inline void put_module(struct writer *writer, uint32_t number, uint64_t base, uint64_t size,
                               uint64_t bias, const char *path, const char *build_id)
 {
-    const struct sites_module module = {
+    const struct callsite_file_module module = {
         base, base + size, bias, number, (uint16_t)strlen(build_id), (uint16_t)strlen(path)};
     size_t bytes = sizeof(module) + strlen(build_id) + strlen(path);
 
-    put_head(writer, SITES_TAG_MODULE, bytes);
+    put_head(writer, CALLSITE_FILE_TAG_MODULE, bytes);
     put(writer, &module, sizeof(module));
     put(writer, build_id, strlen(build_id));
     put(writer, path, strlen(path));
@@ -92,33 +92,34 @@ static inline void put_module(struct writer *writer, uint32_t number, uint64_t b
 
 static inline void put_gone(struct writer *writer, uint32_t number)
 {
-    const struct sites_gone gone = {number, 0};
+    const struct callsite_file_gone gone = {number, 0};
 
-    put_head(writer, SITES_TAG_MODULE_GONE, sizeof(gone));
+    put_head(writer, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone));
     put(writer, &gone, sizeof(gone));
     put_padding(writer, 0);
 }
 
 static inline void put_code(struct writer *writer, uint32_t number, const char *name, const char *file)
 {
-    const struct sites_code code = {number, 1, (uint16_t)strlen(name), (uint16_t)strlen(file), 0};
+    const struct callsite_file_code code = {number, 1, (uint16_t)strlen(name), (uint16_t)strlen(file), 0};
     size_t bytes = sizeof(code) + strlen(name) + strlen(file);
 
-    put_head(writer, SITES_TAG_CODE, bytes);
+    put_head(writer, CALLSITE_FILE_TAG_CODE, bytes);
     put(writer, &code, sizeof(code));
     put(writer, name, strlen(name));
     put(writer, file, strlen(file));
     put_padding(writer, bytes);
 }
 
-static inline void put_site(struct writer *writer, uint32_t number, const uint64_t *pcs,
-                            unsigned native_count, const struct sites_python *python, unsigned python_count)
+static inline void put_callsite(struct writer *writer, uint32_t number, const uint64_t *pcs,
+                                unsigned native_count, const struct callsite_file_python *python,
+                                unsigned python_count)
 {
-    const struct sites_site site = {number, (uint16_t)native_count, (uint16_t)python_count};
+    const struct callsite_file_stack callsite = {number, (uint16_t)native_count, (uint16_t)python_count};
 
-    put_head(writer, SITES_TAG_SITE,
-             sizeof(site) + native_count * sizeof(*pcs) + python_count * sizeof(*python));
-    put(writer, &site, sizeof(site));
+    put_head(writer, CALLSITE_FILE_TAG_STACK,
+             sizeof(callsite) + native_count * sizeof(*pcs) + python_count * sizeof(*python));
+    put(writer, &callsite, sizeof(callsite));
     put(writer, pcs, native_count * sizeof(*pcs));
     put(writer, python, python_count * sizeof(*python));
     put_padding(writer, 0);
@@ -126,7 +127,7 @@ static inline void put_site(struct writer *writer, uint32_t number, const uint64
 
 static inline void put_native(struct writer *writer, uint32_t number, uint64_t pc)
 {
-    put_site(writer, number, &pc, 1, NULL, 0);
+    put_callsite(writer, number, &pc, 1, NULL, 0);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs the cases of a cmocka program and counts the skipped ones, which cmocka itself reports as passed. It
- * does not tell which case is running: the setup of each is replaced by one that does.
+ * does not say which case is running: the setup of each is replaced by one that does.
  */
 #include <cmocka.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * A tape of what a second sink is told: the provider that writes it stands in the place of LTTng's, and what
+ * A tape of what a second sink gets: the provider that writes it stands in the place of LTTng's, and what
  * is on it is played to varve_rebuild_* in any order. Databases are compared row by row.
  */
 #ifndef VARVE_TESTS_SUPPORT_REBUILD_H
@@ -25,7 +25,7 @@ enum step_kind {
     STEP_MODULE,
     STEP_GONE,
     STEP_CODE,
-    STEP_SITE,
+    STEP_CALLSITE,
     STEP_META_TEXT,
     STEP_META_INTEGER,
 };
@@ -35,22 +35,22 @@ struct step {
     char *texts[2];
     union {
         struct {
-            struct varve_mirror_origin origin;
+            struct varve_sink_origin origin;
             uint64_t number;
             struct varve_record record;
         } record;
-        struct varve_mirror_process process;
-        struct varve_mirror_process_end process_end;
-        struct varve_mirror_thread thread;
-        struct varve_mirror_thread_end thread_end;
-        struct varve_mirror_clock clock;
-        struct varve_mirror_module module; /* build ids are not in these tests */
-        struct varve_mirror_code code;
+        struct varve_sink_process process;
+        struct varve_sink_process_end process_end;
+        struct varve_sink_thread thread;
+        struct varve_sink_thread_end thread_end;
+        struct varve_sink_clock clock;
+        struct varve_sink_module module; /* build ids are not in these tests */
+        struct varve_sink_code code;
         struct {
-            struct varve_mirror_callsite told;
+            struct varve_sink_callsite reported;
             uint64_t native[8];
             uint32_t codes[8], lines[8];
-        } site;
+        } callsite;
         struct {
             uint64_t trace_id;
             int64_t integer;
@@ -58,7 +58,7 @@ struct step {
     };
 };
 
-/* Records and the rest, each in the order in which they were told. */
+/* Records and the rest, each in the order in which they were emitted. */
 struct tape {
     struct step *records, *rest;
     size_t record_count, rest_count;
@@ -97,7 +97,7 @@ static inline void tape_free(struct tape *tape)
 
 /* ---- writing the tape ---- */
 
-static inline void tape_record(const struct varve_mirror_origin *origin, uint64_t number,
+static inline void tape_record(const struct varve_sink_origin *origin, uint64_t number,
                                const struct varve_record *record)
 {
     struct step *step = tape_add(STEP_RECORD);
@@ -107,74 +107,74 @@ static inline void tape_record(const struct varve_mirror_origin *origin, uint64_
     step->record.record = *record;
 }
 
-static inline void tape_process(const struct varve_mirror_process *told)
+static inline void tape_process(const struct varve_sink_process *reported)
 {
     struct step *step = tape_add(STEP_PROCESS);
 
-    step->process = *told;
-    step->texts[0] = strdup(told->executable);
-    step->texts[1] = strdup(told->command_line);
+    step->process = *reported;
+    step->texts[0] = strdup(reported->executable);
+    step->texts[1] = strdup(reported->command_line);
 }
 
-static inline void tape_process_end(const struct varve_mirror_process_end *told)
+static inline void tape_process_end(const struct varve_sink_process_end *reported)
 {
     struct step *step = tape_add(STEP_PROCESS_END);
 
-    step->process_end = *told;
-    step->texts[0] = strdup(told->exec_path);
+    step->process_end = *reported;
+    step->texts[0] = strdup(reported->exec_path);
 }
 
-static inline void tape_thread(const struct varve_mirror_thread *told)
+static inline void tape_thread(const struct varve_sink_thread *reported)
 {
     struct step *step = tape_add(STEP_THREAD);
 
-    step->thread = *told;
-    step->texts[0] = strdup(told->name);
+    step->thread = *reported;
+    step->texts[0] = strdup(reported->name);
 }
 
-static inline void tape_thread_end(const struct varve_mirror_thread_end *told)
+static inline void tape_thread_end(const struct varve_sink_thread_end *reported)
 {
-    tape_add(STEP_THREAD_END)->thread_end = *told;
+    tape_add(STEP_THREAD_END)->thread_end = *reported;
 }
 
-static inline void tape_clock(const struct varve_mirror_clock *told)
+static inline void tape_clock(const struct varve_sink_clock *reported)
 {
-    tape_add(STEP_CLOCK)->clock = *told;
+    tape_add(STEP_CLOCK)->clock = *reported;
 }
 
-static inline void tape_module(const struct varve_mirror_module *told)
+static inline void tape_module(const struct varve_sink_module *reported)
 {
     struct step *step = tape_add(STEP_MODULE);
 
-    step->module = *told;
-    step->texts[0] = strdup(told->path);
+    step->module = *reported;
+    step->texts[0] = strdup(reported->path);
 }
 
 static inline void tape_module_gone(uint32_t process, int32_t pid, uint32_t number)
 {
     struct step *step = tape_add(STEP_GONE);
 
-    step->module = (struct varve_mirror_module){.process = process, .pid = pid, .number = number};
+    step->module = (struct varve_sink_module){.process = process, .pid = pid, .number = number};
 }
 
-static inline void tape_code(const struct varve_mirror_code *told)
+static inline void tape_code(const struct varve_sink_code *reported)
 {
     struct step *step = tape_add(STEP_CODE);
 
-    step->code = *told;
-    step->texts[0] = strdup(told->function);
-    step->texts[1] = strdup(told->file);
+    step->code = *reported;
+    step->texts[0] = strdup(reported->function);
+    step->texts[1] = strdup(reported->file);
 }
 
-static inline void tape_callsite(const struct varve_mirror_callsite *told)
+static inline void tape_callsite(const struct varve_sink_callsite *reported)
 {
-    struct step *step = tape_add(STEP_SITE);
+    struct step *step = tape_add(STEP_CALLSITE);
 
-    assert_true(told->native_count <= 8 && told->python_count <= 8);
-    step->site.told = *told;
-    memcpy(step->site.native, told->native, told->native_count * sizeof(*told->native));
-    memcpy(step->site.codes, told->codes, told->python_count * sizeof(*told->codes));
-    memcpy(step->site.lines, told->lines, told->python_count * sizeof(*told->lines));
+    assert_true(reported->native_count <= 8 && reported->python_count <= 8);
+    step->callsite.reported = *reported;
+    memcpy(step->callsite.native, reported->native, reported->native_count * sizeof(*reported->native));
+    memcpy(step->callsite.codes, reported->codes, reported->python_count * sizeof(*reported->codes));
+    memcpy(step->callsite.lines, reported->lines, reported->python_count * sizeof(*reported->lines));
 }
 
 static inline void tape_meta_text(uint64_t trace_id, const char *key, const char *value)
@@ -195,24 +195,24 @@ static inline void tape_meta_integer(uint64_t trace_id, const char *key, int64_t
     step->texts[0] = strdup(key);
 }
 
-static inline const struct mirror_provider *tape_provider(void)
+static inline const struct sink_provider *tape_provider(void)
 {
     static const int on = 1;
     static const int *enabled[256];
-    static struct mirror_provider provider = {.version = MIRROR_INTERFACE_VERSION,
-                                              .enabled = enabled,
-                                              .record = tape_record,
-                                              .process = tape_process,
-                                              .process_end = tape_process_end,
-                                              .thread = tape_thread,
-                                              .thread_end = tape_thread_end,
-                                              .clock = tape_clock,
-                                              .module = tape_module,
-                                              .module_gone = tape_module_gone,
-                                              .code = tape_code,
-                                              .callsite = tape_callsite,
-                                              .meta_text = tape_meta_text,
-                                              .meta_integer = tape_meta_integer};
+    static struct sink_provider provider = {.version = SINK_INTERFACE_VERSION,
+                                            .enabled = enabled,
+                                            .record = tape_record,
+                                            .process = tape_process,
+                                            .process_end = tape_process_end,
+                                            .thread = tape_thread,
+                                            .thread_end = tape_thread_end,
+                                            .clock = tape_clock,
+                                            .module = tape_module,
+                                            .module_gone = tape_module_gone,
+                                            .code = tape_code,
+                                            .callsite = tape_callsite,
+                                            .meta_text = tape_meta_text,
+                                            .meta_integer = tape_meta_integer};
 
     for (unsigned i = 0; i < 256; i++) {
         enabled[i] = &on;
@@ -224,12 +224,12 @@ static inline const struct mirror_provider *tape_provider(void)
 
 static inline int tape_play_step(struct varve_rebuild *rebuild, const struct step *step)
 {
-    struct varve_mirror_callsite site;
-    struct varve_mirror_process process;
-    struct varve_mirror_process_end end;
-    struct varve_mirror_module module;
-    struct varve_mirror_thread thread;
-    struct varve_mirror_code code;
+    struct varve_sink_callsite callsite;
+    struct varve_sink_process process;
+    struct varve_sink_process_end end;
+    struct varve_sink_module module;
+    struct varve_sink_thread thread;
+    struct varve_sink_code code;
 
     switch (step->kind) {
     case STEP_RECORD:
@@ -263,12 +263,12 @@ static inline int tape_play_step(struct varve_rebuild *rebuild, const struct ste
         code.function = step->texts[0];
         code.file = step->texts[1];
         return varve_rebuild_code(rebuild, &code);
-    case STEP_SITE:
-        site = step->site.told;
-        site.native = step->site.native;
-        site.codes = step->site.codes;
-        site.lines = step->site.lines;
-        return varve_rebuild_callsite(rebuild, &site);
+    case STEP_CALLSITE:
+        callsite = step->callsite.reported;
+        callsite.native = step->callsite.native;
+        callsite.codes = step->callsite.codes;
+        callsite.lines = step->callsite.lines;
+        return varve_rebuild_callsite(rebuild, &callsite);
     case STEP_META_TEXT:
         return varve_rebuild_meta_text(rebuild, step->meta.trace_id, step->texts[0], step->texts[1]);
     default:
@@ -354,27 +354,27 @@ static inline void studio_expect(const struct studio *studio, const char *sql, i
 
 /* ---- records by hand ---- */
 
-static inline struct varve_mirror_origin origin_of(uint32_t process, uint32_t ring)
+static inline struct varve_sink_origin origin_of(uint32_t process, uint32_t ring)
 {
-    return (struct varve_mirror_origin){
+    return (struct varve_sink_origin){
         .process = process, .ring = ring, .pid = 1000 + (int32_t)process, .tid = 2000 + (int32_t)ring};
 }
 
 /* A mark with its number in `arg`. */
 static inline void play_mark(struct studio *studio, uint32_t process, uint32_t ring, uint64_t number)
 {
-    const struct varve_mirror_origin origin = origin_of(process, ring);
+    const struct varve_sink_origin origin = origin_of(process, ring);
     const struct varve_record record =
         hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + number * 10 + ring, 0, number);
 
     assert_int_equal(varve_rebuild_record(studio->rebuild, &origin, number, &record), VARVE_OK);
 }
 
-/* A LOST record of number `number` that tells of `count` before it. */
+/* A LOST record of number `number` for `count` before it. */
 static inline void play_lost(struct studio *studio, uint32_t process, uint32_t ring, uint64_t number,
                              uint64_t count)
 {
-    const struct varve_mirror_origin origin = origin_of(process, ring);
+    const struct varve_sink_origin origin = origin_of(process, ring);
     struct varve_record record = hand_record(VARVE_KIND_LOST, 1000000 + number * 10 + ring, 0, count);
 
     record.size = count * 100;
@@ -394,7 +394,7 @@ static inline void play_marks(struct studio *studio, uint32_t process, uint32_t 
 static inline void play_clock(struct studio *studio, uint64_t trace_id)
 {
     for (uint64_t ticks = 1000000; ticks <= 2000000; ticks += 1000000) {
-        const struct varve_mirror_clock clock = {trace_id, ticks, (int64_t)ticks, (int64_t)ticks + 5};
+        const struct varve_sink_clock clock = {trace_id, ticks, (int64_t)ticks, (int64_t)ticks + 5};
         assert_int_equal(varve_rebuild_clock(studio->rebuild, &clock), VARVE_OK);
     }
 }
@@ -402,16 +402,16 @@ static inline void play_clock(struct studio *studio, uint64_t trace_id)
 static inline void play_process(struct studio *studio, uint64_t trace_id, uint32_t process, int32_t pid,
                                 const char *name)
 {
-    const struct varve_mirror_process told = {.trace_id = trace_id,
-                                              .process = process,
-                                              .pid = pid,
-                                              .rank = -1,
-                                              .clock_kind = VARVE_CLOCK_MONOTONIC,
-                                              .start_ticks = 1000000,
-                                              .executable = name,
-                                              .command_line = name};
+    const struct varve_sink_process reported = {.trace_id = trace_id,
+                                                .process = process,
+                                                .pid = pid,
+                                                .rank = -1,
+                                                .clock_kind = VARVE_CLOCK_MONOTONIC,
+                                                .start_ticks = 1000000,
+                                                .executable = name,
+                                                .command_line = name};
 
-    assert_int_equal(varve_rebuild_process(studio->rebuild, &told), VARVE_OK);
+    assert_int_equal(varve_rebuild_process(studio->rebuild, &reported), VARVE_OK);
 }
 
 /* Marks carry their number in arg; what the database says of them must agree. */

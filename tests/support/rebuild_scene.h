@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * A recording made by hand whose collector tells everything to a tape (rebuild.h): two processes with
+ * A recording made by hand whose collector emits everything to a tape (rebuild.h): two processes with
  * threads that free each other's blocks at nearly the same time, call sites, losses, a caching allocator.
  */
 #ifndef VARVE_TESTS_SUPPORT_REBUILD_SCENE_H
@@ -27,53 +27,53 @@ struct scene {
     uint64_t dev_seq;
 };
 
-static inline void on_entry(void *context, uint32_t process_id, const struct sites_entry *entry,
+static inline void on_entry(void *context, uint32_t process_id, const struct callsite_file_entry *entry,
                             const uint8_t *payload)
 {
     const struct lab *lab = context;
     int32_t pid = lab->controls[process_id - 1]->pid;
     char texts[2][64];
 
-    if (entry->tag == SITES_TAG_MODULE) {
-        struct sites_module module;
+    if (entry->tag == CALLSITE_FILE_TAG_MODULE) {
+        struct callsite_file_module module;
         memcpy(&module, payload, sizeof(module));
         snprintf(texts[0], sizeof(texts[0]), "%.*s", module.path_bytes, payload + sizeof(module));
-        tape_module(&(struct varve_mirror_module){process_id, pid, module.base, module.end, module.bias,
-                                                  module.number, 0, NULL, texts[0]});
-    } else if (entry->tag == SITES_TAG_MODULE_GONE) {
-        struct sites_gone gone;
+        tape_module(&(struct varve_sink_module){process_id, pid, module.base, module.end, module.bias,
+                                                module.number, 0, NULL, texts[0]});
+    } else if (entry->tag == CALLSITE_FILE_TAG_MODULE_GONE) {
+        struct callsite_file_gone gone;
         memcpy(&gone, payload, sizeof(gone));
         tape_module_gone(process_id, pid, gone.number);
-    } else if (entry->tag == SITES_TAG_CODE) {
-        struct sites_code code;
+    } else if (entry->tag == CALLSITE_FILE_TAG_CODE) {
+        struct callsite_file_code code;
         memcpy(&code, payload, sizeof(code));
         payload += sizeof(code);
         snprintf(texts[0], sizeof(texts[0]), "%.*s", code.name_bytes, payload);
         snprintf(texts[1], sizeof(texts[1]), "%.*s", code.file_bytes, payload + code.name_bytes);
-        tape_code(
-            &(struct varve_mirror_code){process_id, pid, code.code, code.first_line, texts[0], texts[1]});
+        tape_code(&(struct varve_sink_code){process_id, pid, code.code, code.first_line, texts[0], texts[1]});
     } else {
-        struct varve_mirror_callsite told = {.process = process_id, .pid = pid};
-        struct sites_site site;
-        struct sites_python python[8];
+        struct varve_sink_callsite reported = {.process = process_id, .pid = pid};
+        struct callsite_file_stack callsite;
+        struct callsite_file_python python[8];
         uint32_t codes[8];
         uint32_t lines[8];
         uint64_t native[8];
-        memcpy(&site, payload, sizeof(site));
-        payload += sizeof(site);
-        memcpy(native, payload, site.native_count * sizeof(*native));
-        memcpy(python, payload + site.native_count * sizeof(*native), site.python_count * sizeof(*python));
-        for (unsigned i = 0; i < site.python_count; i++) {
+        memcpy(&callsite, payload, sizeof(callsite));
+        payload += sizeof(callsite);
+        memcpy(native, payload, callsite.native_count * sizeof(*native));
+        memcpy(python, payload + callsite.native_count * sizeof(*native),
+               callsite.python_count * sizeof(*python));
+        for (unsigned i = 0; i < callsite.python_count; i++) {
             codes[i] = python[i].code;
             lines[i] = python[i].line;
         }
-        told.callsite = site.site;
-        told.native_count = site.native_count;
-        told.python_count = site.python_count;
-        told.native = native;
-        told.codes = codes;
-        told.lines = lines;
-        tape_callsite(&told);
+        reported.callsite = callsite.callsite;
+        reported.native_count = callsite.native_count;
+        reported.python_count = callsite.python_count;
+        reported.native = native;
+        reported.codes = codes;
+        reported.lines = lines;
+        tape_callsite(&reported);
     }
 }
 
@@ -83,7 +83,7 @@ static inline void scene_begin(struct scene *scene)
     scene->lab = lab_begin();
     scene->seed = 0x1234567;
     tape_current = &scene->tape;
-    scene->lab->collector->mirror.provider = tape_provider();
+    scene->lab->collector->sink.provider = tape_provider();
     callsites_listen(scene->lab->collector->callsites, on_entry, scene->lab);
     usleep(2500);
     LAB_OK(scene->lab, collect_clock_anchor(&scene->lab->collector->clock));
@@ -93,11 +93,11 @@ static inline void scene_begin(struct scene *scene)
                                             (int64_t)scene->lab->collector->directory.control->trace_id));
 }
 
-/* All is stored and told. */
+/* All is stored and emitted. */
 static inline void scene_finish(struct scene *scene)
 {
     lab_drain(scene->lab);
-    collect_mirror_round(scene->lab->collector);
+    collect_sink_round(scene->lab->collector);
     LAB_OK(scene->lab, collector_finish(scene->lab->collector, NULL, NULL, &scene->lab->message));
     lab_expect(scene->lab, STUDIO_CONSERVED, 0);
 }
@@ -119,36 +119,44 @@ static inline void put_file(FILE *file, const void *bytes, size_t count)
 }
 
 /* A module that comes and goes, a code object, and sites 1 to 8. */
-static inline void scene_sites(struct scene *scene, uint32_t process)
+static inline void scene_callsites(struct scene *scene, uint32_t process)
 {
     static const char path[16] = "/lib/libnone.so";  /* 15 bytes and padding */
     static const char names[16] = "functionfile.py"; /* 8 and 7 */
-    const struct sites_module module = {.base = 0x10000, .end = 0x20000, .bias = 0x10000, .path_bytes = 15};
-    const struct sites_code code = {.code = 1, .first_line = 1, .name_bytes = 8, .file_bytes = 7};
+    const struct callsite_file_module module = {
+        .base = 0x10000, .end = 0x20000, .bias = 0x10000, .path_bytes = 15};
+    const struct callsite_file_code code = {.code = 1, .first_line = 1, .name_bytes = 8, .file_bytes = 7};
     char file_path[DIRECTORY_PATH_BYTES + 32];
     FILE *file;
 
     snprintf(file_path, sizeof(file_path), "%s/p%u.sites", scene->lab->collector->directory.path, process);
     file = fopen(file_path, "w");
     assert_non_null(file);
-    put_file(file, &(struct sites_entry){SITES_TAG_MODULE, sizeof(module) + 16}, sizeof(struct sites_entry));
+    put_file(file, &(struct callsite_file_entry){CALLSITE_FILE_TAG_MODULE, sizeof(module) + 16},
+             sizeof(struct callsite_file_entry));
     put_file(file, &module, sizeof(module));
     put_file(file, path, 16);
-    put_file(file, &(struct sites_entry){SITES_TAG_CODE, sizeof(code) + 16}, sizeof(struct sites_entry));
+    put_file(file, &(struct callsite_file_entry){CALLSITE_FILE_TAG_CODE, sizeof(code) + 16},
+             sizeof(struct callsite_file_entry));
     put_file(file, &code, sizeof(code));
     put_file(file, names, 16);
     for (uint32_t number = 1; number <= 8; number++) {
-        const struct sites_site site = {.site = number, .native_count = 2, .python_count = 1};
+        const struct callsite_file_stack callsite = {
+            .callsite = number, .native_count = 2, .python_count = 1};
         const uint64_t native[] = {0x10000 + process * 64 + number * 16, 0x90000 + number};
-        const struct sites_python python = {1, number | SITES_PYTHON_ENTRY};
-        const size_t bytes = sizeof(site) + sizeof(native) + sizeof(python);
+        const struct callsite_file_python python = {1, number | CALLSITE_FILE_PYTHON_ENTRY};
+        const size_t bytes = sizeof(callsite) + sizeof(native) + sizeof(python);
 
         if (number == 5) {
-            put_file(file, &(struct sites_entry){SITES_TAG_MODULE_GONE, sizeof(struct sites_gone)}, 8);
-            put_file(file, &(struct sites_gone){.number = 0}, sizeof(struct sites_gone));
+            put_file(file,
+                     &(struct callsite_file_entry){CALLSITE_FILE_TAG_MODULE_GONE,
+                                                   sizeof(struct callsite_file_gone)},
+                     8);
+            put_file(file, &(struct callsite_file_gone){.number = 0}, sizeof(struct callsite_file_gone));
         }
-        put_file(file, &(struct sites_entry){SITES_TAG_SITE, (uint32_t)bytes}, sizeof(struct sites_entry));
-        put_file(file, &site, sizeof(site));
+        put_file(file, &(struct callsite_file_entry){CALLSITE_FILE_TAG_STACK, (uint32_t)bytes},
+                 sizeof(struct callsite_file_entry));
+        put_file(file, &callsite, sizeof(callsite));
         put_file(file, native, sizeof(native));
         put_file(file, &python, sizeof(python));
     }
@@ -222,7 +230,7 @@ static inline void scene_play(struct scene *scene, unsigned events)
         control->parent_id = process - 1;
         control->rank = (int32_t)process;
         snprintf(control->exec_path, sizeof(control->exec_path), "%s", process == 1 ? "/bin/next" : "");
-        scene_sites(scene, process);
+        scene_callsites(scene, process);
         for (uint32_t ring = 0; ring < 3; ring++) {
             rings[process - 1][ring] = hand_ring(lab, process, RING_RECORDS);
         }

@@ -19,7 +19,7 @@ struct known_program {
 /// What is linked into the program and serves its heap, so that no hook sees it: "jemalloc" and so on, a
 /// literal; NULL: nothing known, or the file can't be read.
 const char *collect_allocator_of(const char *path);
-/// Tell in `stats` if a process had such an allocator. Once per process, at its end.
+/// Report in `stats` if a process had such an allocator. Once per process, at its end.
 int collect_allocator_row(struct collector *collector, const struct traced_process *process);
 /// After all processes: the same of the program that was started, if it came to no event and so to no row.
 int collect_allocator_launched(struct collector *collector, const char *path);

@@ -155,7 +155,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
                                  varve_strerror(error));
     }
     collect_execs_take(collector);
-    collect_mirror_round(collector);
+    collect_sink_round(collector);
     is_tight = refresh_readers(collector, &bound) || collect_execs_are_tight(collector);
     collector->watermark = bound < collector->round_ticks ? bound : collector->round_ticks;
     if (drain) {
@@ -279,7 +279,7 @@ static int store_open_rows(struct collector *collector)
 
     for (size_t i = 0; error == VARVE_OK && i < collector->reader_count; i++) {
         error = collect_thread_row(collector, collector->readers[i], (int64_t)collector->newest_ts_ns);
-        collect_mirror_thread_end(collector, collector->readers[i]);
+        collect_sink_thread_end(collector, collector->readers[i]);
     }
     for (uint32_t i = collector->first_open; error == VARVE_OK && i < collector->process_count; i++) {
         if (collector->processes[i] != NULL && !collector->processes[i]->is_closed) {
@@ -494,5 +494,5 @@ void collector_close(struct collector *collector)
         store_close(collector->store);
     }
     collect_clock_close(&collector->clock);
-    collect_mirror_close(collector);
+    collect_sink_close(collector);
 }

@@ -26,18 +26,18 @@ struct callsites;
 struct collect_execs;
 struct derive;
 struct lttng_session;
-struct mirror_provider;
+struct sink_provider;
 struct ring_reader;
 struct salvage;
 struct store;
 struct varve_message;
 
 /* The second sink, as the collector sees it. */
-struct collect_mirror {
-    const struct mirror_provider *provider; /* NULL: there is none */
+struct collect_sink {
+    const struct sink_provider *provider; /* NULL: there is none */
     uint32_t starts_answered;
-    size_t anchors_told;
-    char **meta; /* key, value, key, value, … as text, to be told again */
+    size_t anchors_emitted;
+    char **meta; /* key, value, key, value, … as text, to be emitted again */
     size_t meta_count;
 };
 
@@ -54,7 +54,7 @@ struct collect_lttng {
 
 struct collector {
     struct session_directory directory;
-    struct collect_mirror mirror;
+    struct collect_sink sink;
     struct collect_lttng lttng;
     struct collect_clock clock;
     struct derive *derive;
@@ -132,7 +132,7 @@ int collector_round(struct collector *collector, bool drain, uint64_t *moved_out
 /// Events taken since the last commit.
 uint64_t collector_pending(const struct collector *collector);
 int collector_commit(struct collector *collector, struct varve_message *message);
-/// Rounds without a watermark until nothing moves: every producer is dead or told to stop.
+/// Rounds without a watermark until nothing moves: every producer is dead or was asked to stop.
 int collector_drain(struct collector *collector, varve_collect_progress progress, void *context,
                     struct varve_message *message);
 /// Write what ends a recording: thread and process rows, derived tables, symbols, indexes.
@@ -145,21 +145,20 @@ int collector_publish(struct collector *collector, const char *database_path, st
 void collector_close(struct collector *collector);
 void collector_result(const struct collector *collector, struct varve_collect_result *result);
 
-/* ---- second_sink.c: what the second sink is told from here (format/sink_provider.h) ---- */
+/* ---- second_sink.c: what the second sink gets from here (format/sink_provider.h) ---- */
 
 /// Open the provider library in this process. Errors: VARVE_ERROR_UNSUPPORTED, with the reason.
-int collect_mirror_open(struct collector *collector, const char *provider_path,
-                        struct varve_message *message);
-void collect_mirror_close(struct collector *collector);
+int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message);
+void collect_sink_close(struct collector *collector);
 /// In every round: new anchors, and everything again when a trace has begun in mid-run.
-void collect_mirror_round(struct collector *collector);
-/// A record is taken; the workload may have told it already.
-void collect_mirror_record(struct collector *collector, const struct ring_reader *reader,
-                           const struct varve_record *record, uint64_t sequence);
-void collect_mirror_process(const struct collector *collector, const struct traced_process *process);
-void collect_mirror_process_end(const struct collector *collector, const struct traced_process *process);
-void collect_mirror_thread(const struct collector *collector, const struct ring_reader *reader);
-void collect_mirror_thread_end(struct collector *collector, const struct ring_reader *reader);
+void collect_sink_round(struct collector *collector);
+/// A record is taken; the workload may have emitted it already.
+void collect_sink_record(struct collector *collector, const struct ring_reader *reader,
+                         const struct varve_record *record, uint64_t sequence);
+void collect_sink_process(const struct collector *collector, const struct traced_process *process);
+void collect_sink_process_end(const struct collector *collector, const struct traced_process *process);
+void collect_sink_thread(const struct collector *collector, const struct ring_reader *reader);
+void collect_sink_thread_end(struct collector *collector, const struct ring_reader *reader);
 /// A row of `meta`, into the database and the second sink.
 int collect_meta_text(struct collector *collector, const char *key, const char *value);
 int collect_meta_integer(struct collector *collector, const char *key, int64_t value);

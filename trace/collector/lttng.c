@@ -88,7 +88,7 @@ static int start(struct collector *collector, const char *provider_path, struct 
         return VARVE_ERROR_UNSUPPORTED;
     }
     if (provider_path == NULL || access(provider_path, R_OK) != 0 ||
-        strlen(provider_path) >= sizeof(control->mirror_path)) {
+        strlen(provider_path) >= sizeof(control->sink_path)) {
         return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
                                  "%s is missing: this varve was built without LTTng (liblttng-ust-dev)",
                                  provider_path != NULL ? provider_path : "libvarve_lttng.so");
@@ -102,11 +102,11 @@ static int start(struct collector *collector, const char *provider_path, struct 
         error = lttng_recording_start(&options, &lttng->session, message);
     }
     if (error == VARVE_OK) {
-        error = collect_mirror_open(collector, provider_path, message);
+        error = collect_sink_open(collector, provider_path, message);
     }
     if (error == VARVE_OK) {
-        snprintf(control->mirror_path, sizeof(control->mirror_path), "%s", provider_path);
-        control->mirror |= SESSION_MIRROR_LTTNG;
+        snprintf(control->sink_path, sizeof(control->sink_path), "%s", provider_path);
+        control->sink |= SESSION_SINK_LTTNG;
         if (lttng->may_block) {
             setenv("LTTNG_UST_ALLOW_BLOCKING", "1", 1); /* the program inherits it */
         }

@@ -137,7 +137,7 @@ static uint64_t held_by(const struct event *event)
 }
 
 /* What a held-back record waited for may have come: it is the oldest record again, and looked at again. */
-static void release_held(struct collector *collector, const struct event *event)
+static void release_deferred(struct collector *collector, const struct event *event)
 {
     for (size_t i = 0; i < collector->heap_count; i++) {
         struct ring_reader *reader = collector->heap[i];
@@ -175,8 +175,8 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
         return error;
     }
-    if (collector->mirror.provider != NULL) {
-        collect_mirror_record(collector, reader, record, event->ring_seq);
+    if (collector->sink.provider != NULL) {
+        collect_sink_record(collector, reader, record, event->ring_seq);
     }
     collector->seq++;
     if (event->ts_ns >= 0 && (uint64_t)event->ts_ns > collector->newest_ts_ns) {
@@ -187,7 +187,7 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     collector->deferred_count -= reader->is_deferred;
     reader->is_deferred = false;
     if (collector->deferred_count > 0) {
-        release_held(collector, event);
+        release_deferred(collector, event);
     }
     ring_reader_pop(reader);
     return error;

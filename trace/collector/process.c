@@ -267,7 +267,7 @@ static int grow_processes(struct collector *collector, uint32_t count)
 static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
 {
     struct traced_process *process = calloc(1, sizeof(*process));
-    char sites[DIRECTORY_PATH_BYTES + 32];
+    char callsites[DIRECTORY_PATH_BYTES + 32];
 
     if (process == NULL || grow_processes(collector, id) != VARVE_OK) {
         free(process);
@@ -290,9 +290,9 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     claim_status(collector, process);
     replace_older(collector, process);
     derive_process_start(collector->derive, id, control->parent_id);
-    collect_mirror_process(collector, process);
-    snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, id);
-    return callsites_process(collector->callsites, id, sites);
+    collect_sink_process(collector, process);
+    snprintf(callsites, sizeof(callsites), "%s/p%u.sites", collector->directory.path, id);
+    return callsites_process(collector->callsites, id, callsites);
 }
 
 /* The page of a number that was given up, if it is complete now. Images that came after it under its pid know

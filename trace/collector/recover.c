@@ -80,15 +80,15 @@ static int take_ended(void *context, uint32_t process_id, uint32_t parent_id)
 /* Processes that were over before their collector died: their events and call sites are read once more. */
 static int begin_ended(struct collector *collector)
 {
-    char sites[DIRECTORY_PATH_BYTES + 32];
+    char callsites[DIRECTORY_PATH_BYTES + 32];
     int error = VARVE_OK;
 
     for (size_t i = 0; error == VARVE_OK && i < collector->ended_count; i++) {
         const struct ended_process *ended = &collector->ended[i];
         if (collect_process_is_over(collector, ended)) {
             derive_process_start(collector->derive, ended->id, ended->parent_id);
-            snprintf(sites, sizeof(sites), "%s/p%u.sites", collector->directory.path, ended->id);
-            error = callsites_process(collector->callsites, ended->id, sites);
+            snprintf(callsites, sizeof(callsites), "%s/p%u.sites", collector->directory.path, ended->id);
+            error = callsites_process(collector->callsites, ended->id, callsites);
         }
     }
     return error;
@@ -131,7 +131,7 @@ static int take_event(void *context, struct event *event)
 
 /* The database was stored before the program began, with what is to be said of the recording as a whole: it
  * was deleted or cut since. */
-static int tell_lost_beginning(struct collector *collector)
+static int emit_lost_beginning(struct collector *collector)
 {
     int error =
         store_meta_integer(collector->store, "trace_id", (int64_t)collector->directory.control->trace_id);
@@ -150,11 +150,11 @@ static int check_same_trace(struct collector *collector, struct varve_message *m
                                  "the database in %s belongs to another recording",
                                  collector->directory.path);
     }
-    return error == VARVE_ERROR_NOT_FOUND ? tell_lost_beginning(collector) : error;
+    return error == VARVE_ERROR_NOT_FOUND ? emit_lost_beginning(collector) : error;
 }
 
 /* Commits that the database no longer has were cut off: what they held besides events is in no ring. */
-static int tell_lost_commits(struct collector *collector)
+static int emit_lost_commits(struct collector *collector)
 {
     uint64_t counted = collector->directory.control->commits & INT64_MAX;
     int64_t stored = 0;
@@ -179,7 +179,7 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     int error = check_same_trace(collector, message);
 
     if (error == VARVE_OK) {
-        error = tell_lost_commits(collector);
+        error = emit_lost_commits(collector);
     }
     if (error == VARVE_OK) {
         error = store_each_clock_anchor(collector->store, take_anchor, collector, message);
@@ -352,7 +352,7 @@ static int recover_into(struct collector *collector, struct varve_collect_result
         return finish_leftovers(collector, result, message);
     }
     if (error == VARVE_OK) {
-        error = is_begun ? reload(collector, replay, message) : tell_lost_beginning(collector);
+        error = is_begun ? reload(collector, replay, message) : emit_lost_beginning(collector);
     }
     if (error == VARVE_OK && collector->clock.count == 0) {
         error = collect_clock_anchor(&collector->clock); /* died before it had stored one */

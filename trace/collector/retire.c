@@ -234,7 +234,7 @@ static int retire_reader(struct collector *collector, struct ring_reader *reader
     int error = collect_thread_row(collector, reader, end_ns >= 0 ? end_ns : 0);
 
     if (error == VARVE_OK) {
-        collect_mirror_thread_end(collector, reader);
+        collect_sink_thread_end(collector, reader);
         add_to_sums(collector, reader);
         unlink_ring_files_later(collector, reader);
         reader->process->readers--;
@@ -255,7 +255,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     if (error != VARVE_OK) {
         return error;
     }
-    collect_mirror_process_end(collector, process);
+    collect_sink_process_end(collector, process);
     collector->sum.processes++;
     collector->sum.unattached += collect_plausible(process->control->unattached);
     derive_process_end(collector->derive, process->id);

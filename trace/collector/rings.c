@@ -151,7 +151,7 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
     ring_reader_refresh(reader);
     reader->process->readers++;
     collector->readers[collector->reader_count++] = reader;
-    collect_mirror_thread(collector, reader);
+    collect_sink_thread(collector, reader);
     return collect_thread_row(collector, reader, -1);
 }
 

@@ -45,7 +45,7 @@ struct recording {
     struct launch launch;
     uint64_t ended_ns; /* when the program had ended, 0 before */
     uint64_t next_progress_ns;
-    bool has_told_waiting;
+    bool has_reported_waiting;
     char program[4096]; /* the file that was started, of a script its interpreter */
 };
 
@@ -156,17 +156,17 @@ static void join_command(char *const *argv, char *text, size_t bytes)
 }
 
 /* Stops at the first error. */
-static void tell_text(struct recording *recording, int *error, const char *key, const char *value)
+static void emit_text(struct recording *recording, int *error, const char *key, const char *value)
 {
     *error = *error == VARVE_OK ? collect_meta_text(&recording->collector, key, value) : *error;
 }
 
-static void tell_integer(struct recording *recording, int *error, const char *key, int64_t value)
+static void emit_integer(struct recording *recording, int *error, const char *key, int64_t value)
 {
     *error = *error == VARVE_OK ? collect_meta_integer(&recording->collector, key, value) : *error;
 }
 
-static int tell_beginning(struct recording *recording)
+static int emit_beginning(struct recording *recording)
 {
     static const char *const overflows[] = {"spill", "block", "drop"};
     static const char *const stacks[] = {"none", "native", "python", "all"};
@@ -177,20 +177,20 @@ static int tell_beginning(struct recording *recording)
     int error = VARVE_OK;
 
     join_command(options->argv, command, sizeof(command));
-    tell_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
-    tell_text(recording, &error, "command", command);
-    tell_text(recording, &error, "overflow", overflows[options->overflow % 3]);
-    tell_text(recording, &error, "stacks", stacks[options->stacks & 3]);
-    tell_integer(recording, &error, "stack_depth", options->stack_depth);
-    tell_integer(recording, &error, "ring_records", options->ring_records);
-    tell_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
-    tell_integer(recording, &error, "program_start_ns", collector->program_start_ns);
-    tell_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
-    tell_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
+    emit_integer(recording, &error, "trace_id", (int64_t)collector->directory.control->trace_id);
+    emit_text(recording, &error, "command", command);
+    emit_text(recording, &error, "overflow", overflows[options->overflow % 3]);
+    emit_text(recording, &error, "stacks", stacks[options->stacks & 3]);
+    emit_integer(recording, &error, "stack_depth", options->stack_depth);
+    emit_integer(recording, &error, "ring_records", options->ring_records);
+    emit_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
+    emit_integer(recording, &error, "program_start_ns", collector->program_start_ns);
+    emit_integer(recording, &error, "start_real_ns", collector->clock.anchors[0].real_ns);
+    emit_integer(recording, &error, "start_monotonic_ns", collector->clock.anchors[0].mono_ns);
     if (uname(&host) == 0) {
-        tell_text(recording, &error, "host", host.nodename);
-        tell_text(recording, &error, "kernel", host.release);
-        tell_text(recording, &error, "machine", host.machine);
+        emit_text(recording, &error, "host", host.nodename);
+        emit_text(recording, &error, "kernel", host.release);
+        emit_text(recording, &error, "machine", host.machine);
     }
     return error;
 }
@@ -230,7 +230,7 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collect_clock_anchor(&collector->clock);
         collector->program_start_ns =
             collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
-        error = tell_beginning(recording);
+        error = emit_beginning(recording);
     }
     if (error == VARVE_OK) {
         error = collector_commit(collector, message);
@@ -256,7 +256,7 @@ static void sleep_until_something(const struct recording *recording, long nap_ns
     ppoll(&wait, 1, &time, NULL);
 }
 
-static void tell_progress(struct recording *recording, uint64_t now_ns)
+static void emit_progress(struct recording *recording, uint64_t now_ns)
 {
     const struct varve_collect_options *options = recording->options;
 
@@ -288,9 +288,9 @@ static bool is_over(struct recording *recording, uint64_t now_ns)
         collector->is_cut_short = true;
         return true;
     }
-    if (!recording->has_told_waiting && !recording->options->quiet &&
+    if (!recording->has_reported_waiting && !recording->options->quiet &&
         now_ns - recording->ended_ns > 1000000000U) {
-        recording->has_told_waiting = true;
+        recording->has_reported_waiting = true;
         fprintf(stderr,
                 "varve: the program has ended; waiting for processes it left behind (%u recorded; Ctrl-C or "
                 "--linger stops)\n",
@@ -315,7 +315,7 @@ static int collect(struct recording *recording, struct varve_message *message)
         if (error != VARVE_OK || was_over) {
             return error;
         }
-        tell_progress(recording, now_ns);
+        emit_progress(recording, now_ns);
         if (moved > 0) {
             nap_ns = NAP_MIN_NS;
         } else {

@@ -12,45 +12,46 @@
 #include <stdint.h>
 
 /*
- *   struct sites_entry | payload of `bytes` bytes, a multiple of 8
+ *   struct callsite_file_entry | payload of `bytes` bytes, a multiple of 8
  *
- *   LOST         struct sites_lost: the first entry; its number grows where it is
+ *   LOST         struct callsite_file_loss: the first entry; its number grows where it is
  *   PADDING      anything
- *   MODULE       struct sites_module, build id (build_id_bytes), path (path_bytes, no NUL), padding
- *   MODULE_GONE  struct sites_gone
- *   CODE         struct sites_code, function name (name_bytes), file name (file_bytes), padding
- *   SITE         struct sites_site, uint64_t pc[native_count], struct sites_python python[python_count]
+ *   MODULE       struct callsite_file_module, build id (build_id_bytes), path (path_bytes, no NUL), padding
+ *   MODULE_GONE  struct callsite_file_gone
+ *   CODE         struct callsite_file_code, function name (name_bytes), file name (file_bytes), padding
+ *   SITE         struct callsite_file_stack, uint64_t pc[native_count], struct callsite_file_python python[python_count]
  *
  * Frames are innermost first. A native pc is a return address: look up pc - 1.
  */
 
-#define SITES_DEPTH_MAX 256U /* frames of one kind in one site */
-#define SITES_PYTHON_ENTRY \
-    0x80000000U /* in sites_python.line: the frame that entered the interpreter loop \
+#define CALLSITE_FILE_DEPTH_MAX 256U /* frames of one kind in one site */
+#define CALLSITE_FILE_PYTHON_ENTRY \
+    0x80000000U /* in callsite_file_python.line: the frame that entered the interpreter loop \
                  */
 
-enum sites_tag {
-    SITES_TAG_MODULE = 1,
-    SITES_TAG_MODULE_GONE = 2,
-    SITES_TAG_CODE = 3,
-    SITES_TAG_SITE = 4,
-    SITES_TAG_PADDING = 5,
-    SITES_TAG_LOST = 6,
+enum callsite_file_tag {
+    CALLSITE_FILE_TAG_MODULE = 1,
+    CALLSITE_FILE_TAG_MODULE_GONE = 2,
+    CALLSITE_FILE_TAG_CODE = 3,
+    CALLSITE_FILE_TAG_STACK = 4,
+    CALLSITE_FILE_TAG_PADDING = 5,
+    CALLSITE_FILE_TAG_LOST = 6,
 };
 
-#define SITES_FIRST_PAGE_BYTES 4096U /* holds the LOST entry */
-#define SITES_NUMBER_MAX (1U << 24)  /* of call sites and code objects of one process */
+#define CALLSITE_FILE_FIRST_PAGE_BYTES 4096U /* holds the LOST entry */
+#define CALLSITE_FILE_NUMBER_MAX (1U << 24)  /* of call sites and code objects of one process */
 
-struct sites_entry {
+struct callsite_file_entry {
     uint32_t tag;
     uint32_t bytes;
 };
 
-struct sites_lost {
-    uint64_t stacks; /* captured and not stored: no disk space, no memory, or SITES_NUMBER_MAX reached */
+struct callsite_file_loss {
+    uint64_t
+        stacks; /* captured and not stored: no disk space, no memory, or CALLSITE_FILE_NUMBER_MAX reached */
 };
 
-struct sites_module {
+struct callsite_file_module {
     uint64_t base; /* first mapped address */
     uint64_t end;
     uint64_t bias;   /* address in memory minus address in the ELF file */
@@ -59,13 +60,13 @@ struct sites_module {
     uint16_t path_bytes;
 };
 
-struct sites_gone {
+struct callsite_file_gone {
     uint32_t number;
     uint32_t reserved;
 };
 
 /* A Python code object; `code` numbers them from 1. */
-struct sites_code {
+struct callsite_file_code {
     uint32_t code;
     uint32_t first_line;
     uint16_t name_bytes;
@@ -73,13 +74,13 @@ struct sites_code {
     uint32_t reserved;
 };
 
-struct sites_python {
+struct callsite_file_python {
     uint32_t code;
-    uint32_t line; /* 0 if unknown; top bit SITES_PYTHON_ENTRY */
+    uint32_t line; /* 0 if unknown; top bit CALLSITE_FILE_PYTHON_ENTRY */
 };
 
-struct sites_site {
-    uint32_t site; /* numbers from 1, as in varve_record.callsite */
+struct callsite_file_stack {
+    uint32_t callsite; /* numbers from 1, as in varve_record.callsite */
     uint16_t native_count;
     uint16_t python_count;
 };

@@ -59,8 +59,8 @@ enum session_state {
     SESSION_STATE_CLOSED = 2, /* no collector will read what is emitted now: recorders switch off */
 };
 
-enum session_mirror {
-    SESSION_MIRROR_LTTNG = 1, /* open mirror_path and emit every record to it */
+enum session_sink {
+    SESSION_SINK_LTTNG = 1, /* open sink_path and emit every record to it */
 };
 
 /* Written by the collector alone, before the program starts except where said. Programs map it read-only,
@@ -81,8 +81,8 @@ struct session_control {
     uint64_t memory_bytes_max; /* of all rings together in /dev/shm; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
-    uint32_t mirror;         /* bit mask of enum session_mirror */
-    char mirror_path[1024];  /* the provider library (sink_provider.h) */
+    uint32_t sink;           /* bit mask of enum session_sink */
+    char sink_path[1024];    /* the provider library (sink_provider.h) */
     char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 
     uint32_t seccomp_mode;    /* of the collector, as /proc/self/status has it; a program with another */

@@ -243,17 +243,17 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
 uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symbols, uint32_t depth)
 {
     uint32_t id = writer->callsites + 1;
-    uint32_t place = depth > 0 ? symbols[0] : 0;
+    uint32_t origin = depth > 0 ? symbols[0] : 0;
     uint32_t frames = depth < FRAMES_MAX ? depth : FRAMES_MAX;
     for (uint32_t i = frames; i-- > 0;) {
         if (symbols[i] == 0 || symbols[i] >= writer->symbol_capacity) {
             keep(writer, VARVE_ERROR_INVALID, "a call site of unknown symbols");
             return 0;
         }
-        place = writer->is_allocation[symbols[i]] ? place : symbols[i];
+        origin = writer->is_allocation[symbols[i]] ? origin : symbols[i];
     }
     if (store_take(writer) == VARVE_OK) {
-        keep(writer, store_callsite(writer->store, id, frames, place), "a call site");
+        keep(writer, store_callsite(writer->store, id, frames, origin), "a call site");
     }
     for (uint32_t i = 0; i < frames && writer->error == VARVE_OK; i++) {
         keep(writer, store_callsite_frame(writer->store, id, i, symbols[i], -1), "a call site");

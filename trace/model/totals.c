@@ -25,7 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define SITES_MIN 1024U
+#define CALLSITE_FILE_MIN 1024U
 
 static int array_reserve(struct domain_totals *domain, uint32_t callsite)
 {
@@ -33,22 +33,22 @@ static int array_reserve(struct domain_totals *domain, uint32_t callsite)
         return VARVE_OK;
     }
     if (callsite >= domain->callsite_capacity) {
-        size_t capacity = domain->callsite_capacity > 0 ? domain->callsite_capacity : SITES_MIN;
+        size_t capacity = domain->callsite_capacity > 0 ? domain->callsite_capacity : CALLSITE_FILE_MIN;
         while (capacity <= callsite) {
             capacity *= 2;
         }
         void *memory;
-        if (domain->sites == NULL) {
-            memory = mmap(NULL, capacity * sizeof *domain->sites, PROT_READ | PROT_WRITE,
+        if (domain->callsites == NULL) {
+            memory = mmap(NULL, capacity * sizeof *domain->callsites, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         } else {
-            memory = mremap(domain->sites, domain->callsite_capacity * sizeof *domain->sites,
-                            capacity * sizeof *domain->sites, MREMAP_MAYMOVE);
+            memory = mremap(domain->callsites, domain->callsite_capacity * sizeof *domain->callsites,
+                            capacity * sizeof *domain->callsites, MREMAP_MAYMOVE);
         }
         if (memory == MAP_FAILED) {
             return VARVE_ERROR_NO_MEMORY;
         }
-        domain->sites = memory;
+        domain->callsites = memory;
         domain->callsite_capacity = capacity;
     }
     domain->callsite_limit = (size_t)callsite + 1;
@@ -99,22 +99,22 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
 static struct callsite_total *callsite_touch(const struct totals_step *step, const struct scratch_row *row)
 {
     assert(row->callsite < step->domain->callsite_limit);
-    struct callsite_total *site = &step->domain->sites[row->callsite];
-    if (site->touched_seq <= step->domain->all.peak_seq) {
-        site->peak_allocations = site->live_allocations;
-        site->peak_bytes = site->live_bytes;
+    struct callsite_total *callsite = &step->domain->callsites[row->callsite];
+    if (callsite->touched_seq <= step->domain->all.peak_seq) {
+        callsite->peak_allocations = callsite->live_allocations;
+        callsite->peak_bytes = callsite->live_bytes;
     }
-    site->touched_seq = step->seq;
-    return site;
+    callsite->touched_seq = step->seq;
+    return callsite;
 }
 
 void totals_open(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct callsite_total *site = callsite_touch(step, row);
-    site->allocations++;
-    site->bytes += row->size;
-    site->live_allocations++;
-    site->live_bytes += row->size;
+    struct callsite_total *callsite = callsite_touch(step, row);
+    callsite->allocations++;
+    callsite->bytes += row->size;
+    callsite->live_allocations++;
+    callsite->live_bytes += row->size;
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
         both[i]->allocations++;
@@ -126,13 +126,13 @@ void totals_open(const struct totals_step *step, const struct scratch_row *row)
 
 void totals_close(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct callsite_total *site = callsite_touch(step, row);
-    assert(site->live_allocations > 0 && site->live_bytes >= row->size);
-    site->frees++;
-    site->live_allocations--;
-    site->live_bytes -= row->size;
-    site->temporary += row->temporary;
-    site->lifetime_ns += row->free_ns - row->alloc_ns;
+    struct callsite_total *callsite = callsite_touch(step, row);
+    assert(callsite->live_allocations > 0 && callsite->live_bytes >= row->size);
+    callsite->frees++;
+    callsite->live_allocations--;
+    callsite->live_bytes -= row->size;
+    callsite->temporary += row->temporary;
+    callsite->lifetime_ns += row->free_ns - row->alloc_ns;
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
         assert(both[i]->live_allocations > 0 && both[i]->live_bytes >= row->size);
@@ -145,12 +145,12 @@ void totals_close(const struct totals_step *step, const struct scratch_row *row)
 
 void totals_reopen(const struct totals_step *step, const struct scratch_row *row)
 {
-    struct callsite_total *site = callsite_touch(step, row);
-    site->frees--;
-    site->live_allocations++;
-    site->live_bytes += row->size;
-    site->temporary -= row->temporary;
-    site->lifetime_ns -= row->free_ns - row->alloc_ns;
+    struct callsite_total *callsite = callsite_touch(step, row);
+    callsite->frees--;
+    callsite->live_allocations++;
+    callsite->live_bytes += row->size;
+    callsite->temporary -= row->temporary;
+    callsite->lifetime_ns -= row->free_ns - row->alloc_ns;
     struct total *both[] = {&step->domain->all, step->process};
     for (int i = 0; i < 2; i++) {
         both[i]->frees--;
@@ -185,20 +185,20 @@ void totals_update_peak(const struct totals_step *step)
 void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite, uint64_t *allocations_out,
                           uint64_t *bytes_out)
 {
-    const struct callsite_total *site = &domain->sites[callsite];
-    if (site->touched_seq <= domain->all.peak_seq) {
-        *allocations_out = site->live_allocations;
-        *bytes_out = site->live_bytes;
+    const struct callsite_total *total = &domain->callsites[callsite];
+    if (total->touched_seq <= domain->all.peak_seq) {
+        *allocations_out = total->live_allocations;
+        *bytes_out = total->live_bytes;
     } else {
-        *allocations_out = site->peak_allocations;
-        *bytes_out = site->peak_bytes;
+        *allocations_out = total->peak_allocations;
+        *bytes_out = total->peak_bytes;
     }
 }
 
 void totals_close_domain(struct domain_totals *domain)
 {
-    if (domain->sites != NULL) {
-        munmap(domain->sites, domain->callsite_capacity * sizeof *domain->sites);
+    if (domain->callsites != NULL) {
+        munmap(domain->callsites, domain->callsite_capacity * sizeof *domain->callsites);
     }
     series_free(&domain->all.series);
     *domain = (struct domain_totals){0};
@@ -251,30 +251,30 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
         }
         total_accumulate(&by_process, total);
     }
-    struct total by_site = {.failed = domain->all.failed};
+    struct total by_callsite = {.failed = domain->all.failed};
     for (size_t i = 0; i < domain->callsite_limit; i++) {
-        const struct callsite_total *site = &domain->sites[i];
+        const struct callsite_total *callsite = &domain->callsites[i];
         uint64_t allocations;
         uint64_t bytes;
         totals_callsite_peak(domain, (uint32_t)i, &allocations, &bytes);
-        const struct total one = {.allocations = site->allocations,
-                                  .frees = site->frees,
-                                  .bytes = site->bytes,
-                                  .live_allocations = site->live_allocations,
-                                  .live_bytes = site->live_bytes,
-                                  .temporary = site->temporary};
-        total_accumulate(&by_site, &one);
-        by_site.peak_allocations += allocations;
-        by_site.peak_bytes += bytes;
+        const struct total one = {.allocations = callsite->allocations,
+                                  .frees = callsite->frees,
+                                  .bytes = callsite->bytes,
+                                  .live_allocations = callsite->live_allocations,
+                                  .live_bytes = callsite->live_bytes,
+                                  .temporary = callsite->temporary};
+        total_accumulate(&by_callsite, &one);
+        by_callsite.peak_allocations += allocations;
+        by_callsite.peak_bytes += bytes;
     }
     const struct total *all = &domain->all;
     if (!total_is_sound(all)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of all processes, slot %u", slot);
     }
-    if (!totals_equal(all, &by_process) || !totals_equal(all, &by_site) ||
+    if (!totals_equal(all, &by_process) || !totals_equal(all, &by_callsite) ||
         by_process.extra.active != all->extra.active || by_process.extra.reserved != all->extra.reserved ||
-        by_process.extra.requested != all->extra.requested || by_site.peak_bytes != all->peak_bytes ||
-        by_site.peak_allocations != all->peak_allocations) {
+        by_process.extra.requested != all->extra.requested || by_callsite.peak_bytes != all->peak_bytes ||
+        by_callsite.peak_allocations != all->peak_allocations) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "slot %u: the sums over processes, call sites and everything differ", slot);
     }

@@ -38,7 +38,8 @@ struct callsite_total {
 
 struct domain_totals {
     struct total all;
-    struct callsite_total *sites; /* by call site; anonymous mapping, so that unused numbers cost nothing */
+    struct callsite_total
+        *callsites; /* by call site; anonymous mapping, so that unused numbers cost nothing */
     size_t callsite_capacity;
     size_t callsite_limit; /* one more than the largest call site seen */
 };

@@ -50,7 +50,7 @@ static_assert(sizeof(struct recorder_thread) <= THREAD_BYTES, "two pages per thr
 static struct varve_producer idle = {.busy = 1};
 
 __thread struct varve_producer *varve_producer_current = &idle;
-uint32_t varve_emit_is_mirrored;
+uint32_t varve_emit_has_sink;
 
 static __thread bool thread_is_watched;
 static __thread bool thread_has_ended;
@@ -535,7 +535,7 @@ void varve_emit_slow(const struct varve_record *record)
     struct emission emission = {record, &saved};
     int saved_errno = errno;
 
-    if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 &&
+    if (recorder_session() == NULL || (__atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) != 0 &&
                                        put_with_sink(varve_producer_current, record))) {
         return;
     }

@@ -336,7 +336,7 @@ void recorder_commit(struct recorder_thread *thread, const struct varve_record *
 
     assert(producer->head < producer->limit);
     *slot = *record;
-    if (__atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
+    if (__atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) != 0 && !recorder_is_confined()) {
         second_sink_emit(thread, slot);
     }
     __atomic_store_n(producer->published, producer->head + 1, __ATOMIC_RELEASE);

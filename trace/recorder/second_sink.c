@@ -146,7 +146,7 @@ bool second_sink_owns_code(uintptr_t pc)
     return false;
 }
 
-static bool is_any_enabled(const struct mirror_provider *provider)
+static bool is_any_enabled(const struct sink_provider *provider)
 {
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         if (__atomic_load_n(provider->enabled[kind], __ATOMIC_RELAXED) > 0) {
@@ -159,13 +159,13 @@ static bool is_any_enabled(const struct mirror_provider *provider)
 /* In a thread of the provider's. */
 static void started(void *context)
 {
-    const struct mirror_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink,
-                                                             __ATOMIC_ACQUIRE); /* the program may exit now */
+    const struct sink_provider *provider = __atomic_load_n(&recorder_process_page()->second_sink,
+                                                           __ATOMIC_ACQUIRE); /* the program may exit now */
 
     (void)context;
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
     if (provider != NULL) {
-        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&varve_emit_has_sink, 1, __ATOMIC_RELEASE);
     }
 }
 
@@ -178,28 +178,28 @@ static void close_at_exit(void)
     elf_each_object(note_own_object, NULL);
     second_sink_is_closed = true;
     __atomic_store_n(&process->second_sink, NULL, __ATOMIC_RELEASE);
-    __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&varve_emit_has_sink, 0, __ATOMIC_RELEASE);
 }
 
-static const struct mirror_provider *load_provider(const char *path)
+static const struct sink_provider *load_provider(const char *path)
 {
-    static const struct mirror_host host = {.started = started};
+    static const struct sink_host host = {.started = started};
     /* a relative one would be looked for wherever the program stands */
-    mirror_provider_open *open_provider = path[0] == '/' ? mirror_provider_find(path) : NULL;
+    sink_provider_open *open_provider = path[0] == '/' ? sink_provider_find(path) : NULL;
 
-    return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
+    return open_provider != NULL ? open_provider(SINK_INTERFACE_VERSION, &host) : NULL;
 }
 
 void second_sink_open(void)
 {
     const struct session_control *session = recorder_session();
     struct recorder_process *process = recorder_process_page();
-    const struct mirror_provider *provider;
+    const struct sink_provider *provider;
     struct recorder_signals saved;
     int32_t before[THREADS_MAX];
     unsigned before_count;
 
-    if (session == NULL || process == NULL || (session->mirror & SESSION_MIRROR_LTTNG) == 0 ||
+    if (session == NULL || process == NULL || (session->sink & SESSION_SINK_LTTNG) == 0 ||
         recorder_is_confined()) {
         return;
     }
@@ -207,11 +207,11 @@ void second_sink_open(void)
     opener = (int32_t)recorder_sys_gettid();
     before_count = list_threads(before, THREADS_MAX);
     __atomic_store_n(&is_opening, true, __ATOMIC_RELEASE);
-    provider = load_provider(session->mirror_path);
+    provider = load_provider(session->sink_path);
     if (provider != NULL && atexit(close_at_exit) == 0) {
         note_own_threads(before, before_count);
         __atomic_store_n(&process->second_sink, provider, __ATOMIC_RELEASE);
-        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&varve_emit_has_sink, 1, __ATOMIC_RELEASE);
     }
     __atomic_store_n(&is_opening, false, __ATOMIC_RELEASE);
     recorder_reentrant_end(&saved);
@@ -219,17 +219,17 @@ void second_sink_open(void)
 
 void second_sink_check(void)
 {
-    const struct mirror_provider *provider =
+    const struct sink_provider *provider =
         __atomic_load_n(&recorder_process_page()->second_sink, __ATOMIC_ACQUIRE);
 
-    if (provider != NULL && __atomic_load_n(&varve_emit_is_mirrored, __ATOMIC_RELAXED) == 0 &&
+    if (provider != NULL && __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED) == 0 &&
         is_any_enabled(provider)) {
-        __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&varve_emit_has_sink, 1, __ATOMIC_RELEASE);
     }
 }
 
 /* Nobody wanted a record; when nobody wants any, the detour ends. */
-static void count_miss(const struct mirror_provider *provider)
+static void count_miss(const struct sink_provider *provider)
 {
     uint32_t starts_before = __atomic_load_n(&starts, __ATOMIC_ACQUIRE);
 
@@ -238,9 +238,9 @@ static void count_miss(const struct mirror_provider *provider)
     }
     misses = 0;
     if (!is_any_enabled(provider)) {
-        __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&varve_emit_has_sink, 0, __ATOMIC_SEQ_CST);
         if (__atomic_load_n(&starts, __ATOMIC_SEQ_CST) != starts_before) {
-            __atomic_store_n(&varve_emit_is_mirrored, 1, __ATOMIC_RELEASE);
+            __atomic_store_n(&varve_emit_has_sink, 1, __ATOMIC_RELEASE);
         }
     }
 }
@@ -258,13 +258,13 @@ static uint64_t sequence_of(const struct recorder_thread *thread, const struct v
 void second_sink_emit(struct recorder_thread *thread, struct varve_record *record)
 {
     const struct recorder_process *process = recorder_process_page();
-    const struct mirror_provider *provider = __atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE);
+    const struct sink_provider *provider = __atomic_load_n(&process->second_sink, __ATOMIC_ACQUIRE);
     const struct ring_header *ring = thread->ring;
-    struct varve_mirror_origin origin;
+    struct varve_sink_origin origin;
     struct recorder_signals saved;
 
     if (provider == NULL) {
-        __atomic_store_n(&varve_emit_is_mirrored, 0, __ATOMIC_RELEASE); /* a fork child */
+        __atomic_store_n(&varve_emit_has_sink, 0, __ATOMIC_RELEASE); /* a fork child */
         return;
     }
     if (ring->ring_index == 0) {
@@ -274,11 +274,11 @@ void second_sink_emit(struct recorder_thread *thread, struct varve_record *recor
         count_miss(provider);
         return;
     }
-    origin = (struct varve_mirror_origin){.process = ring->process_id,
-                                          .ring = ring->ring_index,
-                                          .pid = process->control->pid,
-                                          .tid = (int32_t)ring->tid};
-    record->dev_seq_kind_flags |= VARVE_FLAG_MIRRORED;
+    origin = (struct varve_sink_origin){.process = ring->process_id,
+                                        .ring = ring->ring_index,
+                                        .pid = process->control->pid,
+                                        .tid = (int32_t)ring->tid};
+    record->dev_seq_kind_flags |= VARVE_FLAG_SECOND_SINK;
     if (thread->is_known_to_sink) {
         provider->record(&origin, sequence_of(thread, record), record);
         return;

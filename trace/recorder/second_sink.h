@@ -15,7 +15,7 @@
 
 /// Open the provider library if the session asks for it. Once per process image, from a constructor.
 void second_sink_open(void);
-/// Tell it a record that is about to be committed, and mark the record, if it wants that kind.
+/// Report it a record that is about to be committed, and mark the record, if it wants that kind.
 void second_sink_emit(struct recorder_thread *thread, struct varve_record *record);
 /// Now and then: events may be enabled in a trace that has begun, of which there is no notice.
 void second_sink_check(void);

@@ -411,7 +411,7 @@ static void stage_wait(const struct recorder_process *process, enum recorder_sta
     }
 }
 
-static void sites_open(const struct recorder_process *process)
+static void callsite_file_open(const struct recorder_process *process)
 {
     const struct session_control *session = session_found()->control;
     struct recorder_signals saved;
@@ -445,8 +445,8 @@ static void attach(struct recorder_process *process)
         last_process_id = id;
         __atomic_store_n(&process->control, control, __ATOMIC_RELEASE);
         stage_set(process, RECORDER_STAGE_ATTACHED);
-        sites_open(process);
-        stage_set(process, RECORDER_STAGE_SITES);
+        callsite_file_open(process);
+        stage_set(process, RECORDER_STAGE_CALLSITES);
     } else if (result == -EEXIST) {
         stage_wait(process, RECORDER_STAGE_ATTACHED);
     } else {
@@ -469,7 +469,7 @@ struct recorder_process *recorder_process_attach(void)
         attach(process);
     }
     if (stage_of(process) == RECORDER_STAGE_ATTACHED) {
-        stage_wait(process, RECORDER_STAGE_SITES); /* or the first stacks of this thread were missing */
+        stage_wait(process, RECORDER_STAGE_CALLSITES); /* or the first stacks of this thread were missing */
     }
     return recorder_process_current();
 }

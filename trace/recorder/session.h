@@ -14,13 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mirror_provider;
+struct sink_provider;
 struct recorder_thread;
 
 enum recorder_stage {
     RECORDER_STAGE_NONE = 0,
-    RECORDER_STAGE_ATTACHED = 1, /* `control` is there */
-    RECORDER_STAGE_SITES = 2,    /* and so is the call-site file, if it can be had */
+    RECORDER_STAGE_ATTACHED = 1,  /* `control` is there */
+    RECORDER_STAGE_CALLSITES = 2, /* and so is the call-site file, if it can be had */
 };
 
 /* Of one process image, in a wiped page: all zero in a fork child. */
@@ -34,7 +34,7 @@ struct recorder_process {
     struct recorder_retry late_retry;
     struct recorder_thread *late; /* set once */
     /* While this process may call it; NULL: it may not. */
-    const struct mirror_provider *second_sink;
+    const struct sink_provider *second_sink;
 };
 
 /// The session named by the environment, or NULL; looked up once, inherited by fork children. Not writable.

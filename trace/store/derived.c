@@ -142,26 +142,26 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
 }
 
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
-static int write_site(struct store *store, const struct slots *slots, enum domain domain, uint32_t callsite,
-                      struct varve_message *message)
+static int write_callsite(struct store *store, const struct slots *slots, enum domain domain,
+                          uint32_t callsite, struct varve_message *message)
 {
     struct callsite_total sum = {0};
     for (unsigned i = 0; i < slots->count; i++) {
         const struct domain_totals *totals = slots->totals[i];
         if (callsite < totals->callsite_limit) {
-            const struct callsite_total *site = &totals->sites[callsite];
+            const struct callsite_total *total = &totals->callsites[callsite];
             uint64_t peak_allocations;
             uint64_t peak_bytes;
             totals_callsite_peak(totals, callsite, &peak_allocations, &peak_bytes);
-            sum.allocations += site->allocations;
-            sum.frees += site->frees;
-            sum.bytes += site->bytes;
-            sum.live_allocations += site->live_allocations;
-            sum.live_bytes += site->live_bytes;
+            sum.allocations += total->allocations;
+            sum.frees += total->frees;
+            sum.bytes += total->bytes;
+            sum.live_allocations += total->live_allocations;
+            sum.live_bytes += total->live_bytes;
             sum.peak_allocations += peak_allocations;
             sum.peak_bytes += peak_bytes;
-            sum.temporary += site->temporary;
-            sum.lifetime_ns += site->lifetime_ns;
+            sum.temporary += total->temporary;
+            sum.lifetime_ns += total->lifetime_ns;
         }
     }
     if (sum.allocations == 0) {
@@ -178,14 +178,14 @@ static int write_site(struct store *store, const struct slots *slots, enum domai
     return WRITE_ROW(store, STATEMENT_CALLSITE_STAT, values, message);
 }
 
-static int write_sites(const struct derive *derive, struct store *store, enum domain domain,
-                       struct varve_message *message)
+static int write_callsites(const struct derive *derive, struct store *store, enum domain domain,
+                           struct varve_message *message)
 {
     struct slots slots = {0};
     int code = VARVE_OK;
     slots_gather(derive, domain, &slots);
     for (size_t i = 0; i < slots.callsite_limit && code == VARVE_OK; i++) {
-        code = write_site(store, &slots, domain, (uint32_t)i, message);
+        code = write_callsite(store, &slots, domain, (uint32_t)i, message);
     }
     return code;
 }
@@ -245,8 +245,8 @@ static int write_totals(struct derive *derive, struct store *store, uint32_t pro
 {
     int code = VARVE_OK;
     for (unsigned slot = 1; slot < SLOT_LIMIT && code == VARVE_OK; slot++) {
-        struct total **place = process != NULL ? process_total(process, slot) : NULL;
-        struct total *total = process == NULL ? &derive->domains[slot].all : place != NULL ? *place : NULL;
+        struct total **found = process != NULL ? process_total(process, slot) : NULL;
+        struct total *total = process == NULL ? &derive->domains[slot].all : found != NULL ? *found : NULL;
         if (total == NULL || total->series.limit == 0) {
             continue;
         }
@@ -489,7 +489,7 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
         code = write_allocations(derive, store, message);
     }
     for (unsigned number = DOMAIN_HEAP; number < DOMAIN_LIMIT && code == VARVE_OK; number++) {
-        code = write_sites(derive, store, number, message);
+        code = write_callsites(derive, store, number, message);
     }
     if (code == VARVE_OK) {
         code = write_totals(derive, store, 0, NULL, message);

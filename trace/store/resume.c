@@ -175,7 +175,7 @@ int store_each_clock_anchor(struct store *store,
 }
 
 struct origin_reader {
-    int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t site);
+    int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
     void *context;
 };
 
@@ -188,7 +188,7 @@ static int origin_take(sqlite3_stmt *row, void *context)
 
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t site),
+                                           uint32_t callsite),
                                void *context, struct varve_message *message)
 {
     struct origin_reader reader = {.take = take, .context = context};

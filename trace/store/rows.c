@@ -115,10 +115,10 @@ int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int
     return ROWS_WRITE(store, STATEMENT_ANCHOR, values);
 }
 
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
 {
     const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(process_id),
-                                         VALUE_INTEGER(site)};
+                                         VALUE_INTEGER(callsite)};
     return ROWS_WRITE(store, STATEMENT_ORIGIN, values);
 }
 
@@ -179,7 +179,7 @@ static void hash_add(uint64_t hash[2], const void *data, size_t bytes)
     }
 }
 
-/* A text with its NUL, and a mark that tells none from an empty one. */
+/* A text with its NUL, and a mark that distinguishes none from an empty one. */
 static void hash_add_text(uint64_t hash[2], const char *text)
 {
     hash_add(hash, text != NULL ? "t" : "n", 1);

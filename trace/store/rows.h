@@ -73,6 +73,6 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
 int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id);
 int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
                          int64_t pc); /* pc < 0: NULL */
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site);
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
 
 #endif

@@ -141,7 +141,7 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_BLOCK] = {"block", "blocks of a caching allocator"},
         [DOMAIN_PINNED] = {"pinned", "the CUDA API: memory of the host that devices reach"},
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
-        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI tells it beside the CUDA recorder"},
+        [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder"},
     };
     int code = VARVE_OK;
     for (unsigned i = 0; i < VARVE_KIND_LIMIT && code == VARVE_OK; i++) {

@@ -38,7 +38,7 @@ CREATE TABLE process_device(process_id INTEGER NOT NULL, ordinal INTEGER NOT NUL
 CREATE TABLE event(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
     device INTEGER, dev_seq INTEGER, kind INTEGER NOT NULL, stream INTEGER, pool INTEGER, id INTEGER,
     addr INTEGER, size INTEGER, requested INTEGER, arg INTEGER, cause INTEGER, callsite_id INTEGER,
-    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI tells it beside the CUDA recorder
+    thread_id INTEGER, flags INTEGER, -- flags: 1 failed, 2 nested, 4 late, 8 CUPTI's record beside the CUDA recorder's
     ring_seq INTEGER) STRICT;         -- number in its ring (thread_id), lost ones counted; NULL: stands for missing ones
 
 CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INTEGER NOT NULL, tid INTEGER NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE allocation(id INTEGER PRIMARY KEY, domain INTEGER NOT NULL, pid INT
     process_id INTEGER NOT NULL, temporary INTEGER,
     memory_kind INTEGER) STRICT; -- CUDA API: 2 pinned, 3 device, 4 array, 5 managed, 6 device static, 7 managed static
 
--- Numbers in the events of a process. Where `pool` has no row: bit 0 tells the small pool, the bits above it number
+-- Numbers in the events of a process. Where `pool` has no row: bit 0 says whether it is the small pool, the bits above it number
 -- the private pools, 0 is the default pool; that is a caching allocator's, not a pool of the CUDA driver.
 CREATE TABLE stream(process_id INTEGER NOT NULL, device INTEGER NOT NULL, number INTEGER NOT NULL, handle INTEGER NOT NULL,
     PRIMARY KEY(process_id, device, number)) STRICT, WITHOUT ROWID;
@@ -76,7 +76,7 @@ CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, request
     reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
     process_id INTEGER) STRICT;
 
--- Call sites: a stack is interned once; a symbol is one resolved place in source code.
+-- Call sites: a stack is interned once; a symbol is one resolved function and line of source code.
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
     is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
@@ -124,7 +124,7 @@ CREATE TABLE device_memory(seq INTEGER PRIMARY KEY, ts_ns INTEGER NOT NULL, proc
 -- Health of the recording: severity 'info', 'error' or 'data_loss'.
 CREATE TABLE stats(name TEXT NOT NULL, idx INTEGER, severity TEXT NOT NULL, source TEXT NOT NULL, value INTEGER NOT NULL)
     STRICT;
-CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- told again, a figure replaces the one before
+CREATE UNIQUE INDEX stats_once ON stats(name, idx, source); -- stored again, a figure replaces the one before
 -- Programs that ran under the recording without the recorder in them, and why it could not be loaded.
 CREATE TABLE unrecorded_program(path TEXT NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY(path, reason)) STRICT, WITHOUT ROWID;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The trace database: opened, filled in order of events, committed together with the ring positions that the events came
- * from, finished. Two locks are held: flock on the database file tells collectors apart from the first moment, and lasts between
+ * from, finished. Two locks are held: flock on the database file keeps collectors apart from the first moment, and lasts between
  * transactions; SQLite's own locks (fcntl) let readers look on. Closing any other descriptor of the file would drop the latter,
  * so lock_fd is closed last. collector/collector.c and import/ call it.
  */

@@ -129,7 +129,7 @@ CREATE VIEW device_failure AS
     WHERE (d.kind = 47 OR (d.kind IN (37, 39, 41, 42, 43) AND e.flags & 1)) AND coalesce(e.flags, 0) & 8 = 0;
 
 -- What the driver said was in use on a device, and how much of it was live in domain device of all processes that had not
--- ended. The rest nobody explains: contexts of CUDA, other programs, what libraries get by other roads.
+-- ended. The rest is unattributed: contexts of CUDA, other programs, what libraries get in other ways.
 CREATE VIEW device_unexplained AS
     SELECT seq, ts_ns, process_id, pid, device, total, free, total - free AS used, seen, total - free - seen AS unexplained
     FROM (SELECT m.seq, m.ts_ns, m.process_id, p.pid, m.device, m.total_bytes AS total, m.free_bytes AS free,
@@ -161,7 +161,7 @@ CREATE VIEW device_segment AS
 CREATE VIEW vmm AS
     SELECT e.seq, e.ts_ns, t.process_id, e.pid, e.device, k.name AS kind, c.text AS function,
         CASE WHEN e.flags & 1 THEN NULL WHEN e.kind IN (42, 43, 45) THEN e.arg END AS handle, e.addr, e.size,
-        e.id AS allocation_id, e.flags & 1 AS failed, e.flags & 8 <> 0 AS is_witness
+        e.id AS allocation_id, e.flags & 1 AS failed, e.flags & 8 <> 0 AS is_duplicate
     FROM device_event d CROSS JOIN event e ON e.seq = d.seq LEFT JOIN thread t ON t.id = e.thread_id
         LEFT JOIN event_kind k ON k.code = e.kind LEFT JOIN event_cause c ON c.code = e.cause
     WHERE d.kind IN (41, 42, 43, 44, 45, 46, 54);

@@ -204,7 +204,7 @@ static const char *linkage_name(Dwarf_Die *die)
     return NULL;
 }
 
-/* `symbol`: the symbol table's name for the place, NULL for an inlined function. GCC leaves out the linkage
+/* `symbol`: the symbol table's name for the pc, NULL for an inlined function. GCC leaves out the linkage
  * name of static C++ functions; the symbol then has the namespace and the parameters. */
 static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const char *symbol)
 {
@@ -268,9 +268,8 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
                            const char *fallback,
                            void (*take)(void *context, const struct symbols_frame *frame), void *context)
 {
-    uint64_t place = address - module->dwarf_bias;
-    const struct symbols_range *range =
-        module->dwarf ? symbols_ranges_find(&module->unit_ranges, place) : NULL;
+    uint64_t pc = address - module->dwarf_bias;
+    const struct symbols_range *range = module->dwarf ? symbols_ranges_find(&module->unit_ranges, pc) : NULL;
     struct symbols_frame frame = {NULL, NULL, 0, false};
     Dwarf_Die inlined[NESTING_MAX], *function;
     struct symbols_unit *unit;
@@ -278,11 +277,11 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
     if (!range)
         return false;
     unit = &module->units[range->value];
-    function = find_function(unit, place);
-    find_line(module, unit, place, &frame);
+    function = find_function(unit, pc);
+    find_line(module, unit, pc, &frame);
     if (!function && !frame.file)
         return false;
-    for (int i = function ? find_inlined(function, place, inlined) : 0; i > 0; i--) {
+    for (int i = function ? find_inlined(function, pc, inlined) : 0; i > 0; i--) {
         frame.function = function_name(symbols, &inlined[i - 1], NULL);
         frame.is_inlined = true;
         take(context, &frame);

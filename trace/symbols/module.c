@@ -145,7 +145,7 @@ static uint64_t code_section_end(Elf *elf, uint64_t bias, uint64_t address)
     return 0;
 }
 
-/* Of several names for one place: global before weak before local, fewer underscores, functions. */
+/* Of several names for one address: global before weak before local, fewer underscores, functions. */
 static uint32_t symbol_preference(const GElf_Sym *symbol, const char *name)
 {
     unsigned bind = GELF_ST_BIND(symbol->st_info), underscores = (unsigned)strspn(name, "_");
@@ -229,12 +229,12 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
 static bool is_what_ran(const struct symbols_module *module)
 {
     const unsigned char *bits = NULL;
-    GElf_Addr place;
+    GElf_Addr address;
     int bytes;
 
     if (module->build_id_bytes == 0)
         return true;
-    bytes = dwfl_module_build_id(module->handle, &bits, &place);
+    bytes = dwfl_module_build_id(module->handle, &bits, &address);
     return bytes > 0 && (size_t)bytes == module->build_id_bytes &&
            memcmp(bits, module->build_id, (size_t)bytes) == 0;
 }

@@ -2,7 +2,7 @@
 /*
  * Memory of the cuda device for other devices and other processes. A peer gets access to everything here
  * from its own primary context, which is kept for that. Other processes get whole segments: what they are
- * told fills the driver's handle to the last byte, so only the first address of a segment can be exported,
+ * given fills the driver's handle to the last byte, so only the first address of a segment can be exported,
  * and a block's offset in it travels beside (varve_alloc_ipc). The driver answers a handle that is open
  * already with the same address, and counts; so does the table. A handle of our own it refuses, though programs
  * pass storages through queues that end where they began; the table of exports knows it. Called through the
@@ -116,7 +116,7 @@ void cuda_export_withdraw(struct cuda_device *cuda, uint64_t addr)
     }
 }
 
-/* A place in the table, not counted yet. */
+/* An entry of the table, not counted yet. */
 static struct cuda_export *export_reserve(struct cuda_device *cuda)
 {
     if (cuda->export_count == cuda->export_capacity) {

@@ -68,14 +68,14 @@ static int reserve(struct cuda_device *cuda, uint64_t bytes, uint64_t *addr_out)
     return VARVE_OK;
 }
 
-int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                     uint64_t *addr_out)
+int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes,
+                     const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     struct cuda_device *cuda = cuda_of(device);
     struct cuda_scope scope;
     int error = cuda_enter(cuda, &scope);
 
-    (void)place;
+    (void)reservation;
     return error != VARVE_OK ? error : cuda_leave(cuda, &scope, reserve(cuda, bytes, addr_out));
 }
 

@@ -10,8 +10,8 @@
 
 /// Size of the pieces that memory can be mapped in; 0: this GPU has no virtual memory.
 uint64_t cuda_vmm_granularity(const struct cuda_device *cuda);
-int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                     uint64_t *addr_out);
+int cuda_vmm_reserve(struct varve_device *device, uint64_t bytes,
+                     const struct varve_device_reservation *reservation, uint64_t *addr_out);
 int cuda_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
 int cuda_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
 int cuda_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);

@@ -52,7 +52,7 @@ int host_leave(struct host_device *host, int result);
 /// The error for errno after a failed call, with the reason.
 int host_failed(struct host_device *host, const char *what);
 int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset_out);
-/// The memory goes; the place in the file may be used again, or not if `is_retired`.
+/// The memory goes; the offset in the file may be used again, or not if `is_retired`.
 void host_extent_free(struct host_device *host, uint64_t offset, bool is_retired);
 /// A mapping of [offset, offset + bytes) of `fd`, at `addr` if that is not 0; not passed on to fork children.
 int host_map_file(struct host_device *host, int fd, uint64_t offset, uint64_t bytes, int protection,

@@ -2,8 +2,8 @@
 /*
  * Segments shared between processes: a handle names the exporter's process, the descriptor of its memory file
  * and an entry of the table at the file's beginning. The hard part is a handle that has outlived what it
- * names: process ids, descriptors and places in the file come again. So the file must be one of ours, and its
- * table must still hold the random cookie that the handle was made with. The place of an exported segment is
+ * names: process ids, descriptors and offsets in the file come again. So the file must be one of ours, and its
+ * table must still hold the random cookie that the handle was made with. The offset of an exported segment is
  * never used again, since another process may have it mapped for as long as it likes. Called through the ops
  * table.
  */

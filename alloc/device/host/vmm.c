@@ -60,13 +60,13 @@ static int reserve(struct host_device *host, uint64_t bytes, uint64_t *addr_out)
     return 0;
 }
 
-int host_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                     uint64_t *addr_out)
+int host_vmm_reserve(struct varve_device *device, uint64_t bytes,
+                     const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     struct host_device *host = host_of(device);
     int error = host_enter(host);
 
-    (void)place;
+    (void)reservation;
     return error != 0 ? error : host_leave(host, reserve(host, bytes, addr_out));
 }
 

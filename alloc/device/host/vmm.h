@@ -8,8 +8,8 @@
 
 #include "alloc/device/host/host.h"
 
-int host_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                     uint64_t *addr_out);
+int host_vmm_reserve(struct varve_device *device, uint64_t bytes,
+                     const struct varve_device_reservation *reservation, uint64_t *addr_out);
 int host_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
 int host_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
 int host_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);

@@ -4,7 +4,7 @@
  * capacity. Where a range lies is a script's choice, or counted up, or the lowest address that fits. What a
  * script says is checked like everything else: an address may come again after it was freed, but no range
  * that is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads
- * from a recording is never a place ahead of what was allocated.
+ * from a recording is never an address ahead of what was allocated.
  */
 #include "alloc/device/sim/memory.h"
 #include "alloc/device/sim/sim.h"
@@ -38,8 +38,8 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
                          (unsigned long long)bytes);
 }
 
-static int place(struct sim_device *sim, varve_sim_place script, uint64_t bytes, uint64_t stream,
-                 const struct varve_device_place *for_place, uint64_t *addr_out)
+static int choose_address(struct sim_device *sim, varve_sim_address script, uint64_t bytes, uint64_t stream,
+                          const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     int error;
 
@@ -53,19 +53,19 @@ static int place(struct sim_device *sim, varve_sim_place script, uint64_t bytes,
                                    (unsigned long long)bytes);
     }
     *addr_out = 0;
-    error = script(sim->options.place_context, bytes, stream, for_place, addr_out);
+    error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
     if (error != 0) {
         return DEVICE_REFUSE(&sim->resources, error < 0 ? error : VARVE_ERROR_INVALID,
-                             "the script has no place for %llu bytes", (unsigned long long)bytes);
+                             "the script has no address for %llu bytes", (unsigned long long)bytes);
     }
     return 0;
 }
 
 int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                    const struct varve_device_place *for_place, uint64_t *addr_out)
+                    const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
-    varve_sim_place script =
-        kind == DEVICE_RANGE_RESERVATION ? sim->options.reserve_place : sim->options.segment_place;
+    varve_sim_address script =
+        kind == DEVICE_RANGE_RESERVATION ? sim->options.reservation_address : sim->options.segment_address;
     struct device_range *range = resources_range_new(&sim->resources, kind, bytes);
     uint64_t addr;
     int error;
@@ -73,7 +73,7 @@ int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_
     if (!range) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    error = place(sim, script, bytes, stream, for_place, &addr);
+    error = choose_address(sim, script, bytes, stream, reservation, &addr);
     if (error != 0) {
         free(range);
         return error;
@@ -122,8 +122,8 @@ int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
     return sim_leave(sim, VARVE_DEVICE_SEGMENT_FREE, bytes, error);
 }
 
-int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *for_place,
-                    uint64_t *addr_out)
+int sim_vmm_reserve(struct varve_device *device, uint64_t bytes,
+                    const struct varve_device_reservation *reservation, uint64_t *addr_out)
 {
     struct sim_device *sim = sim_of(device);
     int error = sim_enter(sim, VARVE_DEVICE_VMM_RESERVE);
@@ -132,8 +132,8 @@ int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct va
         error = DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
     }
     if (error == 0) {
-        error = sim_range_alloc(sim, DEVICE_RANGE_RESERVATION, bytes, for_place ? for_place->stream : 0,
-                                for_place, addr_out);
+        error = sim_range_alloc(sim, DEVICE_RANGE_RESERVATION, bytes, reservation ? reservation->stream : 0,
+                                reservation, addr_out);
     }
     return sim_leave(sim, VARVE_DEVICE_VMM_RESERVE, bytes, error);
 }

@@ -12,10 +12,10 @@ int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stre
 int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
 /// Addresses for a segment, a reservation or an allocation of the pool, entered in the table.
 int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                    const struct varve_device_place *for_place, uint64_t *addr_out);
+                    const struct varve_device_reservation *reservation, uint64_t *addr_out);
 int sim_range_free(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes);
-int sim_vmm_reserve(struct varve_device *device, uint64_t bytes, const struct varve_device_place *place,
-                    uint64_t *addr_out);
+int sim_vmm_reserve(struct varve_device *device, uint64_t bytes,
+                    const struct varve_device_reservation *reservation, uint64_t *addr_out);
 int sim_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
 int sim_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
 int sim_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);

@@ -2,7 +2,7 @@
 /* C only: private to alloc/ */
 /*
  * What the files of the sim device share. Its lock is recursive, since scripts are called with it held and
- * may ask the device or advance its clock. A call of an operation with a place in enum varve_device_call is
+ * may ask the device or advance its clock. A call of an operation with a value in enum varve_device_call is
  * framed by sim_enter, which counts it and finds its scripted failure, and sim_leave, which charges its time.
  *
  *   sim.c         opening, events, memory info, what tests ask for

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PLACE "/dev/shm"
+#define SHM_FOLDER "/dev/shm"
 #define PREFIX "varve-"
 #define SHOWN 10
 #define DEPTH_MAX 10
@@ -67,7 +67,7 @@ static void leftovers_add(struct leftovers *all, const char *name)
     struct leftover leftover = {.is_mapped = false};
     int descriptor;
 
-    snprintf(leftover.path, sizeof(leftover.path), PLACE "/%s", name);
+    snprintf(leftover.path, sizeof(leftover.path), SHM_FOLDER "/%s", name);
     descriptor = open(leftover.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (descriptor < 0) {
         return;
@@ -89,7 +89,7 @@ static void leftovers_add(struct leftovers *all, const char *name)
 /* A living recording has its rings mapped, in the collector at least. */
 static void leftovers_mark(struct leftovers *all, const char *line)
 {
-    const char *at = strstr(line, PLACE "/" PREFIX);
+    const char *at = strstr(line, SHM_FOLDER "/" PREFIX);
 
     for (size_t i = 0; at != NULL && i < all->count; i++) {
         size_t length = strlen(all->items[i].path);
@@ -145,16 +145,16 @@ static bool is_rings_name(const char *name)
 
 static void leftovers_find(struct leftovers *all)
 {
-    DIR *place = opendir(PLACE);
+    DIR *folder = opendir(SHM_FOLDER);
     struct dirent *entry;
 
-    while (place != NULL && (entry = readdir(place)) != NULL) {
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
         if (is_rings_name(entry->d_name)) {
             leftovers_add(all, entry->d_name);
         }
     }
-    if (place != NULL) {
-        closedir(place);
+    if (folder != NULL) {
+        closedir(folder);
     }
     leftovers_find_mapped(all);
 }
@@ -182,7 +182,7 @@ void doctor_check_leftovers(struct doctor_lines *lines)
     }
     free(all.items);
     if (count == 0) {
-        doctor_add(lines, "leftovers", DOCTOR_OK, "", "", "no crashed recording in " PLACE);
+        doctor_add(lines, "leftovers", DOCTOR_OK, "", "", "no crashed recording in " SHM_FOLDER);
     } else if (count > SHOWN) {
         doctor_add(lines, "leftovers", DOCTOR_WARNING, "", "", "%d crashed recordings in all, %s", count,
                    format_bytes(bytes).text);

@@ -144,7 +144,7 @@ static int take_trace(struct snapshot_reader *reader, size_t device, struct pick
         return error;
     }
     if (list->role > PICKLE_ROLE_PLAIN && (list->role != ROLE_TRACE || list->number != device)) {
-        return field_fail(reader, value.offset, "its trace was begun at another place of the snapshot");
+        return field_fail(reader, value.offset, "its trace was begun elsewhere in the snapshot");
     }
     if (history_device(reader->history, device) == NULL) {
         return field_fail(reader, value.offset, "'device_traces' is for more than 256 devices");

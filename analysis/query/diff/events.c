@@ -197,17 +197,18 @@ static const char alone_sql[] =
  * (family, frames 0: equal, 1: others). */
 static const char matched_table[] =
     "CREATE TABLE matched(a INTEGER PRIMARY KEY, b INTEGER, ring INTEGER, number INTEGER, family INTEGER, id_a INTEGER, "
-    "id_b INTEGER, frames INTEGER, site_a INTEGER, site_b INTEGER, fields INTEGER)";
+    "id_b INTEGER, frames INTEGER, callsite_a INTEGER, callsite_b INTEGER, fields INTEGER)";
 static const char matched_begin[] =
-    "INSERT INTO matched SELECT a, b, ring, number, family, id_a, id_b, frames, site_a, site_b, "
+    "INSERT INTO matched SELECT a, b, ring, number, family, id_a, id_b, frames, callsite_a, callsite_b, "
     "fields & ~(CASE WHEN family IS NULL THEN 0 ELSE ?1 END) & ~(CASE WHEN frames IS NULL THEN 0 ELSE ?2 END) FROM ("
     "SELECT k.seq AS a, l.seq AS b, k.ring AS ring, k.number AS number, CASE WHEN f.family = g.family AND " ROW_NUMBERS(
         "x.id",
         "y.id") " THEN f.family END AS family, x.id AS id_a, y.id AS id_b, "
                 "CASE WHEN x.callsite_id <> 0 AND y.callsite_id <> 0 THEN CASE WHEN s.stack IS NOT t.stack THEN 1 WHEN " ROW_NUMBERS(
-                    "x.callsite_id", "y.callsite_id") " THEN 0 END END AS frames, x.callsite_id AS site_a, "
-                                                      "y.callsite_id AS site_b, "
-                                                      "0";
+                    "x.callsite_id",
+                    "y.callsite_id") " THEN 0 END END AS frames, x.callsite_id AS callsite_a, "
+                                     "y.callsite_id AS callsite_b, "
+                                     "0";
 static const char matched_end[] =
     " AS fields FROM key_a k CROSS JOIN key_b l ON l.ring = k.ring AND l.number = k.number "
     "CROSS JOIN a.event x ON x.seq = k.seq CROSS JOIN b.event y ON y.seq = l.seq "
@@ -219,26 +220,26 @@ static const char matched_end[] =
 static const char pairs_table[] =
     "CREATE TABLE pair(family INTEGER, a INTEGER, b INTEGER, since INTEGER, PRIMARY KEY(family, a), UNIQUE(family, b)) "
     "WITHOUT ROWID;";
-static const char site_pairs_sql[] =
-    "INSERT OR IGNORE INTO pair SELECT 3 + frames, site_a, site_b, a FROM matched WHERE frames IS NOT NULL "
-    "AND " ROW_NUMBERS("site_a", "site_b") " ORDER BY a";
+static const char callsite_pairs_sql[] =
+    "INSERT OR IGNORE INTO pair SELECT 3 + frames, callsite_a, callsite_b, a FROM matched WHERE frames IS NOT NULL "
+    "AND " ROW_NUMBERS("callsite_a", "callsite_b") " ORDER BY a";
 static const char id_pairs_sql[] =
     "INSERT OR IGNORE INTO pair SELECT family, id_a, id_b, a FROM matched WHERE family IS NOT NULL ORDER BY a";
 
 /* Without any such row all row numbers are the same on both sides. */
 static const char is_renumbered_sql[] =
     "SELECT EXISTS (SELECT 1 FROM matched WHERE fields <> 0 OR frames = 1 OR (family IS NOT NULL AND id_a <> id_b) OR "
-    "(frames = 0 AND site_a <> site_b))";
+    "(frames = 0 AND callsite_a <> callsite_b))";
 
 static const char differing_table[] =
     "CREATE TABLE differing(a INTEGER PRIMARY KEY, b INTEGER, ring INTEGER, number INTEGER, fields INTEGER)";
 static const char differing_sql[] =
     "INSERT INTO differing SELECT * FROM (SELECT m.a AS a, m.b, m.ring, m.number, m.fields "
     "| (CASE WHEN m.family IS NOT NULL AND i.b IS NOT m.id_b THEN ?1 ELSE 0 END) "
-    "| (CASE WHEN m.frames = 0 AND s.b IS NOT m.site_b THEN ?2 "
+    "| (CASE WHEN m.frames = 0 AND s.b IS NOT m.callsite_b THEN ?2 "
     "WHEN m.frames = 1 AND (s.since < m.a OR t.since < m.a) THEN ?2 | ?3 WHEN m.frames = 1 THEN ?3 ELSE 0 END) AS fields "
     "FROM matched m LEFT JOIN pair i ON i.family = m.family AND i.a = m.id_a "
-    "LEFT JOIN pair s ON s.family = 3 AND s.a = m.site_a LEFT JOIN pair t ON t.family = 3 AND t.b = m.site_b) "
+    "LEFT JOIN pair s ON s.family = 3 AND s.a = m.callsite_a LEFT JOIN pair t ON t.family = 3 AND t.b = m.callsite_b) "
     "WHERE fields <> 0";
 
 static int64_t bit(enum diff_field field)
@@ -294,7 +295,7 @@ static void make_tables(struct database *two, struct progress *progress)
     database_watch(two, progress, "comparing events");
     make_matched(two);
     database_execute(two, pairs_table);
-    database_execute(two, site_pairs_sql);
+    database_execute(two, callsite_pairs_sql);
     database_execute(two, differing_table);
     if (database_integer(two, is_renumbered_sql, 1) == 0) {
         return;
@@ -381,8 +382,8 @@ static void load_figures(struct diff *diff, struct database *two)
     load_fields(diff, two);
     diff->rings = database_integer(
         two, "SELECT count(*) FROM (SELECT ring FROM key_a UNION SELECT ring FROM key_b)", 0);
-    diff->site_pairs = database_integer(two, "SELECT count(*) FROM pair WHERE family = 3", 0);
-    diff->site_pairs_odd = database_integer(two, "SELECT count(*) FROM pair WHERE family = 4", 0);
+    diff->callsite_pairs = database_integer(two, "SELECT count(*) FROM pair WHERE family = 3", 0);
+    diff->callsite_pairs_odd = database_integer(two, "SELECT count(*) FROM pair WHERE family = 4", 0);
     diff->entries_all = database_integer(two,
                                          "SELECT (SELECT count(*) FROM differing) + (SELECT count(*) FROM "
                                          "(SELECT DISTINCT side, ring, run FROM alone))",
@@ -464,7 +465,7 @@ static void load_detail(struct diff *diff, struct database *two, struct diff_ent
             detail->id_partners[side] =
                 partner(two, (enum diff_side)side, families[DIFF_A], values[DIFF_FIELD_ID], entry->seq);
         }
-        detail->site_partners[side] =
+        detail->callsite_partners[side] =
             partner(two, (enum diff_side)side, 3, values[DIFF_FIELD_CALLSITE_ID], entry->seq);
     }
     entry->detail = detail;
@@ -539,7 +540,7 @@ static void load_entries(struct diff *diff, struct database *two)
 
 /* A trace may know less of its processes than another and yet hold every event. Values are compared as text. */
 #define ALONE_ROWS(position, table, key, ring, match)                                                       \
-    "SELECT " position " AS place, 0 AS number, '" table "' AS name, x." key                                \
+    "SELECT " position " AS position, 0 AS number, '" table "' AS name, x." key                             \
     " AS process_id, " ring(x) " AS ring, "                                                                 \
                                "NULL AS field, x.pid AS a, NULL AS b FROM a." table                         \
                                " x WHERE NOT EXISTS (SELECT 1 FROM b." table " y WHERE " match              \
@@ -564,7 +565,7 @@ static const char remarks_sql[] =
         PROCESS_FIELD(3, "parent_id") PROCESS_FIELD(4, "rank") PROCESS_FIELD(5, "executable") PROCESS_FIELD(
             6, "command_line") " UNION ALL " ALONE_ROWS("1", "thread", "process_id", RING, SAME_RING)
             THREAD_FIELD(1, "pid") THREAD_FIELD(2, "tid") THREAD_FIELD(3, "name") THREAD_FIELD(4, "emitted")
-                THREAD_FIELD(5, "lost") ") ORDER BY place, process_id, ring, number";
+                THREAD_FIELD(5, "lost") ") ORDER BY position, process_id, ring, number";
 
 static void load_remarks(struct diff_remarks *remarks, struct database *two)
 {

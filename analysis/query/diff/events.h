@@ -69,9 +69,9 @@ struct diff_kind_count {
 /* An event that differs. */
 struct diff_detail {
     struct diff_event events[DIFF_SIDES];
-    uint32_t fields;                   /* bit i: enum diff_field */
-    int64_t id_partners[DIFF_SIDES];   /* of each side's id before: the other side's; 0: none */
-    int64_t site_partners[DIFF_SIDES]; /* the same of callsite_id */
+    uint32_t fields;                       /* bit i: enum diff_field */
+    int64_t id_partners[DIFF_SIDES];       /* of each side's id before: the other side's; 0: none */
+    int64_t callsite_partners[DIFF_SIDES]; /* the same of callsite_id */
 };
 
 enum diff_what {
@@ -119,9 +119,10 @@ struct diff {
     enum diff_runs runs;
     int64_t rings; /* of which either side has an event */
     struct diff_totals kinds[DIFF_KINDS];
-    int64_t fields[DIFF_FIELD_LIMIT];   /* events that differ there */
-    int64_t site_pairs, site_pairs_odd; /* call sites met together, with equal and with other frames */
-    struct diff_entry *entries;         /* the first entry_limit */
+    int64_t fields[DIFF_FIELD_LIMIT]; /* events that differ there */
+    int64_t callsite_pairs,
+        callsite_pairs_odd;     /* call sites met together, with equal and with other frames */
+    struct diff_entry *entries; /* the first entry_limit */
     size_t entry_count, entry_limit;
     int64_t entries_all;
     struct diff_remarks remarks;

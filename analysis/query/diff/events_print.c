@@ -143,7 +143,7 @@ static void add_stack_rows(struct table *table, const struct diff *diff, const s
 /* Which pair contradicts this one; to be put behind the values. */
 static struct diff_value pair_note(const struct diff_detail *detail, enum diff_field field)
 {
-    const int64_t *partners = field == DIFF_FIELD_ID ? detail->id_partners : detail->site_partners;
+    const int64_t *partners = field == DIFF_FIELD_ID ? detail->id_partners : detail->callsite_partners;
     struct diff_value note = {""};
 
     if (field != DIFF_FIELD_ID && field != DIFF_FIELD_CALLSITE_ID) {
@@ -329,10 +329,10 @@ static void print_fields(FILE *out, const struct diff *diff)
         table_print(&table, out, true);
     }
     table_free(&table);
-    if (diff->site_pairs_odd > 0) {
+    if (diff->callsite_pairs_odd > 0) {
         fprintf(out, "  (%s call site%s with other frames, %s with the same)\n",
-                format_count(diff->site_pairs_odd).text, plural(diff->site_pairs_odd, "", "s"),
-                format_count(diff->site_pairs).text);
+                format_count(diff->callsite_pairs_odd).text, plural(diff->callsite_pairs_odd, "", "s"),
+                format_count(diff->callsite_pairs).text);
     }
 }
 
@@ -342,7 +342,7 @@ static void print_remark(FILE *out, const struct diff_remark *remark)
 {
     const char *values[DIFF_SIDES];
     char ring[32] = "";
-    char place[128];
+    char location[128];
     size_t columns;
 
     for (int side = 0; side < DIFF_SIDES; side++) {
@@ -351,24 +351,24 @@ static void print_remark(FILE *out, const struct diff_remark *remark)
     if (remark->ring >= 0) {
         snprintf(ring, sizeof(ring), " ring %" PRId64, remark->ring);
     }
-    snprintf(place, sizeof(place), "  process %" PRId64 "%s", remark->process_id, ring);
+    snprintf(location, sizeof(location), "  process %" PRId64 "%s", remark->process_id, ring);
     if (remark->column == NULL) {
         enum diff_side side = remark->values[DIFF_A] != NULL ? DIFF_A : DIFF_B;
 
-        fprintf(out, "%s (pid %.20s): only in %c\n", place, values[side], side_names[side]);
+        fprintf(out, "%s (pid %.20s): only in %c\n", location, values[side], side_names[side]);
         return;
     }
-    columns = format_width(place) + format_width(remark->column) + format_width(values[DIFF_A]) +
+    columns = format_width(location) + format_width(remark->column) + format_width(values[DIFF_A]) +
               format_width(values[DIFF_B]);
     if (columns + 16 <= LINE_COLUMNS) {
-        fprintf(out, "%s: %s ", place, remark->column);
+        fprintf(out, "%s: %s ", location, remark->column);
         format_print_safe(out, values[DIFF_A]);
         fputs(" in A, ", out);
         format_print_safe(out, values[DIFF_B]);
         fputs(" in B\n", out);
         return;
     }
-    fprintf(out, "%s: %s\n", place, remark->column);
+    fprintf(out, "%s: %s\n", location, remark->column);
     for (int side = 0; side < DIFF_SIDES; side++) {
         char cell[CELL_BYTES];
 
@@ -502,7 +502,8 @@ static struct cJSON *field_json(const struct diff *diff, const struct diff_detai
     }
     for (int side = 0; side < DIFF_SIDES && (field == DIFF_FIELD_ID || field == DIFF_FIELD_CALLSITE_ID);
          side++) {
-        int64_t partner = field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->site_partners[side];
+        int64_t partner =
+            field == DIFF_FIELD_ID ? detail->id_partners[side] : detail->callsite_partners[side];
 
         json_integer_or_null(object, partner_keys[side], partner != 0 ? partner : -1);
     }
@@ -592,8 +593,8 @@ void diff_events_json(FILE *out, const struct diff *diff)
     add_totals(object, &all);
     json_add(object, "kinds", kinds_json(diff));
     json_add(object, "fields", fields_json(diff));
-    json_integer(object, "callsites", diff->site_pairs);
-    json_integer(object, "callsites_differing", diff->site_pairs_odd);
+    json_integer(object, "callsites", diff->callsite_pairs);
+    json_integer(object, "callsites_differing", diff->callsite_pairs_odd);
     json_integer(object, "differences_all", diff->entries_all);
     for (size_t i = 0; i < diff->entry_count; i++) {
         json_append(entries, entry_json(diff, &diff->entries[i]));

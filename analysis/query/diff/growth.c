@@ -293,34 +293,34 @@ static void each_domain(const struct growth *growth,
 }
 
 /* Where a row's stack was recorded: in B, unless it is gone. */
-static struct callsite_row place_of(const struct growth *growth, const struct row *row,
-                                    struct database **database_out)
+static struct callsite_row location_of(const struct growth *growth, const struct row *row,
+                                       struct database **database_out)
 {
     int side = row->callsites[1] > 0 ? 1 : 0;
-    struct callsite_row place = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
+    struct callsite_row location = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
     struct cursor cursor;
 
     *database_out = side == 1 ? growth->b.database : growth->a.database;
     cursor_open(
         &cursor, *database_out,
         "SELECT function, file, line, module, is_python FROM callsite_total WHERE callsite_id = ?1 LIMIT 1");
-    cursor_bind_integer(&cursor, 1, place.id);
+    cursor_bind_integer(&cursor, 1, location.id);
     if (cursor_next(&cursor)) {
-        place.function = memory_copy_text(cursor_text(&cursor, 0));
-        place.file = memory_copy_text(cursor_text(&cursor, 1));
-        place.line = cursor_integer(&cursor, 2);
-        place.module = memory_copy_text(cursor_text(&cursor, 3));
-        place.is_python = cursor_integer(&cursor, 4) != 0;
+        location.function = memory_copy_text(cursor_text(&cursor, 0));
+        location.file = memory_copy_text(cursor_text(&cursor, 1));
+        location.line = cursor_integer(&cursor, 2);
+        location.module = memory_copy_text(cursor_text(&cursor, 3));
+        location.is_python = cursor_integer(&cursor, 4) != 0;
     }
     cursor_close(&cursor);
-    return place;
+    return location;
 }
 
-static void place_free(struct callsite_row *place)
+static void location_free(struct callsite_row *location)
 {
-    free(place->function);
-    free(place->file);
-    free(place->module);
+    free(location->function);
+    free(location->file);
+    free(location->module);
 }
 
 /* ---- text ---- */
@@ -421,29 +421,29 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
 {
     int64_t frames = growth->options.frames < 0 ? FRAMES_TEXT : growth->options.frames;
     struct database *database;
-    struct callsite_row place = place_of(growth, row, &database);
-    const struct stack_frame frame = {.function = place.function,
-                                      .file = place.file,
-                                      .line = place.line,
-                                      .module = place.module,
-                                      .is_python = place.is_python,
+    struct callsite_row location = location_of(growth, row, &database);
+    const struct stack_frame frame = {.function = location.function,
+                                      .file = location.file,
+                                      .line = location.line,
+                                      .module = location.module,
+                                      .is_python = location.is_python,
                                       .pc = -1};
     struct stack stack;
 
-    if (place.id == 0) {
+    if (location.id == 0) {
         fputs("       (no stack was recorded)\n", out);
-    } else if (frames == 0 && place.function != NULL) {
+    } else if (frames == 0 && location.function != NULL) {
         stack_print_frame(out, "       ", &frame, 1);
     } else {
-        stack_load(&stack, database, place.id);
+        stack_load(&stack, database, location.id);
         if (frames == 0) {
-            stack_print_unnamed(out, &stack, &place);
+            stack_print_unnamed(out, &stack, &location);
         } else {
-            stack_print(out, &stack, &place, frames);
+            stack_print(out, &stack, &location, frames);
         }
         stack_free(&stack);
     }
-    place_free(&place);
+    location_free(&location);
 }
 
 static void print_callsite(FILE *out, const struct growth *growth, const struct row *row, size_t number)
@@ -590,22 +590,22 @@ static struct cJSON *callsite_json(const struct growth *growth, const struct row
 {
     struct cJSON *object = json_object();
     struct database *database;
-    struct callsite_row place = place_of(growth, row, &database);
+    struct callsite_row location = location_of(growth, row, &database);
     struct stack stack;
 
     json_text(object, "state", direction_of(row, measures[growth->options.by].order));
     json_integer_or_null(object, "callsite_a", row->callsites[0]);
     json_integer_or_null(object, "callsite_b", row->callsites[1]);
     add_row(object, growth, row);
-    json_text(object, "function", place.function);
-    json_text(object, "file", place.file);
-    json_integer_or_null(object, "line", place.line > 0 ? place.line : -1);
-    json_text(object, "module", place.module);
-    json_bool(object, "is_python", place.is_python);
-    stack_load(&stack, database, place.id);
+    json_text(object, "function", location.function);
+    json_text(object, "file", location.file);
+    json_integer_or_null(object, "line", location.line > 0 ? location.line : -1);
+    json_text(object, "module", location.module);
+    json_bool(object, "is_python", location.is_python);
+    stack_load(&stack, database, location.id);
     json_add(object, "frames", stack_json(&stack, growth->options.frames));
     stack_free(&stack);
-    place_free(&place);
+    location_free(&location);
     return object;
 }
 

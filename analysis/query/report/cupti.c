@@ -120,7 +120,7 @@ struct cJSON *report_cupti_json(struct database *database)
     json_add(object, "states",
              query_json(database,
                         "SELECT process_id, pid, state, seq, ts_ns, arg, CASE WHEN state = 'cupti_refused' "
-                        "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'seat' END END AS refused "
+                        "THEN CASE WHEN " HAS_BEGUN " THEN 'activity' ELSE 'subscription' END END AS refused "
                         "FROM cupti_state s ORDER BY seq",
                         0));
     if (is_checked) {

@@ -244,10 +244,10 @@ static const char segments_sql[] =
     "coalesce((SELECT a.allocated FROM timeline a WHERE a.process_id = m.process_id AND a.domain = 'device' "
     "AND a.device = m.device AND a.seq <= m.seq ORDER BY a.seq DESC LIMIT 1), -1) "
     "FROM (SELECT d.process_id, d.pid, d.device, d.peak_reserved, t.allocated, t.active, t.seq, t.ts_ns, "
-    "row_number() OVER (PARTITION BY d.process_id, d.device ORDER BY t.allocated DESC, t.seq) AS place "
+    "row_number() OVER (PARTITION BY d.process_id, d.device ORDER BY t.allocated DESC, t.seq) AS position "
     "FROM device_segment d JOIN timeline t ON t.process_id = d.process_id AND t.domain = 'block' "
     "AND t.device = d.device AND t.reserved = d.peak_reserved) m "
-    "WHERE place = 1 ORDER BY peak_reserved DESC, process_id, device LIMIT ?1";
+    "WHERE position = 1 ORDER BY peak_reserved DESC, process_id, device LIMIT ?1";
 
 /* Leaves -1 where the layout is not known. */
 static void take_layout(struct segment_row *row, struct database *database)
@@ -438,7 +438,7 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
 {
     int64_t result = cursor_integer(cursor, 6);
     const char *name = report_cuda_result(result);
-    struct callsite_row place = {.id = cursor_integer(cursor, 7)};
+    struct callsite_row callsite = {.id = cursor_integer(cursor, 7)};
     struct stack stack;
 
     fprintf(out,
@@ -452,9 +452,9 @@ static void print_failure(FILE *out, struct database *database, struct cursor *c
     } else {
         fprintf(out, "       CUDA error %" PRId64 "\n", result);
     }
-    if (place.id > 0) {
-        stack_load(&stack, database, place.id);
-        stack_print(out, &stack, &place, 4);
+    if (callsite.id > 0) {
+        stack_load(&stack, database, callsite.id);
+        stack_print(out, &stack, &callsite, 4);
         stack_free(&stack);
     }
 }

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Uses the CUDA driver, for the test of the CUDA recorder, on a road that is chosen when it is built: ROAD 0
+ * Uses the CUDA driver, for the test of the CUDA recorder, in a way that is chosen when it is built: WAY 0
  * links it, 1 takes dlopen and dlsym, 2 cuGetProcAddress, 3 cudaGetDriverEntryPointByVersion. With the
  * argument `addresses` it prints whether cuGetProcAddress gives out what the library exports.
  */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
-#if ROAD == 3
+#if WAY == 3
 #include <cuda_runtime_api.h>
 #endif
 
 #include "record_expect.h"
 
 #define MIB ((size_t)1 << 20)
-#define TOLD(kind, memory, function, bytes) expect_told(kind, memory, function, 0, bytes)
+#define EXPECT_EVENT(kind, memory, function, bytes) expect_event(kind, memory, function, 0, bytes)
 
 /* X(exported, symbol, version) */
 #define FUNCTIONS(X)                                                       \
@@ -61,7 +61,7 @@
 FUNCTIONS(X)
 #undef X
 
-#if ROAD == 0
+#if WAY == 0
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 
 static void *find(const char *exported, const char *symbol, int version)
@@ -78,11 +78,11 @@ static void *library;
 static void *find(const char *exported, const char *symbol, int version)
 {
     void *found = NULL;
-#if ROAD == 1
+#if WAY == 1
     (void)symbol;
     (void)version;
     found = dlsym(library, exported);
-#elif ROAD == 2
+#elif WAY == 2
     static PFN_cuGetProcAddress_v12000 address;
     CUdriverProcAddressQueryResult status;
 
@@ -117,13 +117,13 @@ static CUdeviceptr take(size_t bytes)
     CUdeviceptr addr = 0;
 
     EXPECT(0, do_cuMemAlloc_v2(&addr, bytes));
-    TOLD("dev_alloc", MEMORY_DEVICE, "cuMemAlloc", bytes);
+    EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cuMemAlloc", bytes);
     return addr;
 }
 
 static void give(CUdeviceptr addr)
 {
-    TOLD("dev_free", MEMORY_DEVICE, "cuMemFree", 0);
+    EXPECT_EVENT("dev_free", MEMORY_DEVICE, "cuMemFree", 0);
     EXPECT(0, do_cuMemFree_v2(addr));
 }
 
@@ -138,30 +138,30 @@ static void linear(void)
     give(take(3 * MIB));
     take(5 * MIB); /* stays */
     EXPECT(2, do_cuMemAlloc_v2(&addr, (size_t)1 << 50));
-    expect_told("dev_oom", MEMORY_DEVICE, "cuMemAlloc", 1, (size_t)1 << 50);
+    expect_event("dev_oom", MEMORY_DEVICE, "cuMemAlloc", 1, (size_t)1 << 50);
     EXPECT(1, do_cuMemFree_v2(0x123400));
-    expect_told("dev_free", MEMORY_DEVICE, "cuMemFree", 1, 0);
-    TOLD("dev_free", MEMORY_DEVICE, "cuMemFree", 0); /* told before it failed */
+    expect_event("dev_free", MEMORY_DEVICE, "cuMemFree", 1, 0);
+    EXPECT_EVENT("dev_free", MEMORY_DEVICE, "cuMemFree", 0); /* reported before it failed */
     EXPECT(0, do_cuMemAllocPitch_v2(&addr, &pitch, 777, 10, 4));
-    TOLD("dev_alloc", MEMORY_DEVICE, "cuMemAllocPitch", pitch * 10);
+    EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cuMemAllocPitch", pitch * 10);
     give(addr);
     EXPECT(0, do_cuMemAllocManaged(&addr, MIB, CU_MEM_ATTACH_GLOBAL));
-    TOLD("dev_alloc", MEMORY_MANAGED, "cuMemAllocManaged", MIB);
+    EXPECT_EVENT("dev_alloc", MEMORY_MANAGED, "cuMemAllocManaged", MIB);
     give(addr);
     EXPECT(0, do_cuMemAllocHost_v2(&memory, 2 * MIB));
-    TOLD("dev_alloc", MEMORY_PINNED, "cuMemAllocHost", 2 * MIB);
-    TOLD("dev_free", MEMORY_PINNED, "cuMemFreeHost", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_PINNED, "cuMemAllocHost", 2 * MIB);
+    EXPECT_EVENT("dev_free", MEMORY_PINNED, "cuMemFreeHost", 0);
     EXPECT(0, do_cuMemFreeHost(memory));
     EXPECT(0, do_cuArrayCreate_v2(&array, &flat));
-    TOLD("dev_alloc", MEMORY_ARRAY, "cuArrayCreate", 256 * 16 * 8);
-    TOLD("dev_free", MEMORY_ARRAY, "cuArrayDestroy", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_ARRAY, "cuArrayCreate", 256 * 16 * 8);
+    EXPECT_EVENT("dev_free", MEMORY_ARRAY, "cuArrayDestroy", 0);
     EXPECT(0, do_cuArrayDestroy(array));
     EXPECT(0, do_cuMemAllocAsync(&addr, 7 * MIB, NULL));
-    TOLD("dev_alloc_async", MEMORY_DEVICE, "cuMemAllocAsync", 7 * MIB);
-    TOLD("dev_free_async", MEMORY_DEVICE, "cuMemFreeAsync", 0);
+    EXPECT_EVENT("dev_alloc_async", MEMORY_DEVICE, "cuMemAllocAsync", 7 * MIB);
+    EXPECT_EVENT("dev_free_async", MEMORY_DEVICE, "cuMemFreeAsync", 0);
     EXPECT(0, do_cuMemFreeAsync(addr, NULL));
     EXPECT(0, do_cuStreamSynchronize(NULL));
-    TOLD("dev_sync", MEMORY_NONE, "cuStreamSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cuStreamSynchronize", 0);
 }
 
 static void virtual(void)
@@ -175,24 +175,24 @@ static void virtual(void)
 
     EXPECT(0, do_cuMemGetAllocationGranularity(&unit, &where, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     EXPECT(0, do_cuMemAddressReserve(&addr, 16 * unit, 0, 0, 0));
-    TOLD("vmm_reserve", MEMORY_DEVICE, "cuMemAddressReserve", 16 * unit);
+    EXPECT_EVENT("vmm_reserve", MEMORY_DEVICE, "cuMemAddressReserve", 16 * unit);
     for (int i = 0; i < 3; i++) {
         EXPECT(0, do_cuMemCreate(&handle, unit, &where, 0));
-        TOLD("vmm_create", MEMORY_DEVICE, "cuMemCreate", unit);
+        EXPECT_EVENT("vmm_create", MEMORY_DEVICE, "cuMemCreate", unit);
         EXPECT(0, do_cuMemMap(addr + (unsigned)i * unit, unit, 0, handle, 0));
-        TOLD("vmm_map", MEMORY_DEVICE, "cuMemMap", unit);
-        TOLD("vmm_release", MEMORY_DEVICE, "cuMemRelease", 0);
+        EXPECT_EVENT("vmm_map", MEMORY_DEVICE, "cuMemMap", unit);
+        EXPECT_EVENT("vmm_release", MEMORY_DEVICE, "cuMemRelease", 0);
         EXPECT(0, do_cuMemRelease(handle));
     }
     EXPECT(0, do_cuMemSetAccess(addr, 3 * unit, &access, 1));
-    TOLD("vmm_set_access", MEMORY_DEVICE, "cuMemSetAccess", 3 * unit);
+    EXPECT_EVENT("vmm_set_access", MEMORY_DEVICE, "cuMemSetAccess", 3 * unit);
     EXPECT(0, do_cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)addr));
-    TOLD("vmm_create", MEMORY_DEVICE, "cuMemRetainAllocationHandle", 0);
-    TOLD("vmm_release", MEMORY_DEVICE, "cuMemRelease", 0);
+    EXPECT_EVENT("vmm_create", MEMORY_DEVICE, "cuMemRetainAllocationHandle", 0);
+    EXPECT_EVENT("vmm_release", MEMORY_DEVICE, "cuMemRelease", 0);
     EXPECT(0, do_cuMemRelease(again));
-    TOLD("vmm_unmap", MEMORY_DEVICE, "cuMemUnmap", 3 * unit);
+    EXPECT_EVENT("vmm_unmap", MEMORY_DEVICE, "cuMemUnmap", 3 * unit);
     EXPECT(0, do_cuMemUnmap(addr, 3 * unit));
-    TOLD("vmm_address_free", MEMORY_DEVICE, "cuMemAddressFree", 16 * unit);
+    EXPECT_EVENT("vmm_address_free", MEMORY_DEVICE, "cuMemAddressFree", 16 * unit);
     EXPECT(0, do_cuMemAddressFree(addr, 16 * unit));
 }
 
@@ -203,9 +203,9 @@ static void contexts(CUdevice device)
     EXPECT(0, do_cuCtxCreate_v2(&made, 0, device));
     take(2 * MIB);
     EXPECT(0, do_cuCtxSynchronize());
-    TOLD("dev_sync", MEMORY_NONE, "cuCtxSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cuCtxSynchronize", 0);
     EXPECT(0, do_cuCtxDestroy_v2(made));
-    TOLD("dev_reset", MEMORY_NONE, "cuCtxDestroy", 0);
+    EXPECT_EVENT("dev_reset", MEMORY_NONE, "cuCtxDestroy", 0);
 }
 
 /* For the table of versions in trace/recorder/cuda/hooks.h. */
@@ -239,7 +239,7 @@ int main(int argc, char **argv)
     CUcontext primary;
     CUdevice device;
 
-#if ROAD != 0
+#if WAY != 0
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
     contexts(device);
     EXPECT(0, do_cuCtxSetCurrent(primary));
     EXPECT(0, do_cuDevicePrimaryCtxRelease_v2(device));
-    TOLD("dev_reset", MEMORY_NONE, "cuDevicePrimaryCtxRelease", 0);
+    EXPECT_EVENT("dev_reset", MEMORY_NONE, "cuDevicePrimaryCtxRelease", 0);
     expect_print();
     return 0;
 }

@@ -28,7 +28,7 @@ struct expect_row {
 static struct expect_row expect_rows[128];
 static unsigned expect_count;
 
-static inline void expect_told(const char *kind, int memory, const char *function, int failed, size_t bytes)
+static inline void expect_event(const char *kind, int memory, const char *function, int failed, size_t bytes)
 {
     unsigned i = 0;
 

@@ -12,7 +12,7 @@
 #include "record_expect.h"
 
 #define MIB (size_t{1} << 20)
-#define TOLD(kind, memory, function, bytes) expect_told(kind, memory, function, 0, bytes)
+#define EXPECT_EVENT(kind, memory, function, bytes) expect_event(kind, memory, function, 0, bytes)
 
 __global__ void fill(unsigned *words, size_t count, unsigned value)
 {
@@ -33,13 +33,13 @@ static void *take(size_t bytes)
 {
     void *memory = nullptr;
     EXPECT(0, cudaMalloc(&memory, bytes));
-    TOLD("dev_alloc", MEMORY_DEVICE, "cudaMalloc", bytes);
+    EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cudaMalloc", bytes);
     return memory;
 }
 
 static void give(void *memory)
 {
-    TOLD("dev_free", MEMORY_DEVICE, "cudaFree", 0);
+    EXPECT_EVENT("dev_free", MEMORY_DEVICE, "cudaFree", 0);
     EXPECT(0, cudaFree(memory));
 }
 
@@ -54,7 +54,7 @@ static void linear()
         use(memory[i], MIB, nullptr);
     }
     EXPECT(2, cudaMalloc(&other, size_t{1} << 50));
-    expect_told("dev_oom", MEMORY_DEVICE, "cudaMalloc", 1, size_t{1} << 50);
+    expect_event("dev_oom", MEMORY_DEVICE, "cudaMalloc", 1, size_t{1} << 50);
     EXPECT(2, cudaGetLastError());
     give(memory[1]);
     memory[1] = take(MIB);
@@ -65,14 +65,14 @@ static void linear()
     EXPECT(0, cudaFree(nullptr));
 
     EXPECT(0, cudaMallocManaged(&other, 2 * MIB));
-    TOLD("dev_alloc", MEMORY_MANAGED, "cudaMallocManaged", 2 * MIB);
+    EXPECT_EVENT("dev_alloc", MEMORY_MANAGED, "cudaMallocManaged", 2 * MIB);
     give(other);
     EXPECT(0, cudaMallocPitch(&other, &pitch, 1000, 64));
-    TOLD("dev_alloc", MEMORY_DEVICE, "cudaMallocPitch", pitch * 64);
+    EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cudaMallocPitch", pitch * 64);
     give(other);
     cudaPitchedPtr box;
     EXPECT(0, cudaMalloc3D(&box, make_cudaExtent(1000, 32, 4)));
-    TOLD("dev_alloc", MEMORY_DEVICE, "cudaMalloc3D", box.pitch * 32 * 4);
+    EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cudaMalloc3D", box.pitch * 32 * 4);
     give(box.ptr);
 }
 
@@ -83,16 +83,16 @@ static void arrays()
     cudaMipmappedArray_t mipmaps;
 
     EXPECT(0, cudaMallocArray(&array, &format, 128, 64));
-    TOLD("dev_alloc", MEMORY_ARRAY, "cudaMallocArray", 128 * 64 * 16);
-    TOLD("dev_free", MEMORY_ARRAY, "cudaFreeArray", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_ARRAY, "cudaMallocArray", 128 * 64 * 16);
+    EXPECT_EVENT("dev_free", MEMORY_ARRAY, "cudaFreeArray", 0);
     EXPECT(0, cudaFreeArray(array));
     EXPECT(0, cudaMalloc3DArray(&array, &format, make_cudaExtent(64, 32, 16)));
-    TOLD("dev_alloc", MEMORY_ARRAY, "cudaMalloc3DArray", 64 * 32 * 16 * 16);
-    TOLD("dev_free", MEMORY_ARRAY, "cudaFreeArray", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_ARRAY, "cudaMalloc3DArray", 64 * 32 * 16 * 16);
+    EXPECT_EVENT("dev_free", MEMORY_ARRAY, "cudaFreeArray", 0);
     EXPECT(0, cudaFreeArray(array));
     EXPECT(0, cudaMallocMipmappedArray(&mipmaps, &format, make_cudaExtent(64, 64, 0), 3));
-    TOLD("dev_alloc", MEMORY_ARRAY, "cudaMallocMipmappedArray", (64 * 64 + 32 * 32 + 16 * 16) * 16);
-    TOLD("dev_free", MEMORY_ARRAY, "cudaFreeMipmappedArray", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_ARRAY, "cudaMallocMipmappedArray", (64 * 64 + 32 * 32 + 16 * 16) * 16);
+    EXPECT_EVENT("dev_free", MEMORY_ARRAY, "cudaFreeMipmappedArray", 0);
     EXPECT(0, cudaFreeMipmappedArray(mipmaps));
 }
 
@@ -102,16 +102,16 @@ static void host()
     void *memory;
 
     EXPECT(0, cudaMallocHost(&memory, 3 * MIB));
-    TOLD("dev_alloc", MEMORY_PINNED, "cudaMallocHost", 3 * MIB);
-    TOLD("dev_free", MEMORY_PINNED, "cudaFreeHost", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_PINNED, "cudaMallocHost", 3 * MIB);
+    EXPECT_EVENT("dev_free", MEMORY_PINNED, "cudaFreeHost", 0);
     EXPECT(0, cudaFreeHost(memory));
     EXPECT(0, cudaHostAlloc(&memory, 4 * MIB, cudaHostAllocPortable));
-    TOLD("dev_alloc", MEMORY_PINNED, "cudaHostAlloc", 4 * MIB);
-    TOLD("dev_free", MEMORY_PINNED, "cudaFreeHost", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_PINNED, "cudaHostAlloc", 4 * MIB);
+    EXPECT_EVENT("dev_free", MEMORY_PINNED, "cudaFreeHost", 0);
     EXPECT(0, cudaFreeHost(memory));
     EXPECT(0, cudaHostRegister(own, sizeof(own), 0));
-    TOLD("dev_alloc", MEMORY_PINNED, "cudaHostRegister", sizeof(own));
-    TOLD("dev_free", MEMORY_PINNED, "cudaHostUnregister", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_PINNED, "cudaHostRegister", sizeof(own));
+    EXPECT_EVENT("dev_free", MEMORY_PINNED, "cudaHostUnregister", 0);
     EXPECT(0, cudaHostUnregister(own));
 }
 
@@ -128,32 +128,32 @@ static void streams()
     EXPECT(0, cudaEventCreate(&event));
     for (cudaStream_t on : {cudaStream_t{nullptr}, stream}) {
         EXPECT(0, cudaMallocAsync(&memory, 5 * MIB, on));
-        TOLD("dev_alloc_async", MEMORY_DEVICE, "cudaMallocAsync", 5 * MIB);
+        EXPECT_EVENT("dev_alloc_async", MEMORY_DEVICE, "cudaMallocAsync", 5 * MIB);
         use(memory, MIB, on);
-        TOLD("dev_free_async", MEMORY_DEVICE, "cudaFreeAsync", 0);
+        EXPECT_EVENT("dev_free_async", MEMORY_DEVICE, "cudaFreeAsync", 0);
         EXPECT(0, cudaFreeAsync(memory, on));
     }
     props.allocType = cudaMemAllocationTypePinned;
     props.location.type = cudaMemLocationTypeDevice;
     EXPECT(0, cudaMemPoolCreate(&pool, &props));
-    TOLD("dev_pool", MEMORY_DEVICE, "cuMemPoolCreate", 0);
+    EXPECT_EVENT("dev_pool", MEMORY_DEVICE, "cuMemPoolCreate", 0);
     EXPECT(0, cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
-    TOLD("dev_pool", MEMORY_DEVICE, "cuMemPoolSetAttribute", 0);
+    EXPECT_EVENT("dev_pool", MEMORY_DEVICE, "cuMemPoolSetAttribute", 0);
     EXPECT(0, cudaMallocFromPoolAsync(&memory, 6 * MIB, pool, stream));
-    TOLD("dev_alloc_async", MEMORY_DEVICE, "cudaMallocFromPoolAsync", 6 * MIB);
+    EXPECT_EVENT("dev_alloc_async", MEMORY_DEVICE, "cudaMallocFromPoolAsync", 6 * MIB);
     use(memory, MIB, stream);
     EXPECT(0, cudaEventRecord(event, stream));
     EXPECT(0, cudaEventSynchronize(event));
-    TOLD("dev_sync", MEMORY_NONE, "cudaEventSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cudaEventSynchronize", 0);
     EXPECT(0, cudaStreamSynchronize(stream));
-    TOLD("dev_sync", MEMORY_NONE, "cudaStreamSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cudaStreamSynchronize", 0);
     give(memory);
     EXPECT(0, cudaMemPoolTrimTo(pool, 0));
-    TOLD("dev_pool", MEMORY_DEVICE, "cuMemPoolTrimTo", 0);
+    EXPECT_EVENT("dev_pool", MEMORY_DEVICE, "cuMemPoolTrimTo", 0);
     EXPECT(0, cudaMemPoolDestroy(pool));
-    TOLD("dev_pool", MEMORY_DEVICE, "cuMemPoolDestroy", 0);
+    EXPECT_EVENT("dev_pool", MEMORY_DEVICE, "cuMemPoolDestroy", 0);
     EXPECT(0, cudaDeviceSynchronize());
-    TOLD("dev_sync", MEMORY_NONE, "cudaDeviceSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cudaDeviceSynchronize", 0);
     EXPECT(0, cudaEventDestroy(event));
     EXPECT(0, cudaStreamDestroy(stream));
 }
@@ -185,16 +185,16 @@ static void capture()
     memory = take(MIB);
     EXPECT(0, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     pthread_create(&thread, nullptr, allocate_meanwhile, nullptr);
-    TOLD("dev_alloc", MEMORY_DEVICE, "cudaMalloc", 9 * MIB);
-    TOLD("dev_free", MEMORY_DEVICE, "cudaFree", 0);
+    EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cudaMalloc", 9 * MIB);
+    EXPECT_EVENT("dev_free", MEMORY_DEVICE, "cudaFree", 0);
     for (void *&one : captured) {
         wait_a_look();
         EXPECT(0, cudaMallocAsync(&one, 2 * MIB, stream));
-        TOLD("dev_alloc_async", MEMORY_DEVICE, "graph", 2 * MIB);
+        EXPECT_EVENT("dev_alloc_async", MEMORY_DEVICE, "graph", 2 * MIB);
         use(one, MIB, stream);
     }
     for (void *one : captured) {
-        TOLD("dev_free_async", MEMORY_DEVICE, "cudaFreeAsync", 0);
+        EXPECT_EVENT("dev_free_async", MEMORY_DEVICE, "cudaFreeAsync", 0);
         EXPECT(0, cudaFreeAsync(one, stream));
     }
     pthread_join(thread, nullptr);
@@ -203,7 +203,7 @@ static void capture()
     EXPECT(0, cudaGraphInstantiate(&executable, graph, 0));
     EXPECT(0, cudaGraphLaunch(executable, stream));
     EXPECT(0, cudaStreamSynchronize(stream));
-    TOLD("dev_sync", MEMORY_NONE, "cudaStreamSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cudaStreamSynchronize", 0);
     EXPECT(0, cudaGraphExecDestroy(executable));
     EXPECT(0, cudaGraphDestroy(graph));
     give(memory);
@@ -214,10 +214,10 @@ static void reset()
 {
     take(3 * MIB);
     EXPECT(0, cudaDeviceReset());
-    TOLD("dev_reset", MEMORY_NONE, "cudaDeviceReset", 0);
+    EXPECT_EVENT("dev_reset", MEMORY_NONE, "cudaDeviceReset", 0);
     use(take(4 * MIB), MIB, nullptr);
     EXPECT(0, cudaDeviceSynchronize());
-    TOLD("dev_sync", MEMORY_NONE, "cudaDeviceSynchronize", 0);
+    EXPECT_EVENT("dev_sync", MEMORY_NONE, "cudaDeviceSynchronize", 0);
 }
 
 static void fork_after()
@@ -269,9 +269,9 @@ static void threads()
     for (pthread_t &one : all) {
         pthread_join(one, nullptr);
         for (int i = 0; i < 400; i++) {
-            TOLD("dev_alloc", MEMORY_DEVICE, "cudaMalloc", 4096 * size_t(1 + i));
+            EXPECT_EVENT("dev_alloc", MEMORY_DEVICE, "cudaMalloc", 4096 * size_t(1 + i));
             if (i >= 16) {
-                TOLD("dev_free", MEMORY_DEVICE, "cudaFree", 0);
+                EXPECT_EVENT("dev_free", MEMORY_DEVICE, "cudaFree", 0);
             }
         }
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finds the CUDA driver (the fake one, in tests) at run time, on the road that its argument names, and uses
+ * Finds the CUDA driver (the fake one, in tests) at run time, on the way that its argument names, and uses
  * everything of it that is recorded. `strange`: asks for what a recorder must not answer in the driver's
  * place.
  */
@@ -99,11 +99,11 @@ static void run_absent(void)
     dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
     message = dlerror();
     if (message == NULL || strstr(message, "cuMemAlloc_v2") == NULL) {
-        wrong("dlerror does not tell what was not found");
+        wrong("dlerror does not report what was not found");
     }
     puts(message);
     if (dlerror() != NULL) {
-        wrong("an error was told twice");
+        wrong("an error was reported twice");
     }
 }
 
@@ -118,7 +118,7 @@ static void run_strange(void)
         wrong("an answer leaves an error behind");
     }
     if (dlsym(library, "cuNothing") != NULL || dlerror() == NULL) {
-        wrong("dlerror does not tell of another name");
+        wrong("dlerror does not report of another name");
     }
     if (address_v2("cuMemAlloc", &found, 2000, 0, &status) != 0 || found != wanted) {
         wrong("the first version of a function was replaced");
@@ -142,12 +142,11 @@ static void run_strange(void)
 
 int main(int argc, char **argv)
 {
-    const char *road = argc > 1 ? argv[1] : "handle";
-    bool is_global =
-        strcmp(road, "default") == 0 || strcmp(road, "next") == 0 || strcmp(road, "program") == 0;
+    const char *way = argc > 1 ? argv[1] : "handle";
+    bool is_global = strcmp(way, "default") == 0 || strcmp(way, "next") == 0 || strcmp(way, "program") == 0;
     struct api api = {0};
 
-    if (strcmp(road, "absent") == 0) {
+    if (strcmp(way, "absent") == 0) {
         run_absent();
         return 0;
     }
@@ -158,22 +157,22 @@ int main(int argc, char **argv)
     }
     set(&address, dlsym(library, "cuGetProcAddress"), "cuGetProcAddress");
     set(&address_v2, dlsym(library, "cuGetProcAddress_v2"), "cuGetProcAddress_v2");
-    if (strcmp(road, "strange") == 0) {
+    if (strcmp(way, "strange") == 0) {
         run_strange();
         return 0;
     }
-    if (strcmp(road, "default") == 0) {
+    if (strcmp(way, "default") == 0) {
         fill(&api, by_default);
-    } else if (strcmp(road, "next") == 0) {
+    } else if (strcmp(way, "next") == 0) {
         fill(&api, by_next);
-    } else if (strcmp(road, "address") == 0) {
+    } else if (strcmp(way, "address") == 0) {
         fill(&api, by_address);
-    } else if (strcmp(road, "address_v2") == 0) {
+    } else if (strcmp(way, "address_v2") == 0) {
         fill(&api, by_address_v2);
     } else {
-        library = strcmp(road, "program") == 0 ? dlopen(NULL, RTLD_LAZY) : library;
+        library = strcmp(way, "program") == 0 ? dlopen(NULL, RTLD_LAZY) : library;
         fill(&api, by_handle);
     }
-    scenario(&api, strcmp(road, "address_v2") == 0);
+    scenario(&api, strcmp(way, "address_v2") == 0);
     return 0;
 }

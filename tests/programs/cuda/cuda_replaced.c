@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Allocates by cuMemAlloc and cuMemAllocManaged and looks at what it got; for the tests in which an allocator
- * serves the former. Prints the sizes that the driver tells of its blocks,
+ * serves the former. Prints the sizes that the driver gives its blocks,
  * and whether they can be shared.
  */
 #include "programs/cuda/driver/scenario.h"

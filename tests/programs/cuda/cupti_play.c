@@ -21,7 +21,7 @@
 #define THREADS 4U
 
 static const struct fake_cupti *fake;
-static int (*release_seat)(void);
+static int (*release_subscription)(void);
 
 #define REQUIRE(condition)                                                          \
     do {                                                                            \
@@ -245,7 +245,7 @@ static void play_nested(void)
     uint64_t out = 0x7300001000;
     size_t pitch = 64;
     struct cupti_call_alloc_pitch pitched = {&out, &pitch, 60, 2, 4};
-    struct cupti_callback_data lone = {.site = CUPTI_SITE_EXIT, .parameters = &pitched};
+    struct cupti_callback_data lone = {.callsite = CUPTI_SITE_EXIT, .parameters = &pitched};
     uint32_t result = 0;
 
     lone.result = &result;
@@ -322,11 +322,11 @@ static void play_garbled(void)
 static void play_release(void)
 {
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
-    REQUIRE(release_seat() == 0);
+    REQUIRE(release_subscription() == 0);
     REQUIRE(fake->count(FAKE_COUNT_SUBSCRIBERS) == 0);
     REQUIRE(fake->count(FAKE_COUNT_KINDS) == 0);
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
-    REQUIRE(release_seat() == 1);
+    REQUIRE(release_subscription() == 1);
 }
 
 static void play_fork(void)
@@ -338,7 +338,7 @@ static void play_fork(void)
     child = fork();
     if (child == 0) {
         alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000001000, 4096, 0);
-        REQUIRE(release_seat() == 1);
+        REQUIRE(release_subscription() == 1);
         exit(0); /* with the exit handlers that the parent registered */
     }
     REQUIRE(waitpid(child, &status, 0) == child && status == 0);
@@ -382,7 +382,7 @@ static void play_threads(void)
 static void play_alone(void)
 {
     REQUIRE(fake == NULL || fake->count(FAKE_COUNT_SUBSCRIBERS) == 0);
-    REQUIRE(release_seat() == 1);
+    REQUIRE(release_subscription() == 1);
     if (fake != NULL) {
         alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
     }
@@ -426,7 +426,7 @@ static void find(const char *fake_path, const char *injection_path, int (**initi
     symbols[0] = dlsym(injection, "InitializeInjection");
     symbols[1] = dlsym(injection, "varve_cupti_release");
     memcpy(initialize_out, &symbols[0], sizeof(symbols[0])); /* no cast in ISO C */
-    memcpy(&release_seat, &symbols[1], sizeof(symbols[1]));
+    memcpy(&release_subscription, &symbols[1], sizeof(symbols[1]));
 }
 
 int main(int argc, char **argv)

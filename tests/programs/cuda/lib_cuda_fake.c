@@ -18,7 +18,7 @@ __thread struct fake_context *fake_current;
 __thread unsigned fake_depth;
 __thread int fake_mode;
 
-int fake_told(const char *function, int result, const char *format, ...)
+int fake_logged(const char *function, int result, const char *format, ...)
 {
     char line[512];
     va_list list;
@@ -167,31 +167,31 @@ int cuDeviceGet(int *device_out, int ordinal)
 int cuDeviceGetName(char *name, int bytes, int device)
 {
     snprintf(name, (size_t)bytes, "Imaginary GPU %d with a name too long to keep", device);
-    return fake_told("?cuDeviceGetName", fake_state(), "device=%d", device);
+    return fake_logged("?cuDeviceGetName", fake_state(), "device=%d", device);
 }
 
 int cuDeviceTotalMem_v2(size_t *bytes_out, int device)
 {
     *bytes_out = FAKE_BYTES_TOTAL;
-    return fake_told("?cuDeviceTotalMem", fake_state(), "device=%d", device);
+    return fake_logged("?cuDeviceTotalMem", fake_state(), "device=%d", device);
 }
 
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
 {
     memset(uuid, 0x10 + device, 16);
-    return fake_told("?cuDeviceGetUuid", fake_state(), "device=%d", device);
+    return fake_logged("?cuDeviceGetUuid", fake_state(), "device=%d", device);
 }
 
 int cuDeviceGetDefaultMemPool(void **pool_out, int device)
 {
     *pool_out = &fake.default_pools[device];
-    return fake_told("?cuDeviceGetDefaultMemPool", fake_state(), "device=%d", device);
+    return fake_logged("?cuDeviceGetDefaultMemPool", fake_state(), "device=%d", device);
 }
 
 int cuDeviceGetMemPool(void **pool_out, int device)
 {
     *pool_out = fake.current_pools[device];
-    return fake_told("?cuDeviceGetMemPool", fake_state(), "device=%d", device);
+    return fake_logged("?cuDeviceGetMemPool", fake_state(), "device=%d", device);
 }
 
 int cuDeviceSetMemPool(int device, void *pool)
@@ -216,7 +216,7 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags_out, int *is_active_o
 {
     *flags_out = 0;
     *is_active_out = fake.primary[device].is_alive;
-    return fake_told("?cuDevicePrimaryCtxGetState", fake_state(), "device=%d", device);
+    return fake_logged("?cuDevicePrimaryCtxGetState", fake_state(), "device=%d", device);
 }
 
 /* All that was allocated on the device is gone; one context of it counts for all. */
@@ -238,7 +238,7 @@ int cuDevicePrimaryCtxReset_v2(int device)
         fake.primary[device].is_alive = false;
         fake.primary[device].retained = 0;
     }
-    return fake_told("cuDevicePrimaryCtxReset_v2", result, "device=%d", device);
+    return fake_logged("cuDevicePrimaryCtxReset_v2", result, "device=%d", device);
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device)
@@ -252,8 +252,8 @@ int cuDevicePrimaryCtxRelease_v2(int device)
         fake_drop_all(device);
         fake.primary[device].is_alive = false;
     }
-    return fake_told("cuDevicePrimaryCtxRelease_v2", result, "device=%d active=%d", device,
-                     fake.primary[device].is_alive);
+    return fake_logged("cuDevicePrimaryCtxRelease_v2", result, "device=%d active=%d", device,
+                       fake.primary[device].is_alive);
 }
 
 int cuCtxCreate_v2(void **context_out, unsigned flags, int device)
@@ -276,14 +276,14 @@ int cuCtxDestroy_v2(void *context)
     if (result == 0) {
         gone->is_alive = false; /* it stays in memory: programs may hold it yet */
     }
-    return fake_told("cuCtxDestroy_v2", result, "device=%d context=%#lx", result == 0 ? gone->device : -1,
-                     (unsigned long)(uintptr_t)context);
+    return fake_logged("cuCtxDestroy_v2", result, "device=%d context=%#lx", result == 0 ? gone->device : -1,
+                       (unsigned long)(uintptr_t)context);
 }
 
 int cuCtxGetCurrent(void **context_out)
 {
     *context_out = fake_current;
-    return fake_told("?cuCtxGetCurrent", fake_state(), "-");
+    return fake_logged("?cuCtxGetCurrent", fake_state(), "-");
 }
 
 int cuCtxSetCurrent(void *context)
@@ -295,15 +295,15 @@ int cuCtxSetCurrent(void *context)
 int cuCtxGetDevice(int *device_out)
 {
     *device_out = fake_device();
-    return fake_told("?cuCtxGetDevice", fake_state_context(), "-");
+    return fake_logged("?cuCtxGetDevice", fake_state_context(), "-");
 }
 
 int cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
     *free_out = FAKE_BYTES_TOTAL / 2;
     *total_out = FAKE_BYTES_TOTAL;
-    return fake_told("?cuMemGetInfo", fake_mode == CUDA_CAPTURE_RELAXED ? fake_state_context() : 900,
-                     "device=%d", fake_device());
+    return fake_logged("?cuMemGetInfo", fake_mode == CUDA_CAPTURE_RELAXED ? fake_state_context() : 900,
+                       "device=%d", fake_device());
 }
 
 int cuThreadExchangeStreamCaptureMode(int *mode)
@@ -321,7 +321,7 @@ int cuThreadExchangeStreamCaptureMode(int *mode)
 static int alloc_of_the_future(uint64_t *addr_out, size_t bytes, int where)
 {
     *addr_out = (uint64_t)where;
-    return fake_told("future_cuMemAlloc", 0, "bytes=%zu", bytes);
+    return fake_logged("future_cuMemAlloc", 0, "bytes=%zu", bytes);
 }
 
 struct row {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Serves cudaMalloc in the driver's place, for tests of the recorder: pieces of one segment that it gets from
- * the driver by the same look-up as any program, in order and never reused. Tells on stderr what it did.
+ * the driver by the same look-up as any program, in order and never reused. Reports on stderr what it did.
  */
 #include "trace/recorder/cuda/hooks.h"
 #include "trace/trace.h"
@@ -81,7 +81,7 @@ const struct varve_replacement varve_cuda_replacement = {
     .forget = forget,
 };
 
-__attribute__((destructor)) static void tell(void)
+__attribute__((destructor)) static void emit(void)
 {
     fprintf(stderr, "replaced: %u %u %u\n", count, frees, forgets);
 }

@@ -23,7 +23,7 @@ int cuMemAlloc_v2(uint64_t *addr_out, size_t bytes)
     return next(addr_out, bytes < 10000 ? bytes : bytes + 256);
 }
 
-__attribute__((destructor)) static void tell(void)
+__attribute__((destructor)) static void emit(void)
 {
     fprintf(stderr, "front: %u\n", count);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A CUPTI with no driver behind it: it has one seat, remembers which callbacks are wanted, and calls them
+ * A CUPTI with no driver behind it: it has one subscription, remembers which callbacks are wanted, and calls them
  * when a program (cupti_play.c) says so. Buffers for activity records are asked for and given back as CUPTI
  * does it. It also has the functions of the driver that say what a device is, and whether a stream is
  * captured.
  *
- * VARVE_FAKE_CUPTI is one word that makes it behave otherwise: "taken" (somebody has the seat), "closed" (no
+ * VARVE_FAKE_CUPTI is one word that makes it behave otherwise: "taken" (somebody has the subscription), "closed" (no
  * driver), "deaf" (callbacks cannot be enabled), "future" (of a version to come), "slow" (buffers are given
  * back by a flush alone).
  */
@@ -74,7 +74,7 @@ cupti_result cuptiSubscribe_v2(cupti_subscriber *out, cupti_callback *callback, 
     }
     if (fake.subscribers > 0 || behaves("taken")) {
         snprintf(params->old_name, params->old_name_bytes, "%s", FAKE_HOLDER);
-        return CUPTI_RESULT_SEAT_TAKEN;
+        return CUPTI_RESULT_SUBSCRIPTION_TAKEN;
     }
     fake.subscribers++;
     fake.callback = callback;
@@ -268,7 +268,7 @@ static uint32_t call(uint32_t id, const void *parameters, uint32_t result, void 
 {
     uint64_t for_the_client = 0;
     struct cupti_callback_data data = {
-        .site = CUPTI_SITE_ENTER,
+        .callsite = CUPTI_SITE_ENTER,
         .name = "a function",
         .parameters = parameters,
         .context = thread.context,
@@ -281,7 +281,7 @@ static uint32_t call(uint32_t id, const void *parameters, uint32_t result, void 
     if (inside != NULL) {
         inside(context);
     }
-    data.site = CUPTI_SITE_EXIT;
+    data.callsite = CUPTI_SITE_EXIT;
     data.result = &result;
     data.context = thread.context;
     data.context_id = thread.context_id;

@@ -136,7 +136,7 @@ static void *confined_thread(void *how)
 }
 
 /* No stdio: it may ask the kernel things. Strict mode knows exit only, not that of the group. */
-static __attribute__((noreturn)) void tell(unsigned long count)
+static __attribute__((noreturn)) void emit(unsigned long count)
 {
     char line[64];
     int length = snprintf(line, sizeof(line), "{\"pairs\":%lu}\n", count);
@@ -210,10 +210,10 @@ int main(int argc, char *argv[])
 
     pairs = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
     if (strcmp(how, "tsync") == 0 || strcmp(how, "thread") == 0) {
-        tell(with_threads(how));
+        emit(with_threads(how));
     }
     if (strcmp(how, "fork") == 0) {
-        tell(with_child());
+        emit(with_child());
     }
     if (strcmp(how, "exec") == 0) {
         char *const again[] = {argv[0], (char *)(uintptr_t) "plain", argv[2], NULL};
@@ -228,5 +228,5 @@ int main(int argc, char *argv[])
         }
         allocate();
     }
-    tell(is_late ? pairs : 2 * pairs);
+    emit(is_late ? pairs : 2 * pairs);
 }

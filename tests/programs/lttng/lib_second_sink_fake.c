@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A provider library that knows no LTTng: it writes whatever it is told into the file that
- * VARVE_TEST_MIRROR_LOG names, which a test maps too (unit/mirror_support.h), and behaves as badly as
+ * A provider library that knows no LTTng: it writes whatever it gets into the file that
+ * VARVE_TEST_SINK_LOG names, which a test maps too (unit/sink_support.h), and behaves as badly as
  * LTTng-UST may: threads of its own that start when it is loaded and when it is opened, allocate and emit;
  * memory for each thread's first record; errno changed by every record. Records are written without a lock,
  * since they come from signal handlers too.
  */
-#define MIRROR_LAYOUT_ONLY
+#define SINK_LAYOUT_ONLY
 #include "support/lttng/second_sink.h"
 
 #include <errno.h>
@@ -20,11 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-mirror_provider_open varve_mirror_provider;
+sink_provider_open varve_sink_provider;
 
-static struct mirror_log *journal; /* NULL: no test has asked */
-static const struct mirror_host *host;
-static const int *states[MIRROR_KINDS];
+static struct sink_log *journal; /* NULL: no test has asked */
+static const struct sink_host *host;
+static const int *states[SINK_KINDS];
 static __thread bool knows_thread;
 static uint32_t threads_started, threads_awake; /* the latter is atomic */
 
@@ -33,7 +33,7 @@ static uint32_t threads_started, threads_awake; /* the latter is atomic */
 /* What a program does, and must not be taken for the program's. */
 static void act(void)
 {
-    struct varve_record record = {.addr = 1, .size = MIRROR_OWN_SIZE};
+    struct varve_record record = {.addr = 1, .size = SINK_OWN_SIZE};
     uintptr_t address = (uintptr_t)journal->emit;
     void (*emit)(const struct varve_record *);
 
@@ -42,7 +42,7 @@ static void act(void)
         memcpy(&emit, &address, sizeof(emit));
         emit(&record);
     }
-    free(malloc(MIRROR_OWN_SIZE));
+    free(malloc(SINK_OWN_SIZE));
 }
 
 /* Where a test wants a trace to begin at another moment. */
@@ -114,14 +114,14 @@ static void start_threads(uint32_t first, uint32_t count)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static struct mirror_log *map_journal(void)
+static struct sink_log *map_journal(void)
 {
-    const char *path = getenv(MIRROR_LOG_ENVIRONMENT);
+    const char *path = getenv(SINK_LOG_ENVIRONMENT);
     int fd = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
     void *memory = MAP_FAILED;
 
     if (fd >= 0) {
-        memory = mmap(NULL, sizeof(struct mirror_log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        memory = mmap(NULL, sizeof(struct sink_log), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         close(fd);
     }
     return memory == MAP_FAILED ? NULL : memory;
@@ -137,44 +137,44 @@ __attribute__((constructor)) static void load(void)
 
 /* ---- records ---- */
 
-static void tell_record(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq,
                         const struct varve_record *record)
 {
     uint32_t at = __atomic_fetch_add(&journal->record_count, 1, __ATOMIC_ACQ_REL);
     uintptr_t address = (uintptr_t)journal->inside;
-    void (*inside)(const struct mirror_told *);
-    struct mirror_told *told = &journal->records[at];
+    void (*inside)(const struct sink_event *);
+    struct sink_event *reported = &journal->records[at];
 
-    if (at >= MIRROR_RECORDS_MAX) {
+    if (at >= SINK_RECORDS_MAX) {
         abort();
     }
     if (!knows_thread) {
         knows_thread = true;
-        free(malloc(MIRROR_OWN_SIZE));
+        free(malloc(SINK_OWN_SIZE));
     }
-    told->origin = *origin;
-    told->ring_seq = ring_seq;
-    told->record = *record;
-    told->teller = (int32_t)getpid();
+    reported->origin = *origin;
+    reported->ring_seq = ring_seq;
+    reported->record = *record;
+    reported->emitter = (int32_t)getpid();
     if (address != 0) {
         memcpy(&inside, &address, sizeof(inside));
-        inside(told);
+        inside(reported);
     }
-    __atomic_store_n(&told->is_whole, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&reported->is_whole, 1, __ATOMIC_RELEASE);
     errno = EXDEV;
 }
 
 /* ---- everything else ---- */
 
 /* Takes the next one and begins its text; the rest is appended by `add`, until `end`. */
-static struct mirror_fact *begin(void)
+static struct sink_fact *begin(void)
 {
     uint32_t at = __atomic_fetch_add(&journal->fact_count, 1, __ATOMIC_ACQ_REL);
 
-    if (at >= MIRROR_FACTS_MAX) {
+    if (at >= SINK_FACTS_MAX) {
         abort();
     }
-    journal->facts[at].teller = (int32_t)getpid();
+    journal->facts[at].emitter = (int32_t)getpid();
     return &journal->facts[at];
 }
 
@@ -184,54 +184,54 @@ static struct mirror_fact *begin(void)
         snprintf((fact)->text + add_at, sizeof((fact)->text) - add_at, __VA_ARGS__); \
     } while (0)
 
-static void end(struct mirror_fact *fact)
+static void end(struct sink_fact *fact)
 {
     __atomic_store_n(&fact->is_whole, 1, __ATOMIC_RELEASE);
 }
 
-#define TELL(...)                           \
-    do {                                    \
-        struct mirror_fact *fact = begin(); \
-        ADD(fact, __VA_ARGS__);             \
-        end(fact);                          \
+#define LOG(...)                          \
+    do {                                  \
+        struct sink_fact *fact = begin(); \
+        ADD(fact, __VA_ARGS__);           \
+        end(fact);                        \
     } while (0)
 
 typedef unsigned long long wide;
 
-static void tell_process(const struct varve_mirror_process *p)
+static void emit_process(const struct varve_sink_process *p)
 {
-    TELL("process %u pid=%d parent=%u parent_pid=%d rank=%d trace_id=%llu clock=%u start=%llu proc=%llu "
-         "executable=%s command=%s",
-         p->process, p->pid, p->parent, p->parent_pid, p->rank, (wide)p->trace_id, p->clock_kind,
-         (wide)p->start_ticks, (wide)p->start_ticks_proc, p->executable, p->command_line);
+    LOG("process %u pid=%d parent=%u parent_pid=%d rank=%d trace_id=%llu clock=%u start=%llu proc=%llu "
+        "executable=%s command=%s",
+        p->process, p->pid, p->parent, p->parent_pid, p->rank, (wide)p->trace_id, p->clock_kind,
+        (wide)p->start_ticks, (wide)p->start_ticks_proc, p->executable, p->command_line);
 }
 
-static void tell_process_end(const struct varve_mirror_process_end *e)
+static void emit_process_end(const struct varve_sink_process_end *e)
 {
-    TELL("process_end %u pid=%d end=%u exec=%s", e->process, e->pid, e->end, e->exec_path);
+    LOG("process_end %u pid=%d end=%u exec=%s", e->process, e->pid, e->end, e->exec_path);
 }
 
-static void tell_thread(const struct varve_mirror_thread *t)
+static void emit_thread(const struct varve_sink_thread *t)
 {
-    TELL("thread p%u.r%u pid=%d tid=%d created=%llu name=%s", t->origin.process, t->origin.ring,
-         t->origin.pid, t->origin.tid, (wide)t->created_ticks, t->name);
+    LOG("thread p%u.r%u pid=%d tid=%d created=%llu name=%s", t->origin.process, t->origin.ring, t->origin.pid,
+        t->origin.tid, (wide)t->created_ticks, t->name);
 }
 
-static void tell_thread_end(const struct varve_mirror_thread_end *e)
+static void emit_thread_end(const struct varve_sink_thread_end *e)
 {
-    TELL("thread_end p%u.r%u pid=%d tid=%d emitted=%llu lost=%llu lost_bytes=%llu", e->origin.process,
-         e->origin.ring, e->origin.pid, e->origin.tid, (wide)e->emitted, (wide)e->lost, (wide)e->lost_bytes);
+    LOG("thread_end p%u.r%u pid=%d tid=%d emitted=%llu lost=%llu lost_bytes=%llu", e->origin.process,
+        e->origin.ring, e->origin.pid, e->origin.tid, (wide)e->emitted, (wide)e->lost, (wide)e->lost_bytes);
 }
 
-static void tell_clock(const struct varve_mirror_clock *c)
+static void emit_clock(const struct varve_sink_clock *c)
 {
-    TELL("clock trace_id=%llu ticks=%llu mono=%lld real=%lld", (wide)c->trace_id, (wide)c->ticks,
-         (long long)c->mono_ns, (long long)c->real_ns);
+    LOG("clock trace_id=%llu ticks=%llu mono=%lld real=%lld", (wide)c->trace_id, (wide)c->ticks,
+        (long long)c->mono_ns, (long long)c->real_ns);
 }
 
-static void tell_module(const struct varve_mirror_module *m)
+static void emit_module(const struct varve_sink_module *m)
 {
-    struct mirror_fact *fact = begin();
+    struct sink_fact *fact = begin();
 
     ADD(fact, "module %u pid=%d number=%u base=%llx end=%llx bias=%llx path=%s build_id=", m->process, m->pid,
         m->number, (wide)m->base, (wide)m->end, (wide)m->bias, m->path);
@@ -241,20 +241,20 @@ static void tell_module(const struct varve_mirror_module *m)
     end(fact);
 }
 
-static void tell_module_gone(uint32_t process, int32_t pid, uint32_t number)
+static void emit_module_gone(uint32_t process, int32_t pid, uint32_t number)
 {
-    TELL("module_gone %u pid=%d number=%u", process, pid, number);
+    LOG("module_gone %u pid=%d number=%u", process, pid, number);
 }
 
-static void tell_code(const struct varve_mirror_code *c)
+static void emit_code(const struct varve_sink_code *c)
 {
-    TELL("code %u pid=%d code=%u line=%u function=%s file=%s", c->process, c->pid, c->code, c->first_line,
-         c->function, c->file);
+    LOG("code %u pid=%d code=%u line=%u function=%s file=%s", c->process, c->pid, c->code, c->first_line,
+        c->function, c->file);
 }
 
-static void tell_callsite(const struct varve_mirror_callsite *s)
+static void emit_callsite(const struct varve_sink_callsite *s)
 {
-    struct mirror_fact *fact = begin();
+    struct sink_fact *fact = begin();
 
     ADD(fact, "callsite %u pid=%d callsite=%u native=", s->process, s->pid, s->callsite);
     for (uint32_t i = 0; i < s->native_count; i++) {
@@ -267,35 +267,35 @@ static void tell_callsite(const struct varve_mirror_callsite *s)
     end(fact);
 }
 
-static void tell_meta_text(uint64_t trace_id, const char *key, const char *value)
+static void emit_meta_text(uint64_t trace_id, const char *key, const char *value)
 {
-    TELL("meta trace_id=%llu %s text=%s", (wide)trace_id, key, value);
+    LOG("meta trace_id=%llu %s text=%s", (wide)trace_id, key, value);
 }
 
-static void tell_meta_integer(uint64_t trace_id, const char *key, int64_t value)
+static void emit_meta_integer(uint64_t trace_id, const char *key, int64_t value)
 {
-    TELL("meta trace_id=%llu %s integer=%lld", (wide)trace_id, key, (long long)value);
+    LOG("meta trace_id=%llu %s integer=%lld", (wide)trace_id, key, (long long)value);
 }
 
-static struct mirror_provider provider = {
-    .version = MIRROR_INTERFACE_VERSION,
+static struct sink_provider provider = {
+    .version = SINK_INTERFACE_VERSION,
     .enabled = states,
-    .record = tell_record,
-    .process = tell_process,
-    .process_end = tell_process_end,
-    .thread = tell_thread,
-    .thread_end = tell_thread_end,
-    .clock = tell_clock,
-    .module = tell_module,
-    .module_gone = tell_module_gone,
-    .code = tell_code,
-    .callsite = tell_callsite,
-    .meta_text = tell_meta_text,
-    .meta_integer = tell_meta_integer,
+    .record = emit_record,
+    .process = emit_process,
+    .process_end = emit_process_end,
+    .thread = emit_thread,
+    .thread_end = emit_thread_end,
+    .clock = emit_clock,
+    .module = emit_module,
+    .module_gone = emit_module_gone,
+    .code = emit_code,
+    .callsite = emit_callsite,
+    .meta_text = emit_meta_text,
+    .meta_integer = emit_meta_integer,
 };
 
 /* A process may open it once more, for another test with another file. */
-const struct mirror_provider *varve_mirror_provider(uint32_t version, const struct mirror_host *of_opener)
+const struct sink_provider *varve_sink_provider(uint32_t version, const struct sink_host *of_opener)
 {
     bool is_recorded = getenv("VARVE_SESSION") != NULL; /* else it is the collector */
 
@@ -311,7 +311,7 @@ const struct mirror_provider *varve_mirror_provider(uint32_t version, const stru
         __atomic_add_fetch(&journal->refused, 1, __ATOMIC_ACQ_REL);
         return NULL;
     }
-    for (unsigned kind = 0; kind < MIRROR_KINDS; kind++) {
+    for (unsigned kind = 0; kind < SINK_KINDS; kind++) {
         states[kind] = &(is_recorded ? journal->enabled : journal->enabled_there)[kind];
     }
     provider.reports_starts = journal->reports_starts != 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lttng_emit LIBRARY COUNT [kill | storm]: tells LTTng COUNT records through the provider library, which it
- * opens by its path. Prints how many it told; then it ends or kills itself. `storm`: several threads go on
- * telling for a moment before, so that it dies in the middle of an event, or nearly. Exit status 3: the
+ * lttng_emit LIBRARY COUNT [kill | storm]: emits COUNT records to LTTng through the provider library, which it
+ * opens by its path. Prints how many it emitted; then it ends or kills itself. `storm`: several threads go on
+ * emitting for a moment before, so that it dies in the middle of an event, or nearly. Exit status 3: the
  * library cannot be opened or no session wants the events within 10 s.
  */
 #include "trace/format/sink_provider.h"
@@ -21,21 +21,21 @@ static void started(void *context)
     (void)context;
 }
 
-static const struct mirror_provider *provider_open(const char *path)
+static const struct sink_provider *provider_open(const char *path)
 {
-    static const struct mirror_host host = {.started = started};
+    static const struct sink_host host = {.started = started};
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    mirror_provider_open *open_provider = NULL;
+    sink_provider_open *open_provider = NULL;
 
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         return NULL;
     }
-    *(void **)&open_provider = dlsym(library, MIRROR_PROVIDER_SYMBOL);
-    return open_provider != NULL ? open_provider(MIRROR_INTERFACE_VERSION, &host) : NULL;
+    *(void **)&open_provider = dlsym(library, SINK_PROVIDER_SYMBOL);
+    return open_provider != NULL ? open_provider(SINK_INTERFACE_VERSION, &host) : NULL;
 }
 
-static int is_wanted(const struct mirror_provider *provider)
+static int is_wanted(const struct sink_provider *provider)
 {
     for (int i = 0; i < 10000; i++) {
         struct timespec time = {0, 1000000};
@@ -49,14 +49,14 @@ static int is_wanted(const struct mirror_provider *provider)
 }
 
 struct storm {
-    const struct mirror_provider *provider;
+    const struct sink_provider *provider;
     uint32_t ring;
 };
 
-static void *tell_for_ever(void *argument)
+static void *emit_for_ever(void *argument)
 {
     const struct storm *storm = argument;
-    struct varve_mirror_origin origin = {.process = 1, .ring = storm->ring, .pid = (int32_t)getpid()};
+    struct varve_sink_origin origin = {.process = 1, .ring = storm->ring, .pid = (int32_t)getpid()};
 
     for (uint64_t i = 1;; i++) {
         struct varve_record record = {.addr = 16 * i, .size = 16};
@@ -67,7 +67,7 @@ static void *tell_for_ever(void *argument)
     return NULL;
 }
 
-static void storm(const struct mirror_provider *provider)
+static void storm(const struct sink_provider *provider)
 {
     static struct storm storms[6];
     struct timespec time = {0, 30000000};
@@ -76,15 +76,15 @@ static void storm(const struct mirror_provider *provider)
         pthread_t thread;
 
         storms[i] = (struct storm){provider, i + 2};
-        pthread_create(&thread, NULL, tell_for_ever, &storms[i]);
+        pthread_create(&thread, NULL, emit_for_ever, &storms[i]);
     }
     nanosleep(&time, NULL);
 }
 
 int main(int argc, char **argv)
 {
-    const struct mirror_provider *provider = argc > 2 ? provider_open(argv[1]) : NULL;
-    struct varve_mirror_origin origin = {.process = 1, .ring = 1, .pid = (int32_t)getpid()};
+    const struct sink_provider *provider = argc > 2 ? provider_open(argv[1]) : NULL;
+    struct varve_sink_origin origin = {.process = 1, .ring = 1, .pid = (int32_t)getpid()};
     unsigned long long count = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
 
     if (provider == NULL || !is_wanted(provider)) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opens the provider library as recorder and collector do and tells it made-up records and facts, whose
+ * Opens the provider library as recorder and collector do and emits to it made-up records and facts, whose
  * values follow from kind and cause alone, so that a reader of the trace can work them out again. Commands
  * come by stdin, one per line; each is answered by one line, so that a test can put them between steps of its
  * own (a session that starts, an event that is enabled) without waiting for time to pass.
  *
- *   open PATH     dlopen and varve_mirror_provider     opened CAN_TELL_START
+ *   open PATH     dlopen and varve_sink_provider     opened CAN_TELL_START
  *   on            how many kinds are on, how often `started` came, how many kinds were on at its last call
  *   wait N        until `started` came N times; 0 if that takes more than 20 s
  *   records       one record of every kind and cause, and of what has no tracepoint
  *   facts         one of everything else
- *   cancel        cancels a thread that tells records; 1 if that ended it in the middle of one
+ *   cancel        cancels a thread that emits records; 1 if that ended it in the middle of one
  *   time N        ns for one record, N of them
  *   off N         ns for looking whether a record is wanted, N times
  */
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-static const struct mirror_provider *provider;
+static const struct sink_provider *provider;
 
 static struct {
     pthread_mutex_t lock; /* guards the rest */
@@ -55,29 +55,29 @@ static void started(void *context)
     pthread_mutex_unlock(&begun.lock);
 }
 
-static const struct mirror_host host = {.context = &begun, .started = started};
+static const struct sink_host host = {.context = &begun, .started = started};
 
 static int open_provider(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    mirror_provider_open *open;
+    sink_provider_open *open;
     void *symbol;
 
     if (library == NULL) {
-        fprintf(stderr, "mirror_emit: %s\n", dlerror());
+        fprintf(stderr, "second_sink_emit: %s\n", dlerror());
         return 1;
     }
-    symbol = dlsym(library, MIRROR_PROVIDER_SYMBOL);
+    symbol = dlsym(library, SINK_PROVIDER_SYMBOL);
     memcpy(&open, &symbol, sizeof(open));
-    if (open == NULL || open(MIRROR_INTERFACE_VERSION + 1, &host) != NULL) {
-        fprintf(stderr, "mirror_emit: no %s, or one that takes any version\n", MIRROR_PROVIDER_SYMBOL);
+    if (open == NULL || open(SINK_INTERFACE_VERSION + 1, &host) != NULL) {
+        fprintf(stderr, "second_sink_emit: no %s, or one that takes any version\n", SINK_PROVIDER_SYMBOL);
         return 1;
     }
     pthread_mutex_lock(&begun.lock);
-    provider = open(MIRROR_INTERFACE_VERSION, &host);
+    provider = open(SINK_INTERFACE_VERSION, &host);
     pthread_mutex_unlock(&begun.lock);
-    if (provider == NULL || provider->version != MIRROR_INTERFACE_VERSION) {
-        fprintf(stderr, "mirror_emit: LTTng is too old\n");
+    if (provider == NULL || provider->version != SINK_INTERFACE_VERSION) {
+        fprintf(stderr, "second_sink_emit: LTTng is too old\n");
         return 1;
     }
     printf("opened %d\n", provider->reports_starts);
@@ -99,10 +99,10 @@ static void wait_for_start(unsigned calls)
     printf("waited %d\n", seen >= calls);
 }
 
-static void tell_record(unsigned kind, unsigned cause)
+static void emit_record(unsigned kind, unsigned cause)
 {
     uint64_t number = (uint64_t)kind * 1000 + cause;
-    struct varve_mirror_origin origin = {
+    struct varve_sink_origin origin = {
         .process = (uint32_t)(4000000000 + number),
         .ring = (uint32_t)(3000000000 + number),
         .pid = (int32_t)(2000000000 + number),
@@ -125,7 +125,7 @@ static void tell_record(unsigned kind, unsigned cause)
     provider->record(&origin, (UINT64_C(1) << 48) + number, &record);
 }
 
-static void tell_records(void)
+static void emit_records(void)
 {
     static const unsigned causes[] = {
 #define CAUSE_CODE(code, NAME, text) (code),
@@ -135,17 +135,17 @@ static void tell_records(void)
 
     for (unsigned kind = 0; kind < 256; kind++) {
         for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
-            tell_record(kind, causes[i]);
+            emit_record(kind, causes[i]);
         }
     }
-    printf("told\n");
+    printf("reported\n");
 }
 
-static void tell_processes(void)
+static void emit_processes(void)
 {
-    const struct varve_mirror_origin origin = {.process = 11, .ring = 12, .pid = 13, .tid = 14};
+    const struct varve_sink_origin origin = {.process = 11, .ring = 12, .pid = 13, .tid = 14};
 
-    provider->process(&(struct varve_mirror_process){
+    provider->process(&(struct varve_sink_process){
         .trace_id = UINT64_C(0xfedcba9876543210),
         .process = 21,
         .parent = 22,
@@ -157,66 +157,66 @@ static void tell_processes(void)
         .start_ticks_proc = UINT64_MAX - 26,
         .executable = "/bin/some thing",
         .command_line = "some \"thing\" --with=\\ 'quotes', = and { } \xc3\xa4"});
-    provider->process(&(struct varve_mirror_process){.trace_id = 1});
-    provider->process_end(&(struct varve_mirror_process_end){
-        .process = 31, .pid = 32, .end = VARVE_MIRROR_END_RUNNING, .exec_path = NULL});
-    provider->process_end(&(struct varve_mirror_process_end){
-        .process = 31, .pid = 32, .end = VARVE_MIRROR_END_EXITED, .exec_path = ""});
-    provider->process_end(&(struct varve_mirror_process_end){
-        .process = 31, .pid = 32, .end = VARVE_MIRROR_END_EXECUTING, .exec_path = "/bin/next"});
-    provider->thread(&(struct varve_mirror_thread){
-        .origin = origin, .created_ticks = UINT64_MAX - 15, .name = "worker 1"});
-    provider->thread_end(&(struct varve_mirror_thread_end){
+    provider->process(&(struct varve_sink_process){.trace_id = 1});
+    provider->process_end(&(struct varve_sink_process_end){
+        .process = 31, .pid = 32, .end = VARVE_SINK_END_RUNNING, .exec_path = NULL});
+    provider->process_end(&(struct varve_sink_process_end){
+        .process = 31, .pid = 32, .end = VARVE_SINK_END_EXITED, .exec_path = ""});
+    provider->process_end(&(struct varve_sink_process_end){
+        .process = 31, .pid = 32, .end = VARVE_SINK_END_EXECUTING, .exec_path = "/bin/next"});
+    provider->thread(
+        &(struct varve_sink_thread){.origin = origin, .created_ticks = UINT64_MAX - 15, .name = "worker 1"});
+    provider->thread_end(&(struct varve_sink_thread_end){
         .origin = origin, .emitted = UINT64_MAX - 16, .lost = 17, .lost_bytes = UINT64_MAX - 18});
-    provider->clock(&(struct varve_mirror_clock){
+    provider->clock(&(struct varve_sink_clock){
         .trace_id = 41, .ticks = UINT64_MAX - 42, .mono_ns = -43, .real_ns = INT64_MAX - 44});
 }
 
-static void tell_code(void)
+static void emit_code(void)
 {
     static const uint8_t build_id[] = {0x00, 0x7f, 0x80, 0xff};
     static const uint64_t native[] = {UINT64_C(0x7fffffffffff), 0, UINT64_MAX};
     static const uint32_t codes[] = {1, 0, UINT32_MAX, 4};
     static const uint32_t lines[] = {10, UINT32_C(0x80000000), 0, 40};
 
-    provider->module(&(struct varve_mirror_module){.process = 51,
-                                                   .pid = 52,
-                                                   .base = UINT64_C(0x7f0000000000),
-                                                   .end = UINT64_C(0x7f0000001000),
-                                                   .bias = UINT64_MAX - 53,
-                                                   .number = 54,
-                                                   .build_id_bytes = sizeof(build_id),
-                                                   .build_id = build_id,
-                                                   .path = "/lib/libsome.so.6"});
-    provider->module(&(struct varve_mirror_module){.process = 55});
+    provider->module(&(struct varve_sink_module){.process = 51,
+                                                 .pid = 52,
+                                                 .base = UINT64_C(0x7f0000000000),
+                                                 .end = UINT64_C(0x7f0000001000),
+                                                 .bias = UINT64_MAX - 53,
+                                                 .number = 54,
+                                                 .build_id_bytes = sizeof(build_id),
+                                                 .build_id = build_id,
+                                                 .path = "/lib/libsome.so.6"});
+    provider->module(&(struct varve_sink_module){.process = 55});
     provider->module_gone(61, 62, 63);
-    provider->code(&(struct varve_mirror_code){
+    provider->code(&(struct varve_sink_code){
         .process = 71, .pid = 72, .code = 73, .first_line = 74, .function = "forward", .file = "net.py"});
-    provider->callsite(&(struct varve_mirror_callsite){.process = 81,
-                                                       .pid = 82,
-                                                       .callsite = 83,
-                                                       .native_count = 3,
-                                                       .python_count = 4,
-                                                       .native = native,
-                                                       .codes = codes,
-                                                       .lines = lines});
-    provider->callsite(&(struct varve_mirror_callsite){.process = 84});
+    provider->callsite(&(struct varve_sink_callsite){.process = 81,
+                                                     .pid = 82,
+                                                     .callsite = 83,
+                                                     .native_count = 3,
+                                                     .python_count = 4,
+                                                     .native = native,
+                                                     .codes = codes,
+                                                     .lines = lines});
+    provider->callsite(&(struct varve_sink_callsite){.process = 84});
     provider->meta_text(91, "host", "some name");
     provider->meta_text(92, "nothing", NULL);
     provider->meta_integer(93, "least", INT64_MIN);
 }
 
-static volatile bool is_telling; /* of one thread at a time, read when it has ended */
-static volatile unsigned told;
+static volatile bool is_emitting; /* of one thread at a time, read when it has ended */
+static volatile unsigned reported;
 
-static void *tell_until_cancelled(void *unused)
+static void *emit_until_cancelled(void *unused)
 {
     (void)unused;
     for (;;) {
-        is_telling = true;
-        tell_record(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC);
-        is_telling = false;
-        told++;
+        is_emitting = true;
+        emit_record(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC);
+        is_emitting = false;
+        reported++;
         pthread_testcancel();
     }
     return NULL;
@@ -228,11 +228,11 @@ static int cancel_thread(void)
     pthread_t thread;
     void *result;
 
-    told = 0;
-    if (pthread_create(&thread, NULL, tell_until_cancelled, NULL) != 0) {
+    reported = 0;
+    if (pthread_create(&thread, NULL, emit_until_cancelled, NULL) != 0) {
         return 2;
     }
-    while (told < 200) { /* more than the smallest buffers hold */
+    while (reported < 200) { /* more than the smallest buffers hold */
         nanosleep(&pause, NULL);
     }
     pthread_cancel(thread);
@@ -240,7 +240,7 @@ static int cancel_thread(void)
     if (result != PTHREAD_CANCELED) {
         return 2;
     }
-    printf("cancelled %d\n", is_telling);
+    printf("cancelled %d\n", is_emitting);
     return 0;
 }
 
@@ -254,7 +254,7 @@ static double now_ns(void)
 
 static void time_records(unsigned long count)
 {
-    struct varve_mirror_origin origin = {.process = 1, .ring = 1, .pid = 1, .tid = 1};
+    struct varve_sink_origin origin = {.process = 1, .ring = 1, .pid = 1, .tid = 1};
     struct varve_record record = {.addr = UINT64_C(0x7f0000001000), .size = 64};
     double before = now_ns();
 
@@ -302,11 +302,11 @@ static int obey(char *line)
     } else if (strcmp(line, "wait") == 0 && argument != NULL) {
         wait_for_start((unsigned)strtoul(argument, NULL, 10));
     } else if (strcmp(line, "records") == 0) {
-        tell_records();
+        emit_records();
     } else if (strcmp(line, "facts") == 0) {
-        tell_processes();
-        tell_code();
-        printf("told\n");
+        emit_processes();
+        emit_code();
+        printf("reported\n");
     } else if (strcmp(line, "cancel") == 0) {
         return cancel_thread();
     } else if (strcmp(line, "time") == 0 && argument != NULL) {

@@ -41,8 +41,8 @@ PROBE_EXPORT void probe_watch(size_t bytes);
 PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes);
 PROBE_EXPORT double probe_cost(unsigned rounds, unsigned *depth);
 PROBE_EXPORT double probe_hash_cost(unsigned rounds, unsigned *depth);
-PROBE_EXPORT double probe_site_cost(unsigned rounds, unsigned swept, uint32_t *site);
-PROBE_EXPORT uint32_t probe_site(void);
+PROBE_EXPORT double probe_callsite_cost(unsigned rounds, unsigned swept, uint32_t *callsite);
+PROBE_EXPORT uint32_t probe_callsite(void);
 PROBE_EXPORT uint32_t probe_nothing(void);
 PROBE_EXPORT unsigned long probe_hashes(void);
 PROBE_EXPORT int probe_thread_end(void);
@@ -259,14 +259,14 @@ static uint32_t (*callsite_here(void))(void)
 }
 
 /* Of a whole call site, where the program is being recorded; below 0 where it is not. */
-PROBE_EXPORT double probe_site_cost(unsigned rounds, unsigned swept, uint32_t *site)
+PROBE_EXPORT double probe_callsite_cost(unsigned rounds, unsigned swept, uint32_t *callsite)
 {
     uint32_t (*here)(void) = callsite_here();
-    return here != NULL ? cost_of(here, rounds, swept, site) : -1;
+    return here != NULL ? cost_of(here, rounds, swept, callsite) : -1;
 }
 
 /* The two differ by a call site: for loops in Python. */
-PROBE_EXPORT uint32_t probe_site(void)
+PROBE_EXPORT uint32_t probe_callsite(void)
 {
     static uint32_t (*here)(void);
     if (here == NULL)

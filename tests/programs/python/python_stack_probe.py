@@ -469,7 +469,7 @@ def code_reused():
         seen[address] = (name, file)
         scope.clear()  # else the function, which refers to it, would stay
     assert reused > 10, reused
-    # The frame, the code object and the instruction are the same: only the names tell, of which none goes.
+    # The frame, the code object and the instruction are the same: only the names differ, of which none goes.
     names = [("renamed%02d" % number, "moved%02d.py" % number) for number in range(10)]
     plain_code = compile("look()", "plain.py", "eval")
     for renames_file in (False, True):

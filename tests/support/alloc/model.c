@@ -41,7 +41,7 @@ static void block_release(struct alloc_model *model, struct model_block *block)
     alloc_model_stats_add(model->stats.requested_bytes, block->pool, -(int64_t)block->requested);
 }
 
-/* Each stream that used the block is asked to tell when it gets here. */
+/* Each stream that used the block gets a mark, passed when it gets here. */
 static void waits_add(struct alloc_model *model, struct model_block *block)
 {
     for (unsigned i = 0; i < block->use_count; i++) {

@@ -320,15 +320,15 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
     struct varve_sim_options sim = {.capacity_bytes = setup->capacity,
                                     .total_bytes = setup->capacity,
                                     .events_are_scripted = true,
-                                    .segment_place = alloc_pair_segment_place,
-                                    .reserve_place = alloc_pair_reserve_place,
-                                    .place_context = pair};
+                                    .segment_address = alloc_pair_segment_address,
+                                    .reservation_address = alloc_pair_reservation_address,
+                                    .address_context = pair};
     struct alloc_model_options model = {.config = setup->config,
                                         .memory_limit = setup->memory_limit,
                                         .capacity = setup->capacity,
                                         .total = setup->capacity,
-                                        .place = alloc_pair_place_choose,
-                                        .gone = alloc_pair_place_gone,
+                                        .place = alloc_pair_address_choose,
+                                        .gone = alloc_pair_address_gone,
                                         .miss = setup->miss_frees ? miss_model : NULL,
                                         .context = pair};
     struct varve_alloc_options options;

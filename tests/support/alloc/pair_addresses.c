@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See pair.h: where segments and reservations come to lie. The model asks first and is
- * told after all others, below all others, or where memory was given back; the sim device must then ask for
+ * chosen above all others, below all others, or where memory was given back; the sim device must then ask for
  * the same.
  */
 #include "support/alloc/pair_internal.h"
@@ -43,7 +43,7 @@ static uint64_t place_reused(struct pair *pair, uint64_t bytes)
     return 0;
 }
 
-uint64_t alloc_pair_place_choose(void *context, uint64_t bytes, uint64_t stream, bool is_reservation)
+uint64_t alloc_pair_address_choose(void *context, uint64_t bytes, uint64_t stream, bool is_reservation)
 {
     struct pair *pair = context;
     uint64_t room = (bytes + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
@@ -60,11 +60,11 @@ uint64_t alloc_pair_place_choose(void *context, uint64_t bytes, uint64_t stream,
     }
     pair->places =
         alloc_pair_grow(pair->places, pair->place_count, &pair->place_capacity, sizeof(*pair->places));
-    pair->places[pair->place_count++] = (struct pair_place){addr, bytes, stream, is_reservation};
+    pair->places[pair->place_count++] = (struct pair_address){addr, bytes, stream, is_reservation};
     return addr;
 }
 
-void alloc_pair_place_gone(void *context, uint64_t addr, uint64_t bytes)
+void alloc_pair_address_gone(void *context, uint64_t addr, uint64_t bytes)
 {
     struct pair *pair = context;
 
@@ -75,7 +75,7 @@ void alloc_pair_place_gone(void *context, uint64_t addr, uint64_t bytes)
 static int place_take(struct pair *pair, uint64_t bytes, uint64_t stream, bool is_reservation,
                       uint64_t *addr_out)
 {
-    const struct pair_place *place = &pair->places[pair->place_taken];
+    const struct pair_address *place = &pair->places[pair->place_taken];
 
     if (pair->place_taken == pair->place_count) {
         alloc_pair_fail(pair, "the allocator asked for a %s of %" PRIu64 " bytes, the model for none",
@@ -94,15 +94,15 @@ static int place_take(struct pair *pair, uint64_t bytes, uint64_t stream, bool i
     return VARVE_OK;
 }
 
-int alloc_pair_segment_place(void *context, uint64_t bytes, uint64_t stream,
-                             const struct varve_device_place *place, uint64_t *addr_out)
+int alloc_pair_segment_address(void *context, uint64_t bytes, uint64_t stream,
+                               const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     (void)place;
     return place_take(context, bytes, stream, false, addr_out);
 }
 
-int alloc_pair_reserve_place(void *context, uint64_t bytes, uint64_t stream,
-                             const struct varve_device_place *place, uint64_t *addr_out)
+int alloc_pair_reservation_address(void *context, uint64_t bytes, uint64_t stream,
+                                   const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     (void)stream;
     return place_take(context, bytes, place->stream, true, addr_out);

@@ -12,7 +12,7 @@
 #include "support/alloc/pair.h"
 
 /* An answer of the model to "where does it lie", for the sim device to give too. */
-struct pair_place {
+struct pair_address {
     uint64_t addr, bytes, stream;
     bool is_reservation;
 };
@@ -34,7 +34,7 @@ struct pair {
     size_t live_count, live_capacity;
     struct alloc_model_event *events; /* of this step, from the allocator */
     size_t event_count, event_capacity;
-    struct pair_place *places; /* of this step */
+    struct pair_address *places; /* of this step */
     size_t place_count, place_capacity, place_taken;
     struct pair_hole *holes;
     size_t hole_count, hole_capacity;
@@ -54,13 +54,13 @@ bool alloc_pair_fail(struct pair *pair, const char *format, ...) __attribute__((
 void *alloc_pair_grow(void *items, size_t count, size_t *capacity, size_t item_size);
 
 /* For the model: `context` is the pair. */
-uint64_t alloc_pair_place_choose(void *context, uint64_t bytes, uint64_t stream, bool is_reservation);
-void alloc_pair_place_gone(void *context, uint64_t addr, uint64_t bytes);
+uint64_t alloc_pair_address_choose(void *context, uint64_t bytes, uint64_t stream, bool is_reservation);
+void alloc_pair_address_gone(void *context, uint64_t addr, uint64_t bytes);
 /* For the sim device. */
-int alloc_pair_segment_place(void *context, uint64_t bytes, uint64_t stream,
-                             const struct varve_device_place *place, uint64_t *addr_out);
-int alloc_pair_reserve_place(void *context, uint64_t bytes, uint64_t stream,
-                             const struct varve_device_place *place, uint64_t *addr_out);
+int alloc_pair_segment_address(void *context, uint64_t bytes, uint64_t stream,
+                               const struct varve_device_reservation *place, uint64_t *addr_out);
+int alloc_pair_reservation_address(void *context, uint64_t bytes, uint64_t stream,
+                                   const struct varve_device_reservation *place, uint64_t *addr_out);
 
 /// Statistics and snapshots.
 bool alloc_pair_compare_state(struct pair *pair);

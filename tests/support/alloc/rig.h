@@ -3,7 +3,7 @@
 /*
  * What the hand-made tests of the allocator share: a rig is a sim device, an allocator on it, and all records
  * of its decisions. Records are compared as text, one line each with what matters about its kind, so that a
- * test shows a chain of decisions as a reader would tell it. Every step is followed by the walkers.
+ * test shows a chain of decisions as a reader would describe it. Every step is followed by the walkers.
  *
  * Sizes in texts are in MiB ("20M") where they are whole ones.
  */
@@ -84,7 +84,7 @@ const struct varve_record *nth_record(const struct rig *rig, enum varve_kind kin
 
 /* ---- snapshots as text ---- */
 
-/* Everything that a snapshot tells but the numbers of segments and allocations. Owner: the caller, by free.
+/* Everything in a snapshot but the numbers of segments and allocations. Owner: the caller, by free.
  */
 char *layout_of(struct rig *rig);
 

@@ -146,7 +146,7 @@ static inline void rules_test_vmm_life(void **state)
     struct rules_fixture *fixture = *state;
     struct varve_device *device = fixture->device;
     const struct varve_device_ops *ops = device->ops;
-    const struct varve_device_place place = {.stream = 7};
+    const struct varve_device_reservation place = {.stream = 7};
     uint64_t unit = RULES_UNIT, base = 0, handles[4];
 
     assert_int_equal(ops->vmm_reserve(device, 2 * RULES_CAPACITY, &place, &base), 0);

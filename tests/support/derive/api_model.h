@@ -33,7 +33,7 @@ static inline void model_take_back(struct model *model, struct event *event, con
                 model_name(model, event, again.object);
             }
             if (id == 0 && object->row != 0) {
-                model_tell(model, event, object);
+                model_emit(model, event, object);
                 id = event->id;
             }
         }
@@ -48,7 +48,7 @@ static inline void model_take_back(struct model *model, struct event *event, con
             object->is_known = true;
         }
         if (object->row != 0) {
-            model_tell(model, event, object);
+            model_emit(model, event, object);
         }
     }
 }
@@ -113,8 +113,8 @@ static inline void model_sum(struct model *model, const struct event *event, uin
                              unsigned domain, unsigned place)
 {
     struct sums *sums = &model->sums[process][domain][place];
-    uint64_t sites[SITES + 1] = {0};
-    uint64_t site_bytes[SITES + 1] = {0};
+    uint64_t callsites[SITES + 1] = {0};
+    uint64_t callsite_bytes[SITES + 1] = {0};
     sums->live = 0;
     sums->live_bytes = 0;
     for (size_t i = 0; i < model->row_count; i++) {
@@ -123,8 +123,8 @@ static inline void model_sum(struct model *model, const struct event *event, uin
             (process == 0 || row->process == process)) {
             sums->live++;
             sums->live_bytes += row->size;
-            sites[row->site]++;
-            site_bytes[row->site] += row->size;
+            callsites[row->callsite]++;
+            callsite_bytes[row->callsite] += row->size;
         }
     }
     model->points[model->point_count++] =
@@ -134,8 +134,8 @@ static inline void model_sum(struct model *model, const struct event *event, uin
         sums->peak = sums->live;
         sums->peak_seq = event->seq;
         for (unsigned i = 0; i <= SITES && process == 0; i++) {
-            model->site_peak[i][domain][place] = sites[i];
-            model->site_peak_bytes[i][domain][place] = site_bytes[i];
+            model->callsite_peak[i][domain][place] = callsites[i];
+            model->callsite_peak_bytes[i][domain][place] = callsite_bytes[i];
         }
     }
 }

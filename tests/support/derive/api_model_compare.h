@@ -51,7 +51,7 @@ static inline void compare_allocations(sqlite3 *db, const struct model *model)
                                   free_seq,
                                   row->alloc_ns,
                                   row->free_seq != 0 ? row->free_ns : INT64_MIN,
-                                  row->site,
+                                  row->callsite,
                                   row->source,
                                   row->process,
                                   row->temporary,
@@ -65,18 +65,18 @@ static inline void compare_allocations(sqlite3 *db, const struct model *model)
     expect_end(query);
 }
 
-static inline void compare_sites(sqlite3 *db, const struct model *model)
+static inline void compare_callsites(sqlite3 *db, const struct model *model)
 {
     sqlite3_stmt *query =
         query_begin(db, "SELECT callsite_id, domain, allocations, frees, bytes, live_allocations,"
                         " live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns"
                         " FROM callsite_stat ORDER BY callsite_id, domain");
-    for (unsigned site = 0; site <= SITES; site++) {
+    for (unsigned callsite = 0; callsite <= SITES; callsite++) {
         for (unsigned domain = 0; domain < DOMAINS; domain++) {
-            int64_t values[11] = {site, domain};
+            int64_t values[11] = {callsite, domain};
             for (size_t i = 0; i < model->row_count; i++) {
                 const struct row *row = &model->rows[i];
-                if (row->site == site && row->domain == domain) {
+                if (row->callsite == callsite && row->domain == domain) {
                     values[2]++;
                     values[3] += row->free_seq != 0;
                     values[4] += (int64_t)row->size;
@@ -87,8 +87,8 @@ static inline void compare_sites(sqlite3 *db, const struct model *model)
                 }
             }
             for (unsigned place = 0; place < DEVICES; place++) {
-                values[7] += (int64_t)model->site_peak[site][domain][place];
-                values[8] += (int64_t)model->site_peak_bytes[site][domain][place];
+                values[7] += (int64_t)model->callsite_peak[callsite][domain][place];
+                values[8] += (int64_t)model->callsite_peak_bytes[callsite][domain][place];
             }
             if (values[2] > 0) {
                 EXPECT_ROW(query, values);

@@ -32,7 +32,7 @@
 struct row {
     uint64_t addr, size, alloc_seq, free_seq;
     int64_t alloc_ns, free_ns;
-    uint32_t process, thread, site;
+    uint32_t process, thread, callsite;
     unsigned domain, device, pool, stream, source, temporary;
 };
 
@@ -87,7 +87,7 @@ struct model {
     size_t mapping_count;
     struct last_free last[THREAD_IDS][2];
     struct sums sums[PROCESSES + 1][DOMAINS][DEVICES];
-    uint64_t site_peak[SITES + 1][DOMAINS][DEVICES], site_peak_bytes[SITES + 1][DOMAINS][DEVICES];
+    uint64_t callsite_peak[SITES + 1][DOMAINS][DEVICES], callsite_peak_bytes[SITES + 1][DOMAINS][DEVICES];
     uint64_t stream_peak[PROCESSES + 1][DOMAINS][DEVICES][4];
     struct point points[EVENTS * 8];
     size_t point_count;
@@ -110,7 +110,7 @@ static inline bool model_closes(unsigned kind)
 
 static inline unsigned model_side(const struct event *event)
 {
-    return (event->flags & VARVE_FLAG_WITNESS) ? 1 : 0;
+    return (event->flags & VARVE_FLAG_DUPLICATE) ? 1 : 0;
 }
 
 static inline unsigned model_domain(const struct event *event)
@@ -161,7 +161,7 @@ static inline size_t model_open(struct model *model, struct event *event, unsign
                             .alloc_ns = event->ts_ns,
                             .process = event->process_id,
                             .thread = event->thread_id,
-                            .site = event->callsite,
+                            .callsite = event->callsite,
                             .domain = domain,
                             .device = event->device,
                             .pool = event->pool,
@@ -207,8 +207,8 @@ static inline bool model_reopen(struct model *model, const struct object *object
     return true;
 }
 
-/* What a free is told of what it refers to. */
-static inline void model_tell(const struct model *model, struct event *event, const struct object *object)
+/* What a free says of what it refers to. */
+static inline void model_emit(const struct model *model, struct event *event, const struct object *object)
 {
     event->id = object->row;
     event->device = (uint8_t)object->device;
@@ -217,7 +217,7 @@ static inline void model_tell(const struct model *model, struct event *event, co
     if (object->row != 0) {
         const struct row *row = &model->rows[object->row - 1];
         event->size = row->size;
-        event->callsite = event->callsite != 0 ? event->callsite : row->site;
+        event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
     }
 }
 
@@ -273,7 +273,7 @@ static inline void model_free(struct model *model, struct event *event, struct l
     if (last->object >= 0) {
         struct object *object = &model->objects[last->object];
         object->is_known = false;
-        model_tell(model, event, object);
+        model_emit(model, event, object);
         model_close(model, event, object, true);
     }
     last->row = -1;
@@ -387,7 +387,7 @@ static inline void model_unmap(struct model *model, struct event *event, struct 
     for (int64_t at; (at = model_mapped(model, event, event->addr, event->addr + size)) >= 0;) {
         struct mapping *mapping = &model->mappings[at];
         if (id == 0) {
-            model_tell(model, event, &model->objects[mapping->object]);
+            model_emit(model, event, &model->objects[mapping->object]);
             id = event->id;
         }
         bool was_named = model_mapping_ends(model, event, mapping, true);
@@ -407,7 +407,7 @@ static inline void model_release(struct model *model, struct event *event, struc
         struct object *object = &model->objects[at];
         last->object = at;
         object->refs--;
-        model_tell(model, event, object);
+        model_emit(model, event, object);
         if (object->refs == 0 && object->maps == 0) {
             model_memory_ends(model, event, object, true);
         }

@@ -2,7 +2,7 @@
 /* C only: test code */
 /*
  * Random histories of caching allocators, with the truth beside them: plain lists of segments and blocks that
- * are searched from end to end. Each step changes the lists and tells it as events; with `is_silent` without
+ * are searched from end to end. Each step changes the lists and emits it as events; with `is_silent` without
  * splits and merges, as PyTorch's traces do. For unit/trace/model/test_derive_blocks.c and unit/analysis/cli/test_command_segments.c.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_BLOCKS_MODEL_H
@@ -70,8 +70,8 @@ static inline void model_emit(struct model_device *device, enum varve_kind kind,
         .cause = (uint8_t)cause,
         .callsite = kind == VARVE_KIND_ALLOC ? (uint32_t)model_random(device, 6) : 0,
     };
-    bool is_told = kind == VARVE_KIND_SPLIT || kind == VARVE_KIND_MERGE;
-    if (!device->is_silent || !is_told) {
+    bool is_reported = kind == VARVE_KIND_SPLIT || kind == VARVE_KIND_MERGE;
+    if (!device->is_silent || !is_reported) {
         device->emit(device->context, &record);
     }
 }

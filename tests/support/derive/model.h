@@ -28,7 +28,7 @@
 struct row {
     uint64_t addr, size, requested, alloc_seq, free_seq;
     int64_t alloc_ns, free_ns;
-    uint32_t process, thread, site;
+    uint32_t process, thread, callsite;
     unsigned domain, source, temporary;
     bool is_known; /* the address index has it: live, and its process has not ended */
 };
@@ -57,7 +57,7 @@ struct model {
     struct reallocs reallocs[EVENTS];
     size_t realloc_count;
     struct sums sums[PROCESSES + 1][3]; /* [0]: all processes; by domain */
-    uint64_t site_peak[SITES + 1][3], site_peak_bytes[SITES + 1][3];
+    uint64_t callsite_peak[SITES + 1][3], callsite_peak_bytes[SITES + 1][3];
     int64_t last_alloc[10 * PROCESSES + 10]; /* row that the thread's last heap event opened, or -1 */
     bool is_forked[PROCESSES + 1];
     bool has_ended[PROCESSES + 1];
@@ -76,7 +76,7 @@ static inline size_t model_open(struct model *model, const struct event *event, 
                                                  .alloc_ns = event->ts_ns,
                                                  .process = event->process_id,
                                                  .thread = event->thread_id,
-                                                 .site = event->callsite,
+                                                 .callsite = event->callsite,
                                                  .domain = is_map ? DOMAIN_MMAP : DOMAIN_HEAP,
                                                  .source = source,
                                                  .is_known = true};
@@ -135,7 +135,7 @@ static inline void model_free(struct model *model, struct event *event)
     event->id = (uint64_t)at + 1;
     event->size = row->size;
     event->requested = row->requested;
-    event->callsite = event->callsite != 0 ? event->callsite : row->site;
+    event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
     if (event->cause == VARVE_CAUSE_REALLOC) {
         model->reallocs[model->realloc_count++] =
             (struct reallocs){event->thread_id, event->addr, (size_t)at};
@@ -204,7 +204,7 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
                 struct row *part =
                     &model->rows[model_open(model, event, parts[i][0], size, VARVE_CAUSE_REMAINDER)];
                 part->requested = size;
-                part->site = old.site;
+                part->callsite = old.callsite;
                 part->thread = old.thread;
             }
         }
@@ -231,7 +231,7 @@ static inline void model_unmap(struct model *model, struct event *event)
         event->cause =
             model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
     } else if (event->callsite == 0) {
-        event->callsite = model->rows[event->id - 1].site;
+        event->callsite = model->rows[event->id - 1].callsite;
     }
 }
 
@@ -240,8 +240,8 @@ static inline void model_sum(struct model *model, const struct event *event, uin
                              unsigned domain)
 {
     struct sums *sums = &model->sums[process][domain];
-    uint64_t sites[SITES + 1] = {0};
-    uint64_t site_bytes[SITES + 1] = {0};
+    uint64_t callsites[SITES + 1] = {0};
+    uint64_t callsite_bytes[SITES + 1] = {0};
     sums->live = 0;
     sums->live_bytes = 0;
     for (size_t i = 0; i < model->row_count; i++) {
@@ -249,8 +249,8 @@ static inline void model_sum(struct model *model, const struct event *event, uin
         if (row->free_seq == 0 && row->domain == domain && (process == 0 || row->process == process)) {
             sums->live++;
             sums->live_bytes += row->size;
-            sites[row->site]++;
-            site_bytes[row->site] += row->size;
+            callsites[row->callsite]++;
+            callsite_bytes[row->callsite] += row->size;
         }
     }
     model->points[model->point_count++] =
@@ -260,8 +260,8 @@ static inline void model_sum(struct model *model, const struct event *event, uin
         sums->peak = sums->live;
         sums->peak_seq = event->seq;
         for (unsigned i = 0; i <= SITES && process == 0; i++) {
-            model->site_peak[i][domain] = sites[i];
-            model->site_peak_bytes[i][domain] = site_bytes[i];
+            model->callsite_peak[i][domain] = callsites[i];
+            model->callsite_peak_bytes[i][domain] = callsite_bytes[i];
         }
     }
 }

@@ -107,7 +107,7 @@ static inline void put_process(struct ctf_writing *out)
     ctf_writing_event(out, CLASS_PROCESS_END);
     ctf_writing_numbers(out, (const unsigned[]){4, 0}, 1);
     ctf_writing_numbers(out, (const unsigned[]){4, 0}, 4000);
-    ctf_writing_numbers(out, (const unsigned[]){4, 0}, VARVE_MIRROR_END_EXITED);
+    ctf_writing_numbers(out, (const unsigned[]){4, 0}, VARVE_SINK_END_EXITED);
     ctf_writing_text(out, "");
 }
 

@@ -334,7 +334,7 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
     }
 }
 
-static void tell_nobody(void *context, int32_t pid, int wait_status)
+static void emit_to_nobody(void *context, int32_t pid, int wait_status)
 {
     (void)context;
     (void)pid;
@@ -346,7 +346,7 @@ int launch_wait(struct launch *launch, int error)
     while (!launch->has_ended) {
         struct pollfd ready = {.fd = launch->signal_fd, .events = POLLIN};
         poll(&ready, 1, -1); /* an early return is harmless: the loop looks again */
-        launch_poll(launch, tell_nobody, NULL);
+        launch_poll(launch, emit_to_nobody, NULL);
     }
     return error;
 }

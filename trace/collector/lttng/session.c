@@ -400,7 +400,7 @@ static int session_create(struct lttng_recording *session)
         return varve_message_set(&session->message, VARVE_ERROR_IO, "LTTng does not take the folder %s",
                                  session->output);
     }
-#if VARVE_LTTNG_CTL >= 215 /* it writes CTF 2 unless told otherwise; older ones know one format */
+#if VARVE_LTTNG_CTL >= 215 /* it writes CTF 2 unless asked otherwise; older ones know one format */
     ctl.lttng_session_descriptor_set_trace_format(descriptor, LTTNG_TRACE_FORMAT_CTF_1_8);
 #endif
     code = (int)ctl.lttng_create_session_ext(descriptor);

@@ -138,7 +138,7 @@ bool session_file_parse(const char *name, struct session_file *file_out)
         return false;
     }
     if (strcmp(rest, ".sites") == 0) {
-        file.kind = SESSION_FILE_SITES;
+        file.kind = SESSION_FILE_CALLSITES;
     } else if (rest[0] != '\0') {
         if (rest[0] != '.' || rest[1] != 'r' ||
             !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||

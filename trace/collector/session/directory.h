@@ -34,11 +34,11 @@ int session_directory_create(struct session_directory *directory, const char *da
                              const struct session_control *settings, struct varve_message *message);
 
 enum session_file_kind {
-    SESSION_FILE_PROCESS = 1, /* p<N> */
-    SESSION_FILE_RING = 2,    /* p<N>.r<K> */
-    SESSION_FILE_SPILL = 3,   /* p<N>.r<K>.spill */
-    SESSION_FILE_SITES = 4,   /* p<N>.sites */
-    SESSION_FILE_STAGING = 5, /* p<N>.r<K>.staging */
+    SESSION_FILE_PROCESS = 1,   /* p<N> */
+    SESSION_FILE_RING = 2,      /* p<N>.r<K> */
+    SESSION_FILE_SPILL = 3,     /* p<N>.r<K>.spill */
+    SESSION_FILE_CALLSITES = 4, /* p<N>.sites */
+    SESSION_FILE_STAGING = 5,   /* p<N>.r<K>.staging */
 };
 
 /* What the name of a file says. */

@@ -16,17 +16,17 @@
 #define TEXT_BYTES_MAX UINT16_MAX
 #define BUILD_ID_BYTES_MAX 64U
 
-void rebuild_sites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes)
+void rebuild_callsites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes)
 {
     snprintf(path, bytes, "%s/sites%llu", rebuild->folder, (unsigned long long)file);
 }
 
-void rebuild_sites_drop(struct rebuild_sites *sites)
+void rebuild_callsites_drop(struct rebuild_callsites *callsites)
 {
-    free(sites->modules.words);
-    free(sites->gone.words);
-    free(sites->codes.words);
-    free(sites->sites.words);
+    free(callsites->modules.words);
+    free(callsites->gone.words);
+    free(callsites->codes.words);
+    free(callsites->callsites.words);
 }
 
 /* Set a bit; `*was_set` says whether it was there. */
@@ -57,15 +57,15 @@ static int bit_set(struct rebuild_bits *bits, uint32_t number, bool *was_set, st
 
 /* ---- entries ---- */
 
-int rebuild_sites_flush(struct varve_rebuild *rebuild)
+int rebuild_callsites_flush(struct varve_rebuild *rebuild)
 {
-    struct rebuild_sites_buffer *buffer = &rebuild->sites;
+    struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
     struct varve_message message;
     char path[REBUILD_PATH_BYTES];
     int code = VARVE_OK;
 
     if (rebuild->error == VARVE_OK && buffer->count > 0) {
-        rebuild_sites_path(rebuild, buffer->file, path, sizeof(path));
+        rebuild_callsites_path(rebuild, buffer->file, path, sizeof(path));
         code = rebuild_file_write(path, buffer->bytes, buffer->count, -1, &message);
         buffer->count = 0;
     }
@@ -76,8 +76,8 @@ int rebuild_sites_flush(struct varve_rebuild *rebuild)
 static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_process *process, uint32_t tag,
                             size_t bytes)
 {
-    struct rebuild_sites_buffer *buffer = &rebuild->sites;
-    const struct sites_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
+    struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
+    const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
     size_t all = sizeof(entry) + entry.bytes;
     struct varve_message message;
     uint8_t *at;
@@ -91,7 +91,7 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
     }
     assert(all <= BUFFER_BYTES);
     if ((buffer->file != process->file || buffer->count + all > BUFFER_BYTES) &&
-        rebuild_sites_flush(rebuild) != VARVE_OK) {
+        rebuild_callsites_flush(rebuild) != VARVE_OK) {
         return NULL;
     }
     at = buffer->bytes + buffer->count;
@@ -99,7 +99,7 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
     memset(at + sizeof(entry), 0, entry.bytes);
     buffer->file = process->file;
     buffer->count += all;
-    process->sites.has_file = true;
+    process->callsites.has_file = true;
     return at + sizeof(entry);
 }
 
@@ -128,11 +128,11 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
     if (process == NULL) {
         return NULL;
     }
-    if (entry_number > SITES_NUMBER_MAX) {
+    if (entry_number > CALLSITE_FILE_NUMBER_MAX) {
         rebuild->damaged++;
         return NULL;
     }
-    code = bit_set((struct rebuild_bits *)((char *)&process->sites + bits_offset), entry_number, &was_set,
+    code = bit_set((struct rebuild_bits *)((char *)&process->callsites + bits_offset), entry_number, &was_set,
                    &message);
     if (code != VARVE_OK) {
         rebuild_keep(rebuild, code, &message);
@@ -141,27 +141,28 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
     return was_set ? NULL : process;
 }
 
-#define PROCESS_OF_NEW(rebuild, from, bits, entry_number) \
-    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_sites, bits), entry_number)
+#define PROCESS_OF_NEW(rebuild, from, bits, entry_number)                                           \
+    process_of_new(rebuild, (from)->process, (from)->pid, offsetof(struct rebuild_callsites, bits), \
+                   entry_number)
 
 /* ---- entries of each kind ---- */
 
-int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_mirror_module *from)
+int varve_rebuild_module(struct varve_rebuild *rebuild, const struct varve_sink_module *from)
 {
     struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, modules, from->number);
     size_t path_bytes = text_bytes(from->path);
-    struct sites_module module = {.base = from->base,
-                                  .end = from->end,
-                                  .bias = from->bias,
-                                  .number = from->number,
-                                  .path_bytes = (uint16_t)path_bytes};
+    struct callsite_file_module module = {.base = from->base,
+                                          .end = from->end,
+                                          .bias = from->bias,
+                                          .number = from->number,
+                                          .path_bytes = (uint16_t)path_bytes};
     uint8_t *at = NULL;
 
     if (from->build_id != NULL && from->build_id_bytes <= BUILD_ID_BYTES_MAX) {
         module.build_id_bytes = (uint16_t)from->build_id_bytes;
     }
     if (process != NULL) {
-        at = entry_begin(rebuild, process, SITES_TAG_MODULE,
+        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE,
                          sizeof(module) + module.build_id_bytes + path_bytes);
     }
     if (at != NULL) {
@@ -176,9 +177,10 @@ int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_nu
                               uint32_t number)
 {
     struct rebuild_process *process =
-        process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_sites, gone), number);
-    const struct sites_gone gone = {.number = number};
-    uint8_t *at = process != NULL ? entry_begin(rebuild, process, SITES_TAG_MODULE_GONE, sizeof(gone)) : NULL;
+        process_of_new(rebuild, process_number, pid, offsetof(struct rebuild_callsites, gone), number);
+    const struct callsite_file_gone gone = {.number = number};
+    uint8_t *at =
+        process != NULL ? entry_begin(rebuild, process, CALLSITE_FILE_TAG_MODULE_GONE, sizeof(gone)) : NULL;
 
     if (at != NULL) {
         put(at, &gone, sizeof(gone));
@@ -186,17 +188,18 @@ int varve_rebuild_module_gone(struct varve_rebuild *rebuild, uint32_t process_nu
     return rebuild->error;
 }
 
-int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_code *from)
+int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_sink_code *from)
 {
     struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, codes, from->code);
-    const struct sites_code code = {.code = from->code,
-                                    .first_line = from->first_line,
-                                    .name_bytes = (uint16_t)text_bytes(from->function),
-                                    .file_bytes = (uint16_t)text_bytes(from->file)};
+    const struct callsite_file_code code = {.code = from->code,
+                                            .first_line = from->first_line,
+                                            .name_bytes = (uint16_t)text_bytes(from->function),
+                                            .file_bytes = (uint16_t)text_bytes(from->file)};
     uint8_t *at = NULL;
 
     if (process != NULL) {
-        at = entry_begin(rebuild, process, SITES_TAG_CODE, sizeof(code) + code.name_bytes + code.file_bytes);
+        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_CODE,
+                         sizeof(code) + code.name_bytes + code.file_bytes);
     }
     if (at != NULL) {
         at = put(at, &code, sizeof(code));
@@ -206,26 +209,28 @@ int varve_rebuild_code(struct varve_rebuild *rebuild, const struct varve_mirror_
     return rebuild->error;
 }
 
-int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_mirror_callsite *from)
+int varve_rebuild_callsite(struct varve_rebuild *rebuild, const struct varve_sink_callsite *from)
 {
-    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, sites, from->callsite);
-    uint32_t native_count = from->native_count < SITES_DEPTH_MAX ? from->native_count : SITES_DEPTH_MAX;
-    uint32_t python_count = from->python_count < SITES_DEPTH_MAX ? from->python_count : SITES_DEPTH_MAX;
-    const struct sites_site site = {.site = from->callsite,
-                                    .native_count = (uint16_t)native_count,
-                                    .python_count = (uint16_t)python_count};
+    struct rebuild_process *process = PROCESS_OF_NEW(rebuild, from, callsites, from->callsite);
+    uint32_t native_count =
+        from->native_count < CALLSITE_FILE_DEPTH_MAX ? from->native_count : CALLSITE_FILE_DEPTH_MAX;
+    uint32_t python_count =
+        from->python_count < CALLSITE_FILE_DEPTH_MAX ? from->python_count : CALLSITE_FILE_DEPTH_MAX;
+    const struct callsite_file_stack callsite = {.callsite = from->callsite,
+                                                 .native_count = (uint16_t)native_count,
+                                                 .python_count = (uint16_t)python_count};
     uint8_t *at = NULL;
 
     if (process != NULL) {
-        at = entry_begin(rebuild, process, SITES_TAG_SITE,
-                         sizeof(site) + native_count * sizeof(*from->native) +
-                             python_count * sizeof(struct sites_python));
+        at = entry_begin(rebuild, process, CALLSITE_FILE_TAG_STACK,
+                         sizeof(callsite) + native_count * sizeof(*from->native) +
+                             python_count * sizeof(struct callsite_file_python));
     }
     if (at != NULL) {
-        at = put(at, &site, sizeof(site));
+        at = put(at, &callsite, sizeof(callsite));
         at = put(at, from->native, native_count * sizeof(*from->native));
         for (uint32_t i = 0; i < python_count; i++) {
-            const struct sites_python python = {.code = from->codes[i], .line = from->lines[i]};
+            const struct callsite_file_python python = {.code = from->codes[i], .line = from->lines[i]};
             at = put(at, &python, sizeof(python));
         }
     }

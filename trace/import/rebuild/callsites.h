@@ -19,21 +19,21 @@ struct rebuild_bits {
     size_t word_count;
 };
 
-struct rebuild_sites {
-    struct rebuild_bits modules, gone, codes, sites;
+struct rebuild_callsites {
+    struct rebuild_bits modules, gone, codes, callsites;
     bool has_file;
 };
 
 /* Entries of one process after the other are gathered here. */
-struct rebuild_sites_buffer {
+struct rebuild_callsites_buffer {
     uint8_t *bytes;
     size_t count;
     uint64_t file; /* number of the process they belong to */
 };
 
 /// Write what is gathered; an error is kept by the rebuild.
-int rebuild_sites_flush(struct varve_rebuild *rebuild);
-void rebuild_sites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes);
-void rebuild_sites_drop(struct rebuild_sites *sites);
+int rebuild_callsites_flush(struct varve_rebuild *rebuild);
+void rebuild_callsites_path(const struct varve_rebuild *rebuild, uint64_t file, char *path, size_t bytes);
+void rebuild_callsites_drop(struct rebuild_callsites *callsites);
 
 #endif

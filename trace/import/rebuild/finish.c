@@ -436,10 +436,10 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
 
 static void control_fill(const struct rebuild_process *process, struct process_control *control)
 {
-    const struct varve_mirror_process *from = &process->description;
-    uint32_t state = process->end == VARVE_MIRROR_END_EXITED      ? PROCESS_STATE_EXITED
-                     : process->end == VARVE_MIRROR_END_EXECUTING ? PROCESS_STATE_EXECUTING
-                                                                  : PROCESS_STATE_RUNNING;
+    const struct varve_sink_process *from = &process->description;
+    uint32_t state = process->end == VARVE_SINK_END_EXITED      ? PROCESS_STATE_EXITED
+                     : process->end == VARVE_SINK_END_EXECUTING ? PROCESS_STATE_EXECUTING
+                                                                : PROCESS_STATE_RUNNING;
 
     memset(control, 0, sizeof(*control));
     control->magic = PROCESS_MAGIC;
@@ -467,7 +467,7 @@ static int process_write(const struct varve_rebuild *rebuild, const struct rebui
                          struct varve_message *message)
 {
     char path[REBUILD_PATH_BYTES];
-    char sites[REBUILD_PATH_BYTES];
+    char callsites[REBUILD_PATH_BYTES];
     struct process_control *control = malloc(PROCESS_CONTROL_BYTES);
     int code;
 
@@ -481,11 +481,11 @@ static int process_write(const struct varve_rebuild *rebuild, const struct rebui
     if (code == VARVE_OK && truncate(path, PROCESS_CONTROL_BYTES) != 0) {
         code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
     }
-    if (code == VARVE_OK && process->sites.has_file) {
-        rebuild_sites_path(rebuild, process->file, sites, sizeof(sites));
+    if (code == VARVE_OK && process->callsites.has_file) {
+        rebuild_callsites_path(rebuild, process->file, callsites, sizeof(callsites));
         snprintf(path, sizeof(path), "%s/p%u.sites", rebuild->folder, process->number);
-        if (rename(sites, path) != 0) {
-            code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be renamed", sites);
+        if (rename(callsites, path) != 0) {
+            code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be renamed", callsites);
         }
     }
     return code;
@@ -997,7 +997,7 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
     struct rebuild_end end = {
         .rebuild = rebuild, .spill_limit = spill_limit(), .progress = progress, .progress_context = context};
     struct varve_message reason = {""};
-    int code = rebuild_sites_flush(rebuild);
+    int code = rebuild_callsites_flush(rebuild);
 
     end.block = malloc(RING_STAGING_BYTES);
     end.packed = malloc(sizeof(struct record_block) + (size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX +

@@ -144,7 +144,7 @@ static void texts_free(struct varve_rebuild *rebuild)
 
 static void process_free(struct rebuild_process *process)
 {
-    rebuild_sites_drop(&process->sites);
+    rebuild_callsites_drop(&process->callsites);
     free(process->executable);
     free(process->command_line);
     free(process->exec_path);
@@ -172,7 +172,7 @@ void varve_rebuild_abandon(struct varve_rebuild *rebuild)
     free(rebuild->processes);
     free(rebuild->ring_index.slots);
     free(rebuild->process_index.slots);
-    free(rebuild->sites.bytes);
+    free(rebuild->callsites.bytes);
     free(rebuild->path);
     free(rebuild);
 }
@@ -191,7 +191,7 @@ static int keep_no_memory(struct varve_rebuild *rebuild)
     return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
 }
 
-int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_mirror_clock *from)
+int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *from)
 {
     if (rebuild->error != VARVE_OK || !is_ours(rebuild, from->trace_id)) {
         return rebuild->error;
@@ -385,7 +385,7 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
     return *slot;
 }
 
-static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin,
+static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
                                       struct rebuild_process *process)
 {
     struct rebuild_ring *ring = calloc(1, sizeof(*ring));
@@ -403,7 +403,7 @@ static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struc
     return ring;
 }
 
-static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin)
+static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin)
 {
     const struct rebuild_key key = {(uint32_t)origin->pid, origin->process, origin->ring};
     struct varve_message message;
@@ -448,7 +448,7 @@ static int text_replace(struct varve_rebuild *rebuild, char **text, const char *
     return VARVE_OK;
 }
 
-int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirror_process *from)
+int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *from)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, from->process, from->pid);
 
@@ -465,7 +465,7 @@ int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_mirr
     return rebuild->error;
 }
 
-int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_mirror_process_end *end)
+int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_sink_process_end *end)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, end->process, end->pid);
 
@@ -479,7 +479,7 @@ int varve_rebuild_process_end(struct varve_rebuild *rebuild, const struct varve_
 
 /* ---- threads and records ---- */
 
-int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_mirror_thread *thread)
+int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_sink_thread *thread)
 {
     struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &thread->origin) : NULL;
 
@@ -494,7 +494,7 @@ int varve_rebuild_thread(struct varve_rebuild *rebuild, const struct varve_mirro
     return rebuild->error;
 }
 
-int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_mirror_thread_end *end)
+int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_sink_thread_end *end)
 {
     struct rebuild_ring *ring = rebuild->error == VARVE_OK ? ring_of(rebuild, &end->origin) : NULL;
 
@@ -507,7 +507,7 @@ int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_m
     return rebuild->error;
 }
 
-static struct rebuild_ring *ring_find(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin)
+static struct rebuild_ring *ring_find(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin)
 {
     struct rebuild_ring *ring = rebuild->ring_last;
 
@@ -519,7 +519,7 @@ static struct rebuild_ring *ring_find(struct varve_rebuild *rebuild, const struc
     return ring;
 }
 
-int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_mirror_origin *origin,
+int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
                          uint64_t ring_seq, const struct varve_record *record)
 {
     struct varve_record taken = *record;

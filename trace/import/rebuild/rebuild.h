@@ -36,14 +36,14 @@ struct rebuild_index {
 };
 
 struct rebuild_ring {
-    struct varve_mirror_origin origin;
+    struct varve_sink_origin origin;
     uint32_t id;         /* in the table of records, and in `rings` */
     uint64_t tid_number; /* lowest record so far: its tid is origin.tid */
     struct rebuild_process *process;
     bool is_described, has_end;
     uint64_t created_ticks;
     char name[16];
-    struct varve_mirror_thread_end end;
+    struct varve_sink_thread_end end;
     /* at the end, in the order of numbers: what the collector will read */
     uint64_t records, markers;        /* its rows; a marker stands for missing records */
     uint64_t missing;                 /* what the markers stand for */
@@ -59,11 +59,11 @@ struct rebuild_process {
     int32_t pid;
     uint64_t file;                    /* number in file names; also the order of appearance */
     bool is_described, is_of_another; /* of another recording in the same trace */
-    struct varve_mirror_process description;
+    struct varve_sink_process description;
     char *executable, *command_line, *exec_path;
     bool has_end;
     uint32_t end;
-    struct rebuild_sites sites;
+    struct rebuild_callsites callsites;
     /* at the end */
     bool is_taken;
     struct rebuild_ring **rings; /* by index */
@@ -99,7 +99,7 @@ struct varve_rebuild {
     struct rebuild_process **processes;
     size_t process_count, process_capacity;
     struct rebuild_ring *ring_last; /* the one of the last record */
-    struct rebuild_sites_buffer sites;
+    struct rebuild_callsites_buffer callsites;
     struct clock_anchor *anchors;
     size_t anchor_count, anchor_capacity;
     struct rebuild_meta *meta;

@@ -393,9 +393,9 @@ int derive_device_check(const struct derive *derive, const struct derive_process
                         struct varve_message *message)
 {
     const struct derive_device *device = process->devices[number];
-    const struct total *const *place =
+    const struct total *const *found =
         (const struct total *const *)process_total(process, slot_of(DOMAIN_BLOCK, number));
-    const struct total *total = place != NULL ? *place : NULL;
+    const struct total *total = found != NULL ? *found : NULL;
     struct walk walk = {.derive = derive};
     struct range range = {0};
     if (layout_check(device->layout) != VARVE_OK) {

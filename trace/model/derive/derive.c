@@ -410,8 +410,8 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
     }
     for (unsigned i = DOMAIN_HEAP; i <= DOMAIN_MMAP && !process->has_ended; i++) {
         const struct total none = {0};
-        struct total **place = process_total(process, slot_of(i, 0));
-        const struct total *total = place != NULL ? *place : &none;
+        struct total **found = process_total(process, slot_of(i, 0));
+        const struct total *total = found != NULL ? *found : &none;
         if (walk.live_allocations[i] != total->live_allocations || walk.live_bytes[i] != total->live_bytes) {
             return varve_message_set(
                 message, VARVE_ERROR_CORRUPT,

@@ -202,7 +202,7 @@ static int api_begin(struct derive_step *step, struct api_step *api_out, struct 
 {
     struct derive_process *process = step->process;
     struct derive_thread *thread = step->thread;
-    unsigned side = (step->event->flags & VARVE_FLAG_WITNESS) != 0;
+    unsigned side = (step->event->flags & VARVE_FLAG_DUPLICATE) != 0;
     if (process->api == NULL) {
         process->api = calloc(1, sizeof *process->api);
     }
@@ -298,7 +298,7 @@ bool derive_api_is_out_of_order(const struct derive *derive, const struct derive
         return false;
     }
     if (process->api != NULL) {
-        index = &process->api->sides[(event->flags & VARVE_FLAG_WITNESS) != 0];
+        index = &process->api->sides[(event->flags & VARVE_FLAG_DUPLICATE) != 0];
     }
     switch (event->kind) {
     case VARVE_KIND_DEV_ALLOC:
@@ -451,9 +451,9 @@ static int sums_check(const struct walk *walk, const struct derive_process *proc
                       struct varve_message *message)
 {
     for (unsigned slot = 0; slot < SLOT_LIMIT; slot++) {
-        struct total **place = domain_is_api(slot_domain(slot)) ? process_total(process, slot) : NULL;
+        struct total **found = domain_is_api(slot_domain(slot)) ? process_total(process, slot) : NULL;
         const struct total none = {0};
-        const struct total *total = place != NULL && *place != NULL ? *place : &none;
+        const struct total *total = found != NULL && *found != NULL ? *found : &none;
         if (domain_is_api(slot_domain(slot)) && (walk->slots[slot].allocations != total->live_allocations ||
                                                  walk->slots[slot].bytes != total->live_bytes)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT,

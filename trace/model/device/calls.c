@@ -203,17 +203,17 @@ static struct derive_call *call_get(struct derive_calls *calls, const struct eve
                                     enum call_class class)
 {
     uint64_t key = call_key(event);
-    uint64_t place = live_find(&calls->index, key);
-    if (place == 0) {
+    uint64_t number = live_find(&calls->index, key);
+    if (number == 0) {
         calls->calls[calls->call_count++] = (struct derive_call){.process_id = event->process_id,
                                                                  .stream = event->stream,
                                                                  .device = event->device,
                                                                  .cause = event->cause,
                                                                  .class = (uint8_t) class};
-        place = calls->call_count;
-        live_insert(&calls->index, key, place);
+        number = calls->call_count;
+        live_insert(&calls->index, key, number);
     }
-    return &calls->calls[place - 1];
+    return &calls->calls[number - 1];
 }
 
 static void memory_take(const struct derive *derive, const struct event *event)
@@ -257,7 +257,7 @@ void calls_count(struct derive *derive, const struct event *event)
 {
     struct derive_calls *calls = derive->calls;
     calls->buffer[calls->buffered++] = event->seq << 8 | event->kind;
-    if (event->flags & VARVE_FLAG_WITNESS) {
+    if (event->flags & VARVE_FLAG_DUPLICATE) {
         return; /* the CUDA recorder has reported the same call */
     }
     if (event->kind == VARVE_KIND_DEV_MEMORY) {

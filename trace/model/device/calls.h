@@ -43,7 +43,7 @@ struct derive_memory {
 #define CALL_EVENTS_BUFFERED 4096U
 
 struct derive_calls {
-    struct live_index index; /* process, device, stream and cause → 1 + place in `calls` */
+    struct live_index index; /* process, device, stream and cause → 1 + position in `calls` */
     struct derive_call *calls;
     size_t call_count, call_capacity;
     struct derive_memory *memories;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the numbers of devices, streams and pools mean. A process counts the devices that it may see from 0,
- * so two ranks that CUDA_VISIBLE_DEVICES keeps apart both call theirs 0. Their UUIDs tell which is which: a
+ * so two ranks that CUDA_VISIBLE_DEVICES keeps apart both call theirs 0. Their UUIDs say which is which: a
  * device of the trace is a UUID, and its number the one that the first process has for it, or else the next
  * that is free. Without a DEVICE event, the process' number stays. derive.c calls it before anything
  * else, so that every table keeps devices apart.

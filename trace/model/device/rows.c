@@ -23,7 +23,7 @@
 unsigned api_domain_of(const struct event *event)
 {
     unsigned memory = event->pool >> VARVE_MEMORY_KIND_SHIFT;
-    bool is_duplicate = event->flags & VARVE_FLAG_WITNESS;
+    bool is_duplicate = event->flags & VARVE_FLAG_DUPLICATE;
     switch (memory) {
     case VARVE_MEMORY_PAGEABLE:
     case VARVE_MEMORY_PINNED:

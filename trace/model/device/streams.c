@@ -27,14 +27,14 @@ static struct derive_stream *stream_get(struct derive_streams *streams, const st
 {
     uint64_t key = (uint64_t)like->process_id << 32 | (uint64_t)like->domain << 24 |
                    (uint64_t)like->device << 16 | like->stream;
-    uint64_t place = live_find(&streams->index, key);
-    if (place == 0) {
+    uint64_t number = live_find(&streams->index, key);
+    if (number == 0) {
         assert(streams->count < streams->capacity);
         streams->streams[streams->count++] = *like;
-        place = streams->count;
-        live_insert(&streams->index, key, place);
+        number = streams->count;
+        live_insert(&streams->index, key, number);
     }
-    return &streams->streams[place - 1];
+    return &streams->streams[number - 1];
 }
 
 void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change)

@@ -23,7 +23,7 @@ struct derive_stream {
 };
 
 struct derive_streams {
-    struct live_index index; /* process, domain, device and stream → 1 + place in `streams` */
+    struct live_index index; /* process, domain, device and stream → 1 + position in `streams` */
     struct derive_stream *streams;
     size_t count, capacity;
 };

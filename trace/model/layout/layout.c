@@ -289,26 +289,26 @@ void layout_block_coalesce(struct varve_layout *layout, const struct range *rang
 }
 
 /* An allocation in a free block: what is in front of it and behind it stays free. */
-uint32_t layout_block_carve(struct varve_layout *layout, struct range *place, uint64_t start, uint64_t end,
-                            const struct layout_block *block)
+uint32_t layout_block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
+                            uint64_t end, const struct layout_block *block)
 {
-    struct layout_block *old = layout_block_of(layout, place);
-    uint64_t place_end = place->end;
-    assert(old->state == VARVE_LAYOUT_FREE && place->start <= start && end <= place_end);
+    struct layout_block *old = layout_block_of(layout, free_range);
+    uint64_t range_end = free_range->end;
+    assert(old->state == VARVE_LAYOUT_FREE && free_range->start <= start && end <= range_end);
     layout_segment_resize(layout, old->segment, 0, end - start);
     old->row = 0;
-    if (place->start == start) {
-        place->start = end;
-        old->size = place_end - end;
+    if (free_range->start == start) {
+        free_range->start = end;
+        old->size = range_end - end;
         return layout_block_add(layout, start, end, block);
     }
-    place->end = start;
-    old->size = start - place->start;
+    free_range->end = start;
+    old->size = start - free_range->start;
     old->requested = 0;
-    if (end < place_end) {
-        const struct layout_block rest = {.segment = old->segment, .size = place_end - end};
-        layout_segment_resize(layout, old->segment, 0, place_end - end);
-        layout_block_add(layout, end, place_end, &rest);
+    if (end < range_end) {
+        const struct layout_block rest = {.segment = old->segment, .size = range_end - end};
+        layout_segment_resize(layout, old->segment, 0, range_end - end);
+        layout_block_add(layout, end, range_end, &rest);
     }
     return layout_block_add(layout, start, end, block);
 }
@@ -564,7 +564,7 @@ static void block_free(struct varve_layout *layout, const struct event *event, s
     }
 }
 
-/* No split prepared the place: make it free and of that size. Returns the segment. */
+/* No split prepared the range: make it free and of that size. Returns the segment. */
 static uint32_t place_make(struct varve_layout *layout, const struct event *event, uint64_t *end,
                            struct layout_change *change)
 {
@@ -589,21 +589,21 @@ static uint32_t place_make(struct varve_layout *layout, const struct event *even
 static void block_alloc(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     uint64_t end = span_end(event);
-    struct range *place = ranges_at(&layout->ranges, event->addr);
-    const struct layout_block *old = place != NULL ? layout_block_of(layout, place) : NULL;
+    struct range *free_range = ranges_at(&layout->ranges, event->addr);
+    const struct layout_block *old = free_range != NULL ? layout_block_of(layout, free_range) : NULL;
     struct layout_block block = {
         .size = event->size, .requested = event->requested, .state = VARVE_LAYOUT_USED};
-    if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > place->end) {
+    if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > free_range->end) {
         block.segment = place_make(layout, event, &end, change);
         change->block = layout_block_add(layout, event->addr, end, &block);
-    } else if (place->start == event->addr && place->end == end) {
+    } else if (free_range->start == event->addr && free_range->end == end) {
         block.segment = old->segment;
-        change->block = (uint32_t)place->id;
+        change->block = (uint32_t)free_range->id;
         layout_block_set(layout, change->block, VARVE_LAYOUT_USED, event->size, event->requested);
     } else {
         block.segment = old->segment;
         layout->has_cut = true;
-        change->block = layout_block_carve(layout, place, event->addr, end, &block);
+        change->block = layout_block_carve(layout, free_range, event->addr, end, &block);
     }
     change->segment = block.segment;
 }

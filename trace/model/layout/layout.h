@@ -107,9 +107,9 @@ void layout_block_set(struct varve_layout *layout, uint32_t number, uint8_t stat
                       uint64_t requested);
 /// A free block absorbs its free neighbours of the same segment.
 void layout_block_coalesce(struct varve_layout *layout, const struct range *range);
-/// A block in a free one that is larger; what is left of that stays free. `place` is what ranges_at gave.
-uint32_t layout_block_carve(struct varve_layout *layout, struct range *place, uint64_t start, uint64_t end,
-                            const struct layout_block *block);
+/// A block in a free one that is larger; what is left of that stays free. `free_range` is what ranges_at gave.
+uint32_t layout_block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
+                            uint64_t end, const struct layout_block *block);
 /// The bytes of a segment change without a block that comes or goes.
 void layout_segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less);
 /// A segment without memory goes, and `change` is notified.

@@ -2,7 +2,7 @@
 /* C only: private to the CUDA recorder (cuda/) and the CUPTI recorder (cupti/) */
 /*
  * How a call of the CUDA driver becomes a record, the same for both recorders, so that what they record of one
- * call is equal but for its time, duration, stack and VARVE_FLAG_WITNESS.
+ * call is equal but for its time, duration, stack and VARVE_FLAG_DUPLICATE.
  */
 #ifndef VARVE_TRACE_RECORDER_CUDA_RECORD_H
 #define VARVE_TRACE_RECORDER_CUDA_RECORD_H
@@ -25,7 +25,7 @@ struct cuda_call {
     uint64_t addr, bytes, arg;
     uint64_t took_ns;
     uint32_t callsite;
-    uint32_t flags; /* VARVE_FLAG_WITNESS or 0 */
+    uint32_t flags; /* VARVE_FLAG_DUPLICATE or 0 */
 };
 
 #define CUDA_RESULT_OUT_OF_MEMORY 2

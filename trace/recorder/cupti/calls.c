@@ -37,7 +37,7 @@ static __thread struct {
     uint32_t callsite;
     uint32_t context_id;
     uint8_t device;
-    bool is_told;     /* a free whose beginning was worth a record */
+    bool is_reported; /* a free whose beginning was worth a record */
     bool is_captured; /* becomes part of a graph */
     bool ends_context;
 } current;
@@ -106,7 +106,7 @@ static bool describe(const struct cupti_recorder *recorder, const struct cupti_r
                      const struct cupti_callback_data *data, int result, struct cuda_call *call)
 {
     struct cupti_parameters parameters = {.device = -1, .memory = (enum varve_memory_kind)rule->memory};
-    bool is_at_exit = data->site == CUPTI_SITE_EXIT;
+    bool is_at_exit = data->callsite == CUPTI_SITE_EXIT;
 
     if (!rule->read(data->parameters, is_at_exit && result == 0, &parameters)) {
         return false;
@@ -160,12 +160,12 @@ static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule
     struct cuda_call call;
 
     current.ends_context = false;
-    current.is_told = false;
+    current.is_reported = false;
     current.callsite = varve_callsite_here();
     current.is_captured = is_captured(rule, data);
     set_origin(recorder, rule, data);
     if (rule->role == CUPTI_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
-        current.is_told = true;
+        current.is_reported = true;
         emit(&call);
     }
     if (rule->role == CUPTI_ROLE_RESET) {
@@ -201,7 +201,7 @@ static void end(const struct cupti_recorder *recorder, const struct cupti_rule *
     if (data->context != NULL && current.context_id == 0 && rule->role != CUPTI_ROLE_RESET) {
         set_origin(recorder, rule, data); /* the call made the context current */
     }
-    if ((rule->role == CUPTI_ROLE_FREE && !current.is_told) ||
+    if ((rule->role == CUPTI_ROLE_FREE && !current.is_reported) ||
         (rule->role == CUPTI_ROLE_RELEASE && !current.ends_context) ||
         !describe(recorder, rule, data, result, &call)) {
         return;
@@ -239,7 +239,7 @@ void cupti_calls_take(struct cupti_recorder *recorder, uint32_t id, const struct
     if (rule == NULL || data->parameters == NULL) {
         return;
     }
-    if (data->site == CUPTI_SITE_ENTER) {
+    if (data->callsite == CUPTI_SITE_ENTER) {
         if (current.depth++ == 0) {
             begin(recorder, rule, data);
         }

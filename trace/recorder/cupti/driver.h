@@ -29,7 +29,7 @@ typedef struct cupti_context_opaque *cupti_context; /* the driver's */
 
 enum cupti_result_number {
     CUPTI_RESULT_SUCCESS = 0,
-    CUPTI_RESULT_SEAT_TAKEN = 39,
+    CUPTI_RESULT_SUBSCRIPTION_TAKEN = 39,
 };
 
 enum cupti_domain {
@@ -38,7 +38,7 @@ enum cupti_domain {
     CUPTI_DOMAIN_STATE = 6,
 };
 
-enum cupti_site {
+enum cupti_callsite {
     CUPTI_SITE_ENTER = 0,
     CUPTI_SITE_EXIT = 1,
 };
@@ -137,7 +137,7 @@ enum cupti_call_id {
 /* ---- what callbacks are given ---- */
 
 struct cupti_callback_data {
-    uint32_t site; /* enum cupti_site */
+    uint32_t callsite; /* enum cupti_callsite */
     const char *name;
     const void *parameters;
     const uint32_t *result; /* at exit: CUresult */

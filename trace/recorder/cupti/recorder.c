@@ -138,7 +138,7 @@ static cupti_result subscribe(struct cupti_recorder *recorder, char holder[CUPTI
 static void refuse(const struct cupti_recorder *recorder, cupti_result result, const char *holder)
 {
     cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, result, 0);
-    if (result == CUPTI_RESULT_SEAT_TAKEN) {
+    if (result == CUPTI_RESULT_SUBSCRIPTION_TAKEN) {
         fprintf(
             stderr,
             "varve: CUPTI serves one profiler per process, and %s is there already: this process is recorded "
@@ -268,7 +268,7 @@ int varve_cupti_initialize(void)
         fprintf(stderr, "varve: no memory for the CUPTI recorder: this process is recorded without it\n");
         return 1;
     }
-    the_recorder->flags = has_cuda_recorder() ? VARVE_FLAG_WITNESS : 0;
+    the_recorder->flags = has_cuda_recorder() ? VARVE_FLAG_DUPLICATE : 0;
     if (cupti_library_open(&the_recorder->functions, &message) != VARVE_OK) {
         cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, 0, 0, 0);
         fprintf(stderr, "varve: CUPTI is not used in this process: %s\n", message.text);

@@ -27,7 +27,7 @@ struct cupti_recorder {
     bool has_activity; /* buffers go back and forth; atomic */
     bool has_ended;    /* the last records are emitted; atomic */
     uint32_t version;  /* of CUPTI */
-    uint32_t flags;    /* of every record of a call: VARVE_FLAG_WITNESS or 0 */
+    uint32_t flags;    /* of every record of a call: VARVE_FLAG_DUPLICATE or 0 */
     cupti_subscriber subscriber;
     struct cupti_functions functions;
 };

@@ -91,7 +91,7 @@ HOOK void *malloc(size_t size)
     return hook_is_off() ? heap_real.malloc(size) : malloc_general(size, HOOK_FRAME());
 }
 
-/* Is there anything to free at all? Tells the free if so. */
+/* Is there anything to free at all? Reports the free if so. */
 static inline bool begin_free(void *memory, const uintptr_t *frame)
 {
     if (memory == NULL || heap_bootstrap_owns(memory) || !hook_can_call()) {

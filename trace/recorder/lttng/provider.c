@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The provider library's one exported function, varve_mirror_provider: a table of functions that call
+ * The provider library's one exported function, varve_sink_provider: a table of functions that call
  * tracepoints. Nothing is kept here between two calls. The program's threads are in the middle of a malloc
  * when they emit a record: no lock is taken, nothing is allocated, and no thread may be cancelled there.
  * Called by the recorder (second_sink.c) and the collector.
@@ -47,7 +47,7 @@ static inline void cancellation_restore(int before)
 
 /* ---- records ---- */
 
-static void emit_record(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+static void emit_record(const struct varve_sink_origin *origin, uint64_t ring_seq,
                         const struct varve_record *record)
 {
     const struct lttng_provider_record fields = {
@@ -83,7 +83,7 @@ static void emit_record(const struct varve_mirror_origin *origin, uint64_t ring_
     }
 }
 
-static void emit_record_waiting(const struct varve_mirror_origin *origin, uint64_t ring_seq,
+static void emit_record_waiting(const struct varve_sink_origin *origin, uint64_t ring_seq,
                                 const struct varve_record *record)
 {
     int before;
@@ -95,32 +95,32 @@ static void emit_record_waiting(const struct varve_mirror_origin *origin, uint64
 
 /* ---- everything else ---- */
 
-static void emit_process(const struct varve_mirror_process *process)
+static void emit_process(const struct varve_sink_process *process)
 {
     EMIT(meta_process, process);
 }
 
-static void emit_process_end(const struct varve_mirror_process_end *end)
+static void emit_process_end(const struct varve_sink_process_end *end)
 {
     EMIT(meta_process_end, end);
 }
 
-static void emit_thread(const struct varve_mirror_thread *thread)
+static void emit_thread(const struct varve_sink_thread *thread)
 {
     EMIT(meta_thread, thread);
 }
 
-static void emit_thread_end(const struct varve_mirror_thread_end *end)
+static void emit_thread_end(const struct varve_sink_thread_end *end)
 {
     EMIT(meta_thread_end, end);
 }
 
-static void emit_clock(const struct varve_mirror_clock *clock)
+static void emit_clock(const struct varve_sink_clock *clock)
 {
     EMIT(meta_clock, clock);
 }
 
-static void emit_module(const struct varve_mirror_module *module)
+static void emit_module(const struct varve_sink_module *module)
 {
     EMIT(meta_module, module);
 }
@@ -130,12 +130,12 @@ static void emit_module_gone(uint32_t process, int32_t pid, uint32_t number)
     EMIT(meta_module_gone, process, pid, number);
 }
 
-static void emit_code(const struct varve_mirror_code *code)
+static void emit_code(const struct varve_sink_code *code)
 {
     EMIT(meta_code, code);
 }
 
-static void emit_callsite(const struct varve_mirror_callsite *callsite)
+static void emit_callsite(const struct varve_sink_callsite *callsite)
 {
     EMIT(meta_callsite, callsite);
 }
@@ -162,8 +162,8 @@ bool lttng_provider_is_wanted(void)
     return false;
 }
 
-static struct mirror_provider provider = {
-    .version = MIRROR_INTERFACE_VERSION,
+static struct sink_provider provider = {
+    .version = SINK_INTERFACE_VERSION,
     .enabled = tracepoint_states,
     .record = emit_record,
     .process = emit_process,
@@ -192,11 +192,11 @@ static void find_states(void)
 #undef FIND_STATE
 }
 
-__attribute__((visibility("default"))) mirror_provider_open varve_mirror_provider;
+__attribute__((visibility("default"))) sink_provider_open varve_sink_provider;
 
-const struct mirror_provider *varve_mirror_provider(uint32_t version, const struct mirror_host *host)
+const struct sink_provider *varve_sink_provider(uint32_t version, const struct sink_host *host)
 {
-    if (version != MIRROR_INTERFACE_VERSION || host == NULL) {
+    if (version != SINK_INTERFACE_VERSION || host == NULL) {
         return NULL;
     }
     find_states();

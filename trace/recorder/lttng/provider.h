@@ -19,6 +19,6 @@ bool lttng_provider_is_wanted(void);
 
 /// From now on, for good, host->started is called when a trace that wants our events begins. False: this
 /// LTTng has no way to notify us. Once per process.
-bool lttng_provider_watch_starts(const struct mirror_host *host);
+bool lttng_provider_watch_starts(const struct sink_host *host);
 
 #endif

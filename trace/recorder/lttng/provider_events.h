@@ -110,7 +110,7 @@ VARVE_EVENT_LIST(VARVE_LTTNG_INSTANCE)
 /* ---- processes, threads, the clock ---- */
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_process,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_process *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_process *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer_hex(uint64_t, trace_id, fact->trace_id)
         lttng_ust_field_integer(uint32_t, process, fact->process)
@@ -128,14 +128,14 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_process,
 
 LTTNG_UST_TRACEPOINT_ENUM(varve, end,
     LTTNG_UST_TP_ENUM_VALUES(
-        lttng_ust_field_enum_value("running", VARVE_MIRROR_END_RUNNING)
-        lttng_ust_field_enum_value("exited", VARVE_MIRROR_END_EXITED)
-        lttng_ust_field_enum_value("executing", VARVE_MIRROR_END_EXECUTING)
+        lttng_ust_field_enum_value("running", VARVE_SINK_END_RUNNING)
+        lttng_ust_field_enum_value("exited", VARVE_SINK_END_EXITED)
+        lttng_ust_field_enum_value("executing", VARVE_SINK_END_EXECUTING)
     )
 )
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_process_end,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_process_end *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_process_end *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint32_t, process, fact->process)
         lttng_ust_field_integer(int32_t, pid, fact->pid)
@@ -145,7 +145,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_process_end,
 )
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_thread,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_thread *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_thread *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint32_t, process, fact->origin.process)
         lttng_ust_field_integer(uint32_t, ring, fact->origin.ring)
@@ -157,7 +157,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_thread,
 )
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_thread_end,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_thread_end *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_thread_end *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint32_t, process, fact->origin.process)
         lttng_ust_field_integer(uint32_t, ring, fact->origin.ring)
@@ -170,7 +170,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_thread_end,
 )
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_clock,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_clock *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_clock *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer_hex(uint64_t, trace_id, fact->trace_id)
         lttng_ust_field_integer(uint64_t, ticks, fact->ticks)
@@ -182,7 +182,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_clock,
 /* ---- what code events come from ---- */
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_module,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_module *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_module *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint32_t, process, fact->process)
         lttng_ust_field_integer(int32_t, pid, fact->pid)
@@ -206,7 +206,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_module_gone,
 )
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_code,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_code *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_code *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint32_t, process, fact->process)
         lttng_ust_field_integer(int32_t, pid, fact->pid)
@@ -218,7 +218,7 @@ LTTNG_UST_TRACEPOINT_EVENT(varve, meta_code,
 )
 
 LTTNG_UST_TRACEPOINT_EVENT(varve, meta_callsite,
-    LTTNG_UST_TP_ARGS(const struct varve_mirror_callsite *, fact),
+    LTTNG_UST_TP_ARGS(const struct varve_sink_callsite *, fact),
     LTTNG_UST_TP_FIELDS(
         lttng_ust_field_integer(uint32_t, process, fact->process)
         lttng_ust_field_integer(int32_t, pid, fact->pid)

@@ -21,11 +21,11 @@
  *   library opened, a session runs:
  *     LTTng's constructor did not wait   yes, soon after (LTTNG_UST_REGISTER_TIMEOUT=0)
  *     it waited for the session daemon   no: LTTng described the process within that wait, when there was no
- *                                        provider yet. The tracepoints are on when varve_mirror_provider
+ *                                        provider yet. The tracepoints are on when varve_sink_provider
  *                                        returns: its caller looks
  *   lttng enable-event, session runs     no; lttng regenerate statedump makes up for it
  *
- * Nothing falls in between: the probe is there before varve_mirror_provider returns, so a trace whose
+ * Nothing falls in between: the probe is there before varve_sink_provider returns, so a trace whose
  * description ended earlier has its tracepoints on by then. It may also be called before that return, and
  * once for nothing.
  *
@@ -38,7 +38,7 @@ struct lttng_ust_session;
 
 static void trace_began(void *data, struct lttng_ust_session *session)
 {
-    const struct mirror_host *host = data;
+    const struct sink_host *host = data;
 
     (void)session; /* opaque */
     if (lttng_provider_is_wanted()) {
@@ -46,7 +46,7 @@ static void trace_began(void *data, struct lttng_ust_session *session)
     }
 }
 
-bool lttng_provider_watch_starts(const struct mirror_host *host)
+bool lttng_provider_watch_starts(const struct sink_host *host)
 {
     __typeof__(&lttng_ust_tracepoint_provider_register) add_probe = NULL;
     void (*probe)(void *, struct lttng_ust_session *) = trace_began;

@@ -50,8 +50,8 @@ struct stack {
 
 /* What a capture keeps in the scratch of its thread. */
 struct scratch {
-    uint64_t pcs[SITES_DEPTH_MAX];
-    struct python_frame python[SITES_DEPTH_MAX];
+    uint64_t pcs[CALLSITE_FILE_DEPTH_MAX];
+    struct python_frame python[CALLSITE_FILE_DEPTH_MAX];
 };
 
 static_assert(sizeof(struct scratch) == sizeof(struct recorder_scratch), "fits the thread's scratch");
@@ -72,9 +72,9 @@ static void (*attach_process)(void); /* atomic; NULL: there is no session */
 /* The call sites of this process image. What is not atomic is guarded by `lock`, see lock_enter. */
 static struct {
     uint32_t lock;
-    struct callsite_table sites;
+    struct callsite_table callsites;
     struct callsite_table codes; /* Python code objects; writers only */
-    uint32_t site_count;
+    uint32_t callsite_count;
     uint32_t code_count;
     _Atomic unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
     _Atomic bool modules_changed;
@@ -235,7 +235,7 @@ static bool stack_note_modules(const struct stack *stack)
 static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
 {
     struct stack_hash hash = hash_code(frame);
-    struct sites_code entry = {.first_line = frame->first_line};
+    struct callsite_file_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
     uint32_t code;
@@ -246,7 +246,7 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     }
     lock_enter_to_append();
     code = callsite_table_find(&callsites.codes, hash);
-    if (code == 0 && callsites.code_count < SITES_NUMBER_MAX &&
+    if (code == 0 && callsites.code_count < CALLSITE_FILE_NUMBER_MAX &&
         callsite_table_reserve(&callsites.codes) == VARVE_OK) {
         entry.code = callsites.code_count + 1;
         entry.name_bytes = (uint16_t)strnlen(name, sizeof(name));
@@ -254,7 +254,7 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
         struct callsite_part parts[] = {
             {&entry, sizeof(entry)}, {name, entry.name_bytes}, {file, entry.file_bytes}};
 
-        if (callsite_file_append(SITES_TAG_CODE, parts, 3) == VARVE_OK) {
+        if (callsite_file_append(CALLSITE_FILE_TAG_CODE, parts, 3) == VARVE_OK) {
             code = ++callsites.code_count;
             callsite_table_insert(&callsites.codes, hash, code);
         }
@@ -269,15 +269,16 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
  */
 static void stack_note_code(struct stack *stack)
 {
-    _Static_assert(sizeof(struct sites_python) <= sizeof(struct python_frame), "results fit their frames");
+    _Static_assert(sizeof(struct callsite_file_python) <= sizeof(struct python_frame),
+                   "results fit their frames");
 
     for (unsigned i = 0; i < stack->python_count; i++) {
         struct python_frame frame = stack->frames[i];
-        struct sites_python described = {0};
+        struct callsite_file_python described = {0};
 
         described.code = code_note(&frame, &described.line);
-        described.line &= ~SITES_PYTHON_ENTRY;
-        described.line |= frame.is_entry ? SITES_PYTHON_ENTRY : 0;
+        described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
+        described.line |= frame.is_entry ? CALLSITE_FILE_PYTHON_ENTRY : 0;
         memcpy((char *)stack->frames + i * sizeof(described), &described, sizeof(described));
     }
 }
@@ -285,23 +286,25 @@ static void stack_note_code(struct stack *stack)
 /* ---- capture ---- */
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t site_add(const struct stack *stack, struct stack_hash hash)
+static uint32_t callsite_add(const struct stack *stack, struct stack_hash hash)
 {
-    struct sites_site entry = {.native_count = (uint16_t)stack->native_count,
-                               .python_count = (uint16_t)stack->python_count};
-    struct callsite_part parts[] = {{&entry, sizeof(entry)},
-                                    {stack->pcs, stack->native_count * sizeof(stack->pcs[0])},
-                                    {stack->frames, stack->python_count * sizeof(struct sites_python)}};
+    struct callsite_file_stack entry = {.native_count = (uint16_t)stack->native_count,
+                                        .python_count = (uint16_t)stack->python_count};
+    struct callsite_part parts[] = {
+        {&entry, sizeof(entry)},
+        {stack->pcs, stack->native_count * sizeof(stack->pcs[0])},
+        {stack->frames, stack->python_count * sizeof(struct callsite_file_python)}};
 
-    entry.site = callsites.site_count + 1;
-    if (entry.site > SITES_NUMBER_MAX || callsite_table_reserve(&callsites.sites) != VARVE_OK ||
-        callsite_file_append(SITES_TAG_SITE, parts, 3) != VARVE_OK) {
+    entry.callsite = callsites.callsite_count + 1;
+    if (entry.callsite > CALLSITE_FILE_NUMBER_MAX ||
+        callsite_table_reserve(&callsites.callsites) != VARVE_OK ||
+        callsite_file_append(CALLSITE_FILE_TAG_STACK, parts, 3) != VARVE_OK) {
         callsite_file_lost();
         return 0;
     }
-    callsites.site_count = entry.site;
-    callsite_table_insert(&callsites.sites, hash, entry.site);
-    return entry.site;
+    callsites.callsite_count = entry.callsite;
+    callsite_table_insert(&callsites.callsites, hash, entry.callsite);
+    return entry.callsite;
 }
 
 /* A stack that is not in the table. */
@@ -309,10 +312,10 @@ struct note {
     struct stack *stack;
     struct stack_hash hash;
     bool again; /* it must be walked anew, with what is loaded now */
-    uint32_t site;
+    uint32_t callsite;
 };
 
-static void site_note_now(void *argument)
+static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
 
@@ -326,29 +329,29 @@ static void site_note_now(void *argument)
     }
     stack_note_code(note->stack);
     lock_enter_to_append();
-    note->site = callsite_table_find(&callsites.sites, note->hash);
-    if (note->site == 0) {
-        note->site = site_add(note->stack, note->hash);
+    note->callsite = callsite_table_find(&callsites.callsites, note->hash);
+    if (note->callsite == 0) {
+        note->callsite = callsite_add(note->stack, note->hash);
     }
     lock_leave();
 }
 
-static COLD uint32_t site_note(struct stack *stack, struct stack_hash hash, bool *again)
+static COLD uint32_t callsite_note(struct stack *stack, struct stack_hash hash, bool *again)
 {
     struct note note = {.stack = stack, .hash = hash};
 
-    (void)run_aside(site_note_now, &note);
+    (void)run_aside(callsite_note_now, &note);
     *again = note.again;
-    return note.site;
+    return note.callsite;
 }
 
-static inline uint32_t site_find(struct stack *stack, bool *again)
+static inline uint32_t callsite_find(struct stack *stack, bool *again)
 {
     struct stack_hash hash = hash_stack(stack, python_hash_frames(stack->frames, stack->python_count));
-    uint32_t site = callsite_table_find(&callsites.sites, hash);
+    uint32_t callsite = callsite_table_find(&callsites.callsites, hash);
 
     *again = false;
-    return __builtin_expect(site != 0, 1) ? site : site_note(stack, hash, again);
+    return __builtin_expect(callsite != 0, 1) ? callsite : callsite_note(stack, hash, again);
 }
 
 static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
@@ -366,7 +369,7 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
  * enough: it is unknown, the site is new, or a parent stack is published.
  */
 static inline __attribute__((always_inline)) bool stack_lookup(struct stack *stack, uint32_t stacks,
-                                                               unsigned depth, uint32_t *site)
+                                                               unsigned depth, uint32_t *callsite)
 {
     struct stack_hash python = {0};
 
@@ -377,19 +380,19 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
          parent_stack_inherit(stack->frames, 1) > 0)) {
         return false;
     }
-    *site = 0;
+    *callsite = 0;
     if (stack->native_count + stack->python_count == 0) {
         return true;
     }
-    *site = callsite_table_find(&callsites.sites, hash_stack(stack, python));
-    return *site != 0;
+    *callsite = callsite_table_find(&callsites.callsites, hash_stack(stack, python));
+    return *callsite != 0;
 }
 
 /* With room for `depth` frames of each kind. */
 static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack *stack, uint32_t stacks,
                                                                     unsigned depth)
 {
-    uint32_t site = 0;
+    uint32_t callsite = 0;
     bool again = true;
 
     for (unsigned attempt = 0; again && attempt < 2; attempt++) {
@@ -403,9 +406,9 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
         if (stack->native_count + stack->python_count == 0) {
             return 0;
         }
-        site = site_find(stack, &again);
+        callsite = callsite_find(stack, &again);
     }
-    return site;
+    return callsite;
 }
 
 static void attach_process_now(void *unused)
@@ -440,11 +443,11 @@ capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
     const uint32_t stacks = now->stacks | how;
     struct scratch *frames = scratch;
     struct stack stack = {.start = start, .pcs = frames->pcs, .frames = frames->python};
-    uint32_t site;
+    uint32_t callsite;
 
     if ((stacks & SESSION_STACKS_PYTHON) != 0 && now->depth <= PYTHON_MEMO_FRAMES_MAX &&
-        stack_lookup(&stack, stacks, now->depth, &site)) {
-        return site;
+        stack_lookup(&stack, stacks, now->depth, &callsite)) {
+        return callsite;
     }
     return stack_capture(&stack, stacks, now->depth);
 }
@@ -452,7 +455,7 @@ capture_into(void *scratch, const struct callsite_start *start, uint32_t how)
 struct capture {
     const struct callsite_start *start;
     uint32_t how;
-    uint32_t site;
+    uint32_t callsite;
 };
 
 static void capture_now(void *argument)
@@ -460,7 +463,7 @@ static void capture_now(void *argument)
     struct capture *capture = argument;
     struct scratch scratch;
 
-    capture->site = capture_into(&scratch, capture->start, capture->how);
+    capture->callsite = capture_into(&scratch, capture->start, capture->how);
 }
 
 /* In the midst of another capture of this thread, or after the thread's end. */
@@ -469,7 +472,7 @@ static COLD uint32_t capture_aside(const struct callsite_start *start, uint32_t 
     struct capture capture = {start, how, 0};
 
     (void)run_aside(capture_now, &capture);
-    return capture.site;
+    return capture.callsite;
 }
 
 static inline __attribute__((always_inline)) uint32_t capture(const struct callsite_start *start,
@@ -482,14 +485,14 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
         modules_check();
     }
     struct recorder_scratch *scratch = recorder_scratch_acquire();
-    uint32_t site;
+    uint32_t callsite;
 
     if (__builtin_expect(scratch == NULL, 0)) {
         return capture_aside(start, how);
     }
-    site = capture_into(scratch, start, how);
+    callsite = capture_into(scratch, start, how);
     recorder_scratch_release(scratch);
-    return site;
+    return callsite;
 }
 
 uint32_t callsite_capture(const struct callsite_start *start)
@@ -507,7 +510,7 @@ void callsite_modules_changed(void)
     atomic_store_explicit(&callsites.modules_changed, true, memory_order_release);
 }
 
-int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
+int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth)
 {
     int error;
 
@@ -522,15 +525,15 @@ int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth)
 
     /* In a fork child no other thread exists, whatever its parent was doing. */
     callsites.lock = 0;
-    callsite_table_reset(&callsites.sites);
+    callsite_table_reset(&callsites.callsites);
     callsite_table_reset(&callsites.codes);
-    callsites.site_count = 0;
+    callsites.callsite_count = 0;
     callsites.code_count = 0;
     modules_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
-    attachment->depth = depth < SITES_DEPTH_MAX ? depth : SITES_DEPTH_MAX;
+    attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX;
     error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
-                                                  : callsite_file_open(sites_path, is_again);
+                                                  : callsite_file_open(callsite_file_path, is_again);
     atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
     return error;
 }

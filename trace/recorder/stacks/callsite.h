@@ -21,10 +21,10 @@
 /// before it; threads that set it set the same.
 void callsite_attach_by(void (*attach)(void));
 
-/// Prepare for this process image: opens `sites_path` for appending. `stacks` and `depth` as in
+/// Prepare for this process image: opens `callsite_file_path` for appending. `stacks` and `depth` as in
 /// session_control. Called once per process image, again in a fork child (numbers start again at 1, all
 /// earlier state is forgotten). Returns 0 or a negative varve_error; then capture returns 0 from there on.
-int callsite_attach(const char *sites_path, unsigned stacks, unsigned depth);
+int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth);
 
 /// Number of the current stack, 0 if there is none (stacks off, nested call in a signal handler, no memory).
 /// The call site is in the file before the number is returned. Threads: any; async-signal-safe.

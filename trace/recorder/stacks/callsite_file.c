@@ -30,8 +30,8 @@ static struct {
     unsigned char *bytes; /* the window */
     size_t size;
     size_t used;
-    uint64_t end;              /* of the file: where the next window begins */
-    struct sites_lost *counts; /* in the first page, which stays mapped */
+    uint64_t end;                      /* of the file: where the next window begins */
+    struct callsite_file_loss *counts; /* in the first page, which stays mapped */
     unsigned retry_in;
     char path[PATH_BYTES];
 } file;
@@ -86,7 +86,7 @@ void callsite_window_open(struct callsite_window *window)
 }
 
 /* Tag and length at once: before that there is no such entry. */
-static void head_write(struct sites_entry entry)
+static void head_write(struct callsite_file_entry entry)
 {
     uint64_t head;
 
@@ -106,8 +106,9 @@ void callsite_window_install(struct callsite_window *window)
         return;
     }
     if (file.used < file.size) {
-        head_write((struct sites_entry){SITES_TAG_PADDING,
-                                        (uint32_t)(file.size - file.used - sizeof(struct sites_entry))});
+        head_write((struct callsite_file_entry){
+            CALLSITE_FILE_TAG_PADDING,
+            (uint32_t)(file.size - file.used - sizeof(struct callsite_file_entry))});
     }
     file.bytes = window->bytes;
     file.size = window->size;
@@ -134,7 +135,8 @@ static void forget(bool is_mapped)
     if (is_mapped) {
         callsite_window_unmap(&(struct callsite_window){file.bytes, file.size, 0});
         if (file.counts != NULL) {
-            recorder_unmap((char *)file.counts - sizeof(struct sites_entry), SITES_FIRST_PAGE_BYTES);
+            recorder_unmap((char *)file.counts - sizeof(struct callsite_file_entry),
+                           CALLSITE_FILE_FIRST_PAGE_BYTES);
         }
     }
     file.bytes = NULL;
@@ -146,7 +148,7 @@ static void forget(bool is_mapped)
 
 int callsite_file_open(const char *path, bool is_again)
 {
-    static const struct sites_lost none;
+    static const struct callsite_file_loss none;
     const struct callsite_part part = {&none, sizeof(none)};
     struct callsite_window window = {.offset = 0};
     unsigned char *first = NULL;
@@ -162,7 +164,7 @@ int callsite_file_open(const char *path, bool is_again)
         return fd == -EACCES || fd == -EPERM ? VARVE_ERROR_PERMISSION : VARVE_ERROR_IO;
     }
     if (window_map(fd, &window)) {
-        first = recorder_map_window(fd, 0, SITES_FIRST_PAGE_BYTES);
+        first = recorder_map_window(fd, 0, CALLSITE_FILE_FIRST_PAGE_BYTES);
     }
     recorder_sys_close(fd);
     if (first == NULL) {
@@ -172,8 +174,8 @@ int callsite_file_open(const char *path, bool is_again)
     file.bytes = window.bytes;
     file.size = window.size;
     file.end = window.size;
-    file.counts = (struct sites_lost *)(void *)(first + sizeof(struct sites_entry));
-    return callsite_file_append(SITES_TAG_LOST, &part, 1);
+    file.counts = (struct callsite_file_loss *)(void *)(first + sizeof(struct callsite_file_entry));
+    return callsite_file_append(CALLSITE_FILE_TAG_LOST, &part, 1);
 }
 
 void callsite_file_lost(void)
@@ -185,7 +187,7 @@ void callsite_file_lost(void)
 
 int callsite_file_append(uint32_t tag, const struct callsite_part *parts, unsigned count)
 {
-    struct sites_entry entry = {.tag = tag};
+    struct callsite_file_entry entry = {.tag = tag};
     unsigned char *to = file.bytes + file.used + sizeof(entry);
     size_t bytes = 0;
 

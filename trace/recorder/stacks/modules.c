@@ -151,9 +151,9 @@ void module_describe(const struct loaded_object *object, struct module_descripti
 
 static int append_gone(struct module_known *known)
 {
-    struct sites_gone gone = {.number = known->number};
+    struct callsite_file_gone gone = {.number = known->number};
     struct callsite_part part = {&gone, sizeof(gone)};
-    int error = callsite_file_append(SITES_TAG_MODULE_GONE, &part, 1);
+    int error = callsite_file_append(CALLSITE_FILE_TAG_MODULE_GONE, &part, 1);
 
     if (error == VARVE_OK) {
         known->is_gone = true;
@@ -215,7 +215,7 @@ static struct module_known *module_slot(void)
 int module_write(const struct module_description *module)
 {
     const struct loaded_object *object = &module->object;
-    struct sites_module entry = {
+    struct callsite_file_module entry = {
         .base = object->start,
         .end = object->end,
         .bias = object->bias,
@@ -239,7 +239,7 @@ int module_write(const struct module_description *module)
     if (slot == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    int error = callsite_file_append(SITES_TAG_MODULE, parts, 3);
+    int error = callsite_file_append(CALLSITE_FILE_TAG_MODULE, parts, 3);
 
     if (error != VARVE_OK) {
         return error;

@@ -17,13 +17,13 @@ struct varve_message;
 
 struct callsites;
 
-int callsites_open(struct callsites **sites_out);
+int callsites_open(struct callsites **callsite_file_out);
 void callsites_close(struct callsites *callsites);
 
-struct sites_entry;
+struct callsite_file_entry;
 
 /// Called with each sound entry of a call-site file (format/callsite_file.h), in the order of the file. Borrowed.
-typedef void callsites_listener(void *context, uint32_t process_id, const struct sites_entry *entry,
+typedef void callsites_listener(void *context, uint32_t process_id, const struct callsite_file_entry *entry,
                                 const uint8_t *payload);
 void callsites_listen(struct callsites *callsites, callsites_listener *listener, void *context);
 /// Hand the listener once more all entries that were taken of files that are still there.

@@ -116,7 +116,7 @@ static void resolve_python(struct finish *finish, const struct callsites_frame *
         symbol.function = callsites_text(texts, code->first, NULL);
         symbol.file = callsites_text(texts, code->second, NULL);
     }
-    symbol.line = (uint32_t)frame->position & ~SITES_PYTHON_ENTRY;
+    symbol.line = (uint32_t)frame->position & ~CALLSITE_FILE_PYTHON_ENTRY;
     if (symbol.file && callsites_path_is_torch_python(symbol.file))
         roles |= CALLSITES_ROLE_TORCH;
     add_symbol(finish, &symbol, roles);

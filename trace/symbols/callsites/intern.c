@@ -222,7 +222,7 @@ bool callsites_map_set(struct callsites_map *map, uint32_t number, uint32_t valu
 {
     size_t page = number / CALLSITES_MAP_PAGE;
 
-    assert(number <= SITES_NUMBER_MAX);
+    assert(number <= CALLSITE_FILE_NUMBER_MAX);
     if (page >= map->page_count &&
         !array_cover((void **)&map->pages, &map->page_count, page, sizeof(*map->pages)))
         return false;

@@ -38,7 +38,7 @@ struct callsites_pairs {
 };
 
 struct callsites_frame {
-    uint64_t position;  /* native: return address in the module; Python: sites_python.line */
+    uint64_t position;  /* native: return address in the module; Python: callsite_file_python.line */
     uint32_t owner;     /* native: module, 0 if no module was there; Python: code object, 0 if unknown */
     uint32_t is_python; /* 0 or 1 */
 };
@@ -81,7 +81,7 @@ const char *callsites_text(const struct callsites_texts *texts, uint32_t number,
 bool callsites_stacks_reindex(struct callsites_stacks *stacks);
 
 /* Sparse map of the numbers in a process' file to ours; reading a number that is not there gives 0. One above
- * SITES_NUMBER_MAX is taken for damage. */
+ * CALLSITE_FILE_NUMBER_MAX is taken for damage. */
 #define CALLSITES_MAP_PAGE 256U
 
 struct callsites_map {

@@ -61,7 +61,7 @@ static size_t add_python(const struct merge *merge, size_t from, size_t to, bool
     for (; from < to; from++) {
         if (!add_frame(merge, merge->frame_ids[from]))
             return SIZE_MAX;
-        if (one_loop && (merge->frames[merge->frame_ids[from] - 1].position & SITES_PYTHON_ENTRY))
+        if (one_loop && (merge->frames[merge->frame_ids[from] - 1].position & CALLSITE_FILE_PYTHON_ENTRY))
             return from + 1;
     }
     return from;

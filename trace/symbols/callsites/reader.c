@@ -36,42 +36,43 @@ static struct callsites_process *process_of(const struct callsites *callsites, u
 
 /* ---- entries ---- */
 
-static bool is_padded(const struct sites_entry *entry, size_t bytes)
+static bool is_padded(const struct callsite_file_entry *entry, size_t bytes)
 {
     return entry->bytes == ((bytes + 7) & ~(size_t)7);
 }
 
 /* Sizes that agree with each other: then the payload holds what its head says. */
-static bool entry_is_sound(const struct sites_entry *entry, const uint8_t *payload)
+static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_t *payload)
 {
-    struct sites_module module;
-    struct sites_code code;
-    struct sites_site site;
+    struct callsite_file_module module;
+    struct callsite_file_code code;
+    struct callsite_file_stack callsite;
 
     switch (entry->tag) {
-    case SITES_TAG_PADDING:
+    case CALLSITE_FILE_TAG_PADDING:
         return true;
-    case SITES_TAG_LOST:
-        return entry->bytes == sizeof(struct sites_lost);
-    case SITES_TAG_MODULE:
+    case CALLSITE_FILE_TAG_LOST:
+        return entry->bytes == sizeof(struct callsite_file_loss);
+    case CALLSITE_FILE_TAG_MODULE:
         if (entry->bytes < sizeof(module))
             return false;
         memcpy(&module, payload, sizeof(module));
         return is_padded(entry, sizeof(module) + module.build_id_bytes + module.path_bytes);
-    case SITES_TAG_MODULE_GONE:
-        return entry->bytes == sizeof(struct sites_gone);
-    case SITES_TAG_CODE:
+    case CALLSITE_FILE_TAG_MODULE_GONE:
+        return entry->bytes == sizeof(struct callsite_file_gone);
+    case CALLSITE_FILE_TAG_CODE:
         if (entry->bytes < sizeof(code))
             return false;
         memcpy(&code, payload, sizeof(code));
         return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
-    case SITES_TAG_SITE:
-        if (entry->bytes < sizeof(site))
+    case CALLSITE_FILE_TAG_STACK:
+        if (entry->bytes < sizeof(callsite))
             return false;
-        memcpy(&site, payload, sizeof(site));
-        return site.native_count <= SITES_DEPTH_MAX && site.python_count <= SITES_DEPTH_MAX &&
-               is_padded(entry, sizeof(site) + site.native_count * sizeof(uint64_t) +
-                                    site.python_count * sizeof(struct sites_python));
+        memcpy(&callsite, payload, sizeof(callsite));
+        return callsite.native_count <= CALLSITE_FILE_DEPTH_MAX &&
+               callsite.python_count <= CALLSITE_FILE_DEPTH_MAX &&
+               is_padded(entry, sizeof(callsite) + callsite.native_count * sizeof(uint64_t) +
+                                    callsite.python_count * sizeof(struct callsite_file_python));
     default:
         return false;
     }
@@ -115,7 +116,7 @@ static bool mapped_insert(struct callsites_process *process, const struct callsi
 static void take_module(struct callsites *callsites, struct callsites_process *process,
                         const uint8_t *payload)
 {
-    struct sites_module module;
+    struct callsite_file_module module;
     struct callsites_pair pair = {0, 0};
     struct callsites_mapped mapped;
 
@@ -133,7 +134,7 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
 
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
 {
-    struct sites_gone gone;
+    struct callsite_file_gone gone;
 
     memcpy(&gone, payload, sizeof(gone));
     for (size_t i = 0; i < process->mapped_count; i++) {
@@ -150,7 +151,7 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 
 static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
-    struct sites_code code;
+    struct callsite_file_code code;
     struct callsites_pair pair;
     uint32_t number;
 
@@ -159,7 +160,7 @@ static void take_code(struct callsites *callsites, struct callsites_process *pro
     pair.first = callsites_text_intern(&callsites->texts, payload, code.name_bytes);
     pair.second = callsites_text_intern(&callsites->texts, payload + code.name_bytes, code.file_bytes);
     number = callsites_pair_intern(&callsites->codes, pair);
-    if (number == 0 || code.code == 0 || code.code > SITES_NUMBER_MAX ||
+    if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX ||
         !callsites_map_set(&process->codes, code.code, number))
         process->errors++;
 }
@@ -181,64 +182,64 @@ static uint32_t native_frame(struct callsites *callsites, const struct callsites
     return callsites_frame_intern(&callsites->frames, frame);
 }
 
-static void take_site(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
-                      const uint8_t *payload)
+static void take_callsite(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                          const uint8_t *payload)
 {
-    uint32_t frame_ids[2 * SITES_DEPTH_MAX], number = 0, missing = 0;
+    uint32_t frame_ids[2 * CALLSITE_FILE_DEPTH_MAX], number = 0, missing = 0;
     struct callsites_stack stack = {.process_id = process_id};
-    struct sites_site site;
+    struct callsite_file_stack callsite;
 
-    memcpy(&site, payload, sizeof(site));
-    payload += sizeof(site);
-    stack.local = site.site;
-    stack.native_count = site.native_count;
-    stack.python_count = site.python_count;
-    for (unsigned i = 0; i < site.native_count; i++, payload += sizeof(uint64_t)) {
+    memcpy(&callsite, payload, sizeof(callsite));
+    payload += sizeof(callsite);
+    stack.local = callsite.callsite;
+    stack.native_count = callsite.native_count;
+    stack.python_count = callsite.python_count;
+    for (unsigned i = 0; i < callsite.native_count; i++, payload += sizeof(uint64_t)) {
         uint64_t pc;
 
         memcpy(&pc, payload, sizeof(pc));
         frame_ids[i] = native_frame(callsites, process, pc);
         missing += frame_ids[i] == 0;
     }
-    for (unsigned i = 0; i < site.python_count; i++, payload += sizeof(struct sites_python)) {
-        struct sites_python python;
+    for (unsigned i = 0; i < callsite.python_count; i++, payload += sizeof(struct callsite_file_python)) {
+        struct callsite_file_python python;
         struct callsites_frame frame = {.is_python = 1};
 
         memcpy(&python, payload, sizeof(python));
         frame.position = python.line;
         frame.owner = callsites_map_get(&process->codes, python.code);
-        frame_ids[site.native_count + i] = callsites_frame_intern(&callsites->frames, frame);
-        missing += frame_ids[site.native_count + i] == 0;
+        frame_ids[callsite.native_count + i] = callsites_frame_intern(&callsites->frames, frame);
+        missing += frame_ids[callsite.native_count + i] == 0;
     }
     /* A number that comes twice keeps its first stack: events may carry it already. */
-    if (site.site == 0 || site.site > SITES_NUMBER_MAX ||
-        callsites_map_get(&process->callsites, site.site) != 0) {
+    if (callsite.callsite == 0 || callsite.callsite > CALLSITE_FILE_NUMBER_MAX ||
+        callsites_map_get(&process->callsites, callsite.callsite) != 0) {
         process->errors++;
         return;
     }
     if (missing == 0)
         number = callsites_stack_intern(&callsites->stacks, &stack, frame_ids);
-    if (number == 0 || !callsites_map_set(&process->callsites, site.site, number))
+    if (number == 0 || !callsites_map_set(&process->callsites, callsite.callsite, number))
         process->errors++;
 }
 
 static bool entry_take(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
-                       const struct sites_entry *entry, const uint8_t *payload)
+                       const struct callsite_file_entry *entry, const uint8_t *payload)
 {
     if (!entry_is_sound(entry, payload))
         return false;
     switch (entry->tag) {
-    case SITES_TAG_MODULE:
+    case CALLSITE_FILE_TAG_MODULE:
         take_module(callsites, process, payload);
         break;
-    case SITES_TAG_MODULE_GONE:
+    case CALLSITE_FILE_TAG_MODULE_GONE:
         take_gone(process, payload);
         break;
-    case SITES_TAG_CODE:
+    case CALLSITE_FILE_TAG_CODE:
         take_code(callsites, process, payload);
         break;
-    case SITES_TAG_SITE:
-        take_site(callsites, process, process_id, payload);
+    case CALLSITE_FILE_TAG_STACK:
+        take_callsite(callsites, process, process_id, payload);
         break;
     default: /* of no use before the end */
         break;
@@ -248,11 +249,11 @@ static bool entry_take(struct callsites *callsites, struct callsites_process *pr
 
 /* ---- files ---- */
 
-int callsites_open(struct callsites **sites_out)
+int callsites_open(struct callsites **callsite_file_out)
 {
     struct callsites *callsites = calloc(1, sizeof(*callsites));
 
-    *sites_out = NULL;
+    *callsite_file_out = NULL;
     if (!callsites)
         return VARVE_ERROR_NO_MEMORY;
     callsites->buffer = malloc(BUFFER_BYTES);
@@ -260,7 +261,7 @@ int callsites_open(struct callsites **sites_out)
         free(callsites);
         return VARVE_ERROR_NO_MEMORY;
     }
-    *sites_out = callsites;
+    *callsite_file_out = callsites;
     return VARVE_OK;
 }
 
@@ -343,7 +344,7 @@ int callsites_process(struct callsites *callsites, uint32_t process_id, const ch
 /* Bytes of the complete entries at the front of the buffer, as far as their heads make sense. */
 static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 {
-    struct sites_entry entry;
+    struct callsite_file_entry entry;
     size_t at = 0;
 
     while (bytes - at >= sizeof(entry)) {
@@ -359,7 +360,7 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 static size_t take_entries(struct callsites *callsites, struct callsites_process *process,
                            uint32_t process_id, size_t bytes)
 {
-    struct sites_entry entry;
+    struct callsite_file_entry entry;
     size_t at = 0;
 
     while (bytes - at >= sizeof(entry)) {
@@ -378,7 +379,7 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
             process->is_ended = true;
             break;
         }
-        if (callsites->listener && entry.tag < SITES_TAG_PADDING)
+        if (callsites->listener && entry.tag < CALLSITE_FILE_TAG_PADDING)
             callsites->listener(callsites->listener_context, process_id, &entry,
                                 callsites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
@@ -398,14 +399,14 @@ static void replay_process(const struct callsites *callsites, const struct calls
 {
     int file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uint8_t *entries = malloc(process->offset + 1);
-    struct sites_entry entry;
+    struct callsite_file_entry entry;
 
     if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
         for (uint64_t at = 0; at + sizeof(entry) <= process->offset; at += sizeof(entry) + entry.bytes) {
             memcpy(&entry, entries + at, sizeof(entry));
             if (entry.bytes > process->offset - at - sizeof(entry))
                 break;
-            if (entry.tag < SITES_TAG_PADDING && entry_is_sound(&entry, entries + at + sizeof(entry)))
+            if (entry.tag < CALLSITE_FILE_TAG_PADDING && entry_is_sound(&entry, entries + at + sizeof(entry)))
                 callsites->listener(callsites->listener_context, process_id, &entry,
                                     entries + at + sizeof(entry));
         }
@@ -482,14 +483,14 @@ static void process_read(struct callsites *callsites, struct callsites_process *
 static void read_lost(struct callsites *callsites, struct callsites_process *process)
 {
     struct {
-        struct sites_entry entry;
-        struct sites_lost lost;
+        struct callsite_file_entry entry;
+        struct callsite_file_loss lost;
     } first;
     uint64_t size = 0;
 
     if (!process->is_ended && process_file_open(callsites, process, &size) &&
         pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
-        first.entry.tag == SITES_TAG_LOST)
+        first.entry.tag == CALLSITE_FILE_TAG_LOST)
         process->lost = first.lost.stacks;
 }
 
@@ -565,13 +566,13 @@ struct origins {
     size_t count, capacity;
 };
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
 {
     struct origins *origins = context;
 
     if (!array_grow((void **)&origins->rows, &origins->capacity, origins->count + 1, sizeof(*origins->rows)))
         return VARVE_ERROR_NO_MEMORY;
-    origins->rows[origins->count++] = (struct origin){callsite_id, process_id, site};
+    origins->rows[origins->count++] = (struct origin){callsite_id, process_id, callsite};
     return VARVE_OK;
 }
 

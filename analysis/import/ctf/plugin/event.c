@@ -175,8 +175,8 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* Counts are those of the arrays, whatever the event says: a larger one would be read past their ends. */
 static void bind_arrays(struct ctf_item *item)
 {
-    struct varve_mirror_callsite *callsite = &item->of.callsite;
-    struct varve_mirror_module *module = &item->of.module;
+    struct varve_sink_callsite *callsite = &item->of.callsite;
+    struct varve_sink_module *module = &item->of.module;
 
     if (item->kind == CTF_ITEM_MODULE) {
         module->path = item->parts[0].data;
@@ -597,7 +597,7 @@ static bool fields_read(struct ctf_classes *classes, const struct event_class *c
 
 static void record_pack(struct ctf_item *item, const struct event_record *fields, unsigned kind)
 {
-    item->of.record.origin = (struct varve_mirror_origin){
+    item->of.record.origin = (struct varve_sink_origin){
         .process = fields->process, .ring = fields->ring, .pid = fields->pid, .tid = fields->tid};
     item->of.record.ring_seq = fields->ring_seq;
     item->of.record.record = (struct varve_record){

@@ -61,23 +61,23 @@ struct ctf_item {
     struct ctf_part parts[CTF_PARTS];
     union {
         struct {
-            struct varve_mirror_origin origin;
+            struct varve_sink_origin origin;
             uint64_t ring_seq;
             struct varve_record record;
         } record;
-        struct varve_mirror_process process;
-        struct varve_mirror_process_end process_end;
-        struct varve_mirror_thread thread;
-        struct varve_mirror_thread_end thread_end;
-        struct varve_mirror_clock clock;
-        struct varve_mirror_module module;
+        struct varve_sink_process process;
+        struct varve_sink_process_end process_end;
+        struct varve_sink_thread thread;
+        struct varve_sink_thread_end thread_end;
+        struct varve_sink_clock clock;
+        struct varve_sink_module module;
         struct {
             uint32_t process;
             int32_t pid;
             uint32_t number;
         } module_gone;
-        struct varve_mirror_code code;
-        struct varve_mirror_callsite callsite;
+        struct varve_sink_code code;
+        struct varve_sink_callsite callsite;
         struct {
             uint64_t trace_id;
             int64_t value;

@@ -49,7 +49,7 @@ static bool range_print(const struct range *range)
 }
 
 /* The one of a ring, or a new one; few rings are written to at a time, and those were added last. */
-static struct range *range_of(struct sink *sink, const struct varve_mirror_origin *origin)
+static struct range *range_of(struct sink *sink, const struct varve_sink_origin *origin)
 {
     struct range *range = sink->range_count > 0 ? &sink->ranges[sink->range_last] : NULL;
     size_t i = sink->range_count;

@@ -77,7 +77,7 @@ extern FAKE_HIDDEN __thread unsigned fake_depth; /* calls of its own symbols */
 extern FAKE_HIDDEN __thread int fake_mode;
 
 /* A line of the log. Returns the result. */
-FAKE_HIDDEN int fake_told(const char *function, int result, const char *format, ...)
+FAKE_HIDDEN int fake_logged(const char *function, int result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* What calls begin with: 0, or why they cannot work: at all; without a context; with so many bytes. */
 FAKE_HIDDEN int fake_state(void);
@@ -90,7 +90,7 @@ FAKE_HIDDEN int fake_drop(enum fake_kind kind, uint64_t addr);
 FAKE_HIDDEN void fake_drop_all(int device);
 
 /* Where calls take place: what lines of the log end with. */
-#define FAKE_PLACE "device=%d context=%#lx"
+#define FAKE_ORIGIN "device=%d context=%#lx"
 #define FAKE_HERE fake_device(), (unsigned long)(uintptr_t)fake_current
 
 /* ---- what it exports ---- */

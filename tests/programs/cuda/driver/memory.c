@@ -16,14 +16,14 @@ static int alloc(const char *function, enum fake_kind kind, uint64_t *addr_out, 
     if (result == 0) {
         *addr_out = fake_add(kind, fake_device(), bytes);
     }
-    return fake_told(function, result, "addr=%#lx bytes=%zu " FAKE_PLACE,
-                     result == 0 ? (unsigned long)*addr_out : 0UL, bytes, FAKE_HERE);
+    return fake_logged(function, result, "addr=%#lx bytes=%zu " FAKE_ORIGIN,
+                       result == 0 ? (unsigned long)*addr_out : 0UL, bytes, FAKE_HERE);
 }
 
 int cuMemAlloc(unsigned *addr_out, unsigned bytes)
 {
     *addr_out = 0x1000;
-    return fake_told("old_cuMemAlloc", 0, "bytes=%u", bytes);
+    return fake_logged("old_cuMemAlloc", 0, "bytes=%u", bytes);
 }
 
 int cuMemAlloc_v2(uint64_t *addr_out, size_t bytes)
@@ -45,8 +45,9 @@ int cuMemAllocPitch_v2(uint64_t *addr_out, size_t *pitch_out, size_t width, size
     result = inner(addr_out, width == FAKE_BYTES_INVALID ? 0 : pitch * height);
     fake_depth--;
     *pitch_out = result == 0 ? pitch : 0;
-    return fake_told("cuMemAllocPitch_v2", result, "addr=%#lx bytes=%zu asked=%zu " FAKE_PLACE,
-                     result == 0 ? (unsigned long)*addr_out : 0UL, pitch * height, width * height, FAKE_HERE);
+    return fake_logged("cuMemAllocPitch_v2", result, "addr=%#lx bytes=%zu asked=%zu " FAKE_ORIGIN,
+                       result == 0 ? (unsigned long)*addr_out : 0UL, pitch * height, width * height,
+                       FAKE_HERE);
 }
 
 int cuMemAllocManaged(uint64_t *addr_out, size_t bytes, unsigned flags)
@@ -58,7 +59,7 @@ static int drop(const char *function, enum fake_kind kind, uint64_t addr)
 {
     int result = addr == 0 ? fake_state() : fake_drop(kind, addr);
 
-    return fake_told(function, result, "addr=%#lx " FAKE_PLACE, (unsigned long)addr, FAKE_HERE);
+    return fake_logged(function, result, "addr=%#lx " FAKE_ORIGIN, (unsigned long)addr, FAKE_HERE);
 }
 
 int cuMemFree_v2(uint64_t addr)
@@ -74,7 +75,7 @@ int cuMemGetAddressRange_v2(uint64_t *base_out, size_t *bytes_out, uint64_t addr
         *base_out = addr;
         *bytes_out = object->bytes;
     }
-    return fake_told("?cuMemGetAddressRange", object != NULL ? 0 : FAKE_INVALID, "-");
+    return fake_logged("?cuMemGetAddressRange", object != NULL ? 0 : FAKE_INVALID, "-");
 }
 
 static int alloc_host(const char *function, void **memory_out, size_t bytes)
@@ -109,14 +110,14 @@ int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
     int result = fake_state_bytes(bytes);
 
     (void)flags;
-    return fake_told("cuMemHostRegister_v2", result, "addr=%#lx bytes=%zu " FAKE_PLACE, (unsigned long)memory,
-                     bytes, FAKE_HERE);
+    return fake_logged("cuMemHostRegister_v2", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN,
+                       (unsigned long)memory, bytes, FAKE_HERE);
 }
 
 int cuMemHostUnregister(void *memory)
 {
-    return fake_told("cuMemHostUnregister", fake_state(), "addr=%#lx " FAKE_PLACE, (unsigned long)memory,
-                     FAKE_HERE);
+    return fake_logged("cuMemHostUnregister", fake_state(), "addr=%#lx " FAKE_ORIGIN, (unsigned long)memory,
+                       FAKE_HERE);
 }
 
 int cuIpcOpenMemHandle_v2(uint64_t *addr_out, struct cuda_ipc_memory handle, unsigned flags)
@@ -129,7 +130,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *addr_out, struct cuda_ipc_memory handle, uns
 int cuIpcGetMemHandle(struct cuda_ipc_memory *handle_out, uint64_t addr)
 {
     memset(handle_out, 'h', sizeof(*handle_out));
-    return fake_told("?cuIpcGetMemHandle", fake_find(FAKE_MEMORY, addr) != NULL ? 0 : FAKE_INVALID, "-");
+    return fake_logged("?cuIpcGetMemHandle", fake_find(FAKE_MEMORY, addr) != NULL ? 0 : FAKE_INVALID, "-");
 }
 
 int cuIpcCloseMemHandle(uint64_t addr)
@@ -189,8 +190,8 @@ int cuMemAddressReserve(uint64_t *addr_out, size_t bytes, size_t alignment, uint
 
 int cuMemAddressFree(uint64_t addr, size_t bytes)
 {
-    return fake_told("cuMemAddressFree", fake_drop(FAKE_ADDRESSES, addr), "addr=%#lx bytes=%zu " FAKE_PLACE,
-                     (unsigned long)addr, bytes, FAKE_HERE);
+    return fake_logged("cuMemAddressFree", fake_drop(FAKE_ADDRESSES, addr),
+                       "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes, FAKE_HERE);
 }
 
 int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties *wanted,
@@ -203,8 +204,8 @@ int cuMemCreate(uint64_t *handle_out, size_t bytes, const struct cuda_properties
     if (result == 0) {
         *handle_out = fake_add(FAKE_HANDLE, device, bytes);
     }
-    return fake_told("cuMemCreate", result, "handle=%#lx bytes=%zu place=%d " FAKE_PLACE,
-                     result == 0 ? (unsigned long)*handle_out : 0UL, bytes, device, FAKE_HERE);
+    return fake_logged("cuMemCreate", result, "handle=%#lx bytes=%zu place=%d " FAKE_ORIGIN,
+                       result == 0 ? (unsigned long)*handle_out : 0UL, bytes, device, FAKE_HERE);
 }
 
 static int device_of(uint64_t handle)
@@ -218,8 +219,8 @@ int cuMemRelease(uint64_t handle)
 {
     int device = device_of(handle);
 
-    return fake_told("cuMemRelease", fake_drop(FAKE_HANDLE, handle), "handle=%#lx place=%d " FAKE_PLACE,
-                     (unsigned long)handle, device, FAKE_HERE);
+    return fake_logged("cuMemRelease", fake_drop(FAKE_HANDLE, handle), "handle=%#lx place=%d " FAKE_ORIGIN,
+                       (unsigned long)handle, device, FAKE_HERE);
 }
 
 int cuMemRetainAllocationHandle(uint64_t *handle_out, void *addr)
@@ -232,9 +233,9 @@ int cuMemRetainAllocationHandle(uint64_t *handle_out, void *addr)
         handle->count++;
         *handle_out = handle->addr;
     }
-    return fake_told("cuMemRetainAllocationHandle", result, "handle=%#lx place=%d " FAKE_PLACE,
-                     result == 0 ? (unsigned long)*handle_out : 0UL,
-                     result == 0 ? handle->device : fake_device(), FAKE_HERE);
+    return fake_logged("cuMemRetainAllocationHandle", result, "handle=%#lx place=%d " FAKE_ORIGIN,
+                       result == 0 ? (unsigned long)*handle_out : 0UL,
+                       result == 0 ? handle->device : fake_device(), FAKE_HERE);
 }
 
 int cuMemImportFromShareableHandle(uint64_t *handle_out, void *shared, int type)
@@ -245,8 +246,8 @@ int cuMemImportFromShareableHandle(uint64_t *handle_out, void *shared, int type)
     if (result == 0) {
         *handle_out = fake_add(FAKE_HANDLE, 1, 1);
     }
-    return fake_told("cuMemImportFromShareableHandle", result, "handle=%#lx place=1 " FAKE_PLACE,
-                     result == 0 ? (unsigned long)*handle_out : 0UL, FAKE_HERE);
+    return fake_logged("cuMemImportFromShareableHandle", result, "handle=%#lx place=1 " FAKE_ORIGIN,
+                       result == 0 ? (unsigned long)*handle_out : 0UL, FAKE_HERE);
 }
 
 int cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties, uint64_t handle)
@@ -257,7 +258,7 @@ int cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties, u
         properties->location.type = object->device >= 0 ? CUDA_LOCATION_DEVICE : 2;
         properties->location.id = object->device;
     }
-    return fake_told("?cuMemGetAllocationPropertiesFromHandle", object != NULL ? 0 : FAKE_INVALID, "-");
+    return fake_logged("?cuMemGetAllocationPropertiesFromHandle", object != NULL ? 0 : FAKE_INVALID, "-");
 }
 
 /* A mapping lies where it was asked for, and its `bytes` are the handle. */
@@ -272,8 +273,8 @@ int cuMemMap(uint64_t addr, size_t bytes, size_t offset, uint64_t handle, unsign
 
         fake_find(FAKE_MAPPING, made)->addr = addr;
     }
-    return fake_told("cuMemMap", result, "addr=%#lx bytes=%zu handle=%#lx place=%d " FAKE_PLACE,
-                     (unsigned long)addr, bytes, (unsigned long)handle, device_of(handle), FAKE_HERE);
+    return fake_logged("cuMemMap", result, "addr=%#lx bytes=%zu handle=%#lx place=%d " FAKE_ORIGIN,
+                       (unsigned long)addr, bytes, (unsigned long)handle, device_of(handle), FAKE_HERE);
 }
 
 int cuMemUnmap(uint64_t addr, size_t bytes)
@@ -285,13 +286,13 @@ int cuMemUnmap(uint64_t addr, size_t bytes)
         mapping->kind = FAKE_NONE;
         mapping->addr = 0;
     }
-    return fake_told("cuMemUnmap", result, "addr=%#lx bytes=%zu " FAKE_PLACE, (unsigned long)addr, bytes,
-                     FAKE_HERE);
+    return fake_logged("cuMemUnmap", result, "addr=%#lx bytes=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes,
+                       FAKE_HERE);
 }
 
 int cuMemSetAccess(uint64_t addr, size_t bytes, const struct cuda_access *access, size_t count)
 {
-    return fake_told("cuMemSetAccess", access->flags == 3 ? 0 : FAKE_INVALID,
-                     "addr=%#lx bytes=%zu count=%zu " FAKE_PLACE, (unsigned long)addr, bytes, count,
-                     FAKE_HERE);
+    return fake_logged("cuMemSetAccess", access->flags == 3 ? 0 : FAKE_INVALID,
+                       "addr=%#lx bytes=%zu count=%zu " FAKE_ORIGIN, (unsigned long)addr, bytes, count,
+                       FAKE_HERE);
 }

@@ -2,7 +2,7 @@
 /* C only: shared by C tests */
 /*
  * What programs of the tests of the CUDA recorder do with the driver, each having found its functions on
- * another road: every function that is recorded, with success and failure. They check that they are answered
+ * another way: every function that is recorded, with success and failure. They check that they are answered
  * as the fake driver answers, and that errno stays theirs; what was recorded the test compares with the
  * driver's log.
  */

@@ -40,7 +40,7 @@ static int is_capturing(void *stream, int *status_out)
 {
     *status_out =
         !is_special(stream) && ((struct fake_stream *)stream)->is_captured ? CUDA_CAPTURE_ACTIVE : 0;
-    return fake_told("?cuStreamIsCapturing", fake_state_context(), "-");
+    return fake_logged("?cuStreamIsCapturing", fake_state_context(), "-");
 }
 
 int cuStreamIsCapturing(void *stream, int *status_out)
@@ -56,12 +56,12 @@ int cuStreamIsCapturing_ptsz(void *stream, int *status_out)
 int cuStreamGetDevice(void *stream, int *device_out)
 {
     *device_out = is_special(stream) ? fake_device() : ((struct fake_stream *)stream)->device;
-    return fake_told("?cuStreamGetDevice", fake_state(), "-");
+    return fake_logged("?cuStreamGetDevice", fake_state(), "-");
 }
 
 /* ---- allocating ---- */
 
-/* Lines tell the device and the stream as a record should: of the pool, and 2 for a thread's own. */
+/* Lines have the device and the stream that a record should have: of the pool, and 2 for a thread's own. */
 static int alloc(const char *function, uint64_t *addr_out, size_t bytes, void *pool, void *stream,
                  bool is_own)
 {
@@ -81,11 +81,11 @@ static int alloc(const char *function, uint64_t *addr_out, size_t bytes, void *p
     for (int i = 0; i < FAKE_DEVICES; i++) {
         pool = pool == &fake.default_pools[i] ? NULL : pool;
     }
-    return fake_told(function, result,
-                     "addr=%#lx bytes=%zu pool=%#lx stream=%#lx place=%d captured=%d " FAKE_PLACE,
-                     result == 0 ? (unsigned long)*addr_out : 0UL, bytes, (unsigned long)(uintptr_t)from,
-                     (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
-                     device, is_captured, FAKE_HERE);
+    return fake_logged(function, result,
+                       "addr=%#lx bytes=%zu pool=%#lx stream=%#lx place=%d captured=%d " FAKE_ORIGIN,
+                       result == 0 ? (unsigned long)*addr_out : 0UL, bytes, (unsigned long)(uintptr_t)from,
+                       (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
+                       device, is_captured, FAKE_HERE);
 }
 
 int cuMemAllocAsync(uint64_t *addr_out, size_t bytes, void *stream)
@@ -112,10 +112,10 @@ static int free_ordered(const char *function, uint64_t addr, void *stream, bool 
 {
     int device = is_special(stream) ? fake_device() : ((struct fake_stream *)stream)->device;
 
-    return fake_told(function, fake_drop(FAKE_MEMORY, addr), "addr=%#lx stream=%#lx place=%d " FAKE_PLACE,
-                     (unsigned long)addr,
-                     (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
-                     device, FAKE_HERE);
+    return fake_logged(function, fake_drop(FAKE_MEMORY, addr), "addr=%#lx stream=%#lx place=%d " FAKE_ORIGIN,
+                       (unsigned long)addr,
+                       (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
+                       device, FAKE_HERE);
 }
 
 int cuMemFreeAsync(uint64_t addr, void *stream)
@@ -140,17 +140,17 @@ int cuMemPoolCreate(void **pool_out, const struct cuda_pool_properties *wanted)
         pool->device = device;
         *pool_out = pool;
     }
-    return fake_told("cuMemPoolCreate", result, "addr=%#lx pool=%#lx place=%d " FAKE_PLACE,
-                     (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, device, FAKE_HERE);
+    return fake_logged("cuMemPoolCreate", result, "addr=%#lx pool=%#lx place=%d " FAKE_ORIGIN,
+                       (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, device, FAKE_HERE);
 }
 
-static int told_of(const char *function, void *pool, unsigned long arg)
+static int reported_of(const char *function, void *pool, unsigned long arg)
 {
     const struct fake_object *object = pool;
 
-    return fake_told(function, fake_state(), "addr=%#lx pool=%#lx place=%d arg=%lu " FAKE_PLACE,
-                     (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, object->device, arg,
-                     FAKE_HERE);
+    return fake_logged(function, fake_state(), "addr=%#lx pool=%#lx place=%d arg=%lu " FAKE_ORIGIN,
+                       (unsigned long)(uintptr_t)pool, (unsigned long)(uintptr_t)pool, object->device, arg,
+                       FAKE_HERE);
 }
 
 int cuMemPoolDestroy(void *pool)
@@ -159,42 +159,42 @@ int cuMemPoolDestroy(void *pool)
         fake.current_pools[i] =
             fake.current_pools[i] == pool ? &fake.default_pools[i] : fake.current_pools[i];
     }
-    return told_of("cuMemPoolDestroy", pool, 0); /* it stays in memory: a handle is given out once */
+    return reported_of("cuMemPoolDestroy", pool, 0); /* it stays in memory: a handle is given out once */
 }
 
 int cuMemPoolTrimTo(void *pool, size_t bytes_to_keep)
 {
-    return told_of("cuMemPoolTrimTo", pool, bytes_to_keep);
+    return reported_of("cuMemPoolTrimTo", pool, bytes_to_keep);
 }
 
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
     unsigned long arg = attribute == CUDA_POOL_THRESHOLD ? *(unsigned long *)value : *(unsigned *)value;
 
-    return told_of(attribute == CUDA_POOL_THRESHOLD ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute",
-                   pool, arg);
+    return reported_of(attribute == CUDA_POOL_THRESHOLD ? "cuMemPoolSetAttribute" : "?cuMemPoolSetAttribute",
+                       pool, arg);
 }
 
 /* ---- waiting ---- */
 
 int cuCtxSynchronize(void)
 {
-    return fake_told("cuCtxSynchronize", fake_state_context(), FAKE_PLACE, FAKE_HERE);
+    return fake_logged("cuCtxSynchronize", fake_state_context(), FAKE_ORIGIN, FAKE_HERE);
 }
 
 int cuCtxSynchronize_v2(void *context)
 {
     (void)context;
-    return fake_told("cuCtxSynchronize_v2", fake_state_context(), FAKE_PLACE, FAKE_HERE);
+    return fake_logged("cuCtxSynchronize_v2", fake_state_context(), FAKE_ORIGIN, FAKE_HERE);
 }
 
 static int synchronize(const char *function, void *stream, bool is_own)
 {
     bool is_captured = !is_special(stream) && ((struct fake_stream *)stream)->is_captured;
 
-    return fake_told(function, is_captured ? 900 : fake_state_context(), "stream=%#lx " FAKE_PLACE,
-                     (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
-                     FAKE_HERE);
+    return fake_logged(function, is_captured ? 900 : fake_state_context(), "stream=%#lx " FAKE_ORIGIN,
+                       (unsigned long)(is_own && stream == NULL ? CUDA_STREAM_PER_THREAD : (uintptr_t)stream),
+                       FAKE_HERE);
 }
 
 int cuStreamSynchronize(void *stream)
@@ -209,6 +209,6 @@ int cuStreamSynchronize_ptsz(void *stream)
 
 int cuEventSynchronize(void *event)
 {
-    return fake_told("cuEventSynchronize", fake_state_context(), "addr=%#lx " FAKE_PLACE,
-                     (unsigned long)(uintptr_t)event, FAKE_HERE);
+    return fake_logged("cuEventSynchronize", fake_state_context(), "addr=%#lx " FAKE_ORIGIN,
+                       (unsigned long)(uintptr_t)event, FAKE_HERE);
 }

@@ -58,7 +58,7 @@ static void test_numbers_of_records(void **state)
     rig_close(rig);
 }
 
-/* The field for the size of the free block has 32 bits, for units of 512 bytes: it tells 2 TiB less one unit,
+/* The field for the size of the free block has 32 bits, for units of 512 bytes: it holds 2 TiB less one unit,
  * and its largest value means that or more. */
 static void test_sizes_beyond_the_field(void **state)
 {

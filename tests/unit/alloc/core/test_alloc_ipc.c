@@ -21,7 +21,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define BLOCKS 3
 
-/* What the other process is told, by a pipe. */
+/* What the other process gets, by a pipe. */
 struct offer {
     struct varve_alloc_ipc ipc[BLOCKS];
 };

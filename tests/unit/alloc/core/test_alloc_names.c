@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the numbers in records mean: a recorder that tells names gives streams the numbers that all recorders
- * of the process share, and each pool is told before its number is used; another one has streams numbered by
- * their first appearance, and tells nothing.
+ * What the numbers in records mean: a recorder that emits names gives streams the numbers that all recorders
+ * of the process share, and each pool is emitted before its number is used; another one has streams numbered by
+ * their first appearance, and emits no names.
  */
 #include "support/alloc/rig.h"
 
 #define HANDLE UINT64_C(0x7f12345000)
 
-static void open_telling(struct rig *rig, bool emits_names)
+static void open_emitting(struct rig *rig, bool emits_names)
 {
     struct varve_alloc_options options;
 
@@ -47,13 +47,13 @@ static void work(struct rig *rig)
     }
 }
 
-static void test_told(void **state)
+static void test_reported(void **state)
 {
     struct rig *rig = *state;
-    bool is_told[8] = {false};
+    bool is_reported[8] = {false};
     unsigned private_pools = 0;
 
-    open_telling(rig, true);
+    open_emitting(rig, true);
     work(rig);
     assert_int_equal(varve_stream_number(5, 0), 0);
     for (size_t i = 0; i < rig->count; i++) {
@@ -64,14 +64,14 @@ static void test_told(void **state)
         assert_int_equal(record->device, 5);
         assert_true(record->pool < 8);
         if (kind == VARVE_KIND_POOL) {
-            assert_false(is_told[record->pool]);
-            is_told[record->pool] = true;
+            assert_false(is_reported[record->pool]);
+            is_reported[record->pool] = true;
             assert_int_equal(record->arg, record->pool % 2);
             assert_int_equal(record->addr, record->pool > 1 ? 7 : 0);
             assert_int_equal(record->size, record->pool > 1 ? 9 : 0);
             private_pools += record->pool > 1;
         } else if (kind == VARVE_KIND_ALLOC) {
-            assert_true(is_told[record->pool]);
+            assert_true(is_reported[record->pool]);
             assert_int_equal(stream, varve_stream_number(5, record->pool > 1               ? HANDLE + 2
                                                             : record->size == 5 * MIB      ? HANDLE
                                                             : varve_record_id(record) == 1 ? HANDLE + 1
@@ -83,13 +83,13 @@ static void test_told(void **state)
     rig_close(rig);
 }
 
-static void test_not_told(void **state)
+static void test_not_reported(void **state)
 {
     static const unsigned streams[] = {1, 2, 0, 3, 3};
     struct rig *rig = *state;
     size_t allocs = 0;
 
-    open_telling(rig, false);
+    open_emitting(rig, false);
     work(rig);
     for (size_t i = 0; i < rig->count; i++) {
         assert_int_not_equal(varve_record_kind(&rig->records[i]), VARVE_KIND_POOL);
@@ -102,7 +102,7 @@ static void test_not_told(void **state)
     rig_close(rig);
 }
 
-static void test_the_ring_tells(void **state)
+static void test_the_ring_emits(void **state)
 {
     (void)state;
     assert_true(varve_alloc_recorder_ring.emits_names);
@@ -111,9 +111,9 @@ static void test_the_ring_tells(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_told, rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(test_not_told, rig_setup, rig_teardown),
-        cmocka_unit_test(test_the_ring_tells),
+        cmocka_unit_test_setup_teardown(test_reported, rig_setup, rig_teardown),
+        cmocka_unit_test_setup_teardown(test_not_reported, rig_setup, rig_teardown),
+        cmocka_unit_test(test_the_ring_emits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

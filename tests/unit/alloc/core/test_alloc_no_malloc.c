@@ -276,7 +276,7 @@ static void test_no_system_call(void **state)
     }
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
-    status = status_of(alloc, true); /* and the kernel would have told */
+    status = status_of(alloc, true); /* and the kernel would show it */
     assert_true(WIFSIGNALED(status));
     varve_alloc_close(alloc);
     device->ops->close(device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allocator's own memory runs out: a realloc in this program, which stands before the C library's, fails
- * when it is told to. The request fails, nothing is half made, and the same request succeeds later.
+ * when the test says so. The request fails, nothing is half made, and the same request succeeds later.
  */
 #include "support/alloc/rig.h"
 

@@ -179,7 +179,7 @@ static void test_no_split_for_all_policies(void **state)
 }
 
 /* The last stage that was tried is that of the lenders. */
-static void test_lenders_are_a_stage(void **state)
+static void test_mempool_fallback_is_a_stage(void **state)
 {
     struct rig *rig = *state;
     uint64_t captured = 5;
@@ -201,7 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(test_pools_without_end),         RIG_TEST(test_expandable_pool_goes),
         RIG_TEST(test_pool_of_both_kinds),        RIG_TEST(test_empty_one_pool),
-        RIG_TEST(test_no_split_for_all_policies), RIG_TEST(test_lenders_are_a_stage),
+        RIG_TEST(test_no_split_for_all_policies), RIG_TEST(test_mempool_fallback_is_a_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static void release(struct rig *rig, struct varve_pool_id id)
     rig_check(rig);
 }
 
-/* The pool that the snapshot tells for the segment that begins at `addr`. */
+/* The pool that the snapshot has for the segment that begins at `addr`. */
 static struct varve_pool_id pool_at(struct rig *rig, uint64_t addr)
 {
     struct varve_alloc_snapshot snapshot;

@@ -96,7 +96,7 @@ static void test_other_streams(void **state)
     rig_close(rig);
 }
 
-/* Whatever call fails: the error is told, the block stays as pending, and the next request tries again. */
+/* Whatever call fails: the error is reported, the block stays as pending, and the next request tries again. */
 static void test_failures(void **state)
 {
     static const enum varve_device_call calls[] = {VARVE_DEVICE_EVENT_RECORD, VARVE_DEVICE_STREAM_WAIT_EVENT,

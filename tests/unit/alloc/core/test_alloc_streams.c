@@ -202,7 +202,7 @@ static void test_event_query_fails(void **state)
     rig_close(rig);
 }
 
-/* The free is told that it failed, and the block is never handed out while a stream may use it. */
+/* The free returns that it failed, and the block is never handed out while a stream may use it. */
 static void event_record_fails(struct rig *rig, unsigned nth)
 {
     uint64_t a;

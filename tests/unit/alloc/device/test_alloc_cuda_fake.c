@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The allocator on the cuda device, on a fake driver, where a program does what allocators hardly see
- * otherwise: it captures streams that the allocator was not told of, resets the GPU under it, ends the driver
+ * otherwise: it captures streams that the allocator does not know of, resets the GPU under it, ends the driver
  * before the last free, forks. Nothing may crash or get lost, requests that can be served are, and the others
- * are told why not in CUDA's words.
+ * are refused in CUDA's words.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +95,7 @@ static void given(struct varve_alloc *alloc, uint64_t addr)
     checked(alloc);
 }
 
-/* ---- captures that the allocator was not told of ---- */
+/* ---- captures that the allocator does not know of ---- */
 
 /* A block that a captured stream uses is freed: it waits for the end of the capture, and nobody else does. */
 static void test_free_of_what_a_capture_uses(void **state)
@@ -306,7 +306,7 @@ static void test_end(void **state)
         given(alloc, taken(alloc, 3 * MIB, STREAM));
         fake.has_ended = i < 2;
         fake.context_result = i < 2 ? CUDA_RESULT_SUCCESS : CUDA_RESULT_CONTEXT_IS_DESTROYED;
-        /* a used block's event can't be recorded any more: told, and the block is lost to nobody */
+        /* a used block's event can't be recorded any more: reported, and the block is lost to nobody */
         assert_int_equal(varve_alloc_raw_delete(alloc, used, &message), VARVE_ERROR_UNSUPPORTED);
         assert_non_null(strstr(message.text, "CUDA_ERROR_"));
         checked(alloc);
@@ -336,7 +336,7 @@ static void test_fork_child(void **state)
         if (child == 0) {
             uint64_t calls = fake.calls, late = 0;
             struct varve_message message = {""};
-            bool is_told =
+            bool is_reported =
                 varve_alloc_raw_alloc(alloc, 200 * MIB, &late, &message) == VARVE_ERROR_UNSUPPORTED &&
                 strlen(message.text) > 10;
 
@@ -344,7 +344,7 @@ static void test_fork_child(void **state)
             varve_alloc_empty_cache(alloc);
             varve_alloc_close(alloc);
             fake.device->ops->close(fake.device);
-            _exit(is_told && fake.calls == calls ? 0 : 1);
+            _exit(is_reported && fake.calls == calls ? 0 : 1);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);

@@ -64,7 +64,7 @@ struct script {
     const uint64_t *bases;
     size_t next;
     uint64_t bytes, stream;
-    struct varve_device_place place;
+    struct varve_device_reservation place;
     bool had_place;
     int error;
     struct varve_device *device; /* to be asked from inside the script; NULL: not */
@@ -72,7 +72,7 @@ struct script {
 };
 
 static int script_place(void *context, uint64_t bytes, uint64_t stream,
-                        const struct varve_device_place *place, uint64_t *addr_out)
+                        const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     struct script *script = context;
 
@@ -95,7 +95,7 @@ static void test_sim_scripted(void **state)
     static const uint64_t bases[] = {0x5000, 0x2000, 0x5800, 0x4001, 0x5000, 0, UINT64_MAX - 10, 0x6000};
     struct script script = {.bases = bases, .error = VARVE_ERROR_CORRUPT};
     struct varve_device *device = sim_open(&(struct varve_sim_options){
-        .capacity_bytes = 0x4000, .segment_place = script_place, .place_context = &script});
+        .capacity_bytes = 0x4000, .segment_address = script_place, .address_context = &script});
     const struct varve_device_ops *ops = device->ops;
     struct varve_message message;
     uint64_t addr = 1;
@@ -131,9 +131,9 @@ static void test_sim_scripted_reservations(void **state)
 {
     static const uint64_t bases[] = {BASE + UNIT, BASE + 2 * UNIT, BASE + 20 * UNIT};
     struct script script = {.bases = bases};
-    const struct varve_device_place place = {.stream = 4, .pool_id = {1, 2}, .is_small = true};
-    struct varve_device *device =
-        sim_open(&(struct varve_sim_options){.reserve_place = script_place, .place_context = &script});
+    const struct varve_device_reservation place = {.stream = 4, .pool_id = {1, 2}, .is_small = true};
+    struct varve_device *device = sim_open(
+        &(struct varve_sim_options){.reservation_address = script_place, .address_context = &script});
     uint64_t addr = 0;
 
     (void)state;

@@ -70,26 +70,26 @@ static void stats_text(int device, char text[TEXT])
 
 static void test_figures(void **state)
 {
-    static char told[TEXT], own[TEXT];
+    static char reported[TEXT], own[TEXT];
     struct varve_alloc_stats stats;
     int64_t figures[4];
     uint64_t a, b;
 
     (void)state;
-    stats_text(0, told);
+    stats_text(0, reported);
     assert_false(varve_torch_is_open(0));
-    assert_non_null(strstr(told, "max_split_size=41943040\n"));
-    assert_non_null(strstr(told, "allocation.all.current=0\n"));
+    assert_non_null(strstr(reported, "max_split_size=41943040\n"));
+    assert_non_null(strstr(reported, "allocation.all.current=0\n"));
     a = take(3 * MIB, 0);
     b = take(70 * MIB, 0);
     give(a, 0);
-    stats_text(0, told);
+    stats_text(0, reported);
     own[0] = '\0';
     assert_int_equal(varve_alloc_get_device_stats(registry_find(0)->alloc, &stats), VARVE_OK);
     varve_alloc_stats_each(&stats, write_figure, own);
-    assert_string_equal(told, own);
-    assert_non_null(strstr(told, "allocation.all.allocated=2\n"));
-    assert_non_null(strstr(told, "num_device_alloc=2\n"));
+    assert_string_equal(reported, own);
+    assert_non_null(strstr(reported, "allocation.all.allocated=2\n"));
+    assert_non_null(strstr(reported, "num_device_alloc=2\n"));
     assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
     assert_int_equal(figures[0], 80 * MIB); /* rounded to a quarter of a power of two */
     assert_int_equal(figures[1], 83 * MIB);
@@ -100,10 +100,10 @@ static void test_figures(void **state)
     assert_int_equal(varve_torch_memory(0, figures), VARVE_OK);
     assert_int_equal(figures[1], 0);
     assert_int_equal(varve_torch_reset_accumulated_stats(0), VARVE_OK);
-    stats_text(0, told);
-    assert_non_null(strstr(told, "num_device_alloc=0\n"));
+    stats_text(0, reported);
+    assert_non_null(strstr(reported, "num_device_alloc=0\n"));
     assert_int_equal(varve_torch_memory(-1, figures), VARVE_ERROR_INVALID);
-    assert_int_equal(varve_torch_stats(64, write_figure, told), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_torch_stats(64, write_figure, reported), VARVE_ERROR_INVALID);
     assert_non_null(strstr(varve_torch_message(), "device 64"));
 }
 

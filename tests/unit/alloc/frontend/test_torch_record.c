@@ -51,7 +51,7 @@ static void work(void)
     a = take(30 << 20, 0);
     b = take(1000, 0x700);
     CHECK(torch_record_stream(a, 0x700, &message) == VARVE_OK, "record_stream");
-    varve_torch_history(100, 0); /* the records take another road meanwhile */
+    varve_torch_history(100, 0); /* the records take another way meanwhile */
     give(a);
     varve_torch_history(0, 0);
     give(b);

@@ -49,22 +49,22 @@ static void compare_with_allocator(const struct varve_torch_snapshot *all, int d
 
     assert_int_equal(varve_alloc_snapshot(registry_find(device)->alloc, &own), VARVE_OK);
     for (size_t i = 0; i < own.segment_count; i++) {
-        const struct varve_torch_segment *told = &all->segments[(*segment_at)++];
+        const struct varve_torch_segment *reported = &all->segments[(*segment_at)++];
         const struct varve_segment_info *segment = &own.segments[i];
 
-        assert_int_equal(told->device, device);
-        assert_int_equal(told->addr, segment->addr);
-        assert_int_equal(told->bytes, segment->bytes);
-        assert_int_equal(told->allocated, segment->allocated_bytes);
-        assert_int_equal(told->active, segment->active_bytes);
-        assert_int_equal(told->requested, segment->requested_bytes);
-        assert_int_equal(told->stream, segment->stream);
-        assert_int_equal(told->pool_capture, segment->pool.capture);
-        assert_int_equal(told->pool_user, segment->pool.user);
-        assert_int_equal(told->is_small, segment->is_small);
-        assert_int_equal(told->block_count, segment->block_count);
+        assert_int_equal(reported->device, device);
+        assert_int_equal(reported->addr, segment->addr);
+        assert_int_equal(reported->bytes, segment->bytes);
+        assert_int_equal(reported->allocated, segment->allocated_bytes);
+        assert_int_equal(reported->active, segment->active_bytes);
+        assert_int_equal(reported->requested, segment->requested_bytes);
+        assert_int_equal(reported->stream, segment->stream);
+        assert_int_equal(reported->pool_capture, segment->pool.capture);
+        assert_int_equal(reported->pool_user, segment->pool.user);
+        assert_int_equal(reported->is_small, segment->is_small);
+        assert_int_equal(reported->block_count, segment->block_count);
         for (size_t k = 0; k < segment->block_count; k++) {
-            const struct varve_torch_block *block = &all->blocks[told->first_block + k];
+            const struct varve_torch_block *block = &all->blocks[reported->first_block + k];
             const struct varve_block_info *info = &own.blocks[segment->first_block + k];
 
             assert_int_equal(block->addr, info->addr);

@@ -263,7 +263,7 @@ static void test_merge_of_both_sides(void **state)
     rig_close(rig);
 }
 
-/* The freed block survives a merge, the remainder of a split is the old block: their sizes of the past tell.
+/* The freed block survives a merge, the remainder of a split is the old block: their sizes of the past say so.
  */
 static void test_requested_of_free_blocks(void **state)
 {

@@ -7,18 +7,18 @@
 
 #include <pthread.h>
 
-struct witness {
+struct duplicate {
     struct rig *rig;
     unsigned calls;
     struct varve_alloc_oom oom;
 };
 
-static void witness_call(void *context, const struct varve_alloc_oom *oom)
+static void duplicate_call(void *context, const struct varve_alloc_oom *oom)
 {
-    struct witness *witness = context;
+    struct duplicate *duplicate = context;
 
-    witness->calls++;
-    witness->oom = *oom;
+    duplicate->calls++;
+    duplicate->oom = *oom;
 }
 
 static bool is_stream_9(void *context, uint64_t stream)
@@ -28,14 +28,14 @@ static bool is_stream_9(void *context, uint64_t stream)
 }
 
 /* 60 MiB: stream 0 has 8 of 20 used, stream 5 has 2 of 20, a private pool has 20 free. */
-static uint64_t broken_prepare(struct rig *rig, const char *config, struct witness *witness)
+static uint64_t broken_prepare(struct rig *rig, const char *config, struct duplicate *duplicate)
 {
     const struct varve_pool_id pool = {0, 1};
     uint64_t a, b, c;
 
     rig_open(rig,
              &(struct rig_options){.sim.capacity_bytes = 200 * MIB, .limit = 60 * MIB, .config = config});
-    *witness = (struct witness){.rig = rig};
+    *duplicate = (struct duplicate){.rig = rig};
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, is_stream_9, NULL), VARVE_OK);
     c = take_on(rig, 20 * MIB, 9);
     give(rig, c);
@@ -44,7 +44,7 @@ static uint64_t broken_prepare(struct rig *rig, const char *config, struct witne
     b = take(rig, 8 * MIB);
     give(rig, a);
     take_on(rig, 2 * MIB, 5);
-    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, witness_call, witness), VARVE_OK);
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, duplicate_call, duplicate), VARVE_OK);
     forget(rig);
     return b;
 }
@@ -52,13 +52,13 @@ static uint64_t broken_prepare(struct rig *rig, const char *config, struct witne
 static void test_accounting(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness;
+    struct duplicate duplicate;
     const struct varve_record *record;
-    uint64_t blocker = broken_prepare(rig, NULL, &witness);
-    const struct varve_alloc_oom *oom = &witness.oom;
+    uint64_t blocker = broken_prepare(rig, NULL, &duplicate);
+    const struct varve_alloc_oom *oom = &duplicate.oom;
 
     refused(rig, 17 * MIB - 1, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(witness.calls, 1);
+    assert_int_equal(duplicate.calls, 1);
     assert_int_equal(oom->requested, 17 * MIB - 1);
     assert_int_equal(oom->rounded, 17 * MIB);
     assert_int_equal(oom->segment_bytes, 18 * MIB);
@@ -92,10 +92,10 @@ static void test_accounting(void **state)
 static void test_message(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness;
+    struct duplicate duplicate;
     const char *text = rig->message.text;
     char hole[64];
-    uint64_t blocker = broken_prepare(rig, NULL, &witness);
+    uint64_t blocker = broken_prepare(rig, NULL, &duplicate);
 
     refused(rig, 17 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(text, "out of memory"));
@@ -104,8 +104,8 @@ static void test_message(void **state)
     assert_non_null(strstr(text, "the release of all unused segments"));
     snprintf(hole, sizeof(hole), "%#" PRIx64, blocker - 8 * MIB);
     assert_non_null(strstr(text, hole));
-    assert_non_null(witness.oom.advice);
-    assert_string_equal(text + strlen(text) - strlen(witness.oom.advice), witness.oom.advice);
+    assert_non_null(duplicate.oom.advice);
+    assert_string_equal(text + strlen(text) - strlen(duplicate.oom.advice), duplicate.oom.advice);
     /* and without a place for it */
     assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 17 * MIB, &blocker, NULL), VARVE_ERROR_NO_MEMORY);
     rig_close(rig);
@@ -114,35 +114,35 @@ static void test_message(void **state)
 static void test_advice_other_stream(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness;
+    struct duplicate duplicate;
 
-    broken_prepare(rig, NULL, &witness);
+    broken_prepare(rig, NULL, &duplicate);
     refused(rig, 18 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_non_null(strstr(witness.oom.advice, "another stream"));
+    assert_non_null(strstr(duplicate.oom.advice, "another stream"));
     rig_close(rig);
 }
 
 static void test_advice_expandable(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness;
+    struct duplicate duplicate;
 
-    broken_prepare(rig, NULL, &witness);
+    broken_prepare(rig, NULL, &duplicate);
     refused(rig, 21 * MIB, VARVE_ERROR_NO_MEMORY); /* 50 are free, in pieces of 20 at most */
-    assert_non_null(strstr(witness.oom.advice, "expandable_segments"));
+    assert_non_null(strstr(duplicate.oom.advice, "expandable_segments"));
     rig_close(rig);
 }
 
 static void test_advice_limit(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness;
+    struct duplicate duplicate;
 
-    broken_prepare(rig, NULL, &witness);
+    broken_prepare(rig, NULL, &duplicate);
     refused(rig, 100 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_non_null(strstr(witness.oom.advice, "limit"));
+    assert_non_null(strstr(duplicate.oom.advice, "limit"));
     refused(rig, 150 * MIB, VARVE_ERROR_NO_MEMORY); /* the device has not that much either */
-    assert_null(witness.oom.advice);
+    assert_null(duplicate.oom.advice);
     rig_close(rig);
 }
 
@@ -150,22 +150,22 @@ static void test_advice_limit(void **state)
 static void test_advice_pending(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness = {.rig = rig};
+    struct duplicate duplicate = {.rig = rig};
     const struct varve_pool_id pool = {0, 1};
     uint64_t a;
 
     rig_open(rig, &(struct rig_options){.limit = 30 * MIB, .sim.events_are_scripted = true});
-    varve_alloc_add_oom_observer(rig->alloc, witness_call, &witness);
+    varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &duplicate);
     a = take(rig, 30 * MIB);
     use_on(rig, a, 7);
     give(rig, a);
     assert_int_equal(varve_alloc_begin_allocate_to_pool(rig->alloc, pool, NULL, NULL), VARVE_OK);
     refused(rig, 20 * MIB, VARVE_ERROR_NO_MEMORY);
-    assert_int_equal(witness.oom.pending, 30 * MIB);
-    assert_int_equal(witness.oom.allocated, 0);
-    assert_int_equal(witness.oom.active, 30 * MIB);
-    assert_int_equal(witness.oom.stage, VARVE_ALLOC_STAGE_NEW_SEGMENT);
-    assert_non_null(strstr(witness.oom.advice, "wait for other streams"));
+    assert_int_equal(duplicate.oom.pending, 30 * MIB);
+    assert_int_equal(duplicate.oom.allocated, 0);
+    assert_int_equal(duplicate.oom.active, 30 * MIB);
+    assert_int_equal(duplicate.oom.stage, VARVE_ALLOC_STAGE_NEW_SEGMENT);
+    assert_non_null(strstr(duplicate.oom.advice, "wait for other streams"));
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
     rig_close(rig);
 }
@@ -186,26 +186,26 @@ static void *other_thread(void *context)
 /* With the lock held this would never end. */
 static void helper_call(void *context, const struct varve_alloc_oom *oom)
 {
-    struct witness *witness = context;
+    struct duplicate *duplicate = context;
     pthread_t thread;
-    void *result = witness;
+    void *result = duplicate;
 
     (void)oom;
-    if (pthread_create(&thread, NULL, other_thread, witness->rig) == 0) {
+    if (pthread_create(&thread, NULL, other_thread, duplicate->rig) == 0) {
         pthread_join(thread, &result);
     }
-    witness->calls += result == NULL;
+    duplicate->calls += result == NULL;
 }
 
 static void test_observers_have_no_lock(void **state)
 {
     struct rig *rig = *state;
-    struct witness first = {.rig = rig}, second = {.rig = rig};
+    struct duplicate first = {.rig = rig}, second = {.rig = rig};
     uint64_t addr;
 
     rig_open(rig, &(struct rig_options){.limit = 2 * MIB});
     assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, helper_call, &first), VARVE_OK);
-    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, witness_call, &second), VARVE_OK);
+    assert_int_equal(varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &second), VARVE_OK);
     addr = take(rig, 512);
     give(rig, addr);
     assert_int_equal(first.calls + second.calls, 0);
@@ -217,15 +217,15 @@ static void test_observers_have_no_lock(void **state)
 }
 
 /* A device that lacks memory for its resource table while events are asked for: no request has failed for lack of
- * memory, nobody is told so. */
+ * memory, nobody gets it. */
 static void test_trouble_with_events_is_no_oom(void **state)
 {
     struct rig *rig = *state;
-    struct witness witness = {.rig = rig};
+    struct duplicate duplicate = {.rig = rig};
     uint64_t a;
 
     rig_open(rig, &(struct rig_options){.sim.events_are_scripted = true});
-    varve_alloc_add_oom_observer(rig->alloc, witness_call, &witness);
+    varve_alloc_add_oom_observer(rig->alloc, duplicate_call, &duplicate);
     a = take(rig, 512);
     use_on(rig, a, 7);
     give(rig, a);
@@ -233,7 +233,7 @@ static void test_trouble_with_events_is_no_oom(void **state)
     varve_sim_fail(rig->device, VARVE_DEVICE_EVENT_QUERY, 2, 1, VARVE_ERROR_IO);
     refused(rig, 512, VARVE_ERROR_NO_MEMORY);
     refused(rig, 512, VARVE_ERROR_IO);
-    assert_int_equal(witness.calls, 0);
+    assert_int_equal(duplicate.calls, 0);
     assert_int_equal(stats_of(rig).num_ooms, 0);
     assert_int_not_equal(take(rig, 512), a);
     varve_sim_stream_complete(rig->device, 7);

@@ -13,8 +13,8 @@ struct script {
     uint64_t shift; /* another device would give other addresses */
 };
 
-static int segment_place(void *context, uint64_t bytes, uint64_t stream,
-                         const struct varve_device_place *place, uint64_t *addr_out)
+static int segment_address(void *context, uint64_t bytes, uint64_t stream,
+                           const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     struct script *script = context;
 
@@ -33,8 +33,8 @@ static int segment_place(void *context, uint64_t bytes, uint64_t stream,
     return script->snapshot.segments[script->next++].bytes == bytes ? 0 : VARVE_ERROR_INVALID;
 }
 
-static int reserve_place(void *context, uint64_t bytes, uint64_t stream,
-                         const struct varve_device_place *place, uint64_t *addr_out)
+static int reservation_address(void *context, uint64_t bytes, uint64_t stream,
+                               const struct varve_device_reservation *place, uint64_t *addr_out)
 {
     struct script *script = context;
 
@@ -54,9 +54,9 @@ static void open_fresh(struct rig *rig, struct script *script, const char *confi
 {
     rig_open(rig, &(struct rig_options){.sim = {.capacity_bytes = 2000 * MIB,
                                                 .events_are_scripted = true,
-                                                .segment_place = segment_place,
-                                                .reserve_place = reserve_place,
-                                                .place_context = script},
+                                                .segment_address = segment_address,
+                                                .reservation_address = reservation_address,
+                                                .address_context = script},
                                         .config = config});
 }
 

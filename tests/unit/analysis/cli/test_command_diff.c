@@ -186,12 +186,12 @@ static void test_missing(void **state)
                  "B against A");
     command_outcome_free(&outcome);
     expect("DELETE FROM event WHERE seq = 300", "--quiet", 1, (const char *const[]){NULL});
-    /* an event of one ring told as that of another */
+    /* an event of one ring emitted as that of another */
     EXPECT_JSON(1, "UPDATE event SET thread_id = 3 WHERE seq = 298; DELETE FROM event WHERE seq = 300",
                 "\"only_in_a\":1,\"only_in_b\":0,\"differing\":1");
 }
 
-/* What was missing is told by rows without a number: counted, never compared. */
+/* What was missing has rows without a number: counted, never compared. */
 static void test_gap_rows(void **state)
 {
     (void)state;

@@ -136,12 +136,12 @@ static void numbers_change(struct side *side)
     }
     for (int i = 0; i < side->count; i++) {
         int64_t *id = &side->rows[i].values[ID];
-        int64_t *site = &side->rows[i].values[CALLSITE];
+        int64_t *callsite = &side->rows[i].values[CALLSITE];
         int64_t kind = side->rows[i].values[KIND];
         bool is_own = kind == 17 || kind == 26 || kind == 50 || kind == 53 || kind == 60;
 
         *id = *id > 0 && !is_own ? 100 - *id : *id;
-        *site = *site > 0 ? SITES + 1 - *site : *site;
+        *callsite = *callsite > 0 ? SITES + 1 - *callsite : *callsite;
     }
 }
 

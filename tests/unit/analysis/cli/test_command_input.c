@@ -179,13 +179,13 @@ static void test_truncated(void **state)
     }
 }
 
-/* Noise in the middle: told, or not met by what was asked; never half an answer. */
+/* Noise in the middle: reported, or not met by what was asked; never half an answer. */
 static void test_damaged(void **state)
 {
     size_t bytes;
     char *data = file_read("small.db", &bytes);
     uint64_t seed = 7;
-    unsigned told = 0;
+    unsigned reported = 0;
 
     (void)state;
     for (int round = 0; round < 40; round++) {
@@ -205,13 +205,13 @@ static void test_damaged(void **state)
             if (outcome.status != 0) {
                 assert_one_line(&outcome, "damaged.db");
                 assert_non_null(strstr(outcome.err, "damaged.db"));
-                told++;
+                reported++;
             }
             command_outcome_free(&outcome);
         }
     }
     free(data);
-    assert_true(told > 0);
+    assert_true(reported > 0);
 }
 
 /* A database whose writer was killed: the newest pages are in a write-ahead log. */

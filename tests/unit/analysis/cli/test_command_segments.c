@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `varve segments` and `varve oom`: what the JSON says at many events of random histories is what the model's
- * plain lists have, and what is wrong on the command line is told. The words are the golden tests'.
+ * plain lists have, and what is wrong on the command line is reported. The words are the golden tests'.
  */
 #include "support/derive/blocks_model.h"
 
@@ -71,12 +71,12 @@ static void expect_blocks(const char *text, const struct moment *moment)
 {
     static const char *const states[] = {"inactive", "active_allocated", "active_pending_free"};
     const char *at = strstr(text, "\"segments\":");
-    size_t told = 0;
+    size_t reported = 0;
     size_t expected = 0;
 
     assert_non_null(at);
     for (const char *block = at; (block = strstr(block, "\"state\":")) != NULL; block++) {
-        told++;
+        reported++;
     }
     for (int i = 0; i < moment->block_count; i++) {
         const struct model_block *block = &moment->blocks[i];
@@ -95,7 +95,7 @@ static void expect_blocks(const char *text, const struct moment *moment)
         }
         expected++;
     }
-    assert_int_equal(told, expected);
+    assert_int_equal(reported, expected);
 }
 
 static void test_states(void **state)

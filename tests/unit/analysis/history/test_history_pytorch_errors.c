@@ -92,7 +92,7 @@ static const struct {
     {"e = event(); l = []; e['frames'] = l; l.append(l); pack(snapshot(device_traces=[[e]]))",
      ": event 0 of device 0: is a list, not a dict"},
     {"l = []; l.append(l); pack(snapshot(device_traces=l))",
-     ": device 0: its trace was begun at another place of the snapshot"},
+     ": device 0: its trace was begun elsewhere in the snapshot"},
     {"d = snapshot(); d['segments'] = [d]; pack(d)", ": segment 0: key 'address' is missing"},
     {"pack(snapshot(device_traces=[[event(stream=i) for i in range(65537)]]))",
      ": event 65536 of device 0: more than 65536 different streams"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a CTF trace tells, item by item: every kind of record and every definition, with all fields.
+ * What a CTF trace holds, item by item: every kind of record and every definition, with all fields.
  */
 #include "support/lttng/ctf_reading.h"
 
@@ -150,10 +150,10 @@ static void put_definitions(struct ctf_writing *out)
 
 static void check_processes(const struct ctf_item *items)
 {
-    const struct varve_mirror_process *process = &items[0].of.process;
-    const struct varve_mirror_thread *thread = &items[2].of.thread;
-    const struct varve_mirror_thread_end *thread_end = &items[3].of.thread_end;
-    const struct varve_mirror_clock *clock = &items[4].of.clock;
+    const struct varve_sink_process *process = &items[0].of.process;
+    const struct varve_sink_thread *thread = &items[2].of.thread;
+    const struct varve_sink_thread_end *thread_end = &items[3].of.thread_end;
+    const struct varve_sink_clock *clock = &items[4].of.clock;
 
     assert_true(process->trace_id == 10 && process->process == 11 && process->parent == 12);
     assert_true(process->pid == 13 && process->parent_pid == 14 && process->rank == 15);
@@ -175,9 +175,9 @@ static void check_processes(const struct ctf_item *items)
 
 static void check_code(const struct ctf_item *items)
 {
-    const struct varve_mirror_module *module = &items[5].of.module;
-    const struct varve_mirror_code *code = &items[7].of.code;
-    const struct varve_mirror_callsite *callsite = &items[8].of.callsite;
+    const struct varve_sink_module *module = &items[5].of.module;
+    const struct varve_sink_code *code = &items[7].of.code;
+    const struct varve_sink_callsite *callsite = &items[8].of.callsite;
 
     assert_true(module->process == 60 && module->pid == 61 && module->base == 62 && module->end == 63);
     assert_true(module->bias == 64 && module->number == 65);

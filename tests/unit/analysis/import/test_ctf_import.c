@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve import` of folders with CTF traces: what is in the database, what is told, what is refused with one
+ * `varve import` of folders with CTF traces: what is in the database, what is reported, what is refused with one
  * line. (Damaged traces: test_ctf_damage.c.)
  */
 #include "support/lttng/ctf_importing.h"
@@ -91,7 +91,7 @@ static void test_each_number(void **state)
 
 /* ---- what LTTng lost, what is not known ---- */
 
-static void test_losses_told(void **state)
+static void test_losses_reported(void **state)
 {
     struct ctf_writing out = {0};
     struct ctf_writing_class more[CLASSES + 1];
@@ -208,7 +208,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_summary, enter, leave),
         cmocka_unit_test_setup_teardown(test_many_traces, enter, leave),
         cmocka_unit_test_setup_teardown(test_each_number, enter, leave),
-        cmocka_unit_test_setup_teardown(test_losses_told, enter, leave),
+        cmocka_unit_test_setup_teardown(test_losses_reported, enter, leave),
         cmocka_unit_test_setup_teardown(test_not_ours, enter, leave),
         cmocka_unit_test_setup_teardown(test_target, enter, leave),
         cmocka_unit_test_setup_teardown(test_not_readable, enter, leave),

@@ -80,7 +80,7 @@ static void test_clipped(void **state)
         {65536, 1, 1, 1},
         {1, UINT64_C(0x7fffffff00000001), 1, 1},
         {1, 1, (uint64_t)INT64_C(-2147483649), 1},
-        {100000, UINT64_MAX - 5, UINT64_C(1) << 40, 2}, /* the pid is -6, told without its sign */
+        {100000, UINT64_MAX - 5, UINT64_C(1) << 40, 2}, /* the pid is -6, written without its sign */
     };
     struct ctf_writing out = {0};
     unsigned clipped = 0;

@@ -43,19 +43,19 @@ static int teardown(void **state)
 struct scene {
     struct varve_writer *writer;
     int64_t ns;
-    uint32_t site;
+    uint32_t callsite;
 };
 
 static void emit(struct scene *scene, enum varve_kind kind, unsigned flags, struct varve_record record)
 {
     record.dev_seq_kind_flags = varve_record_tag(0, kind, flags);
-    record.callsite = scene->site;
+    record.callsite = scene->callsite;
     scene->ns += 1000000;
     assert_int_equal(varve_writer_event(scene->writer, &record, scene->ns), 0);
 }
 
-/* A call that allocates, as the CUDA recorder tells it, and CUPTI beside it if wanted. */
-static void allocate(struct scene *scene, uint64_t addr, uint64_t bytes, unsigned stream, bool with_witness)
+/* A call that allocates, as the CUDA recorder reports it, and CUPTI beside it if wanted. */
+static void allocate(struct scene *scene, uint64_t addr, uint64_t bytes, unsigned stream, bool with_duplicate)
 {
     const struct varve_record record = {
         .addr = addr,
@@ -67,19 +67,19 @@ static void allocate(struct scene *scene, uint64_t addr, uint64_t bytes, unsigne
     };
 
     emit(scene, VARVE_KIND_DEV_ALLOC, 0, record);
-    if (with_witness) {
-        emit(scene, VARVE_KIND_DEV_ALLOC, VARVE_FLAG_WITNESS, record);
+    if (with_duplicate) {
+        emit(scene, VARVE_KIND_DEV_ALLOC, VARVE_FLAG_DUPLICATE, record);
     }
 }
 
-static void release(struct scene *scene, uint64_t addr, uint64_t bytes, bool with_witness)
+static void release(struct scene *scene, uint64_t addr, uint64_t bytes, bool with_duplicate)
 {
     struct varve_record record = {.addr = addr, .size = bytes, .cause = VARVE_CAUSE_CUDA_FREE};
 
     record.pool = VARVE_MEMORY_DEVICE << VARVE_MEMORY_KIND_SHIFT;
     emit(scene, VARVE_KIND_DEV_FREE, 0, record);
-    if (with_witness) {
-        emit(scene, VARVE_KIND_DEV_FREE, VARVE_FLAG_WITNESS, record);
+    if (with_duplicate) {
+        emit(scene, VARVE_KIND_DEV_FREE, VARVE_FLAG_DUPLICATE, record);
     }
     emit(scene, VARVE_KIND_DEV_SYNC, 0,
          (struct varve_record){.requested = 700000, .cause = VARVE_CAUSE_CUDA_FREE});
@@ -106,7 +106,7 @@ static void blocks(struct scene *scene)
 
 /* 100 MiB of the driver's own, 20 MiB in a segment, 30 MiB more on stream 3 for a while, one request too
  * large. */
-static void write_run(const char *path, bool with_witness, bool misses_one)
+static void write_run(const char *path, bool with_duplicate, bool misses_one)
 {
     struct scene scene = {.ns = 0};
     struct varve_message message = {""};
@@ -120,17 +120,17 @@ static void write_run(const char *path, bool with_witness, bool misses_one)
     varve_writer_process(scene.writer, &process);
     varve_writer_device(scene.writer, 0, "Fake \033[31mGPU", 1024 * MIB);
     frame = varve_writer_symbol(scene.writer, &symbol);
-    scene.site = varve_writer_callsite(scene.writer, &frame, 1);
-    if (with_witness) {
+    scene.callsite = varve_writer_callsite(scene.writer, &frame, 1);
+    if (with_duplicate) {
         emit(&scene, VARVE_KIND_CUPTI_STATE, 0,
              (struct varve_record){.arg = 130001, .cause = VARVE_CAUSE_CUPTI_BEGIN});
     }
     memory_info(&scene, 924 * MIB);
-    allocate(&scene, SEGMENT, 20 * MIB, 0, with_witness);
+    allocate(&scene, SEGMENT, 20 * MIB, 0, with_duplicate);
     blocks(&scene);
-    allocate(&scene, OTHER, 30 * MIB, 3, with_witness && !misses_one);
+    allocate(&scene, OTHER, 30 * MIB, 3, with_duplicate && !misses_one);
     memory_info(&scene, 870 * MIB); /* 154 in use, 50 seen */
-    release(&scene, OTHER, 30 * MIB, with_witness && !misses_one);
+    release(&scene, OTHER, 30 * MIB, with_duplicate && !misses_one);
     emit(&scene, VARVE_KIND_DEV_SYNC, 0,
          (struct varve_record){.requested = 9000000, .cause = VARVE_CAUSE_CUDA_DEVICE_SYNCHRONIZE});
     emit(&scene, VARVE_KIND_DEV_OOM, VARVE_FLAG_FAILED,
@@ -231,7 +231,7 @@ static void test_json(void **state)
     free(text);
 }
 
-static void test_witness(void **state)
+static void test_duplicate(void **state)
 {
     char *text;
 
@@ -280,7 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_json),
-        cmocka_unit_test(test_witness),
+        cmocka_unit_test(test_duplicate),
         cmocka_unit_test(test_nothing),
     };
 

@@ -31,7 +31,7 @@ static sqlite3 *db; /* opened once for all tests, read-only */
 
 #define POOL_OF(memory, number) ((unsigned)(memory) << VARVE_MEMORY_KIND_SHIFT | (number))
 #define DEVICE_POOL POOL_OF(VARVE_MEMORY_DEVICE, 1)
-#define W VARVE_FLAG_WITNESS
+#define W VARVE_FLAG_DUPLICATE
 #define F VARVE_FLAG_FAILED
 #define MIB UINT64_C(1048576)
 #define GIB (1024 * MIB)
@@ -53,7 +53,7 @@ static const struct {
     /* 2 */ ROW(2, STREAM, NONE, .stream = 1, .addr = 777),
     /* 3 */ ROW(2, DEVICE, NONE, .addr = 0xbb, .arg = 1, .size = 100 * GIB),
     /* 4 */ ROW(1, CUPTI_STATE, CUPTI_BEGIN, .arg = 26, .requested = START_REAL_NS + 5),
-    /* 5: a segment of the allocator, told twice */
+    /* 5: a segment of the allocator, reported twice */
     ROW(1, DEV_ALLOC, CUDA_MALLOC, .addr = 0x100000, .size = 20 * MIB, .requested = 100, .pool = DEVICE_POOL),
     ROW(1, DEV_ALLOC, CUDA_MALLOC, .addr = 0x100000, .size = 20 * MIB, .requested = 90, .pool = DEVICE_POOL,
         .flags = W),
@@ -242,7 +242,7 @@ static void test_memory(void **state)
            " FROM device_segment",
            "1 101 0 20 7 0 0 20 1 20 12 20\n");
     expect(
-        "SELECT seq, process_id, kind, function, handle, addr, size >> 20, allocation_id, failed, is_witness"
+        "SELECT seq, process_id, kind, function, handle, addr, size >> 20, allocation_id, failed, is_duplicate"
         " FROM vmm",
         "29 2 vmm_create cuMemCreate 119 - 2 8 0 0\n30 2 vmm_map cuMemMap 119 1073741824 2 8 0 0\n");
     expect("SELECT domain, memory_kind, pool, count(*) FROM allocations WHERE domain IN ('device', 'heap')"

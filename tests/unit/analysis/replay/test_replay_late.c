@@ -2,7 +2,7 @@
 /*
  * Histories that begin late: cut off at any event, within calls too, with expandable segments that were
  * unmapped since, with blocks that other streams held all the time, with blocks whose size only a later
- * decision tells, and with nothing but the state at the end. Seeds are fixed.
+ * decision shows, and with nothing but the state at the end. Seeds are fixed.
  */
 #include "support/random.h"
 #include "support/replay.h"
@@ -91,9 +91,9 @@ static void test_cut_expandable(void **state)
     cut_anywhere("expandable_segments:True", 160 * MIB);
 }
 
-/* Nobody tells the size of `a`: 11 MiB, or with the 700 KiB that were too little to be split off. What is
+/* Nothing says the size of `a`: 11 MiB, or with the 700 KiB that were too little to be split off. What is
  * free behind it is 12 MiB or 11.3; a request of 11.8 that gets a new segment says which. */
-static void test_size_that_a_later_miss_tells(void **state)
+static void test_size_that_a_later_miss_emits(void **state)
 {
     struct scene *scene = scene_open("", 0, 0);
     uint64_t whole = scene_alloc(scene, 24 * MIB, 0);
@@ -175,7 +175,7 @@ int main(void)
         cmocka_unit_test(test_cut_plain),
         cmocka_unit_test(test_cut_oversize),
         cmocka_unit_test(test_cut_expandable),
-        cmocka_unit_test(test_size_that_a_later_miss_tells),
+        cmocka_unit_test(test_size_that_a_later_miss_emits),
         cmocka_unit_test(test_pending_all_the_time),
         cmocka_unit_test(test_beginning_within_a_request),
         cmocka_unit_test(test_segments_alone),

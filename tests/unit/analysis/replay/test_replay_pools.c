@@ -116,7 +116,7 @@ static void test_pool_that_is_gone_at_the_end(void **state)
     scene_close(scene);
 }
 
-/* Nothing at the end tells of pools: the replay finds that it cannot be without. */
+/* Nothing at the end names pools: the replay finds that it cannot be without. */
 static void test_all_pools_are_gone_at_the_end(void **state)
 {
     struct scene *scene = scene_open("", 0, 0);

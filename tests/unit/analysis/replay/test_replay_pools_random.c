@@ -190,7 +190,7 @@ static void test_pools_that_are_named_from_the_middle_on(void **state)
     replay_lives("expandable_segments:True", true, true, none);
 }
 
-/* Not all can be told apart: where a history allows two assignments, the one that was not may be tried. */
+/* Not all can be kept apart: where a history allows two assignments, the one that was not may be tried. */
 static void test_pools_that_are_not_named(void **state)
 {
     static const uint64_t unsolved_cut[] = {UNDECIDED, 91, 108, 145, 0};

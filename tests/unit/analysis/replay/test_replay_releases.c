@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Releases in a history may come from a request's own chain (gc, release_available, release_cached) or from
- * empty_cache; a replay has to tell which, also where completions of other streams come in between. The
+ * empty_cache; a replay has to find which, also where completions of other streams come in between. The
  * statistics (retries, synchronisations) show whether it was right. Also what it cannot explain.
  */
 #include "support/replay.h"
@@ -211,7 +211,7 @@ static void test_releases_on_both_sides_of_completions(void **state)
     scene_close(scene);
 }
 
-/* The device was full, and no limit tells so: the history does. */
+/* The device was full, and no limit says so: the history does. */
 static void test_full_device_without_a_limit(void **state)
 {
     struct scene *scene = scene_open("", 0, 100 * MIB);

@@ -3,7 +3,7 @@
  * Shared memory lies open to every stray write of the recorded program, and files of a crashed machine hold
  * anything. Whatever a ring, a spill, a control page or a call-site file says: the collector neither crashes
  * nor hangs, and the ring beside the damaged one is stored whole. The damaged one gives what it would have
- * given without damage, or the collector says that it could not be read to its end, or its loss is told in
+ * given without damage, or the collector says that it could not be read to its end, or its loss is reported in
  * data_loss. Made for the address sanitizer.
  */
 #include "support/collector.h"
@@ -433,7 +433,8 @@ static bool run_damage(const struct damage *damage, bool is_late)
     is_silent = error == VARVE_OK && !is_undamaged(lab, is_late ? 40 : 20) &&
                 lab_integer(lab, "SELECT count(*) FROM data_loss") == 0;
     if (is_silent) {
-        print_error("%s (%s): nothing tells of it\n", damage->name, is_late ? "later" : "from the beginning");
+        print_error("%s (%s): nothing reports of it\n", damage->name,
+                    is_late ? "later" : "from the beginning");
     }
     lab_end(lab);
     return is_silent;

@@ -114,7 +114,7 @@ static void end_like(struct launch *launch)
         launch_poll(launch, take_reaped, &reaped);
     }
     require(launch->has_ended, "the program ends within 20 s");
-    require(reaped.count == 1 && reaped.pids[0] == launch->pid, "the end is told once");
+    require(reaped.count == 1 && reaped.pids[0] == launch->pid, "the end is reported once");
     require(reaped.statuses[0] == launch->wait_status, "with its status");
     launch_exit_like(launch);
 }

@@ -31,7 +31,7 @@ struct story {
     struct step steps[EVENTS];
 };
 
-static void tell_story(struct story *story, uint64_t begin)
+static void emit_story(struct story *story, uint64_t begin)
 {
     unsigned live[64] = {0}; /* step + 1 that allocated the address */
     uint64_t newest[RINGS_MOST] = {0};
@@ -67,14 +67,14 @@ static void emit_step(struct ring_header *const *rings, const struct story *stor
 
 /* ---- what the database says ---- */
 
-struct told {
+struct reported {
     unsigned ring, kind;
     uint64_t addr, arg, id;
     int64_t ts_ns;
 };
 
 /* Events in order of seq; returns their number. */
-static unsigned read_events(const struct lab *lab, struct told *told, unsigned most)
+static unsigned read_events(const struct lab *lab, struct reported *reported, unsigned most)
 {
     sqlite3 *db = lab_database(lab);
     sqlite3_stmt *statement;
@@ -87,12 +87,12 @@ static unsigned read_events(const struct lab *lab, struct told *told, unsigned m
                            -1, &statement, NULL),
         SQLITE_OK);
     while (sqlite3_step(statement) == SQLITE_ROW && count < most) {
-        told[count].ring = (unsigned)sqlite3_column_int64(statement, 0) - 1;
-        told[count].kind = (unsigned)sqlite3_column_int64(statement, 1);
-        told[count].addr = (uint64_t)sqlite3_column_int64(statement, 2);
-        told[count].arg = (uint64_t)sqlite3_column_int64(statement, 3);
-        told[count].id = (uint64_t)sqlite3_column_int64(statement, 4);
-        told[count].ts_ns = sqlite3_column_int64(statement, 5);
+        reported[count].ring = (unsigned)sqlite3_column_int64(statement, 0) - 1;
+        reported[count].kind = (unsigned)sqlite3_column_int64(statement, 1);
+        reported[count].addr = (uint64_t)sqlite3_column_int64(statement, 2);
+        reported[count].arg = (uint64_t)sqlite3_column_int64(statement, 3);
+        reported[count].id = (uint64_t)sqlite3_column_int64(statement, 4);
+        reported[count].ts_ns = sqlite3_column_int64(statement, 5);
         count++;
     }
     sqlite3_finalize(statement);
@@ -101,42 +101,42 @@ static unsigned read_events(const struct lab *lab, struct told *told, unsigned m
 }
 
 /* The step that this event of a ring must be: the ring's next one. */
-static unsigned next_step(const struct story *story, unsigned *next_of_ring, const struct told *told,
+static unsigned next_step(const struct story *story, unsigned *next_of_ring, const struct reported *reported,
                           const char *what)
 {
-    unsigned at = next_of_ring[told->ring];
+    unsigned at = next_of_ring[reported->ring];
 
-    while (at < EVENTS && story->steps[at].ring != told->ring) {
+    while (at < EVENTS && story->steps[at].ring != reported->ring) {
         at++;
     }
-    next_of_ring[told->ring] = at + 1;
-    if (at == EVENTS || story->steps[at].addr != told->addr ||
-        story->steps[at].is_alloc != (told->kind == VARVE_KIND_HEAP_ALLOC)) {
-        fail_msg("%s: ring %u out of its order", what, told->ring);
+    next_of_ring[reported->ring] = at + 1;
+    if (at == EVENTS || story->steps[at].addr != reported->addr ||
+        story->steps[at].is_alloc != (reported->kind == VARVE_KIND_HEAP_ALLOC)) {
+        fail_msg("%s: ring %u out of its order", what, reported->ring);
     }
     return at;
 }
 
 static void check_story(const struct lab *lab, const struct story *story, const char *what)
 {
-    static struct told told[EVENTS + 1];
+    static struct reported reported[EVENTS + 1];
     static uint64_t ids[EVENTS];
     unsigned next_of_ring[RINGS_MOST] = {0};
-    unsigned count = read_events(lab, told, EVENTS + 1);
+    unsigned count = read_events(lab, reported, EVENTS + 1);
 
     if (count != EVENTS) {
         fail_msg("%s: %u events", what, count);
     }
     memset(ids, 0, sizeof(ids));
     for (unsigned i = 0; i < count; i++) {
-        unsigned at = next_step(story, next_of_ring, &told[i], what);
+        unsigned at = next_step(story, next_of_ring, &reported[i], what);
         const struct step *step = &story->steps[at];
 
         if (step->is_alloc) {
-            ids[at] = told[i].id;
-        } else if (told[i].id == 0 || told[i].id != ids[step->of_alloc]) {
+            ids[at] = reported[i].id;
+        } else if (reported[i].id == 0 || reported[i].id != ids[step->of_alloc]) {
             fail_msg("%s: the free of step %u belongs to allocation %llu, not %llu (allocated in step %u)",
-                     what, at, (unsigned long long)told[i].id, (unsigned long long)ids[step->of_alloc],
+                     what, at, (unsigned long long)reported[i].id, (unsigned long long)ids[step->of_alloc],
                      step->of_alloc);
         }
     }
@@ -157,7 +157,7 @@ static void run_story(unsigned rings_count, unsigned pool, uint64_t jitter_ns, u
     story.jitter_ns = jitter_ns;
     story.pace_ns = pace_ns;
     story.random = seed;
-    tell_story(&story, lab->begin);
+    emit_story(&story, lab->begin);
     hand_process(lab, lab_living(lab));
     for (unsigned i = 0; i < rings_count; i++) {
         rings[i] = hand_ring(lab, 1, 4096);
@@ -276,7 +276,7 @@ static void test_free_of_nothing_goes_on(void **state)
 
 static void test_order_is_by_time(void **state)
 {
-    static struct told told[EVENTS];
+    static struct reported reported[EVENTS];
     struct lab *lab = lab_begin();
     struct ring_header *rings[RINGS_MOST];
     uint64_t ticks[RINGS_MOST], random = 5;
@@ -295,12 +295,12 @@ static void test_order_is_by_time(void **state)
     }
     lab_drain(lab);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
-    assert_int_equal(read_events(lab, told, EVENTS), EVENTS);
+    assert_int_equal(read_events(lab, reported, EVENTS), EVENTS);
     for (unsigned i = 0; i < EVENTS; i++) {
-        if (told[i].ts_ns < before) {
-            fail_msg("event %u goes back by %lld ns", i, (long long)(before - told[i].ts_ns));
+        if (reported[i].ts_ns < before) {
+            fail_msg("event %u goes back by %lld ns", i, (long long)(before - reported[i].ts_ns));
         }
-        before = told[i].ts_ns;
+        before = reported[i].ts_ns;
     }
     lab_end(lab);
 }

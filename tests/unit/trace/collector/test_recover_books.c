@@ -158,5 +158,5 @@ int main(void)
         cmocka_unit_test(test_numbers_while_it_records),
         cmocka_unit_test(test_made_and_gone),
     };
-    return cmocka_run_group_tests_name("recover_books", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("recover_sums", tests, NULL, NULL);
 }

@@ -342,9 +342,9 @@ static void test_names(void **state)
         const char *name;
         struct session_file file;
     } good[] = {
-        {"p1", {SESSION_FILE_PROCESS, 1, 0}},     {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
-        {"p12.r0", {SESSION_FILE_RING, 12, 0}},   {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
-        {"p7.sites", {SESSION_FILE_SITES, 7, 0}},
+        {"p1", {SESSION_FILE_PROCESS, 1, 0}},         {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
+        {"p12.r0", {SESSION_FILE_RING, 12, 0}},       {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
+        {"p7.sites", {SESSION_FILE_CALLSITES, 7, 0}},
     };
     static const char *const bad[] = {
         "",       "p",        "p0",          "p01",     "p-1",      "p1x",

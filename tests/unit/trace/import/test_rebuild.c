@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A recording and its rebuild: a collector stores events and tells them to a second sink; what that was told
+ * A recording and its rebuild: a collector stores events and emits them to a second sink; what that got
  * is played back in order, shuffled, twice, with descriptions before or after, and the database that comes
  * out equals the one that was recorded, table by table and row by row.
  */
@@ -83,7 +83,7 @@ static void shuffle(struct scene *scene, struct step *steps, size_t count)
     }
 }
 
-static void rebuild_as_told(struct scene *scene, struct studio *studio)
+static void rebuild_as_reported(struct scene *scene, struct studio *studio)
 {
     studio_open(studio);
     tape_play(studio->rebuild, scene->tape.rest, scene->tape.rest_count);
@@ -102,7 +102,7 @@ static void test_in_order(void **state)
     scene_play(&scene, 20000);
     scene_finish(&scene);
     assert_int_equal(scene.tape.record_count, 20000);
-    rebuild_as_told(&scene, &studio);
+    rebuild_as_reported(&scene, &studio);
     expect_equal(scene.lab, &studio);
     studio_expect(&studio, STUDIO_STAT("records_missing"), 0);
     assert_int_equal(studio.result.events, 20000);
@@ -196,7 +196,7 @@ static void test_holes(void **state)
     studio_expect(
         &studio,
         "SELECT count(*) FROM event e JOIN event f ON f.seq = e.seq + 1 AND f.ts_ns < e.ts_ns - 20000", 0);
-    /* process, thread and number name an event; what is derived of holes may differ, what it tells may not */
+    /* process, thread and number name an event; what is derived of holes may differ, what it holds may not */
     expect_no_row(
         &scene, &studio,
         "SELECT ring_seq, thread_id, ts_ns, pid, tid, kind, addr, flags, dev_seq, arg FROM main.event "
@@ -213,7 +213,7 @@ static void test_holes(void **state)
     scene_end(&scene);
 }
 
-/* Dropped when the thread had nothing more to tell: no LOST record says so, only the ring's header. */
+/* Dropped when the thread had nothing more to emit: no LOST record says so, only the ring's header. */
 static void test_dropped_at_the_very_end(void **state)
 {
     struct scene scene;
@@ -231,7 +231,7 @@ static void test_dropped_at_the_very_end(void **state)
     ring->lost_bytes += 500;
     scene_finish(&scene);
     lab_expect(scene.lab, "SELECT lost FROM thread", 8);
-    rebuild_as_told(&scene, &studio);
+    rebuild_as_reported(&scene, &studio);
     expect_equal(scene.lab, &studio);
     studio_expect(&studio, STUDIO_CONSERVED, 0);
     studio_close(&studio);
@@ -256,7 +256,7 @@ static void test_exec(void **state)
                   process);
     }
     scene_finish(&scene);
-    rebuild_as_told(&scene, &studio);
+    rebuild_as_reported(&scene, &studio);
     expect_equal(scene.lab, &studio);
     studio_expect(&studio, "SELECT count(*) FROM process WHERE end_cause = 'exec'", 1);
     studio_close(&studio);

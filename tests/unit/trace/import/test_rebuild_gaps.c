@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rebuilding what a trace does not hold whole: missing records are told where they are missing and nothing
+ * Rebuilding what a trace does not hold whole: missing records are reported where they are missing and nothing
  * is counted twice; numbers may be damaged.
  */
 #include "support/rebuild.h"
 
 static void play_thread_end(struct studio *studio, uint32_t ring, uint64_t emitted, uint64_t lost)
 {
-    const struct varve_mirror_thread_end end = {origin_of(1, ring), emitted, lost, lost * 100};
+    const struct varve_sink_thread_end end = {origin_of(1, ring), emitted, lost, lost * 100};
 
     assert_int_equal(varve_rebuild_thread_end(studio->rebuild, &end), VARVE_OK);
 }
@@ -72,7 +72,7 @@ static void test_first_of_equal_ones(void **state)
     (void)state;
     studio_open(&studio);
     for (uint64_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        struct varve_mirror_origin origin = origin_of(1, 0);
+        struct varve_sink_origin origin = origin_of(1, 0);
         struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + numbers[i], 0, i);
         origin.tid = 100 + (int32_t)numbers[i];
         assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, numbers[i], &record), VARVE_OK);
@@ -119,7 +119,7 @@ static void test_losses_and_gaps(void **state)
 static void test_only_descriptions(void **state)
 {
     struct studio studio;
-    struct varve_mirror_thread thread = {origin_of(1, 2), 1000500, "silent"};
+    struct varve_sink_thread thread = {origin_of(1, 2), 1000500, "silent"};
 
     (void)state;
     studio_open(&studio);
@@ -171,7 +171,7 @@ static void test_numbers_that_jump(void **state)
 static void test_impossible_records(void **state)
 {
     struct studio studio;
-    struct varve_mirror_origin origin = origin_of(1, 1);
+    struct varve_sink_origin origin = origin_of(1, 1);
     const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000, 0, 1);
 
     (void)state;

@@ -29,20 +29,20 @@ static void test_ten_thousand_processes(void **state)
     (void)state;
     studio_open(&studio);
     for (uint32_t process = 1; process <= processes; process++) {
-        const struct varve_mirror_process told = {.process = process,
-                                                  .pid = 1000 + (int32_t)process,
-                                                  .rank = -1,
-                                                  .clock_kind = VARVE_CLOCK_MONOTONIC,
-                                                  .start_ticks = 1000000 + process,
-                                                  .start_ticks_proc = process,
-                                                  .executable = "/bin/cc",
-                                                  .command_line = "cc -c file.c"};
-        const struct varve_mirror_process_end end = {process, told.pid, VARVE_MIRROR_END_EXITED, ""};
-        const struct varve_mirror_callsite site = {.process = process, .pid = told.pid, .callsite = 1};
+        const struct varve_sink_process reported = {.process = process,
+                                                    .pid = 1000 + (int32_t)process,
+                                                    .rank = -1,
+                                                    .clock_kind = VARVE_CLOCK_MONOTONIC,
+                                                    .start_ticks = 1000000 + process,
+                                                    .start_ticks_proc = process,
+                                                    .executable = "/bin/cc",
+                                                    .command_line = "cc -c file.c"};
+        const struct varve_sink_process_end end = {process, reported.pid, VARVE_SINK_END_EXITED, ""};
+        const struct varve_sink_callsite callsite = {.process = process, .pid = reported.pid, .callsite = 1};
 
-        assert_int_equal(varve_rebuild_process(studio.rebuild, &told), VARVE_OK);
+        assert_int_equal(varve_rebuild_process(studio.rebuild, &reported), VARVE_OK);
         assert_int_equal(varve_rebuild_process_end(studio.rebuild, &end), VARVE_OK);
-        assert_int_equal(varve_rebuild_callsite(studio.rebuild, &site), VARVE_OK);
+        assert_int_equal(varve_rebuild_callsite(studio.rebuild, &callsite), VARVE_OK);
     }
     for (uint64_t number = 1; number <= 3; number++) {
         for (uint32_t process = 1; process <= processes; process++) {
@@ -69,7 +69,7 @@ static long resident_kib(void)
 /* Bytes that cannot be packed, in fields that marks do not have. */
 static void play_noise(struct studio *studio, uint64_t *seed, uint32_t ring, uint64_t number)
 {
-    const struct varve_mirror_origin origin = origin_of(1, ring);
+    const struct varve_sink_origin origin = origin_of(1, ring);
     struct varve_record record = hand_record(VARVE_KIND_MARK_END, 1000000 + number * 10, 0, number);
 
     record.addr = random_next(seed);
@@ -127,7 +127,7 @@ static void test_one_after_the_other(void **state)
     (void)state;
     studio_open(&studio);
     for (uint32_t ring = rings; ring > 0; ring--) {
-        const struct varve_mirror_origin origin = origin_of(1 + ring % 3, ring);
+        const struct varve_sink_origin origin = origin_of(1 + ring % 3, ring);
         for (uint64_t number = 1; number <= 50; number++) {
             const struct varve_record record =
                 hand_record(VARVE_KIND_MARK_BEGIN, 1000000 + ring * 100 + number * 200, 0, number);
@@ -280,7 +280,7 @@ static void test_no_space(void **state)
         studio_open(&studio);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
         for (uint64_t number = 1; code == VARVE_OK && number <= 100000; number++) {
-            const struct varve_mirror_origin origin = origin_of(1, 1);
+            const struct varve_sink_origin origin = origin_of(1, 1);
             const struct varve_record record =
                 hand_record(VARVE_KIND_HEAP_ALLOC, 1000000 + number, number * 64, 0);
             code = varve_rebuild_record(studio.rebuild, &origin, number, &record);

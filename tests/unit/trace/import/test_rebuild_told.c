@@ -17,7 +17,7 @@ static void play_meta(struct studio *studio, uint64_t trace_id, const char *valu
 static void test_two_recordings(void **state)
 {
     struct studio studio;
-    struct varve_mirror_origin other = origin_of(1, 1);
+    struct varve_sink_origin other = origin_of(1, 1);
 
     (void)state;
     other.pid = 9999;
@@ -55,7 +55,7 @@ static void test_one_number_several_pids(void **state)
     for (unsigned turn = 0; turn < 2; turn++) {
         studio_open(&studio);
         for (int32_t pid = 11; pid <= 13; pid++) {
-            const struct varve_mirror_origin origin = {.process = 3, .ring = 1, .pid = pid, .tid = pid};
+            const struct varve_sink_origin origin = {.process = 3, .ring = 1, .pid = pid, .tid = pid};
             const struct varve_record record = hand_record(VARVE_KIND_MARK_BEGIN, 1000000, 0, 1);
             assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, 1, &record), VARVE_OK);
         }
@@ -112,7 +112,7 @@ static void test_no_anchor(void **state)
 static void test_anchors_shuffled(void **state)
 {
     struct studio studio;
-    struct varve_mirror_clock clock = {TRACE_ID, 3000000, 30000000, 7};
+    struct varve_sink_clock clock = {TRACE_ID, 3000000, 30000000, 7};
 
     (void)state;
     studio_open(&studio);
@@ -154,38 +154,38 @@ static void test_stats_add_up(void **state)
 static void play_module(struct studio *studio, uint32_t number, uint64_t base, const char *path)
 {
     static const uint8_t build_id[] = {0xab, 0xcd};
-    const struct varve_mirror_module module = {.process = 1,
-                                               .pid = 1001,
-                                               .base = base,
-                                               .end = base + 0x1000,
-                                               .bias = base,
-                                               .number = number,
-                                               .build_id_bytes = 2,
-                                               .build_id = build_id,
-                                               .path = path};
+    const struct varve_sink_module module = {.process = 1,
+                                             .pid = 1001,
+                                             .base = base,
+                                             .end = base + 0x1000,
+                                             .bias = base,
+                                             .number = number,
+                                             .build_id_bytes = 2,
+                                             .build_id = build_id,
+                                             .path = path};
 
     assert_int_equal(varve_rebuild_module(studio->rebuild, &module), VARVE_OK);
 }
 
-static void play_site(struct studio *studio, uint32_t number, uint64_t pc)
+static void play_callsite(struct studio *studio, uint32_t number, uint64_t pc)
 {
-    const struct varve_mirror_callsite site = {
+    const struct varve_sink_callsite callsite = {
         .process = 1, .pid = 1001, .callsite = number, .native_count = 1, .native = &pc};
 
-    assert_int_equal(varve_rebuild_callsite(studio->rebuild, &site), VARVE_OK);
+    assert_int_equal(varve_rebuild_callsite(studio->rebuild, &callsite), VARVE_OK);
 }
 
 /* All of it from the beginning, as when a second trace is started. */
-static void play_sites(struct studio *studio)
+static void play_callsites(struct studio *studio)
 {
     play_module(studio, 0, 0x1000, "/lib/libone.so");
-    play_site(studio, 1, 0x1100);
+    play_callsite(studio, 1, 0x1100);
     assert_int_equal(varve_rebuild_module_gone(studio->rebuild, 1, 1001, 0), VARVE_OK);
     play_module(studio, 1, 0x1000, "/lib/libtwo.so");
-    play_site(studio, 2, 0x1100);
+    play_callsite(studio, 2, 0x1100);
 }
 
-static void test_call_sites_told_again(void **state)
+static void test_call_sites_reported_again(void **state)
 {
     struct studio studio;
     struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, 1000000, 0x5000, 0);
@@ -193,11 +193,11 @@ static void test_call_sites_told_again(void **state)
     (void)state;
     studio_open(&studio);
     for (unsigned turn = 0; turn < 3; turn++) {
-        play_sites(&studio);
+        play_callsites(&studio);
     }
-    play_site(&studio, 3, 0x1100);
+    play_callsite(&studio, 3, 0x1100);
     for (uint32_t number = 1; number <= 3; number++) {
-        const struct varve_mirror_origin origin = origin_of(1, 1);
+        const struct varve_sink_origin origin = origin_of(1, 1);
         record.callsite = number;
         record.addr += 64;
         assert_int_equal(varve_rebuild_record(studio.rebuild, &origin, number, &record), VARVE_OK);
@@ -222,10 +222,13 @@ static void test_call_sites_told_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_recordings),        cmocka_unit_test(test_one_number_several_pids),
-        cmocka_unit_test(test_nothing_but_records),   cmocka_unit_test(test_no_anchor),
-        cmocka_unit_test(test_anchors_shuffled),      cmocka_unit_test(test_stats_add_up),
-        cmocka_unit_test(test_call_sites_told_again),
+        cmocka_unit_test(test_two_recordings),
+        cmocka_unit_test(test_one_number_several_pids),
+        cmocka_unit_test(test_nothing_but_records),
+        cmocka_unit_test(test_no_anchor),
+        cmocka_unit_test(test_anchors_shuffled),
+        cmocka_unit_test(test_stats_add_up),
+        cmocka_unit_test(test_call_sites_reported_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

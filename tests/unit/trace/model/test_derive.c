@@ -141,7 +141,7 @@ static void test_forked_child_frees_what_it_inherited(void **state)
 }
 
 /* Only what is there can be freed, and only what is not there can be allocated. */
-static void test_what_is_premature(void **state)
+static void test_what_is_out_of_order(void **state)
 {
     struct fixture *fixture = *state;
     struct event alloc = heap(VARVE_KIND_HEAP_ALLOC, VARVE_CAUSE_MALLOC, 0x1000, 10);
@@ -304,7 +304,7 @@ int main(void)
         WITH_FIXTURE(test_free_gets_what_it_refers_to),
         WITH_FIXTURE(test_realloc_keeps_its_block_apart),
         WITH_FIXTURE(test_forked_child_frees_what_it_inherited),
-        WITH_FIXTURE(test_what_is_premature),
+        WITH_FIXTURE(test_what_is_out_of_order),
         WITH_FIXTURE(test_impossible_sizes),
         WITH_FIXTURE(test_mapping_is_cut),
         WITH_FIXTURE(test_cold_rows_are_completed),

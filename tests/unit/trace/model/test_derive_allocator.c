@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Single events of caching allocators and what derive makes of them: traces that begin late, lose events or
- * are damaged, requests that fail, the order that numbers of a device's events tell. Whole histories:
+ * are damaged, requests that fail, the order that numbers of a device's events give. Whole histories:
  * test_derive_blocks.c.
  */
 #include "support/random.h"
@@ -192,7 +192,7 @@ static void test_oom(void **state)
     lab_close(&lab);
 }
 
-/* Numbers of a device's events tell which must come first, whatever their times say. */
+/* Numbers of a device's events say which must come first, whatever their times say. */
 static void test_order(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Single rules of the CUDA API's events that random streams (test_derive_api_model.c) show less plainly: what
- * a free is told, which domain memory is in, physical memory, failures, resets, order.
+ * a free is emitted, which domain memory is in, physical memory, failures, resets, order.
  */
 #include "support/derive/api_lab.h"
 #include "trace/model/device/calls.h"
@@ -75,10 +75,10 @@ static void test_domains(void **state)
         {VARVE_MEMORY_PINNED, 0, DOMAIN_PINNED},
         {VARVE_MEMORY_MANAGED, 0, DOMAIN_MANAGED},
         {VARVE_MEMORY_MANAGED_STATIC, 0, DOMAIN_MANAGED},
-        {VARVE_MEMORY_DEVICE, VARVE_FLAG_WITNESS, DOMAIN_CUPTI},
-        {VARVE_MEMORY_ARRAY, VARVE_FLAG_WITNESS, DOMAIN_CUPTI},
-        {VARVE_MEMORY_PINNED, VARVE_FLAG_WITNESS, 0},
-        {VARVE_MEMORY_MANAGED, VARVE_FLAG_WITNESS, 0},
+        {VARVE_MEMORY_DEVICE, VARVE_FLAG_DUPLICATE, DOMAIN_CUPTI},
+        {VARVE_MEMORY_ARRAY, VARVE_FLAG_DUPLICATE, DOMAIN_CUPTI},
+        {VARVE_MEMORY_PINNED, VARVE_FLAG_DUPLICATE, 0},
+        {VARVE_MEMORY_MANAGED, VARVE_FLAG_DUPLICATE, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct event event = alloc_of(0x1000 * (i + 1), 100 + i, cases[i].memory);
@@ -101,18 +101,18 @@ static void test_domains(void **state)
     assert_int_equal(total_of(lab, DOMAIN_CUPTI, 3)->allocations, 2);
 }
 
-/* The recorder and its witness tell of the same call, each in its own index. */
-static void test_a_witness_has_its_own(void **state)
+/* The same call by the CUDA recorder and by CUPTI, each in its own index. */
+static void test_a_duplicate_has_its_own(void **state)
 {
     struct lab *lab = *state;
-    struct event told = alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE);
-    struct event seen = told;
-    seen.flags = VARVE_FLAG_WITNESS;
-    assert_int_equal(take(lab, told).id, 1);
+    struct event reported = alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE);
+    struct event seen = reported;
+    seen.flags = VARVE_FLAG_DUPLICATE;
+    assert_int_equal(take(lab, reported).id, 1);
     assert_int_equal(take(lab, seen).id, 2);
     assert_int_equal(take(lab, free_of(0x1000)).id, 1);
     seen = free_of(0x1000);
-    seen.flags = VARVE_FLAG_WITNESS;
+    seen.flags = VARVE_FLAG_DUPLICATE;
     assert_int_equal(take(lab, seen).id, 2);
     assert_int_equal(lab->derive->calls->call_count, 2); /* cudaMalloc and cudaFree, of the recorder */
     assert_int_equal(lab->derive->calls->calls[0].calls, 1);
@@ -215,7 +215,7 @@ static void test_a_handle_is_used_again(void **state)
     assert_int_equal(live(lab), 2);
     assert_int_equal(take(lab, UNMAP(0x10000, 0x1000)).id, 1);
     assert_int_equal(live(lab), 1);
-    /* a release that nobody told of */
+    /* a release without an event */
     take(lab, UNMAP(0x20000, 0x1000));
     assert_int_equal(take(lab, CREATE(0x4000, 7)).id, 3);
     assert_int_equal(live(lab), 1);
@@ -342,11 +342,11 @@ static void test_reset(void **state)
 
 /* ---- order ---- */
 
-static void expect_order(const struct lab *lab, struct event event, bool is_premature)
+static void expect_order(const struct lab *lab, struct event event, bool is_out_of_order)
 {
     event.process_id = 1;
-    assert_int_equal(derive_is_out_of_order(lab->derive, &event), is_premature);
-    if (is_premature) {
+    assert_int_equal(derive_is_out_of_order(lab->derive, &event), is_out_of_order);
+    if (is_out_of_order) {
         assert_false(derive_is_out_of_order(lab->derive, &(struct event){.kind = event.kind,
                                                                          .process_id = 1,
                                                                          .addr = event.addr,
@@ -355,7 +355,7 @@ static void expect_order(const struct lab *lab, struct event event, bool is_prem
     }
 }
 
-static void test_what_is_premature(void **state)
+static void test_what_is_out_of_order(void **state)
 {
     struct lab *lab = *state;
     expect_order(lab, alloc_of(0x1000, 10, VARVE_MEMORY_DEVICE), false);
@@ -380,7 +380,7 @@ static void test_what_is_premature(void **state)
     expect_order(lab, RELEASE(7), true);
     expect_order(lab, CREATE(0x1000, 7), false); /* it may be used again as soon as it was released */
     struct event seen = free_of(0x1000);
-    seen.flags = VARVE_FLAG_WITNESS;
+    seen.flags = VARVE_FLAG_DUPLICATE;
     expect_order(lab, seen, true);
 }
 
@@ -391,7 +391,7 @@ int main(void)
         TEST(test_a_free_gets_what_it_refers_to),
         TEST(test_async_and_not),
         TEST(test_domains),
-        TEST(test_a_witness_has_its_own),
+        TEST(test_a_duplicate_has_its_own),
         TEST(test_memory_from_elsewhere_makes_no_row),
         TEST(test_physical_memory),
         TEST(test_an_unmapping_takes_all_inside),
@@ -401,7 +401,7 @@ int main(void)
         TEST(test_a_failed_free_is_taken_back),
         TEST(test_a_failed_unmapping_is_taken_back),
         TEST(test_reset),
-        TEST(test_what_is_premature),
+        TEST(test_what_is_out_of_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

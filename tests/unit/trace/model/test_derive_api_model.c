@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA API's events against a naive model (support/derive/api_model.h): random streams of several processes, threads and
- * devices, told by the recorder and by a witness, with failures, resets, imported memory, handles used again
+ * devices, by the CUDA recorder and by CUPTI, with failures, resets, imported memory, handles used again
  * and missed events, go through derive and the store; in the middle the store is closed and resumed, so that
  * half of the events come back from the database. All derived columns must be the model's.
  */
@@ -91,7 +91,7 @@ static void stream_other(struct event *event)
     event->addr = 0;
     event->size = 0;
     event->arg = 0;
-    event->flags &= VARVE_FLAG_WITNESS;
+    event->flags &= VARVE_FLAG_DUPLICATE;
     switch (random_below(&random_state, 8)) {
     case 0:
         event->kind = VARVE_KIND_DEV_RESET;
@@ -143,7 +143,7 @@ static void stream_event(struct event *event, struct event last[THREAD_IDS], uin
         .stream = (uint16_t)random_below(&random_state, 4),
         .pool =
             (uint16_t)(random_below(&random_state, 3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
-        .flags = random_below(&random_state, 3) == 0 ? VARVE_FLAG_WITNESS : 0,
+        .flags = random_below(&random_state, 3) == 0 ? VARVE_FLAG_DUPLICATE : 0,
         .requested = random_below(&random_state, 1000),
         .callsite = (uint32_t)random_below(&random_state, SITES + 1),
     };
@@ -273,7 +273,7 @@ static void run_end(struct run *run)
     assert_int_equal(sqlite3_open_v2(run->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     compare_events(db, run->events);
     compare_allocations(db, run->model);
-    compare_sites(db, run->model);
+    compare_callsites(db, run->model);
     compare_totals(db, run->model);
     compare_streams(db, run->model);
     compare_samples(db, run->model);

@@ -33,23 +33,23 @@ static unsigned number_of(struct lab *lab, uint32_t process, unsigned ordinal)
 }
 
 /* Two ranks call their device 0; a third process sees both the other way round. */
-static void test_devices_are_told_apart(void **state)
+static void test_devices_are_reported_apart(void **state)
 {
     struct lab *lab = *state;
-    struct event told = take(lab, device(1, 0, 0xaa));
-    assert_int_equal(told.device, 0);
-    told = take(lab, device(2, 0, 0xbb));
-    assert_int_equal(told.device, 1);
-    assert_int_equal(told.id, 0);
+    struct event reported = take(lab, device(1, 0, 0xaa));
+    assert_int_equal(reported.device, 0);
+    reported = take(lab, device(2, 0, 0xbb));
+    assert_int_equal(reported.device, 1);
+    assert_int_equal(reported.id, 0);
     take(lab, device(3, 0, 0xbb));
-    told = take(lab, device(3, 1, 0xaa));
-    assert_int_equal(told.device, 0);
-    assert_int_equal(told.id, 1);
+    reported = take(lab, device(3, 1, 0xaa));
+    assert_int_equal(reported.device, 0);
+    assert_int_equal(reported.id, 1);
     assert_int_equal(number_of(lab, 1, 0), 0);
     assert_int_equal(number_of(lab, 2, 0), 1);
     assert_int_equal(number_of(lab, 3, 0), 1);
     assert_int_equal(number_of(lab, 3, 1), 0);
-    assert_int_equal(number_of(lab, 3, 2), 2); /* not told: as it is */
+    assert_int_equal(number_of(lab, 3, 2), 2); /* not named: as it is */
     assert_int_equal(number_of(lab, 4, 0), 0);
     assert_int_equal(total_of(lab, DOMAIN_DEVICE, 1)->allocations, 2);
     /* blocks of an allocator too, and the order of its events */
@@ -101,19 +101,19 @@ static void test_names(void **state)
     assert_string_equal(lab->derive->names->devices[1].name, "AAAAAA??BBBBBBBBBBBBBBBBBBBBBBBB");
 }
 
-/* A stream may be told of before its device is. */
+/* A stream may be used before its device is. */
 static void test_streams(void **state)
 {
     struct lab *lab = *state;
     struct event stream = {.kind = VARVE_KIND_STREAM, .process_id = 2, .stream = 4, .addr = 0xdead};
     take(lab, device(1, 0, 0xaa));
-    struct event told = take(lab, stream);
-    assert_int_equal(told.device, 0);
+    struct event reported = take(lab, stream);
+    assert_int_equal(reported.device, 0);
     take(lab, device(2, 0, 0xbb));
     stream.stream = 5;
     assert_int_equal(take(lab, stream).device, 1);
-    told.is_stored = true; /* as it comes back from a database */
-    take(lab, told);
+    reported.is_stored = true; /* as it comes back from a database */
+    take(lab, reported);
     assert_int_equal(lab->derive->names->meaning_count, 3);
     for (unsigned i = 0; i < 3; i++) {
         const struct derive_meaning *meaning = &lab->derive->names->meanings[i];
@@ -154,9 +154,9 @@ static void test_calls(void **state)
     take(lab, failed(alloc));
     take(lab, free_of(0x1000));
     take(lab, failed(free_of(0x1000)));
-    struct event told = take(lab, time); /* the current device is another one */
-    assert_int_equal(told.device, 1);
-    assert_int_equal(told.stream, 6);
+    struct event reported = take(lab, time); /* the current device is another one */
+    assert_int_equal(reported.device, 1);
+    assert_int_equal(reported.stream, 6);
     take(lab, free_of(0x1000));
     take(lab, time);
     take(lab, wait);
@@ -209,7 +209,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, lab_begin, lab_end)
     const struct CMUnitTest tests[] = {
-        TEST(test_devices_are_told_apart),
+        TEST(test_devices_are_reported_apart),
         TEST(test_all_numbers_are_taken),
         TEST(test_names),
         TEST(test_streams),

@@ -31,7 +31,7 @@
 struct row {
     uint64_t addr, size, requested, alloc_seq, requested_seq, completed_seq, arg;
     int64_t alloc_ns, free_ns;
-    int process, device, stream, pool, thread, site, temporary;
+    int process, device, stream, pool, thread, callsite, temporary;
 };
 
 struct owner {
@@ -83,7 +83,7 @@ static void expect_event(struct run *run, int process, struct event *event)
                                                    .pool = event->pool,
                                                    .thread = (int)event->thread_id,
                                                    .arg = event->arg,
-                                                   .site = (int)event->callsite};
+                                                   .callsite = (int)event->callsite};
     } else if (event->kind == VARVE_KIND_FREE_REQUESTED) {
         row = row_find(run, process, event->device, event->addr);
         row->requested_seq = event->seq;
@@ -163,7 +163,7 @@ static void compare_allocations(sqlite3 *db, const struct run *run)
                                   or_null(row->completed_seq),
                                   row->alloc_ns,
                                   row->requested_seq != 0 ? row->free_ns : INT64_MIN,
-                                  row->site,
+                                  row->callsite,
                                   VARVE_CAUSE_CACHE,
                                   row->temporary,
                                   1};

@@ -126,7 +126,7 @@ static void compare_allocations(sqlite3 *db, const struct model *model)
                                   free_seq,
                                   row->alloc_ns,
                                   row->free_seq != 0 ? row->free_ns : INT64_MIN,
-                                  row->site,
+                                  row->callsite,
                                   row->source,
                                   row->process,
                                   row->temporary,
@@ -136,18 +136,18 @@ static void compare_allocations(sqlite3 *db, const struct model *model)
     expect_end(query);
 }
 
-static void compare_sites(sqlite3 *db, const struct model *model)
+static void compare_callsites(sqlite3 *db, const struct model *model)
 {
     sqlite3_stmt *query =
         query_begin(db, "SELECT callsite_id, domain, allocations, frees, bytes, live_allocations,"
                         " live_bytes, peak_allocations, peak_bytes, temporary, lifetime_ns"
                         " FROM callsite_stat ORDER BY callsite_id, domain");
-    for (unsigned site = 0; site <= SITES; site++) {
+    for (unsigned callsite = 0; callsite <= SITES; callsite++) {
         for (unsigned domain = DOMAIN_HEAP; domain <= DOMAIN_MMAP; domain++) {
-            int64_t values[11] = {site, domain};
+            int64_t values[11] = {callsite, domain};
             for (size_t i = 0; i < model->row_count; i++) {
                 const struct row *row = &model->rows[i];
-                if (row->site == site && row->domain == domain) {
+                if (row->callsite == callsite && row->domain == domain) {
                     values[2]++;
                     values[3] += row->free_seq != 0;
                     values[4] += (int64_t)row->size;
@@ -157,8 +157,8 @@ static void compare_sites(sqlite3 *db, const struct model *model)
                     values[10] += row->free_seq != 0 ? row->free_ns - row->alloc_ns : 0;
                 }
             }
-            values[7] = (int64_t)model->site_peak[site][domain];
-            values[8] = (int64_t)model->site_peak_bytes[site][domain];
+            values[7] = (int64_t)model->callsite_peak[callsite][domain];
+            values[8] = (int64_t)model->callsite_peak_bytes[callsite][domain];
             if (values[2] > 0) {
                 EXPECT_ROW(query, values);
             }
@@ -316,7 +316,7 @@ static void run_end(struct run *run)
     assert_int_equal(sqlite3_open_v2(run->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     compare_events(db, run->events, EVENTS);
     compare_allocations(db, run->model);
-    compare_sites(db, run->model);
+    compare_callsites(db, run->model);
     compare_totals(db, run->model, run->events);
     compare_samples(db, run->model, run->events);
     sqlite3_close(db);

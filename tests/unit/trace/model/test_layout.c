@@ -2,7 +2,7 @@
 /*
  * The writer and the state of segments and blocks: random histories go through varve_writer into a database,
  * and at many events the layout that follows from keyframes and the events after them must be the model's,
- * block by block, with splits and merges told or left out. Then what damaged keyframes do, and what a writer
+ * block by block, with splits and merges or without. Then what damaged keyframes do, and what a writer
  * leaves behind.
  */
 #include "support/derive/blocks_model.h"

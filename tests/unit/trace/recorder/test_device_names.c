@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers of streams and devices within a process: the same for the same, told once, in a fork child anew.
- * Without a session nothing is told, and the numbers are good all the same.
+ * Numbers of streams and devices within a process: the same for the same, emitted once, in a fork child anew.
+ * Without a session nothing is emitted, and the numbers are good all the same.
  */
 #include "trace/trace.h"
 
@@ -37,7 +37,7 @@ static void test_devices(void **state)
     varve_device_describe(3, uuid, 1 << 30, "a device whose name is longer than a record has room for");
     assert_true(varve_device_is_described(3));
     assert_false(varve_device_is_described(4));
-    assert_true(varve_device_is_described(256)); /* there is no such number: nothing to tell */
+    assert_true(varve_device_is_described(256)); /* there is no such number: nothing to emit */
 }
 
 static void test_fork(void **state)

@@ -3,7 +3,7 @@
  * A ring against a naive model, a list: random steps of emitting, looking, taking and releasing, with rings
  * so small that they overflow all the time, under each policy. Whatever the steps: records come back whole
  * and in their order, none twice, none missing but those that the policy drops, and these are counted and
- * told at the place where they are missing. After each step the ring's own invariants hold.
+ * reported where they are missing. After each step the ring's own invariants hold.
  */
 #include "support/recorder.h"
 #include "trace/collector/ring_reader.h"
@@ -277,7 +277,7 @@ static void test_block_loses_nothing(void **state)
     assert_int_equal(sums[2], 0);
 }
 
-static void test_drop_counts_and_tells(void **state)
+static void test_drop_counts_and_emits(void **state)
 {
     uint64_t sums[4];
 
@@ -360,7 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spill_loses_nothing),     cmocka_unit_test(test_block_loses_nothing),
-        cmocka_unit_test(test_drop_counts_and_tells),   cmocka_unit_test(test_every_field_comes_back),
+        cmocka_unit_test(test_drop_counts_and_emits),   cmocka_unit_test(test_every_field_comes_back),
         cmocka_unit_test(test_header_says_whose_it_is),
     };
     return cmocka_run_group_tests_name("ring", tests, NULL, NULL);

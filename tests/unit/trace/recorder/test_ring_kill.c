@@ -59,14 +59,14 @@ static int choose(void *context, uint64_t step)
 }
 
 struct found {
-    uint64_t program, handlers, told, nested;
+    uint64_t program, handlers, reported, nested;
 };
 
 static void find(struct found *found, const struct varve_record *record, const char *what)
 {
     switch (varve_record_kind(record)) {
     case VARVE_KIND_HEAP_ALLOC:
-        if (record->addr != found->program + found->told + 1 || record->size != record->addr * 3) {
+        if (record->addr != found->program + found->reported + 1 || record->size != record->addr * 3) {
             fail_msg("%s: event %llu (size %llu) after %llu", what, (unsigned long long)record->addr,
                      (unsigned long long)record->size, (unsigned long long)found->program);
         }
@@ -81,7 +81,7 @@ static void find(struct found *found, const struct varve_record *record, const c
         found->nested += varve_record_flags(record) == VARVE_FLAG_NESTED ? 1 : 0;
         break;
     case VARVE_KIND_LOST:
-        found->told += record->arg;
+        found->reported += record->arg;
         break;
     default:
         break;

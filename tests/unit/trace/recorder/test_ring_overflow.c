@@ -2,7 +2,7 @@
 /*
  * Where a full ring can't be helped: the disk of the spill is full or its folder gone, the collector is dead,
  * the ring's file can't grow, no ring can be made at all. The program waits for a bounded time and once only,
- * what is dropped is counted and told in the stream, and when there is room again everything goes on. errno
+ * what is dropped is counted and noted in the stream, and when there is room again everything goes on. errno
  * and the signal mask of the program stay as they are.
  */
 #include "support/recorder.h"
@@ -70,8 +70,8 @@ static void emit_without_waiting(uint64_t count, const char *what)
 
 struct stream {
     struct consumer consumer;
-    uint64_t next; /* address of the next record */
-    uint64_t told; /* lost, by the `lost` records */
+    uint64_t next;     /* address of the next record */
+    uint64_t reported; /* lost, by the `lost` records */
 };
 
 static void stream_open(struct session *session, struct stream *stream)
@@ -81,7 +81,7 @@ static void stream_open(struct session *session, struct stream *stream)
     consumer_open(&stream->consumer, session, 1, 1);
 }
 
-/* All that is there. A gap in the addresses must be told in front of it, with its bytes. */
+/* All that is there. A gap in the addresses must be reported in front of it, with its bytes. */
 static void stream_take(struct session *session, struct stream *stream)
 {
     struct varve_record record;
@@ -94,7 +94,7 @@ static void stream_take(struct session *session, struct stream *stream)
             CHECK(record.size == (stream->next + end - 1) * record.arg / 2,
                   "%llu bytes lost from %llu to %llu", (unsigned long long)record.size,
                   (unsigned long long)stream->next, (unsigned long long)end);
-            stream->told += record.arg;
+            stream->reported += record.arg;
             stream->next = end;
         } else if (varve_record_kind(&record) == VARVE_KIND_HEAP_ALLOC) {
             CHECK(record.addr == stream->next, "event %llu instead of %llu", (unsigned long long)record.addr,
@@ -105,7 +105,7 @@ static void stream_take(struct session *session, struct stream *stream)
     ring_reader_release(stream->consumer.reader);
 }
 
-/* The gap is told, and everything after it came. */
+/* The gap is reported, and everything after it came. */
 static void stream_finish(struct session *session, struct stream *stream, uint64_t lost)
 {
     const struct ring_header *ring = stream->consumer.reader->ring;
@@ -113,8 +113,8 @@ static void stream_finish(struct session *session, struct stream *stream, uint64
     emit_checked(3);
     stream_take(session, stream);
     check_conserved(ring, "at the end");
-    CHECK(ring->lost == lost && stream->told == lost, "lost %llu, told %llu, expected %llu",
-          (unsigned long long)ring->lost, (unsigned long long)stream->told, (unsigned long long)lost);
+    CHECK(ring->lost == lost && stream->reported == lost, "lost %llu, reported %llu, expected %llu",
+          (unsigned long long)ring->lost, (unsigned long long)stream->reported, (unsigned long long)lost);
     CHECK(ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC] == lost, "by kind: %llu",
           (unsigned long long)ring->lost_by_kind[VARVE_KIND_HEAP_ALLOC]);
     CHECK(stream->next == next_addr, "%llu events came of %llu", (unsigned long long)stream->next - 1,

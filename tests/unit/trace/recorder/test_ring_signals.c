@@ -34,7 +34,7 @@ static void on_signal(int number)
 
 struct seen {
     uint64_t program, handlers; /* events */
-    uint64_t told;              /* sum of the `lost` records */
+    uint64_t reported;          /* sum of the `lost` records */
     uint8_t handler_seen[MOST];
 };
 
@@ -57,7 +57,7 @@ static void see(struct seen *seen, const struct varve_record *record, bool in_or
         seen->handlers++;
         break;
     case VARVE_KIND_LOST:
-        seen->told += record->arg;
+        seen->reported += record->arg;
         break;
     default:
         CHECK(varve_record_kind(record) == VARVE_KIND_PROCESS_START ||
@@ -241,7 +241,7 @@ static void scenario_flood(struct session *session, void *context)
     CHECK(own_ring()->lost == 20 + 30 + 40, "%llu lost", (unsigned long long)own_ring()->lost);
 }
 
-/* More than there are slots for: the rest is counted as lost, and told. */
+/* More than there are slots for: the rest is counted as lost, and reported. */
 static void test_flood_of_nested_events(void **state)
 {
     (void)state;

@@ -73,7 +73,7 @@ static void *produce(void *context)
     return NULL;
 }
 
-/* A gap must be told by the record in front of it: how many, and how many bytes. */
+/* A gap must be reported by the record in front of it: how many, and how many bytes. */
 static void take_lost(struct stream *stream, const struct varve_record *record)
 {
     uint64_t first = stream->next;
@@ -205,7 +205,7 @@ static void test_block_waits_for_the_consumer(void **state)
     assert_int_equal(verdict->figures[2], 0);
 }
 
-static void test_drop_tells_each_gap(void **state)
+static void test_drop_emits_each_gap(void **state)
 {
     (void)state;
     run_concurrent(SESSION_OVERFLOW_DROP);
@@ -324,7 +324,7 @@ static void scenario_late(struct session *session, void *context)
     late = count_frees(session, 0, VARVE_FLAG_LATE);
     CHECK(late == LATE_THREADS, "%llu late events of %u threads", (unsigned long long)late, LATE_THREADS);
     CHECK(in_time == LATE_THREADS * (ROUNDS - 1), "%llu events in time", (unsigned long long)in_time);
-    CHECK(recorder_process_current()->control->late_created == 1, "nobody was told of ring 0");
+    CHECK(recorder_process_current()->control->late_created == 1, "nobody knows of ring 0");
     CHECK(recorder_process_current()->control->ring_count == 2 + LATE_THREADS,
           "late events took ring numbers");
     CHECK(recorder_process_current()->control->unattached == 0, "unattached events");
@@ -367,7 +367,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spill_keeps_up),
         cmocka_unit_test(test_block_waits_for_the_consumer),
-        cmocka_unit_test(test_drop_tells_each_gap),
+        cmocka_unit_test(test_drop_emits_each_gap),
         cmocka_unit_test(test_ends_retire_rings),
         cmocka_unit_test(test_late_events_have_their_ring),
         cmocka_unit_test(test_closed_session),

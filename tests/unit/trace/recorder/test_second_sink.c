@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The second sink inside a workload. Each scenario records with the fake library open, and a collector
- * follows it; at the end every event of the database must have been told exactly once, with the number and
+ * follows it; at the end every event of the database must have been emitted exactly once, with the number and
  * the fields that the database has, by the workload before the record was published, or else by the
- * collector. What differs between scenarios is who had to tell. Signals and kills at chosen moments:
- * test_recorder_mirror_steps.c.
+ * collector. What differs between scenarios is who had to emit. Signals and kills at chosen moments:
+ * test_recorder_second_sink_steps.c.
  */
 #include "support/lttng/second_sink.h"
 
@@ -17,24 +17,25 @@
 
 /* ---- every field of every kind ---- */
 
-static uint64_t told_so_far;
+static uint64_t events_so_far;
 
-/* What is being told now is not in the ring, and all that was told before is. */
-static void expect_unpublished(const struct mirror_told *told)
+/* What is being emitted now is not in the ring, and all that was emitted before is. */
+static void expect_unpublished(const struct sink_event *reported)
 {
     const struct ring_header *ring = own_ring(); /* NULL: it begins */
 
-    CHECK(told->ring_seq == told_so_far + 1, "%llu is told after %llu", (unsigned long long)told->ring_seq,
-          (unsigned long long)told_so_far);
-    CHECK(ring == NULL || ring->head + ring->spill_head == told_so_far, "%llu are published, %llu were told",
-          (unsigned long long)(ring->head + ring->spill_head), (unsigned long long)told_so_far);
-    CHECK((varve_record_flags(&told->record) & VARVE_FLAG_MIRRORED) != 0, "without its mark");
-    told_so_far++;
+    CHECK(reported->ring_seq == events_so_far + 1, "%llu is reported after %llu",
+          (unsigned long long)reported->ring_seq, (unsigned long long)events_so_far);
+    CHECK(ring == NULL || ring->head + ring->spill_head == events_so_far,
+          "%llu are published, %llu were reported", (unsigned long long)(ring->head + ring->spill_head),
+          (unsigned long long)events_so_far);
+    CHECK((varve_record_flags(&reported->record) & VARVE_FLAG_SECOND_SINK) != 0, "without its mark");
+    events_so_far++;
 }
 
 static void scenario_fields(struct session *session, void *context)
 {
-    struct mirror_log *log = context;
+    struct sink_log *log = context;
     uint64_t random = 7;
 
     (void)session;
@@ -52,46 +53,46 @@ static void scenario_fields(struct session *session, void *context)
         record.cause = (uint8_t)kind;
         varve_emit(&record);
     }
-    CHECK(mirror_detour_is_on(), "the detour ended");
-    CHECK(told_so_far == own_ring()->head, "%llu told", (unsigned long long)told_so_far);
+    CHECK(sink_detour_is_on(), "the detour ended");
+    CHECK(events_so_far == own_ring()->head, "%llu reported", (unsigned long long)events_so_far);
     check_conserved(own_ring(), "at the end");
 }
 
 static void test_fields(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
-    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
-    mirror_record(&run, scenario_fields, "fields");
-    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + VARVE_KIND_PROCESS_START - 1);
-    assert_int_equal(mirror_count(run.log, false, MIRROR_ANY, MIRROR_ANY), 0);
-    mirror_end(&run);
+    sink_begin(&run, SESSION_OVERFLOW_SPILL, 1024);
+    sink_record(&run, scenario_fields, "fields");
+    assert_int_equal(sink_count(run.log, true, 1, 1), 2 + VARVE_KIND_PROCESS_START - 1);
+    assert_int_equal(sink_count(run.log, false, SINK_ANY, SINK_ANY), 0);
+    sink_end(&run);
 }
 
 /* ---- full rings ---- */
 
 /* The spill is read whole just when its staging slots are full: only then the ring is used again. */
-static uint64_t come_back(struct mirror_log *log, uint64_t at)
+static uint64_t come_back(struct sink_log *log, uint64_t at)
 {
     const struct ring_header *ring = own_ring();
 
     while (ring->spill_head > 0 && ring->spill_head - ring->spill_flushed < RING_STAGING_RECORDS) {
-        mirror_emit(at, at);
+        sink_emit(at, at);
         at++;
     }
-    mirror_drain(log);
+    sink_drain(log);
     return at;
 }
 
 /* Bursts that do not fit, of which the second sink wants only a part, and times at which all is read. */
 static void scenario_bursts(struct session *session, void *context)
 {
-    struct mirror_log *log = context;
+    struct sink_log *log = context;
     uint64_t random = 99, at = 1;
 
     (void)session;
-    mirror_emit(at, at + 9); /* before the library is open */
+    sink_emit(at, at + 9); /* before the library is open */
     at += 10;
     second_sink_open();
     for (unsigned burst = 0; burst < 12; burst++) {
@@ -99,15 +100,15 @@ static void scenario_bursts(struct session *session, void *context)
 
         log->enabled[VARVE_KIND_HEAP_FREE] = burst % 3 != 1;
         log->enabled[VARVE_KIND_LOST] = burst % 4 != 3;
-        mirror_emit(at, at + count);
+        sink_emit(at, at + count);
         at += count + 1;
         if (burst % 2 == 1) {
-            mirror_drain(log);
+            sink_drain(log);
         } else if (burst % 4 == 0) {
             at = come_back(log, at);
         }
     }
-    mirror_emit(at, at + 200); /* what drops now no record tells of */
+    sink_emit(at, at + 200); /* what drops now no record speaks of */
     check_conserved(own_ring(), "at the end");
     verdict->figures[0] = own_ring()->spill_head;
     verdict->figures[1] = own_ring()->lost;
@@ -116,13 +117,13 @@ static void scenario_bursts(struct session *session, void *context)
 
 static void run_bursts(uint32_t overflow)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
-    mirror_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 256 : 64);
-    mirror_record(&run, scenario_bursts, "bursts");
-    assert_true(mirror_count(run.log, true, 1, 1) > 100);
-    assert_true(mirror_count(run.log, false, 1, 1) > 50);
-    mirror_end(&run);
+    sink_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 256 : 64);
+    sink_record(&run, scenario_bursts, "bursts");
+    assert_true(sink_count(run.log, true, 1, 1) > 100);
+    assert_true(sink_count(run.log, false, 1, 1) > 50);
+    sink_end(&run);
 }
 
 static void test_bursts_spill(void **state)
@@ -159,18 +160,18 @@ static void on_signal(int number)
     emit(VARVE_KIND_HEAP_FREE, ++handled, 3);
 }
 
-static void interrupt(const struct mirror_told *told)
+static void interrupt(const struct sink_event *reported)
 {
-    for (unsigned i = 0; i < raised_per_record && varve_record_kind(&told->record) == VARVE_KIND_HEAP_ALLOC;
-         i++) {
+    for (unsigned i = 0;
+         i < raised_per_record && varve_record_kind(&reported->record) == VARVE_KIND_HEAP_ALLOC; i++) {
         raise(SIGUSR1);
     }
 }
 
-/* Handlers that emit while the library is being told a record: 1 each, or far more than there are slots. */
+/* Handlers that emit while the library is being handed a record: 1 each, or far more than there are slots. */
 static void scenario_interrupted(struct session *session, void *context)
 {
-    struct mirror_log *log = context;
+    struct sink_log *log = context;
     struct sigaction action = {.sa_handler = on_signal};
 
     (void)session;
@@ -189,7 +190,7 @@ static void scenario_interrupted(struct session *session, void *context)
 
 static void test_interrupted_tellings(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
     unsigned nested = 0;
 
     (void)state;
@@ -197,20 +198,20 @@ static void test_interrupted_tellings(void **state)
         skip("the sanitizer delivers signals at its own moments");
     }
     for (uint32_t overflow = SESSION_OVERFLOW_SPILL; overflow <= SESSION_OVERFLOW_DROP; overflow++) {
-        mirror_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 512 : 64);
+        sink_begin(&run, overflow, overflow == SESSION_OVERFLOW_DROP ? 512 : 64);
         run.has_handlers = true;
-        mirror_record(&run, scenario_interrupted, "interrupted tellings");
+        sink_record(&run, scenario_interrupted, "interrupted emissions");
         for (uint32_t i = 0; i < run.log->record_count; i++) {
             nested += (varve_record_flags(&run.log->records[i].record) & VARVE_FLAG_NESTED) != 0;
         }
         assert_true(nested >= 96);
         assert_true(verdict->figures[0] >= 30); /* the slots were not enough */
-        assert_int_equal(mirror_count(run.log, false, MIRROR_ANY, MIRROR_ANY), 0);
-        mirror_end(&run);
+        assert_int_equal(sink_count(run.log, false, SINK_ANY, SINK_ANY), 0);
+        sink_end(&run);
     }
 }
 
-/* A handler that forks while the library is being told a record: the child comes back from there, too. */
+/* A handler that forks while the library is being handed a record: the child comes back from there, too. */
 static bool is_child;
 
 static void on_fork_signal(int number)
@@ -219,25 +220,26 @@ static void on_fork_signal(int number)
     is_child = fork() == 0;
 }
 
-static void fork_once(const struct mirror_told *told)
+static void fork_once(const struct sink_event *reported)
 {
-    if (varve_record_kind(&told->record) == VARVE_KIND_HEAP_ALLOC && told->record.addr == 0x1000 * 5) {
+    if (varve_record_kind(&reported->record) == VARVE_KIND_HEAP_ALLOC &&
+        reported->record.addr == 0x1000 * 5) {
         raise(SIGUSR1);
     }
 }
 
 static void scenario_forked_inside(struct session *session, void *context)
 {
-    struct mirror_log *log = context;
+    struct sink_log *log = context;
     struct sigaction action = {.sa_handler = on_fork_signal};
 
     (void)session;
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "sigaction");
     second_sink_open();
     log->inside = (uintptr_t)fork_once;
-    mirror_emit(1, 100);
+    sink_emit(1, 100);
     if (is_child) {
-        CHECK(!mirror_detour_is_on(), "a child takes the detour");
+        CHECK(!sink_detour_is_on(), "a child takes the detour");
         _exit(0);
     }
     CHECK(wait(NULL) > 0, "no child");
@@ -246,15 +248,15 @@ static void scenario_forked_inside(struct session *session, void *context)
 
 static void test_handler_forks_inside(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
-    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    mirror_record(&run, scenario_forked_inside, "forked inside");
-    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100);
-    assert_int_equal(mirror_count(run.log, false, 2, 1), 2 + 95); /* the fifth was its parent's */
+    sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
+    sink_record(&run, scenario_forked_inside, "forked inside");
+    assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100);
+    assert_int_equal(sink_count(run.log, false, 2, 1), 2 + 95); /* the fifth was its parent's */
     assert_int_equal(run.log->record_count, 102 + 97);
-    mirror_end(&run);
+    sink_end(&run);
 }
 
 /* ---- threads ---- */
@@ -274,7 +276,7 @@ static void *end_stubbornly(void *context)
 {
     uint64_t first = (uint64_t)(uintptr_t)context;
 
-    mirror_emit(first, first + 50);
+    sink_emit(first, first + 50);
     pthread_setspecific(stubborn_key, (void *)(uintptr_t)(PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN));
     return NULL;
 }
@@ -296,32 +298,32 @@ static void scenario_threads(struct session *session, void *context)
 {
     (void)session;
     (void)context;
-    mirror_emit(1, 10);
+    sink_emit(1, 10);
     second_sink_open();
     CHECK(pthread_key_create(&stubborn_key, stubborn) == 0, "no key"); /* comes after the recorder's own */
     run_threads(1000);
     run_threads(2000);
-    mirror_emit(11, 20);
+    sink_emit(11, 20);
     CHECK(recorder_process_current()->control->late_created == 1, "no late events");
 }
 
 static void test_threads_and_their_late_events(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
-    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    mirror_record(&run, scenario_threads, "threads");
-    assert_int_equal(mirror_count(run.log, false, 1, 1), 2 + 10);
-    assert_int_equal(mirror_count(run.log, true, 1, 1), 10);
-    assert_int_equal(mirror_count(run.log, false, 1, 0), 1 + 2 * THREADS); /* with its thread_start */
-    assert_int_equal(mirror_count(run.log, true, 1, 0), 0);
-    assert_int_equal(mirror_count(run.log, false, 1, MIRROR_ANY), 12 + 1 + 2 * THREADS);
+    sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
+    sink_record(&run, scenario_threads, "threads");
+    assert_int_equal(sink_count(run.log, false, 1, 1), 2 + 10);
+    assert_int_equal(sink_count(run.log, true, 1, 1), 10);
+    assert_int_equal(sink_count(run.log, false, 1, 0), 1 + 2 * THREADS); /* with its thread_start */
+    assert_int_equal(sink_count(run.log, true, 1, 0), 0);
+    assert_int_equal(sink_count(run.log, false, 1, SINK_ANY), 12 + 1 + 2 * THREADS);
     for (uint32_t ring = 2; ring < 2 + 2 * THREADS; ring++) {
-        assert_int_equal(mirror_count(run.log, true, 1, ring),
+        assert_int_equal(sink_count(run.log, true, 1, ring),
                          1 + 51 + PTHREAD_DESTRUCTOR_ITERATIONS - IS_TSAN - 1);
     }
-    mirror_end(&run);
+    sink_end(&run);
 }
 
 /* ---- fork ---- */
@@ -344,16 +346,16 @@ static void act_as_child(pid_t (*fork_as)(void), uint64_t base)
 {
     pid_t grandchild;
 
-    mirror_emit(base, base + 10);
-    CHECK(!mirror_detour_is_on(), "a child takes the detour");
+    sink_emit(base, base + 10);
+    CHECK(!sink_detour_is_on(), "a child takes the detour");
     grandchild = fork_as();
     if (grandchild == 0) {
-        mirror_emit(base + 500, base + 700); /* more than fits */
-        CHECK(!mirror_detour_is_on(), "a grandchild takes the detour");
+        sink_emit(base + 500, base + 700); /* more than fits */
+        CHECK(!sink_detour_is_on(), "a grandchild takes the detour");
         _exit(0);
     }
     await(grandchild);
-    mirror_emit(base + 11, base + 20);
+    sink_emit(base + 11, base + 20);
     _exit(0);
 }
 
@@ -364,7 +366,7 @@ static void scenario_family(struct session *session, void *context)
     (void)session;
     (void)context;
     second_sink_open();
-    mirror_emit(1, 100);
+    sink_emit(1, 100);
     for (unsigned i = 0; i < 2 - IS_TSAN; i++) { /* its run time does not survive a bare system call */
         pid_t child = forks[i]();
 
@@ -372,30 +374,30 @@ static void scenario_family(struct session *session, void *context)
             act_as_child(forks[i], 1000 * (i + 1));
         }
         await(child);
-        CHECK(mirror_detour_is_on(), "the parent's detour ended with its child's");
-        mirror_emit(101 + 10 * i, 110 + 10 * i);
+        CHECK(sink_detour_is_on(), "the parent's detour ended with its child's");
+        sink_emit(101 + 10 * i, 110 + 10 * i);
     }
 }
 
-static void test_children_are_told_by_the_collector(void **state)
+static void test_children_are_reported_by_the_collector(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
     unsigned families = 2 - IS_TSAN;
 
     (void)state;
     if (IS_TSAN) {
         skip_part("the sanitizer's run time does not survive the bare system call");
     }
-    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 64);
-    mirror_record(&run, scenario_family, "family");
-    assert_int_equal(mirror_count(run.log, true, 1, 1), 2 + 100 + 10 * families);
-    assert_int_equal(mirror_count(run.log, true, MIRROR_ANY, MIRROR_ANY), 2 + 100 + 10 * families);
-    assert_int_equal(mirror_count(run.log, false, 1, 1), 0);
+    sink_begin(&run, SESSION_OVERFLOW_SPILL, 64);
+    sink_record(&run, scenario_family, "family");
+    assert_int_equal(sink_count(run.log, true, 1, 1), 2 + 100 + 10 * families);
+    assert_int_equal(sink_count(run.log, true, SINK_ANY, SINK_ANY), 2 + 100 + 10 * families);
+    assert_int_equal(sink_count(run.log, false, 1, 1), 0);
     for (uint32_t family = 0; family < families; family++) {
-        assert_int_equal(mirror_count(run.log, false, 2 + 2 * family, 1), 2 + 21);
-        assert_int_equal(mirror_count(run.log, false, 3 + 2 * family, 1), 2 + 201);
+        assert_int_equal(sink_count(run.log, false, 2 + 2 * family, 1), 2 + 21);
+        assert_int_equal(sink_count(run.log, false, 3 + 2 * family, 1), 2 + 201);
     }
-    mirror_end(&run);
+    sink_end(&run);
 }
 
 int main(void)
@@ -408,7 +410,7 @@ int main(void)
         cmocka_unit_test(test_interrupted_tellings),
         cmocka_unit_test(test_handler_forks_inside),
         cmocka_unit_test(test_threads_and_their_late_events),
-        cmocka_unit_test(test_children_are_told_by_the_collector),
+        cmocka_unit_test(test_children_are_reported_by_the_collector),
     };
     return cmocka_run_group_tests_name("second_sink", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A signal, or SIGKILL, between any two instructions while the second sink is told a record. Handlers that
+ * A signal, or SIGKILL, between any two instructions while the second sink gets a record. Handlers that
  * emit there find their records in ring and sink under the same numbers, each once. What a killed process had
  * in hand, one record at most, may be known to the sink alone.
  */
@@ -16,7 +16,7 @@ enum figure {
     FIGURE_LOST,
     FIGURE_EMITTED,
     FIGURE_EVENTS = 6, /* support/lttng/second_sink.h: in the database … */
-    FIGURE_MORE = 7,   /* … and told besides */
+    FIGURE_MORE = 7,   /* … and emitted besides */
 };
 
 struct settings {
@@ -31,7 +31,7 @@ struct settings {
     bool nests;
 };
 
-static struct mirror_log *present;
+static struct sink_log *present;
 
 static void on_signal(int number)
 {
@@ -84,8 +84,8 @@ static int choose(void *context, uint64_t step)
     return random_next(&settings->random) % 2 == 0 ? SIGUSR1 : SIGUSR2;
 }
 
-/* The program's records were told in its own order, no record of a handler twice. */
-static void check_order(const struct mirror_log *log, const char *what)
+/* The program's records were emitted in its own order, no record of a handler twice. */
+static void check_order(const struct sink_log *log, const char *what)
 {
     static uint8_t seen[MOST];
     uint64_t program = 0;
@@ -113,7 +113,7 @@ static void check_order(const struct mirror_log *log, const char *what)
 static uint64_t run_stepped(struct settings settings)
 {
     struct stepping stepping = {.choose = choose, .context = &settings};
-    struct mirror_run run;
+    struct sink_run run;
     char what[128];
     int wait_status;
 
@@ -121,10 +121,10 @@ static uint64_t run_stepped(struct settings settings)
         skip("the sanitizer delivers signals at its own moments");
     }
     stepping.step_handlers = settings.nests || settings.kill_at != 0 || settings.signal_at != 0;
-    mirror_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
+    sink_begin(&run, settings.overflow, settings.capacity != 0 ? settings.capacity : 64);
     run.is_killed = settings.kill_at != 0;
     run.has_handlers = true;
-    mirror_follow(&run);
+    sink_follow(&run);
     wait_status = step_scenario(&run.session, scenario_stepped, &settings, &stepping);
     snprintf(what, sizeof(what), "%s, overflow %u, gap %llu, signal at %llu, killed at %llu, %llu steps",
              settings.name, settings.overflow, (unsigned long long)settings.gap,
@@ -135,18 +135,18 @@ static uint64_t run_stepped(struct settings settings)
     } else if (wait_status != SIGKILL && (wait_status != 0 || stepping.steps >= settings.kill_at)) {
         fail_msg("%s: wait status %#x", what, (unsigned)wait_status);
     }
-    mirror_finish(&run, what);
+    sink_finish(&run, what);
     if (run.is_killed) {
         assert_true(verdict->figures[FIGURE_MORE] <= 1);
         assert_true(verdict->figures[FIGURE_EVENTS] >= verdict->figures[FIGURE_PROGRAM] + 2 ||
                     settings.overflow == SESSION_OVERFLOW_DROP);
     } else {
-        assert_int_equal(mirror_count(run.log, false, MIRROR_ANY, MIRROR_ANY), 0);
+        assert_int_equal(sink_count(run.log, false, SINK_ANY, SINK_ANY), 0);
         assert_int_equal(verdict->figures[FIGURE_EVENTS],
                          verdict->figures[FIGURE_EMITTED] - verdict->figures[FIGURE_LOST]);
         check_order(run.log, what);
     }
-    mirror_end(&run);
+    sink_end(&run);
     return stepping.steps;
 }
 
@@ -157,7 +157,7 @@ static void test_signal_at_each_instruction(void **state)
     (void)state;
     run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 3, .gap = 1});
     run_stepped((struct settings){.name = "ring", .before = 3, .stepped = 30, .gap = 67});
-    run_stepped((struct settings){.name = "first told", .before = 0, .stepped = 1, .gap = 41});
+    run_stepped((struct settings){.name = "first reported", .before = 0, .stepped = 1, .gap = 41});
     run_stepped((struct settings){.name = "full", .before = 60, .stepped = 4, .gap = 3});
     run_stepped((struct settings){.name = "spill", .before = 100, .stepped = 10, .gap = 7});
     run_stepped((struct settings){
@@ -191,11 +191,11 @@ static void test_handlers_interrupt_each_other(void **state)
 
 static void on_begin(int number)
 {
-    struct mirror_log *log = present;
+    struct sink_log *log = present;
 
     (void)number;
-    mirror_enable(log, 1);
-    CHECK(mirror_start(log), "`started` does not come to an end");
+    sink_enable(log, 1);
+    CHECK(sink_start(log), "`started` does not come to an end");
     step_handler_done();
 }
 
@@ -209,36 +209,36 @@ static void scenario_begins(struct session *session, void *context)
     step_handle(SIGUSR1, on_begin);
     present->threads_at_open = 1;
     second_sink_open();
-    mirror_emit(1, 1);
-    mirror_enable(present, 0);
-    for (; mirror_detour_is_on(); misses++) {
-        mirror_emit(2, 2);
+    sink_emit(1, 1);
+    sink_enable(present, 0);
+    for (; sink_detour_is_on(); misses++) {
+        sink_emit(2, 2);
     }
-    mirror_enable(present, 1);
-    CHECK(mirror_start(present), "`started` does not come to an end");
-    mirror_enable(present, 0);
-    mirror_emit(1, misses - 1);
-    CHECK(mirror_detour_is_on(), "after %llu records", (unsigned long long)misses - 1);
+    sink_enable(present, 1);
+    CHECK(sink_start(present), "`started` does not come to an end");
+    sink_enable(present, 0);
+    sink_emit(1, misses - 1);
+    CHECK(sink_detour_is_on(), "after %llu records", (unsigned long long)misses - 1);
     step_begin();
     emit(VARVE_KIND_HEAP_ALLOC, 1, 1);
     step_end();
-    CHECK(mirror_detour_is_on() == (settings->signal_at != 0), "the detour");
+    CHECK(sink_detour_is_on() == (settings->signal_at != 0), "the detour");
 }
 
 static uint64_t run_begins(uint64_t signal_at)
 {
     struct settings settings = {.signal_at = signal_at};
     struct stepping stepping = {.choose = choose, .context = &settings};
-    struct mirror_run run;
+    struct sink_run run;
     char what[64];
     int wait_status;
 
-    mirror_begin(&run, SESSION_OVERFLOW_SPILL, 16384); /* nobody reads it */
+    sink_begin(&run, SESSION_OVERFLOW_SPILL, 16384); /* nobody reads it */
     present = run.log;
     wait_status = step_scenario(&run.session, scenario_begins, &settings, &stepping);
     snprintf(what, sizeof(what), "a trace begins at step %llu", (unsigned long long)signal_at);
     child_judge(wait_status, what);
-    mirror_end(&run);
+    sink_end(&run);
     return stepping.steps;
 }
 

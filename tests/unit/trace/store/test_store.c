@@ -252,9 +252,9 @@ static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t r
     return 0;
 }
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
 {
-    *(uint64_t *)context = callsite_id * 100 + process_id * 10 + site;
+    *(uint64_t *)context = callsite_id * 100 + process_id * 10 + callsite;
     return 7;
 }
 

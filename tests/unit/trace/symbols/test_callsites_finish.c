@@ -2,7 +2,7 @@
 /*
  * From numbered call sites to rows: names, merged stacks, what stands for a stack. The store is a fake that
  * keeps rows in memory, and the symbols are a fake whose names follow from the address, so that every row
- * that comes out can be told beforehand. Reading and numbering: test_callsites_reader.c.
+ * that comes out can be known beforehand. Reading and numbering: test_callsites_reader.c.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,10 +102,10 @@ int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t dep
     return count_call(store);
 }
 
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
 {
     (void)process_id;
-    (void)site;
+    (void)callsite;
     assert_int_equal(callsite_id, ++store->origin_count);
     return count_call(store);
 }
@@ -213,9 +213,9 @@ static void test_modules_come_and_go(void **state)
     for (uint32_t i = 0; i < store->frame_count; i++) {
         static const char *const modules[] = {"", "-", "/lib/a", "-", "/lib/b", "/lib/c", "-", "-"};
 
-        for (uint32_t site = 1; site <= 7; site++) {
-            if (store->frames[i].callsite == number[site])
-                assert_string_equal(store->symbols[store->frames[i].symbol - 1].module, modules[site]);
+        for (uint32_t callsite = 1; callsite <= 7; callsite++) {
+            if (store->frames[i].callsite == number[callsite])
+                assert_string_equal(store->symbols[store->frames[i].symbol - 1].module, modules[callsite]);
         }
     }
     assert_int_equal(callsites->processes[1]->errors, 0);
@@ -262,8 +262,8 @@ static const char *describe(const struct store *store, uint32_t callsite)
     return text;
 }
 
-static const char *merge(const uint64_t *pcs, unsigned native_count, const struct sites_python *python,
-                         unsigned python_count)
+static const char *merge(const uint64_t *pcs, unsigned native_count,
+                         const struct callsite_file_python *python, unsigned python_count)
 {
     struct store *store = new_store();
     struct writer writer;
@@ -277,7 +277,7 @@ static const char *merge(const uint64_t *pcs, unsigned native_count, const struc
     put_code(&writer, 1, "one", "1.py");
     put_code(&writer, 2, "two", "2.py");
     put_code(&writer, 3, "three", "3.py");
-    put_site(&writer, 1, pcs, native_count, python, python_count);
+    put_callsite(&writer, 1, pcs, native_count, python, python_count);
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 1), 1);
@@ -291,8 +291,8 @@ static const char *merge(const uint64_t *pcs, unsigned native_count, const struc
 
 static void test_merge(void **state)
 {
-    const struct sites_python python[3] = {
-        {1, 10}, {2, 20 | SITES_PYTHON_ENTRY}, {3, 30 | SITES_PYTHON_ENTRY}};
+    const struct callsite_file_python python[3] = {
+        {1, 10}, {2, 20 | CALLSITE_FILE_PYTHON_ENTRY}, {3, 30 | CALLSITE_FILE_PYTHON_ENTRY}};
     const uint64_t in_python[6] = {
         native(PYTHON_MODULE, LIST_RESIZE, 1), native(PYTHON_MODULE, LOOP, 2), native(PLAIN_MODULE, WORK, 3),
         native(PYTHON_MODULE, LOOP_COLD, 4),   native(PYTHON_MODULE, RUN, 5),  native(PYTHON_MODULE, LOOP, 6),
@@ -339,7 +339,7 @@ static void count_progress(void *context, const char *stage, uint64_t done, uint
 /* Each row function of the store fails once, at every place: the error comes through. */
 static void test_store_errors(void **state)
 {
-    const struct sites_python python = {1, 5 | SITES_PYTHON_ENTRY};
+    const struct callsite_file_python python = {1, 5 | CALLSITE_FILE_PYTHON_ENTRY};
     const uint64_t pcs[2] = {native(PLAIN_MODULE, WORK, 1), native(PLAIN_MODULE, INLINED, 2)};
     struct varve_message message;
     uint64_t complete = 0;
@@ -350,7 +350,7 @@ static void test_store_errors(void **state)
     writer = writer_open("errors");
     put_module(&writer, 0, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
-    put_site(&writer, 1, pcs, 2, &python, 1);
+    put_callsite(&writer, 1, pcs, 2, &python, 1);
     for (; result != VARVE_OK; calls++) {
         struct store *store = new_store();
         struct callsites *callsites;
@@ -376,7 +376,7 @@ static void test_store_errors(void **state)
 /* Sound files with bytes changed, cut and repeated: never a fault, never a loop, and equal answers twice. */
 static void test_fuzz(void **state)
 {
-    const struct sites_python python[2] = {{1, 10}, {2, 12 | SITES_PYTHON_ENTRY}};
+    const struct callsite_file_python python[2] = {{1, 10}, {2, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
     const uint64_t pcs[3] = {native(PLAIN_MODULE, MALLOC, 1), native(PLAIN_MODULE, LOOP, 3), 0x300};
     uint64_t seed = 4711, random = 0;
     uint8_t sound[4096], bytes[4096];
@@ -390,7 +390,7 @@ static void test_fuzz(void **state)
     put_code(&writer, 1, "one", "1.py");
     put_code(&writer, 2, "two", "2.py");
     for (uint32_t i = 1; i <= 6; i++)
-        put_site(&writer, i, pcs, 3 - i % 3, python, i % 3);
+        put_callsite(&writer, i, pcs, 3 - i % 3, python, i % 3);
     put_gone(&writer, 0);
     fclose(writer.stream);
     stream = fopen(writer.path, "r");

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 struct fake_origin {
-    uint32_t number, process_id, site;
+    uint32_t number, process_id, callsite;
 };
 
 struct store {
@@ -56,16 +56,16 @@ int store_each_stat(struct store *store, const char *name,
     return result;
 }
 
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t site)
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
 {
     assert_true(store->origin_count < 64);
-    store->origins[store->origin_count++] = (struct fake_origin){callsite_id, process_id, site};
+    store->origins[store->origin_count++] = (struct fake_origin){callsite_id, process_id, callsite};
     return VARVE_OK;
 }
 
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t site),
+                                           uint32_t callsite),
                                void *context, struct varve_message *message)
 {
     int result = VARVE_OK;
@@ -73,15 +73,15 @@ int store_each_callsite_origin(struct store *store,
     (void)message;
     for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++)
         result =
-            take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].site);
+            take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].callsite);
     return result;
 }
 
 static void test_equal_stacks_of_two_processes(void **state)
 {
-    const struct sites_python python[2] = {{1, 10}, {1, 12 | SITES_PYTHON_ENTRY}};
-    const struct sites_python other[2] = {{7, 10}, {7, 12 | SITES_PYTHON_ENTRY}};
-    const struct sites_python inner[2] = {{7, 10}, {7, 12}};
+    const struct callsite_file_python python[2] = {{1, 10}, {1, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
+    const struct callsite_file_python other[2] = {{7, 10}, {7, 12 | CALLSITE_FILE_PYTHON_ENTRY}};
+    const struct callsite_file_python inner[2] = {{7, 10}, {7, 12}};
     const uint64_t first[2] = {0x10500, 0x20100}, second[2] = {0x70500, 0x90100};
     struct writer a, b;
     struct callsites *callsites;
@@ -96,14 +96,14 @@ static void test_equal_stacks_of_two_processes(void **state)
     put_module(&b, 2, 0x80000, 0x1000, 0x80000, "/bin/x", "else");
     put_code(&a, 1, "f", "m.py");
     put_code(&b, 7, "f", "m.py");
-    put_site(&a, 1, first, 2, python, 2);
-    put_site(&b, 5, second, 2, other, 2);
-    put_site(&b, 6, second, 2, inner, 2); /* another entry flag */
+    put_callsite(&a, 1, first, 2, python, 2);
+    put_callsite(&b, 5, second, 2, other, 2);
+    put_callsite(&b, 6, second, 2, inner, 2); /* another entry flag */
     put_native(&a, 2, 0x10500);
     put_native(&b, 7, 0x80500); /* same path and address, other build id */
     put_native(&b, 8, 0x70500);
-    put_site(&a, 3, NULL, 0, python, 2);
-    put_site(&b, 9, NULL, 0, other, 2);
+    put_callsite(&a, 3, NULL, 0, python, 2);
+    put_callsite(&b, 9, NULL, 0, other, 2);
 
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, a.path), VARVE_OK);
@@ -153,7 +153,7 @@ static void test_growing_file(void **state)
     count = fread(bytes, 1, sizeof(bytes), stream);
     fclose(stream);
 
-    snprintf(part.path, sizeof(part.path), "%s/part", sites_folder());
+    snprintf(part.path, sizeof(part.path), "%s/part", callsite_file_folder());
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, part.path), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 1), 0); /* not there yet */
@@ -272,16 +272,16 @@ static void test_damage_ends_the_file(void **state)
         uint32_t tag, bytes;
     } heads[] = {{9, 8},
                  {0, 8},
-                 {SITES_TAG_SITE, 12},
-                 {SITES_TAG_SITE, 0},
-                 {SITES_TAG_SITE, 16},
-                 {SITES_TAG_MODULE, 8},
-                 {SITES_TAG_MODULE, 32},
-                 {SITES_TAG_CODE, 0},
-                 {SITES_TAG_CODE, 16},
-                 {SITES_TAG_MODULE_GONE, 16},
-                 {SITES_TAG_SITE, 0xfffffff8U},
-                 {SITES_TAG_MODULE, 1U << 20}};
+                 {CALLSITE_FILE_TAG_STACK, 12},
+                 {CALLSITE_FILE_TAG_STACK, 0},
+                 {CALLSITE_FILE_TAG_STACK, 16},
+                 {CALLSITE_FILE_TAG_MODULE, 8},
+                 {CALLSITE_FILE_TAG_MODULE, 32},
+                 {CALLSITE_FILE_TAG_CODE, 0},
+                 {CALLSITE_FILE_TAG_CODE, 16},
+                 {CALLSITE_FILE_TAG_MODULE_GONE, 16},
+                 {CALLSITE_FILE_TAG_STACK, 0xfffffff8U},
+                 {CALLSITE_FILE_TAG_MODULE, 1U << 20}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
@@ -298,7 +298,7 @@ static void test_damage_ends_the_file(void **state)
         check_damaged(writer.path, 2);
         fclose(writer.stream);
     }
-    check_damaged(sites_folder(), 0); /* a directory */
+    check_damaged(callsite_file_folder(), 0); /* a directory */
 }
 
 /* The writer has the file mapped, longer than it is written: what lies behind a head of zeros is not there
@@ -312,10 +312,10 @@ static void test_head_is_written_last(void **state)
     long at;
 
     (void)state;
-    put_head(&writer, SITES_TAG_LOST, sizeof(lost));
+    put_head(&writer, CALLSITE_FILE_TAG_LOST, sizeof(lost));
     put(&writer, &lost, sizeof(lost));
     put_native(&writer, 1, 0x100);
-    put_head(&writer, SITES_TAG_PADDING, 64);
+    put_head(&writer, CALLSITE_FILE_TAG_PADDING, 64);
     put(&writer, none, 64);
     at = ftell(writer.stream);
     put(&writer, none, 8);
@@ -355,7 +355,7 @@ static void test_senseless_numbers(void **state)
     put_module(&writer, 1, 0x2000, 0x1000, 0, "/long",
                "0123456789012345678901234567890123456789012345678901234567890123"
                "456789");
-    put_native(&writer, SITES_NUMBER_MAX, 0x100);
+    put_native(&writer, CALLSITE_FILE_NUMBER_MAX, 0x100);
     put_native(&writer, 2, 0x100);
     put_native(&writer, 3, 0x200);
     check_damaged(writer.path, 3);
@@ -376,14 +376,14 @@ static void test_memory(void **state)
     put_module(&writer, 0, 0x100000, 0x1000000, 0x100000, "/usr/bin/large", "id");
     setvbuf(writer.stream, NULL, _IOFBF, 1 << 16);
     for (uint32_t i = 1; i <= count; i++) {
-        const struct sites_site site = {i, 30, 0};
+        const struct callsite_file_stack callsite = {i, 30, 0};
 
         random = random_next(&seed);
         for (unsigned depth = 0; depth < 30; depth++)
             pcs[depth] = 0x100000 + ((random >> depth) & 0xffff) * 16;
         pcs[29] = 0x100001 + 16 * (uint64_t)i;
-        put_head(&writer, SITES_TAG_SITE, sizeof(site) + sizeof(pcs));
-        put(&writer, &site, sizeof(site));
+        put_head(&writer, CALLSITE_FILE_TAG_STACK, sizeof(callsite) + sizeof(pcs));
+        put(&writer, &callsite, sizeof(callsite));
         put(&writer, pcs, sizeof(pcs));
     }
     assert_int_equal(fclose(writer.stream), 0);

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* Where a capture of a call site keeps its frames: what is in it is known to stacks/callsite.c. */
-#define RECORDER_SCRATCH_BYTES (SITES_DEPTH_MAX * 48U)
+#define RECORDER_SCRATCH_BYTES (CALLSITE_FILE_DEPTH_MAX * 48U)
 
 struct recorder_scratch {
     _Alignas(16) unsigned char bytes[RECORDER_SCRATCH_BYTES];

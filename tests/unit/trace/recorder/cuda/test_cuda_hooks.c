@@ -90,28 +90,28 @@ SAME_SIZE(int, CUdevice);
 SAME_SIZE(uint64_t, CUdeviceptr);
 SAME_SIZE(uint64_t, CUmemGenericAllocationHandle);
 
-#define SAME_PLACE(ours, field, theirs, their_field)                                     \
+#define SAME_LOCATION(ours, field, theirs, their_field)                                  \
     _Static_assert(offsetof(ours, field) == offsetof(theirs, their_field) &&             \
                        sizeof(((ours *)0)->field) == sizeof(((theirs *)0)->their_field), \
                    #theirs "." #their_field)
-SAME_PLACE(struct cuda_array_2d, width, CUDA_ARRAY_DESCRIPTOR, Width);
-SAME_PLACE(struct cuda_array_2d, height, CUDA_ARRAY_DESCRIPTOR, Height);
-SAME_PLACE(struct cuda_array_2d, format, CUDA_ARRAY_DESCRIPTOR, Format);
-SAME_PLACE(struct cuda_array_2d, channels, CUDA_ARRAY_DESCRIPTOR, NumChannels);
-SAME_PLACE(struct cuda_array_3d, width, CUDA_ARRAY3D_DESCRIPTOR, Width);
-SAME_PLACE(struct cuda_array_3d, height, CUDA_ARRAY3D_DESCRIPTOR, Height);
-SAME_PLACE(struct cuda_array_3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
-SAME_PLACE(struct cuda_array_3d, format, CUDA_ARRAY3D_DESCRIPTOR, Format);
-SAME_PLACE(struct cuda_array_3d, channels, CUDA_ARRAY3D_DESCRIPTOR, NumChannels);
-SAME_PLACE(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
-SAME_PLACE(struct cuda_location, type, CUmemLocation, type);
-SAME_PLACE(struct cuda_location, id, CUmemLocation, id);
-SAME_PLACE(struct cuda_properties, type, CUmemAllocationProp, type);
-SAME_PLACE(struct cuda_properties, location, CUmemAllocationProp, location);
-SAME_PLACE(struct cuda_pool_properties, type, CUmemPoolProps, allocType);
-SAME_PLACE(struct cuda_pool_properties, location, CUmemPoolProps, location);
-SAME_PLACE(struct cuda_access, location, CUmemAccessDesc, location);
-SAME_PLACE(struct cuda_access, flags, CUmemAccessDesc, flags);
+SAME_LOCATION(struct cuda_array_2d, width, CUDA_ARRAY_DESCRIPTOR, Width);
+SAME_LOCATION(struct cuda_array_2d, height, CUDA_ARRAY_DESCRIPTOR, Height);
+SAME_LOCATION(struct cuda_array_2d, format, CUDA_ARRAY_DESCRIPTOR, Format);
+SAME_LOCATION(struct cuda_array_2d, channels, CUDA_ARRAY_DESCRIPTOR, NumChannels);
+SAME_LOCATION(struct cuda_array_3d, width, CUDA_ARRAY3D_DESCRIPTOR, Width);
+SAME_LOCATION(struct cuda_array_3d, height, CUDA_ARRAY3D_DESCRIPTOR, Height);
+SAME_LOCATION(struct cuda_array_3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
+SAME_LOCATION(struct cuda_array_3d, format, CUDA_ARRAY3D_DESCRIPTOR, Format);
+SAME_LOCATION(struct cuda_array_3d, channels, CUDA_ARRAY3D_DESCRIPTOR, NumChannels);
+SAME_LOCATION(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
+SAME_LOCATION(struct cuda_location, type, CUmemLocation, type);
+SAME_LOCATION(struct cuda_location, id, CUmemLocation, id);
+SAME_LOCATION(struct cuda_properties, type, CUmemAllocationProp, type);
+SAME_LOCATION(struct cuda_properties, location, CUmemAllocationProp, location);
+SAME_LOCATION(struct cuda_pool_properties, type, CUmemPoolProps, allocType);
+SAME_LOCATION(struct cuda_pool_properties, location, CUmemPoolProps, location);
+SAME_LOCATION(struct cuda_access, location, CUmemAccessDesc, location);
+SAME_LOCATION(struct cuda_access, flags, CUmemAccessDesc, flags);
 
 /* ---- prototypes: ours, written with CUDA's types from here on ---- */
 

@@ -29,7 +29,7 @@ static void test_refused(void **state)
                    "CUDA 11.2 or newer");
 }
 
-/* It let us in, but tells nothing: the seat is given back. */
+/* It let us in, but sends nothing: the subscription is given back. */
 static void test_deaf(void **state)
 {
     (void)state;
@@ -55,8 +55,8 @@ static void test_without_preload(void **state)
     play(&(struct run){
         .scene = "late", .without_preload = true, .records = VARVE_RECORDS_CUPTI | VARVE_RECORDS_CUDA});
     assert_int_equal(count_records(VARVE_KIND_DEV_ALLOC, VARVE_CAUSE_CU_MEM_ALLOC), 1);
-    for (unsigned i = 0; i < seen.count; i++) { /* nobody else tells: this is no mere witness */
-        assert_int_equal(varve_record_flags(&seen.records[i]) & VARVE_FLAG_WITNESS, 0);
+    for (unsigned i = 0; i < seen.count; i++) { /* no other recorder: this is no mere duplicate */
+        assert_int_equal(varve_record_flags(&seen.records[i]) & VARVE_FLAG_DUPLICATE, 0);
     }
     assert_int_equal(count_records(VARVE_KIND_CUPTI_STATE, VARVE_CAUSE_CUPTI_END), 1);
     assert_string_equal(seen.said, "");
@@ -99,7 +99,7 @@ static void test_threads(void **state)
     assert_int_equal(count_records(VARVE_KIND_DEVICE, VARVE_CAUSE_NONE), 1);
 }
 
-/* What the program frees after our last words is still told. */
+/* What the program frees after our last record is still recorded. */
 static void test_late(void **state)
 {
     (void)state;

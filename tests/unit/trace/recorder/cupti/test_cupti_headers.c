@@ -36,7 +36,7 @@ CUPTI_CALL_LIST(CALL_CHECK)
 
 #define SAME(ours, theirs) _Static_assert((unsigned)(ours) == (unsigned)(theirs), #theirs)
 SAME(CUPTI_RESULT_SUCCESS, CUPTI_SUCCESS);
-SAME(CUPTI_RESULT_SEAT_TAKEN, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+SAME(CUPTI_RESULT_SUBSCRIPTION_TAKEN, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
 SAME(CUPTI_DOMAIN_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API);
 SAME(CUPTI_DOMAIN_RESOURCE, CUPTI_CB_DOMAIN_RESOURCE);
 SAME(CUPTI_DOMAIN_STATE, CUPTI_CB_DOMAIN_STATE);
@@ -76,7 +76,7 @@ SAME_SIZE(cupti_context, CUcontext);
 
 #define DATA(field, their_field) FIELD(struct cupti_callback_data, field, CUpti_CallbackData, their_field)
 SAME_SIZE(struct cupti_callback_data, CUpti_CallbackData);
-DATA(site, callbackSite);
+DATA(callsite, callbackSite);
 DATA(name, functionName);
 DATA(parameters, functionParams);
 DATA(result, functionReturnValue);

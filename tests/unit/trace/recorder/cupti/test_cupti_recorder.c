@@ -7,7 +7,7 @@
 #include "support/cuda/cupti.h"
 
 #define ANY UINT64_MAX
-#define WITNESS VARVE_FLAG_WITNESS
+#define DUPLICATE VARVE_FLAG_DUPLICATE
 
 /* A record that must be there. */
 struct expected {
@@ -80,7 +80,7 @@ static unsigned expect_end(unsigned at)
 /* All records of a run but the story around them. */
 static void expect_all(const struct run *run, const struct expected *expected, unsigned count)
 {
-    unsigned flags = (run->records & VARVE_RECORDS_CUDA) != 0 ? WITNESS : 0;
+    unsigned flags = (run->records & VARVE_RECORDS_CUDA) != 0 ? DUPLICATE : 0;
     unsigned at;
 
     play(run);
@@ -304,7 +304,7 @@ static void test_nested(void **state)
     EXPECT("nested", expected, .how = NULL);
 }
 
-/* What the driver is not asked in a capture is told by the first record after it. */
+/* What the driver is not asked in a capture is in the first record after it. */
 static void test_graph(void **state)
 {
     const struct expected expected[] = {

@@ -16,7 +16,7 @@
 
 #include "trace/error.h"
 
-#define HERE ((struct capture){.max = SITES_DEPTH_MAX})
+#define HERE ((struct capture){.max = CALLSITE_FILE_DEPTH_MAX})
 
 static void test_same_and_different(void **state)
 {
@@ -27,18 +27,18 @@ static void test_same_and_different(void **state)
     assert_int_equal(callsite_attach(test_file("same"), SESSION_STACKS_NATIVE, 64), VARVE_OK);
     for (volatile unsigned round = 0; round < 3; round++) {
         for (uint32_t path = 0; path < 64; path++) {
-            uint32_t before = captures[path].site;
+            uint32_t before = captures[path].callsite;
 
             captures[path] = HERE;
             capture_by_path(&captures[path], path, 6);
-            assert_true(captures[path].site != 0 && (before == 0 || captures[path].site == before));
+            assert_true(captures[path].callsite != 0 && (before == 0 || captures[path].callsite == before));
         }
     }
     reading_open(&reading, test_file("same"));
-    assert_int_equal(reading.site_count, 64);
+    assert_int_equal(reading.callsite_count, 64);
     for (uint32_t path = 0; path < 64; path++) {
-        assert_int_equal(captures[path].site, path + 1);
-        site_expect(&reading, &captures[path]);
+        assert_int_equal(captures[path].callsite, path + 1);
+        callsite_expect(&reading, &captures[path]);
     }
     reading_close(&reading);
 }
@@ -89,14 +89,15 @@ static void test_depth(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
-        struct capture capture = {.max = depths[i] < SITES_DEPTH_MAX ? depths[i] : SITES_DEPTH_MAX};
+        struct capture capture = {.max = depths[i] < CALLSITE_FILE_DEPTH_MAX ? depths[i]
+                                                                             : CALLSITE_FILE_DEPTH_MAX};
 
         unlink(test_file("depth"));
         assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
         capture_by_path(&capture, 0, 300);
         assert_int_equal(capture.count, capture.max);
         reading_open(&reading, test_file("depth"));
-        site_expect(&reading, &capture);
+        callsite_expect(&reading, &capture);
         reading_close(&reading);
     }
 }
@@ -108,10 +109,10 @@ static void test_refused(void **state)
     (void)state;
     assert_int_equal(callsite_attach(test_file("none"), SESSION_STACKS_NONE, 64), VARVE_ERROR_INVALID);
     capture_here(&capture);
-    assert_int_equal(capture.site, 0);
+    assert_int_equal(capture.callsite, 0);
     assert_int_equal(callsite_attach(test_file("no/such/folder"), SESSION_STACKS_NATIVE, 64), VARVE_ERROR_IO);
     capture_here(&capture);
-    assert_int_equal(capture.site, 0);
+    assert_int_equal(capture.callsite, 0);
 }
 
 /* ---- Python ---- */
@@ -160,33 +161,34 @@ static void test_python(void **state)
     fake_python_described = 0;
     assert_int_equal(callsite_attach(test_file("python"), SESSION_STACKS_ALL, 64), VARVE_OK);
     for (volatile unsigned i = 0; i < 8; i++) {
-        uint32_t before = captures[i % 4]->site;
+        uint32_t before = captures[i % 4]->callsite;
 
         fake_python_remembers = i % 4 != 1 && i != 6; /* new and known, either way */
         fake_python_round(i % 4);
         capture_here(captures[i % 4]);
-        assert_true(i < 4 || captures[i % 4]->site == before);
+        assert_true(i < 4 || captures[i % 4]->callsite == before);
     }
     fake_python_count = 0;
-    assert_int_equal(third.site, first.site);
-    assert_true(second.site != first.site && fourth.site != first.site && fourth.site != second.site);
+    assert_int_equal(third.callsite, first.callsite);
+    assert_true(second.callsite != first.callsite && fourth.callsite != first.callsite &&
+                fourth.callsite != second.callsite);
 
     reading_open(&reading, test_file("python"));
-    assert_int_equal(reading.site_count, 3);
+    assert_int_equal(reading.callsite_count, 3);
     assert_int_equal(reading.code_count, 2);
     assert_string_equal(reading.codes[0].name, "inner");
     assert_string_equal(reading.codes[0].file, "module.py");
     assert_int_equal(reading.codes[0].entry.first_line, 10);
     assert_string_equal(reading.codes[1].name, "outer");
-    assert_int_equal(reading.sites[first.site].python_count, 2);
-    assert_int_equal(reading.sites[first.site].python[0].code, 1);
-    assert_int_equal(reading.sites[first.site].python[0].line, 13);
-    assert_int_equal(reading.sites[second.site].python[0].line, 17);
-    assert_int_equal(reading.sites[first.site].python[1].code, 2);
-    assert_int_equal(reading.sites[first.site].python[1].line, 24U | SITES_PYTHON_ENTRY);
-    assert_int_equal(reading.sites[fourth.site].python[0].code, 0);
-    assert_int_equal(reading.sites[fourth.site].python[1].code, 2);
-    site_expect(&reading, &first);
+    assert_int_equal(reading.callsites[first.callsite].python_count, 2);
+    assert_int_equal(reading.callsites[first.callsite].python[0].code, 1);
+    assert_int_equal(reading.callsites[first.callsite].python[0].line, 13);
+    assert_int_equal(reading.callsites[second.callsite].python[0].line, 17);
+    assert_int_equal(reading.callsites[first.callsite].python[1].code, 2);
+    assert_int_equal(reading.callsites[first.callsite].python[1].line, 24U | CALLSITE_FILE_PYTHON_ENTRY);
+    assert_int_equal(reading.callsites[fourth.callsite].python[0].code, 0);
+    assert_int_equal(reading.callsites[fourth.callsite].python[1].code, 2);
+    callsite_expect(&reading, &first);
     reading_close(&reading);
 }
 
@@ -199,7 +201,7 @@ static void test_python_alone(void **state)
     (void)state;
     assert_int_equal(callsite_attach(test_file("alone"), SESSION_STACKS_PYTHON, 200), VARVE_OK);
     capture_here(&capture);
-    assert_int_equal(capture.site, 0); /* no interpreter */
+    assert_int_equal(capture.callsite, 0); /* no interpreter */
     for (unsigned i = 0; i < 200; i++) {
         snprintf(names[i], sizeof(names[i]), "f%u", i % 50);
         fake_python_set(i, names[i % 50], "x.py", i, false);
@@ -208,14 +210,14 @@ static void test_python_alone(void **state)
     fake_python_count = 200;
     capture_here(&capture);
     fake_python_count = 0;
-    assert_int_equal(capture.site, 1);
+    assert_int_equal(capture.callsite, 1);
     reading_open(&reading, test_file("alone"));
     assert_int_equal(reading.code_count, 50);
-    assert_int_equal(reading.sites[1].native_count, 0);
-    assert_int_equal(reading.sites[1].python_count, 200);
+    assert_int_equal(reading.callsites[1].native_count, 0);
+    assert_int_equal(reading.callsites[1].python_count, 200);
     for (unsigned i = 0; i < 200; i++) {
-        assert_int_equal(reading.sites[1].python[i].code, i % 50 + 1);
-        assert_int_equal(reading.sites[1].python[i].line, i % 50 + i);
+        assert_int_equal(reading.callsites[1].python[i].code, i % 50 + 1);
+        assert_int_equal(reading.callsites[1].python[i].line, i % 50 + i);
     }
     reading_close(&reading);
 }
@@ -256,11 +258,11 @@ static void test_descriptors(void **state)
     assert_int_equal(stat(own, &status), 0);
     assert_int_equal(status.st_size, 0);
     reading_open(&reading, test_file("descriptors"));
-    site_expect(&reading, &captures[0]);
+    callsite_expect(&reading, &captures[0]);
     /* With no descriptor left the site has no number; nothing else happens. */
     for (unsigned i = 1; i < 3; i++) {
-        if (captures[i].site != 0) {
-            site_expect(&reading, &captures[i]);
+        if (captures[i].callsite != 0) {
+            callsite_expect(&reading, &captures[i]);
         }
     }
     reading_close(&reading);
@@ -278,9 +280,9 @@ static void test_closed(void **state)
         assert_int_equal(syscall(SYS_close_range, 3, ~0U, 0), 0);
     }
     reading_open(&reading, test_file("closed"));
-    assert_int_equal(reading.site_count, 2);
-    site_expect(&reading, &captures[0]);
-    site_expect(&reading, &captures[1]);
+    assert_int_equal(reading.callsite_count, 2);
+    callsite_expect(&reading, &captures[0]);
+    callsite_expect(&reading, &captures[1]);
     reading_close(&reading);
     /* Deleted: no new file appears under the old name. */
     unlink(test_file("closed"));
@@ -329,12 +331,12 @@ static void test_size_limit(void **state)
         errno = ENOTTY;
         capture_by_path(&captures[path], path, 12);
         assert_int_equal(errno, ENOTTY);
-        refused += captures[path].site == 0;
-        assert_true(captures[path].site != 0 || path >= LIMITED);
+        refused += captures[path].callsite == 0;
+        assert_true(captures[path].callsite != 0 || path >= LIMITED);
     }
-    assert_true(refused >= 1000 && captures[PATHS - 1].site != 0);
+    assert_true(refused >= 1000 && captures[PATHS - 1].callsite != 0);
     reading_open(&reading, test_file("limit"));
-    assert_int_equal(reading.site_count, PATHS - refused);
+    assert_int_equal(reading.callsite_count, PATHS - refused);
     assert_int_equal(reading.lost.stacks, refused);
     reading_close(&reading);
 

@@ -130,7 +130,7 @@ static void test_table_readers(void **state)
 struct worker {
     pthread_t thread;
     unsigned index;
-    uint32_t sites[PATHS];
+    uint32_t callsites[PATHS];
 };
 
 static struct worker workers[THREADS];
@@ -146,11 +146,11 @@ static void *worker_main(void *argument)
         struct capture capture = {.max = worker->index == 0 ? 40 : 0};
 
         capture_by_path(&capture, path, PATH_BITS);
-        worker->sites[path] = capture.site;
+        worker->callsites[path] = capture.callsite;
         if (worker->index == 0) {
             memcpy(expected[path].pcs, capture.pcs, capture.count * sizeof(capture.pcs[0]));
             expected[path].count = capture.count;
-            expected[path].site = capture.site;
+            expected[path].callsite = capture.callsite;
         }
     }
     return NULL;
@@ -173,15 +173,15 @@ static void test_threads(void **state)
         pthread_join(workers[i].thread, NULL);
     }
     reading_open(&reading, test_file("threads"));
-    assert_int_equal(reading.site_count, PATHS);
+    assert_int_equal(reading.callsite_count, PATHS);
     for (uint32_t path = 0; path < PATHS; path++) {
-        assert_true(workers[0].sites[path] >= 1 && workers[0].sites[path] <= PATHS);
-        assert_false(seen[workers[0].sites[path]]);
-        seen[workers[0].sites[path]] = true;
+        assert_true(workers[0].callsites[path] >= 1 && workers[0].callsites[path] <= PATHS);
+        assert_false(seen[workers[0].callsites[path]]);
+        seen[workers[0].callsites[path]] = true;
         for (unsigned i = 1; i < THREADS; i++) {
-            assert_int_equal(workers[i].sites[path], workers[0].sites[path]);
+            assert_int_equal(workers[i].callsites[path], workers[0].callsites[path]);
         }
-        site_expect(&reading, &expected[path]);
+        callsite_expect(&reading, &expected[path]);
     }
     reading_close(&reading);
     free(expected);
@@ -191,7 +191,7 @@ static void test_threads(void **state)
 /* ---- signals ---- */
 
 static _Atomic uint32_t handler_path;
-static _Atomic uint32_t handler_sites;
+static _Atomic uint32_t handler_callsites;
 
 static void handle(int number)
 {
@@ -199,7 +199,7 @@ static void handle(int number)
 
     (void)number;
     capture_by_path(&capture, atomic_fetch_add(&handler_path, 1), 10);
-    handler_sites += capture.site != 0;
+    handler_callsites += capture.callsite != 0;
 }
 
 static void test_signals(void **state)
@@ -215,21 +215,21 @@ static void test_signals(void **state)
     sigemptyset(&action.sa_mask);
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
     setitimer(ITIMER_REAL, &every, NULL);
-    for (volatile unsigned round = 0; round < 40 && (round == 0 || handler_sites < 500); round++) {
+    for (volatile unsigned round = 0; round < 40 && (round == 0 || handler_callsites < 500); round++) {
         for (uint32_t path = 0; path < 8192; path++) {
-            uint32_t before = captures[path].site;
+            uint32_t before = captures[path].callsite;
 
             captures[path].max = round == 0 ? 40 : 0;
             capture_by_path(&captures[path], path, 13);
-            assert_true(captures[path].site != 0 && (before == 0 || captures[path].site == before));
+            assert_true(captures[path].callsite != 0 && (before == 0 || captures[path].callsite == before));
         }
     }
     setitimer(ITIMER_REAL, &never, NULL);
-    assert_true(handler_sites >= 20);
+    assert_true(handler_callsites >= 20);
     reading_open(&reading, test_file("signals"));
-    assert_true(reading.site_count >= 8192 + 20);
+    assert_true(reading.callsite_count >= 8192 + 20);
     for (uint32_t path = 0; path < 8192; path++) {
-        site_expect(&reading, &captures[path]);
+        callsite_expect(&reading, &captures[path]);
     }
     reading_close(&reading);
 }
@@ -251,18 +251,18 @@ static int child_main(void)
     for (uint32_t path = 0; path < 16; path++) {
         captures[path] = (struct capture){.max = 64};
         capture_by_path(&captures[path], path * 3, 6);
-        if (captures[path].site != path + 1) {
+        if (captures[path].callsite != path + 1) {
             return 2;
         }
     }
     struct reading reading;
 
     reading_open(&reading, child_path);
-    if (reading.site_count != 16 || reading.module_count == 0) {
+    if (reading.callsite_count != 16 || reading.module_count == 0) {
         return 3;
     }
     for (uint32_t path = 0; path < 16; path++) {
-        site_expect(&reading, &captures[path]);
+        callsite_expect(&reading, &captures[path]);
     }
     reading_close(&reading);
     return 0;
@@ -291,11 +291,11 @@ static void test_fork(void **state)
     assert_int_equal(status, 0);
     callsite_attach_by(NULL);
     capture_by_path(&captures[1], 40, 6);
-    assert_int_equal(captures[1].site, 41);
+    assert_int_equal(captures[1].callsite, 41);
     reading_open(&reading, test_file("parent"));
-    assert_int_equal(reading.site_count, 41);
-    site_expect(&reading, &captures[0]);
-    site_expect(&reading, &captures[1]);
+    assert_int_equal(reading.callsite_count, 41);
+    callsite_expect(&reading, &captures[0]);
+    callsite_expect(&reading, &captures[1]);
     reading_close(&reading);
 }
 
@@ -345,9 +345,9 @@ static void test_library(void **state)
         }
     }
     reading_open(&reading, test_file("library"));
-    assert_true(captures[1].site != captures[0].site);
+    assert_true(captures[1].callsite != captures[0].callsite);
     for (unsigned i = 0; i < 4; i++) {
-        site_expect(&reading, &captures[i]);
+        callsite_expect(&reading, &captures[i]);
     }
     for (unsigned i = 0; i < reading.module_count; i++) {
         if (strstr(reading.modules[i].path, "/lib_callback.so") != NULL) {
@@ -390,7 +390,7 @@ static void test_memory(void **state)
 
     for (uint32_t path = 0; path < 50000; path++) {
         capture_by_path(&capture, path, 16);
-        assert_int_equal(capture.site, path + 2); /* 1 is that of the call above */
+        assert_int_equal(capture.callsite, path + 2); /* 1 is that of the call above */
     }
     long used = private_kilobytes() - before;
 

@@ -268,15 +268,15 @@ static void test_no_table(void **state)
 
 static void object_expect(uintptr_t address)
 {
-    struct loaded_object told = {0};
+    struct loaded_object reported = {0};
     struct loaded_object listed = {0};
-    const bool is_there = loaded_object_find(address, &told);
+    const bool is_there = loaded_object_find(address, &reported);
 
     assert_int_equal(loaded_object_find_listed(address, &listed), is_there);
     assert_int_equal(loaded_object_is_at(address), is_there);
     if (is_there) {
-        assert_true(loaded_object_equal(&told, &listed));
-        assert_string_equal(told.name, listed.name);
+        assert_true(loaded_object_equal(&reported, &listed));
+        assert_string_equal(reported.name, listed.name);
     }
 }
 

@@ -188,7 +188,8 @@ static void test_same_in_a_sandbox(void **state)
 /* What one run of the preloaded probe counted. */
 struct counts {
     unsigned long calls, stacks, frames, bad, deepest;
-    unsigned long hashes, wrong, unknown; /* by what was remembered; those that could not be told so */
+    unsigned long hashes, wrong,
+        unknown; /* by what was remembered; those that could not be checked by them */
 };
 
 static struct counts run_counted(const struct python *python, const char *const *settings,

@@ -190,7 +190,7 @@ static void test_another_thread(void **state)
 
 /*
  * A ring of frames ends the check without a verdict; a layout of the wrong version ends it as bad, but
- * for 3.9 and 3.10, which differ in what f_lasti counts: these two only the version itself tells apart.
+ * for 3.9 and 3.10, which differ in what f_lasti counts: these two only the version itself distinguishes.
  */
 static void test_no_end_and_wrong_version(void **state)
 {

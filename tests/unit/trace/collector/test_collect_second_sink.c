@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collector's part of the second sink, over processes and rings made by hand: it tells the records that
+ * The collector's part of the second sink, over processes and rings made by hand: it emits the records that
  * the workload did not, under the numbers that the database has, and everything else with the database's
- * values, once, and once more when a trace begins in mid-run. Without a database it tells the same.
+ * values, once, and once more when a trace begins in mid-run. Without a database it emits the same.
  */
 #include "support/lttng/second_sink.h"
 
@@ -12,34 +12,34 @@ static void hand_flagged(struct ring_header *ring, enum varve_kind kind, uint64_
 {
     struct varve_record record = hand_record(kind, ticks, 0, tag);
 
-    record.dev_seq_kind_flags |= VARVE_FLAG_MIRRORED;
+    record.dev_seq_kind_flags |= VARVE_FLAG_SECOND_SINK;
     hand_begin(ring);
     hand_commit(ring, &record);
 }
 
-/* Records told so far: "number:arg number:arg …" of a ring. */
-static void expect_told(const struct mirror_log *log, uint32_t process, uint32_t ring, const char *expected)
+/* Records emitted so far: "number:arg number:arg …" of a ring. */
+static void expect_event(const struct sink_log *log, uint32_t process, uint32_t ring, const char *expected)
 {
     char text[1024] = "";
     size_t length = 0;
 
     for (uint32_t i = 0; i < log->record_count && length < sizeof(text); i++) {
-        const struct mirror_told *told = &log->records[i];
-        if (told->origin.process == process && told->origin.ring == ring) {
-            assert_int_equal(told->origin.tid, 100 * process + ring);
-            assert_int_equal(told->teller, getpid());
-            length +=
-                (size_t)snprintf(text + length, sizeof(text) - length, "%llu:%llu ",
-                                 (unsigned long long)told->ring_seq, (unsigned long long)told->record.arg);
+        const struct sink_event *reported = &log->records[i];
+        if (reported->origin.process == process && reported->origin.ring == ring) {
+            assert_int_equal(reported->origin.tid, 100 * process + ring);
+            assert_int_equal(reported->emitter, getpid());
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%llu:%llu ",
+                                       (unsigned long long)reported->ring_seq,
+                                       (unsigned long long)reported->record.arg);
         }
     }
     assert_string_equal(text, expected);
 }
 
-static void test_tells_what_the_workload_did_not(void **state)
+static void test_emits_what_the_workload_did_not(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 0);
+    struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *one, *other;
     int32_t pid = lab_living(lab);
 
@@ -58,8 +58,8 @@ static void test_tells_what_the_workload_did_not(void **state)
     hand_flagged(other, VARVE_KIND_MARK_BEGIN, lab->begin + 2, 21);
     hand_emit(other, VARVE_KIND_MARK_BEGIN, lab->begin + 4, 0, 22);
     lab_drain(lab);
-    expect_told(log, 1, 1, "1:11 43:40 44:13 147:15 ");
-    expect_told(log, 1, 2, "2:22 ");
+    expect_event(log, 1, 1, "1:11 43:40 44:13 147:15 ");
+    expect_event(log, 1, 2, "2:22 ");
     assert_int_equal(log->records[0].origin.pid, pid);
     lab_expect(lab, "SELECT count(*) FROM event", 9);
     lab_expect(lab, "SELECT count(*) FROM event WHERE flags <> 0", 0);
@@ -71,15 +71,15 @@ static void test_tells_what_the_workload_did_not(void **state)
     log->enabled_there[VARVE_KIND_MARK_END] = 1;
     hand_emit(other, VARVE_KIND_MARK_END, lab->begin + 20, 0, 23);
     lab_drain(lab);
-    expect_told(log, 1, 2, "2:22 3:23 ");
-    lab_mirror_end(lab, log);
+    expect_event(log, 1, 2, "2:22 3:23 ");
+    lab_sink_end(lab, log);
 }
 
 /* A killed thread leaves records of handlers in their slots, the first of which is filed. */
 static void test_orphans_have_numbers(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 0);
+    struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *ring;
 
     (void)state;
@@ -93,16 +93,16 @@ static void test_orphans_have_numbers(void **state)
     }
     ring->nested_count = 4;
     lab_drain(lab);
-    expect_told(log, 1, 1, "3:3 4:4 5:5 ");
+    expect_event(log, 1, 1, "3:3 4:4 5:5 ");
     lab_expect(lab, "SELECT ring_seq FROM event WHERE arg = 5 AND flags = 2", 5);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 /* A spill file that is gone: what was in it keeps its numbers. */
 static void test_unreadable_records_have_numbers(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 0);
+    struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *ring;
 
     (void)state;
@@ -114,14 +114,14 @@ static void test_unreadable_records_have_numbers(void **state)
     ring->emitted += RING_STAGING_RECORDS + 1;
     __atomic_store_n(&ring->spill_head, RING_STAGING_RECORDS + 1, __ATOMIC_RELEASE);
     lab_drain(lab);
-    expect_told(log, 1, 1, "1:1 4098:9 ");
+    expect_event(log, 1, 1, "1:1 4098:9 ");
     lab_expect(lab, "SELECT ring_seq FROM event WHERE arg = 9", 4098);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 /* ---- everything else ---- */
 
-static void expect_fact(const struct mirror_log *log, unsigned times, const char *text)
+static void expect_fact(const struct sink_log *log, unsigned times, const char *text)
 {
     unsigned found = 0;
 
@@ -129,14 +129,14 @@ static void expect_fact(const struct mirror_log *log, unsigned times, const char
         found += strcmp(log->facts[i].text, text) == 0;
     }
     if (found != times) {
-        fail_msg("told %u times: %s", found, text);
+        fail_msg("reported %u times: %s", found, text);
     }
 }
 
-/* Each row of this query is told as the whole text of `times` facts, and the facts that begin with `word` are
+/* Each row of this query is emitted as the whole text of `times` facts, and the facts that begin with `word` are
  * no others. */
-static void expect_facts(const struct lab *lab, const struct mirror_log *log, const char *word,
-                         unsigned times, const char *sql)
+static void expect_facts(const struct lab *lab, const struct sink_log *log, const char *word, unsigned times,
+                         const char *sql)
 {
     sqlite3 *db = lab_database(lab);
     sqlite3_stmt *row;
@@ -149,12 +149,12 @@ static void expect_facts(const struct lab *lab, const struct mirror_log *log, co
     }
     sqlite3_finalize(row);
     sqlite3_close(db);
-    if (rows == 0 || mirror_facts(log, word) != rows * times) {
-        fail_msg("%u rows, %u facts: %s", rows, mirror_facts(log, word), word);
+    if (rows == 0 || sink_facts(log, word) != rows * times) {
+        fail_msg("%u rows, %u facts: %s", rows, sink_facts(log, word), word);
     }
 }
 
-/* Facts as the database would tell them. Times in it count from its first anchor; the clock is monotonic. */
+/* Facts as the database has them. Times in it count from its first anchor; the clock is monotonic. */
 #define TRACE_ID "(SELECT value FROM meta WHERE key = 'trace_id')"
 #define TICKS "start_ns + (SELECT min(mono_ns) FROM clock_anchor)"
 
@@ -175,7 +175,7 @@ static const char thread_end_facts[] =
     "SELECT printf('thread_end p%d.r%d pid=%d tid=%d emitted=%d lost=%d lost_bytes=%d', process_id, ring, "
     "pid, tid, emitted, lost, lost_bytes) FROM thread";
 
-static void tell_meta(struct lab *lab)
+static void emit_meta(struct lab *lab)
 {
     int64_t trace_id = (int64_t)lab->collector->directory.control->trace_id;
 
@@ -204,14 +204,14 @@ static void make_lives(struct lab *lab)
     ring->state = RING_STATE_RETIRED;
 }
 
-static void test_tells_the_rows_of_the_database(void **state)
+static void test_emits_the_rows_of_the_database(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 0);
+    struct sink_log *log = lab_sink(lab, 0);
     char text[128];
 
     (void)state;
-    tell_meta(lab);
+    emit_meta(lab);
     make_lives(lab);
     lab_rounds(lab, 10000000);
     lab_drain(lab);
@@ -221,17 +221,17 @@ static void test_tells_the_rows_of_the_database(void **state)
     expect_facts(lab, log, "process ", 1, process_facts);
     expect_facts(lab, log, "thread ", 1, thread_facts);
     expect_facts(lab, log, "thread_end ", 1, thread_end_facts); /* also of the one that lives */
-    assert_int_equal(mirror_facts(log, "process_end "), 1);
+    assert_int_equal(sink_facts(log, "process_end "), 1);
     snprintf(text, sizeof(text), "process_end 1 pid=%d end=3 exec=/bin/other one", lab->controls[0]->pid);
     expect_fact(log, 1, text);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
-/* Dropped at the very end: no record tells of them, so no number does. */
+/* Dropped at the very end: no record speaks of them, so no number does. */
 static void test_lost_at_the_end(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 0);
+    struct sink_log *log = lab_sink(lab, 0);
     struct ring_header *ring;
     char text[128];
 
@@ -247,7 +247,7 @@ static void test_lost_at_the_end(void **state)
     snprintf(text, sizeof(text), "thread_end p1.r1 pid=%d tid=101 emitted=1 lost=5 lost_bytes=50",
              lab->controls[0]->pid);
     expect_fact(log, 1, text);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 /* ---- a trace that begins in mid-run ---- */
@@ -255,57 +255,57 @@ static void test_lost_at_the_end(void **state)
 static void test_everything_again(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 1);
+    struct sink_log *log = lab_sink(lab, 1);
     unsigned meta, clocks, records;
 
     (void)state;
-    tell_meta(lab);
+    emit_meta(lab);
     make_lives(lab);
     hand_process(lab, lab_dead());
     hand_emit(hand_ring(lab, 3, 64), VARVE_KIND_MARK_BEGIN, lab->begin + 4, 0, 3);
     lab_rounds(lab, 10000000);
     lab_drain(lab);
     lab_drain(lab); /* processes 1 and 3 and a thread are closed by now */
-    assert_int_equal(mirror_facts(log, "process_end "), 2);
-    assert_int_equal(mirror_facts(log, "thread_end "), 3);
-    meta = mirror_facts(log, "meta ");
-    clocks = mirror_facts(log, "clock ");
+    assert_int_equal(sink_facts(log, "process_end "), 2);
+    assert_int_equal(sink_facts(log, "thread_end "), 3);
+    meta = sink_facts(log, "meta ");
+    clocks = sink_facts(log, "clock ");
     records = log->record_count;
     for (unsigned traces = 1; traces <= 2; traces++) {
         lab->collector->next_anchor_ns = UINT64_MAX; /* no new ones meanwhile */
-        assert_true(mirror_start(log));
+        assert_true(sink_start(log));
         lab_round(lab);
         lab_round(lab); /* once per trace */
-        assert_int_equal(mirror_facts(log, "meta "), meta * (traces + 1));
-        assert_int_equal(mirror_facts(log, "clock "), clocks * (traces + 1));
-        assert_int_equal(mirror_facts(log, "process 1 "), 1);
-        assert_int_equal(mirror_facts(log, "process 2 "), 1 + traces);
-        assert_int_equal(mirror_facts(log, "process 3 "), 1);
-        assert_int_equal(mirror_facts(log, "thread p1"), 1);
-        assert_int_equal(mirror_facts(log, "thread p2.r1 "), 1 + traces);
-        assert_int_equal(mirror_facts(log, "thread p2.r2 "), 1);
-        assert_int_equal(mirror_facts(log, "process_end "), 2);
-        assert_int_equal(mirror_facts(log, "thread_end "), 3);
+        assert_int_equal(sink_facts(log, "meta "), meta * (traces + 1));
+        assert_int_equal(sink_facts(log, "clock "), clocks * (traces + 1));
+        assert_int_equal(sink_facts(log, "process 1 "), 1);
+        assert_int_equal(sink_facts(log, "process 2 "), 1 + traces);
+        assert_int_equal(sink_facts(log, "process 3 "), 1);
+        assert_int_equal(sink_facts(log, "thread p1"), 1);
+        assert_int_equal(sink_facts(log, "thread p2.r1 "), 1 + traces);
+        assert_int_equal(sink_facts(log, "thread p2.r2 "), 1);
+        assert_int_equal(sink_facts(log, "process_end "), 2);
+        assert_int_equal(sink_facts(log, "thread_end "), 3);
         assert_int_equal(log->record_count, records);
     }
     expect_facts(lab, log, "meta ", 3, meta_facts);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 /* The library's threads live on when a collector is gone: what they say then must not go into its memory. */
 static void test_trace_begins_after_the_end(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 1);
+    struct sink_log *log = lab_sink(lab, 1);
 
     (void)state;
-    assert_true(mirror_start(log));
+    assert_true(sink_start(log));
     collector_close(lab->collector);
     session_directory_remove(&lab->collector->directory);
     free(lab->collector);
     lab->collector = NULL;
-    assert_true(mirror_start(log));
-    lab_mirror_end(lab, log);
+    assert_true(sink_start(log));
+    lab_sink_end(lab, log);
 }
 
 /* ---- without a database, without a library ---- */
@@ -314,7 +314,7 @@ static void test_without_database(void **state)
 {
     struct lab *lab = lab_begin();
     struct session_directory directory = lab->collector->directory;
-    struct mirror_log *log;
+    struct sink_log *log;
     char path[DIRECTORY_PATH_BYTES + 16];
 
     (void)state;
@@ -325,68 +325,67 @@ static void test_without_database(void **state)
     lab->collector->directory = directory;
     lab->collector->is_unstored = true;
     lab_open_collector(lab, STORE_CREATE);
-    log = lab_mirror(lab, 1);
-    tell_meta(lab);
+    log = lab_sink(lab, 1);
+    emit_meta(lab);
     make_lives(lab);
     hand_flagged(lab->rings[1].ring, VARVE_KIND_MARK_BEGIN, lab->begin + 5, 9);
     hand_emit(lab->rings[1].ring, VARVE_KIND_HEAP_FREE, lab->begin + 6, 0x5000, 10);
-    assert_true(mirror_start(log));
+    assert_true(sink_start(log));
     lab_rounds(lab, 10000000);
     lab_drain(lab);
     assert_int_equal(lab->rings[1].ring->tail, 3); /* space is handed back all the same */
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
-    expect_told(log, 1, 1, "1:1 ");
-    expect_told(log, 2, 1, "1:2 3:10 ");
-    expect_told(log, 2, 2, "8:7 ");
-    assert_int_equal(mirror_facts(log, "process_end "), 1);
-    assert_int_equal(mirror_facts(log, "thread_end "), 3);
-    assert_true(mirror_facts(log, "process ") >= 2 && mirror_facts(log, "thread ") >= 3);
-    assert_true(mirror_facts(log, "clock ") >= lab->collector->clock.count);
-    assert_true(mirror_facts(log, "meta ") >= 5);
+    expect_event(log, 1, 1, "1:1 ");
+    expect_event(log, 2, 1, "1:2 3:10 ");
+    expect_event(log, 2, 2, "8:7 ");
+    assert_int_equal(sink_facts(log, "process_end "), 1);
+    assert_int_equal(sink_facts(log, "thread_end "), 3);
+    assert_true(sink_facts(log, "process ") >= 2 && sink_facts(log, "thread ") >= 3);
+    assert_true(sink_facts(log, "clock ") >= lab->collector->clock.count);
+    assert_true(sink_facts(log, "meta ") >= 5);
     LAB_OK(lab, collector_publish(lab->collector, lab->database, &lab->message));
     assert_int_not_equal(access(lab->database, F_OK), 0);
     snprintf(path, sizeof(path), "test -z \"$(ls '%.1000s' | grep trace.db)\"", directory.path);
     assert_int_equal(system(path), 0);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 static void test_no_library(void **state)
 {
     static const char *const paths[] = {"/nonexistent.so", VARVE_BUILD_DIR "/programs/lib_callback.so",
-                                        MIRROR_FAKE};
+                                        SINK_FAKE};
     struct lab *lab = lab_begin();
-    struct mirror_log *log = mirror_log_open(lab->folder);
+    struct sink_log *log = sink_log_open(lab->folder);
 
     (void)state;
-    log->version = MIRROR_INTERFACE_VERSION + 1;
+    log->version = SINK_INTERFACE_VERSION + 1;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         lab->message.text[0] = '\0';
-        assert_int_equal(collect_mirror_open(lab->collector, paths[i], &lab->message),
-                         VARVE_ERROR_UNSUPPORTED);
+        assert_int_equal(collect_sink_open(lab->collector, paths[i], &lab->message), VARVE_ERROR_UNSUPPORTED);
         assert_true(lab->message.text[0] != '\0');
-        assert_null(lab->collector->mirror.provider);
+        assert_null(lab->collector->sink.provider);
     }
-    tell_meta(lab);
+    emit_meta(lab);
     make_lives(lab);
     lab_drain(lab);
     LAB_OK(lab, collector_finish(lab->collector, NULL, NULL, &lab->message));
     lab_expect(lab, "SELECT count(*) FROM event", 3);
     assert_int_equal(log->record_count + log->fact_count, 0);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tells_what_the_workload_did_not),
+        cmocka_unit_test(test_emits_what_the_workload_did_not),
         cmocka_unit_test(test_orphans_have_numbers),
         cmocka_unit_test(test_unreadable_records_have_numbers),
-        cmocka_unit_test(test_tells_the_rows_of_the_database),
+        cmocka_unit_test(test_emits_the_rows_of_the_database),
         cmocka_unit_test(test_lost_at_the_end),
         cmocka_unit_test(test_everything_again),
         cmocka_unit_test(test_trace_begins_after_the_end),
         cmocka_unit_test(test_without_database),
         cmocka_unit_test(test_no_library),
     };
-    return cmocka_run_group_tests_name("collect_mirror", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("collect_sink", tests, NULL, NULL);
 }

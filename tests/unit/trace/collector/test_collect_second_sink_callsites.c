@@ -6,7 +6,7 @@
 #include "support/lttng/second_sink.h"
 #include "support/callsites.h"
 
-static struct writer sites_of(const struct lab *lab, uint32_t process)
+static struct writer callsite_file_of(const struct lab *lab, uint32_t process)
 {
     struct writer writer;
 
@@ -16,30 +16,30 @@ static struct writer sites_of(const struct lab *lab, uint32_t process)
     return writer;
 }
 
-static void hand_site(struct ring_header *ring, uint64_t ticks, uint32_t site)
+static void hand_callsite(struct ring_header *ring, uint64_t ticks, uint32_t callsite)
 {
-    struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, ticks, 0x1000 * (uint64_t)site, 0);
+    struct varve_record record = hand_record(VARVE_KIND_HEAP_ALLOC, ticks, 0x1000 * (uint64_t)callsite, 0);
 
-    record.callsite = site;
+    record.callsite = callsite;
     hand_begin(ring);
     hand_commit(ring, &record);
 }
 
-static void write_sites(struct writer *writer)
+static void write_callsites(struct writer *writer)
 {
-    const struct sites_python python[] = {{7, 3}, {7, SITES_PYTHON_ENTRY | 4}};
+    const struct callsite_file_python python[] = {{7, 3}, {7, CALLSITE_FILE_PYTHON_ENTRY | 4}};
     const uint64_t pcs[] = {0x10100, 0x20200, UINT64_MAX};
 
     put_module(writer, 0, 0x10000, 0x1000, 0x8000, "/bin/x y", "\x01\xfe");
     put_module(writer, 1, 0x20000, 0x1000, 0, "/lib/none", "");
     put_code(writer, 7, "f", "a dir/m.py");
-    put_site(writer, 1, pcs, 3, python, 2);
+    put_callsite(writer, 1, pcs, 3, python, 2);
     put_gone(writer, 1);
-    put_site(writer, 2, NULL, 0, python, 1);
+    put_callsite(writer, 2, NULL, 0, python, 1);
 }
 
-/* What write_sites has written, and nothing else, so many times. */
-static void expect_sites(const struct mirror_log *log, int32_t pid, unsigned times)
+/* What write_callsites has written, and nothing else, so many times. */
+static void expect_callsites(const struct sink_log *log, int32_t pid, unsigned times)
 {
     static const char *const facts[][2] = {
         {"module 1", "number=0 base=10000 end=11000 bias=8000 path=/bin/x y build_id=01fe"},
@@ -67,7 +67,7 @@ static void expect_sites(const struct mirror_log *log, int32_t pid, unsigned tim
 static void test_call_sites(void **state)
 {
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 1);
+    struct sink_log *log = lab_sink(lab, 1);
     int32_t pid = lab_living(lab);
     struct ring_header *ring;
     struct writer writer;
@@ -75,61 +75,63 @@ static void test_call_sites(void **state)
     (void)state;
     hand_process(lab, pid);
     ring = hand_ring(lab, 1, 64);
-    writer = sites_of(lab, 1);
-    write_sites(&writer);
-    put_head(&writer, SITES_TAG_SITE, 64); /* the next one is being written */
+    writer = callsite_file_of(lab, 1);
+    write_callsites(&writer);
+    put_head(&writer, CALLSITE_FILE_TAG_STACK, 64); /* the next one is being written */
     assert_int_equal(fflush(writer.stream), 0);
-    hand_site(ring, lab->begin + 1, 1);
+    hand_callsite(ring, lab->begin + 1, 1);
     lab_drain(lab);
-    hand_site(ring, lab->begin + 2, 2);
-    hand_site(ring, lab->begin + 3, 1);
+    hand_callsite(ring, lab->begin + 2, 2);
+    hand_callsite(ring, lab->begin + 3, 1);
     lab_drain(lab);
-    expect_sites(log, pid, 1);
-    assert_true(mirror_start(log));
+    expect_callsites(log, pid, 1);
+    assert_true(sink_start(log));
     lab_round(lab);
-    expect_sites(log, pid, 2);
-    assert_int_equal(ftruncate(fileno(writer.stream), 30), 0); /* what cannot be read is not told */
-    assert_true(mirror_start(log));
+    expect_callsites(log, pid, 2);
+    assert_int_equal(ftruncate(fileno(writer.stream), 30), 0); /* what cannot be read is not reported */
+    assert_true(sink_start(log));
     lab_round(lab);
-    expect_sites(log, pid, 2);
+    expect_callsites(log, pid, 2);
     fclose(writer.stream);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
-/* Written over after it was taken, with counts that no entry can have: then it is not told again. */
+/* Written over after it was taken, with counts that no entry can have: then it is not emitted again. */
 static void test_damaged_afterwards(void **state)
 {
-    const struct sites_module module = {.base = 1, .end = 2, .build_id_bytes = UINT16_MAX, .path_bytes = 1};
-    const struct sites_code code = {.code = 7, .name_bytes = UINT16_MAX, .file_bytes = UINT16_MAX};
-    const struct sites_site site = {.site = 1, .native_count = UINT16_MAX, .python_count = UINT16_MAX};
-    long at[3] = {sizeof(struct sites_entry)};
+    const struct callsite_file_module module = {
+        .base = 1, .end = 2, .build_id_bytes = UINT16_MAX, .path_bytes = 1};
+    const struct callsite_file_code code = {.code = 7, .name_bytes = UINT16_MAX, .file_bytes = UINT16_MAX};
+    const struct callsite_file_stack callsite = {
+        .callsite = 1, .native_count = UINT16_MAX, .python_count = UINT16_MAX};
+    long at[3] = {sizeof(struct callsite_file_entry)};
     struct lab *lab = lab_begin();
-    struct mirror_log *log = lab_mirror(lab, 1);
+    struct sink_log *log = lab_sink(lab, 1);
     uint64_t pc = 0x10100;
     struct writer writer;
 
     (void)state;
     hand_process(lab, lab_living(lab));
-    writer = sites_of(lab, 1);
+    writer = callsite_file_of(lab, 1);
     put_module(&writer, 0, 0x10000, 0x1000, 0, "/bin/x", "id");
-    at[1] = ftell(writer.stream) + (long)sizeof(struct sites_entry);
+    at[1] = ftell(writer.stream) + (long)sizeof(struct callsite_file_entry);
     put_code(&writer, 7, "f", "m.py");
-    at[2] = ftell(writer.stream) + (long)sizeof(struct sites_entry);
-    put_site(&writer, 1, &pc, 1, NULL, 0);
+    at[2] = ftell(writer.stream) + (long)sizeof(struct callsite_file_entry);
+    put_callsite(&writer, 1, &pc, 1, NULL, 0);
     put_native(&writer, 2, pc);
-    hand_site(hand_ring(lab, 1, 64), lab->begin + 1, 2);
+    hand_callsite(hand_ring(lab, 1, 64), lab->begin + 1, 2);
     lab_drain(lab);
-    assert_int_equal(mirror_facts(log, "module ") + mirror_facts(log, "code "), 2);
-    assert_int_equal(mirror_facts(log, "callsite "), 2);
+    assert_int_equal(sink_facts(log, "module ") + sink_facts(log, "code "), 2);
+    assert_int_equal(sink_facts(log, "callsite "), 2);
     assert_int_equal(pwrite(fileno(writer.stream), &module, sizeof(module), at[0]), sizeof(module));
     assert_int_equal(pwrite(fileno(writer.stream), &code, sizeof(code), at[1]), sizeof(code));
-    assert_int_equal(pwrite(fileno(writer.stream), &site, sizeof(site), at[2]), sizeof(site));
-    assert_true(mirror_start(log));
+    assert_int_equal(pwrite(fileno(writer.stream), &callsite, sizeof(callsite), at[2]), sizeof(callsite));
+    assert_true(sink_start(log));
     lab_round(lab);
-    assert_int_equal(mirror_facts(log, "module ") + mirror_facts(log, "code "), 2);
-    assert_int_equal(mirror_facts(log, "callsite "), 2 + 1);
+    assert_int_equal(sink_facts(log, "module ") + sink_facts(log, "code "), 2);
+    assert_int_equal(sink_facts(log, "callsite "), 2 + 1);
     fclose(writer.stream);
-    lab_mirror_end(lab, log);
+    lab_sink_end(lab, log);
 }
 
 int main(void)
@@ -138,5 +140,5 @@ int main(void)
         cmocka_unit_test(test_call_sites),
         cmocka_unit_test(test_damaged_afterwards),
     };
-    return cmocka_run_group_tests_name("collect_mirror_sites", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("collect_sink_sites", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Whole programs under the preload library with the fake as second sink: threads and their ends, forks,
- * execs, signal handlers, call sites, a trace that comes and goes, SIGKILL. What workload and collector told
+ * execs, signal handlers, call sites, a trace that comes and goes, SIGKILL. What workload and collector emitted
  * together is what the database has; nothing in it comes from the library's own threads, which allocate too.
  */
 #include "support/lttng/second_sink.h"
@@ -11,7 +11,7 @@
 #define PRELOAD VARVE_BUILD_DIR "/libvarve_preload.so"
 
 /* A program of programs/ and its arguments, blanks between. */
-static pid_t launch(const struct mirror_run *run, const char *command)
+static pid_t launch(const struct sink_run *run, const char *command)
 {
     char text[256], path[512];
     char *argv[8] = {NULL};
@@ -37,16 +37,16 @@ static pid_t launch(const struct mirror_run *run, const char *command)
     return child;
 }
 
-static void begin(struct mirror_run *run, uint32_t overflow, uint32_t capacity)
+static void begin(struct sink_run *run, uint32_t overflow, uint32_t capacity)
 {
-    mirror_begin(run, overflow, capacity);
+    sink_begin(run, overflow, capacity);
     run->log->emit = 0; /* the hooks are real */
 }
 
 /* From now on: threads of the library's own in each process that opens it. */
-static void follow(struct mirror_run *run)
+static void follow(struct sink_run *run)
 {
-    mirror_follow(run);
+    sink_follow(run);
     run->log->threads_at_load = 1;
     run->log->threads_at_open = 1;
 }
@@ -59,23 +59,23 @@ static int await(pid_t child)
     return wait_status;
 }
 
-static void expect_nothing_of_the_library_s(const struct mirror_log *log)
+static void expect_nothing_of_the_library_s(const struct sink_log *log)
 {
     for (uint32_t i = 0; i < log->record_count; i++) {
-        if (log->records[i].record.size == MIRROR_OWN_SIZE) {
+        if (log->records[i].record.size == SINK_OWN_SIZE) {
             fail_msg("record %u, ring %u: the library's own", i, log->records[i].origin.ring);
         }
     }
 }
 
 /* Runs it to its end and compares. */
-static void record(struct mirror_run *run, const char *command)
+static void record(struct sink_run *run, const char *command)
 {
     int wait_status;
 
     follow(run);
     wait_status = await(launch(run, command));
-    mirror_finish(run, command);
+    sink_finish(run, command);
     if (wait_status != 0) {
         fail_msg("%s: wait status %#x", command, (unsigned)wait_status);
     }
@@ -85,68 +85,68 @@ static void record(struct mirror_run *run, const char *command)
 
 static void test_threads_and_their_ends(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 64);
     record(&run, "threadend 30");
     assert_int_equal(run.log->opened, 2); /* by the program and the collector */
-    assert_true(mirror_count(run.log, true, 1, 5) > 0);
-    assert_true(mirror_count(run.log, false, 1, 0) > 0); /* late events */
-    assert_int_equal(mirror_count(run.log, true, 1, 0), 0);
-    mirror_end(&run);
+    assert_true(sink_count(run.log, true, 1, 5) > 0);
+    assert_true(sink_count(run.log, false, 1, 0) > 0); /* late events */
+    assert_int_equal(sink_count(run.log, true, 1, 0), 0);
+    sink_end(&run);
 }
 
 static void test_forks(void **state)
 {
     static const char *const commands[] = {"forker storm 20", "forker threads 5", "forker vfork"};
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         begin(&run, SESSION_OVERFLOW_SPILL, 256);
         record(&run, commands[i]);
-        assert_true(mirror_count(run.log, true, 1, MIRROR_ANY) > 0);
-        assert_true(i == 2 || mirror_count(run.log, false, 5, MIRROR_ANY) > 0);
-        assert_true(i == 2 || mirror_count(run.log, true, 5, MIRROR_ANY) == 0);
-        mirror_end(&run);
+        assert_true(sink_count(run.log, true, 1, SINK_ANY) > 0);
+        assert_true(i == 2 || sink_count(run.log, false, 5, SINK_ANY) > 0);
+        assert_true(i == 2 || sink_count(run.log, true, 5, SINK_ANY) == 0);
+        sink_end(&run);
     }
 }
 
 /* Each image opens the library anew. */
 static void test_exec(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 256);
     record(&run, "execer chain 3");
     assert_int_equal(run.log->opened, 1 + 4);
     for (uint32_t process = 1; process <= 4; process++) {
-        assert_true(mirror_count(run.log, true, process, 1) > 0);
+        assert_true(sink_count(run.log, true, process, 1) > 0);
     }
-    assert_true(mirror_facts(run.log, "process_end ") == 4);
-    mirror_end(&run);
+    assert_true(sink_facts(run.log, "process_end ") == 4);
+    sink_end(&run);
 }
 
 static void test_handlers_of_a_timer(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
 
     (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 1024);
     run.has_handlers = true;
     record(&run, "signaler 20000");
-    assert_true(mirror_count(run.log, true, 1, 1) > 10000);
-    mirror_end(&run);
+    assert_true(sink_count(run.log, true, 1, 1) > 10000);
+    sink_end(&run);
 }
 
-/* Every number of a call site that a record carries was told. */
+/* Every number of a call site that a record carries was emitted. */
 static void test_call_sites(void **state)
 {
-    static uint8_t told[65536];
-    struct mirror_run run;
-    unsigned sites = 0;
+    static uint8_t reported[65536];
+    struct sink_run run;
+    unsigned callsites = 0;
 
     (void)state;
     begin(&run, SESSION_OVERFLOW_SPILL, 256);
@@ -158,25 +158,25 @@ static void test_call_sites(void **state)
 
         if (strncmp(run.log->facts[i].text, "callsite 1 ", 11) == 0 &&
             sscanf(strstr(run.log->facts[i].text, "callsite="), "callsite=%u", &number) == 1) {
-            assert_true(number > 0 && number < sizeof(told));
-            assert_int_equal(told[number]++, 0);
-            sites++;
+            assert_true(number > 0 && number < sizeof(reported));
+            assert_int_equal(reported[number]++, 0);
+            callsites++;
         }
     }
-    assert_true(sites > 10 && mirror_facts(run.log, "module 1 ") > 1);
+    assert_true(callsites > 10 && sink_facts(run.log, "module 1 ") > 1);
     for (uint32_t i = 0; i < run.log->record_count; i++) {
         uint32_t number = run.log->records[i].record.callsite;
 
-        assert_true(number < sizeof(told));
-        assert_true(number == 0 || told[number] == 1);
+        assert_true(number < sizeof(reported));
+        assert_true(number == 0 || reported[number] == 1);
     }
-    mirror_end(&run);
+    sink_end(&run);
 }
 
 /* Four busy threads; the second sink wants their records now and then. */
 static void run_switched(uint32_t overflow)
 {
-    struct mirror_run run;
+    struct sink_run run;
     int wait_status = 0;
     pid_t child;
 
@@ -184,19 +184,19 @@ static void run_switched(uint32_t overflow)
     follow(&run);
     child = launch(&run, "churn --ops 15000 --seed 5 --pace 5");
     while (waitpid(child, &wait_status, WNOHANG) == 0) {
-        mirror_enable(run.log, 0);
+        sink_enable(run.log, 0);
         usleep(4000);
-        mirror_enable(run.log, 1);
+        sink_enable(run.log, 1);
         __atomic_add_fetch(&run.log->starts_wanted, 1, __ATOMIC_ACQ_REL);
         usleep(4000);
     }
-    mirror_finish(&run, "switched");
+    sink_finish(&run, "switched");
     assert_int_equal(wait_status, 0);
     expect_nothing_of_the_library_s(run.log);
     assert_true(run.log->starts_done > 0);
-    assert_true(mirror_count(run.log, true, 1, MIRROR_ANY) > 0);
-    assert_true(mirror_count(run.log, false, 1, MIRROR_ANY) > 0);
-    mirror_end(&run);
+    assert_true(sink_count(run.log, true, 1, SINK_ANY) > 0);
+    assert_true(sink_count(run.log, false, 1, SINK_ANY) > 0);
+    sink_end(&run);
 }
 
 static void test_switched_while_it_runs(void **state)
@@ -206,10 +206,10 @@ static void test_switched_while_it_runs(void **state)
     run_switched(SESSION_OVERFLOW_DROP);
 }
 
-/* Each thread may have told one record that it did not live to commit. */
+/* Each thread may have emitted one record that it did not live to commit. */
 static void test_killed(void **state)
 {
-    struct mirror_run run;
+    struct sink_run run;
     int wait_status;
     pid_t child;
 
@@ -219,15 +219,15 @@ static void test_killed(void **state)
         run.is_killed = true;
         follow(&run);
         child = launch(&run, "churn --seconds 60");
-        assert_true(mirror_wait(&run.log->record_count, 5000 + 3000 * turn));
+        assert_true(sink_wait(&run.log->record_count, 5000 + 3000 * turn));
         kill(child, SIGKILL);
         wait_status = await(child);
-        mirror_finish(&run, "killed");
+        sink_finish(&run, "killed");
         assert_true(WIFSIGNALED(wait_status));
         assert_true(verdict->figures[7] <= 1 + 4);
-        assert_true(mirror_count(run.log, true, 1, MIRROR_ANY) >= 5000);
+        assert_true(sink_count(run.log, true, 1, SINK_ANY) >= 5000);
         expect_nothing_of_the_library_s(run.log);
-        mirror_end(&run);
+        sink_end(&run);
     }
 }
 
@@ -242,5 +242,5 @@ int main(void)
         cmocka_unit_test(test_switched_while_it_runs),
         cmocka_unit_test(test_killed),
     };
-    return cmocka_run_group_tests_name("mirror_programs", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("sink_programs", tests, NULL, NULL);
 }
