@@ -90,8 +90,8 @@ int varve_message_set(struct varve_message *message, int error, const char *form
     }
     va_list arguments;
     va_start(arguments, format);
-    int wanted = vsnprintf(message->text, sizeof message->text, format, arguments);
+    int wanted = vsnprintf(message->text, sizeof(message->text), format, arguments);
     va_end(arguments);
-    make_shown(message->text, wanted >= (int)sizeof message->text);
+    make_shown(message->text, wanted >= (int)sizeof(message->text));
     return error;
 }

@@ -20,7 +20,7 @@ static const struct event_kind_info kinds[VARVE_KIND_LIMIT] = {VARVE_EVENT_LIST(
 static const char *const causes[] = {VARVE_CAUSE_LIST(CAUSE_ROW)};
 #undef CAUSE_ROW
 
-static_assert(sizeof causes / sizeof causes[0] <= 256, "a cause is one byte of a record");
+static_assert(sizeof(causes) / sizeof(causes[0]) <= 256, "a cause is one byte of a record");
 
 const struct event_kind_info *event_kind_info(unsigned kind)
 {
@@ -32,5 +32,5 @@ const struct event_kind_info *event_kind_info(unsigned kind)
 
 const char *event_cause_text(unsigned cause)
 {
-    return cause < sizeof causes / sizeof causes[0] ? causes[cause] : NULL;
+    return cause < sizeof(causes) / sizeof(causes[0]) ? causes[cause] : NULL;
 }

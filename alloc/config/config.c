@@ -78,10 +78,12 @@ static int read_bool(const struct parse *parse, const struct option *option, siz
 {
     bool is_true = config_tokens_is(parse->tokens, *at, "True");
 
-    if (!is_true && !config_tokens_is(parse->tokens, *at, "False"))
+    if (!is_true && !config_tokens_is(parse->tokens, *at, "False")) {
         return fail(parse, *at, "True or False");
-    if (option->field != NO_FIELD)
+    }
+    if (option->field != NO_FIELD) {
         *(bool *)field_of(parse, option) = is_true;
+    }
     ++*at;
     return VARVE_OK;
 }
@@ -90,9 +92,10 @@ static int read_large_segment(const struct parse *parse, const struct option *op
 {
     uint64_t number;
 
-    if (!number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB || number > LARGE_SEGMENT_MAX_MIB)
+    if (!number_at(parse, *at, &number) || number < LARGE_SEGMENT_MIN_MIB || number > LARGE_SEGMENT_MAX_MIB) {
         return fail(parse, *at, "a whole number of MiB, %" PRIu64 " to %" PRIu64 ",", LARGE_SEGMENT_MIN_MIB,
                     LARGE_SEGMENT_MAX_MIB);
+    }
     *(uint64_t *)field_of(parse, option) = number * MIB;
     ++*at;
     return VARVE_OK;
@@ -103,11 +106,13 @@ static int read_large_size(const struct parse *parse, const struct option *optio
     uint64_t minimum = parse->config->large_segment_size / MIB;
     uint64_t number;
 
-    if (!number_at(parse, *at, &number) || number < minimum)
+    if (!number_at(parse, *at, &number) || number < minimum) {
         return fail(parse, *at, "a whole number of MiB, %" PRIu64 " (large_segment_size_mb) or more,",
                     minimum);
-    if (number > option->at_most)
+    }
+    if (number > option->at_most) {
         number = option->at_most;
+    }
     *(uint64_t *)field_of(parse, option) = number * MIB;
     ++*at;
     return VARVE_OK;
@@ -117,8 +122,9 @@ static int read_threshold(const struct parse *parse, const struct option *option
 {
     double real;
 
-    if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real > 0 && real < 1))
+    if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real > 0 && real < 1)) {
         return fail(parse, *at, "a number above 0 and below 1");
+    }
     *(double *)field_of(parse, option) = real;
     ++*at;
     return VARVE_OK;
@@ -128,8 +134,9 @@ static int read_fraction(const struct parse *parse, const struct option *option,
 {
     double real;
 
-    if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real >= 0 && real <= 1))
+    if (!config_text_real(config_tokens_text(parse->tokens, *at), &real) || !(real >= 0 && real <= 1)) {
         return fail(parse, *at, "a number from 0 to 1");
+    }
     *(double *)field_of(parse, option) = real;
     ++*at;
     return VARVE_OK;
@@ -139,10 +146,12 @@ static int read_backend(const struct parse *parse, const struct option *option, 
 {
     (void)option;
     if (config_tokens_is(parse->tokens, *at, "cudaMallocAsync") ||
-        config_tokens_is(parse->tokens, *at, "hipMallocAsync"))
+        config_tokens_is(parse->tokens, *at, "hipMallocAsync")) {
         return fail(parse, *at, "native (the driver's own pools are the policy cuda-async)");
-    if (!config_tokens_is(parse->tokens, *at, "native"))
+    }
+    if (!config_tokens_is(parse->tokens, *at, "native")) {
         return fail(parse, *at, "native (others are not supported)");
+    }
     ++*at;
     return VARVE_OK;
 }
@@ -152,8 +161,9 @@ static int read_thread_count(const struct parse *parse, const struct option *opt
     uint64_t number;
 
     (void)option;
-    if (!number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX)
+    if (!number_at(parse, *at, &number) || !is_power_of_two(number) || number > REGISTER_THREADS_MAX) {
         return fail(parse, *at, "a power of two, 1 to %d,", REGISTER_THREADS_MAX);
+    }
     ++*at;
     return VARVE_OK;
 }
@@ -163,8 +173,9 @@ static int read_reserve(const struct parse *parse, const struct option *option, 
     uint64_t number;
 
     (void)option;
-    if (!number_at(parse, *at, &number) || number == 0)
+    if (!number_at(parse, *at, &number) || number == 0) {
         return fail(parse, *at, "a whole number of MiB, 1 or more,");
+    }
     ++*at;
     return VARVE_OK;
 }
@@ -173,8 +184,9 @@ static int read_reserve(const struct parse *parse, const struct option *option, 
 
 static void fill(uint64_t *divisions, size_t first, size_t end, uint64_t value)
 {
-    for (size_t i = first; i < end; i++)
+    for (size_t i = first; i < end; i++) {
         divisions[i] = value;
+    }
 }
 
 /* One "key:value" at *at. `last` is the entry of the last size listed, `is_first` whether there was none: the
@@ -186,20 +198,24 @@ static int read_division(const struct parse *parse, uint64_t *divisions, size_t 
     bool is_rest = config_tokens_is(parse->tokens, *at, ">");
     uint64_t key = 1, value;
 
-    if (!is_rest && (!number_at(parse, *at, &key) || !is_power_of_two(key)))
+    if (!is_rest && (!number_at(parse, *at, &key) || !is_power_of_two(key))) {
         return fail(parse, *at, "a size in MiB that is a power of two, or \">\",");
-    if (!config_tokens_is(parse->tokens, *at + 1, ":"))
+    }
+    if (!config_tokens_is(parse->tokens, *at + 1, ":")) {
         return fail(parse, *at + 1, "\":\"");
-    if (!number_at(parse, *at + 2, &value) || (value != 0 && !is_power_of_two(value)))
+    }
+    if (!number_at(parse, *at + 2, &value) || (value != 0 && !is_power_of_two(value))) {
         return fail(parse, *at + 2, "a number of divisions, 0 or a power of two,");
+    }
     *at += 3;
     if (is_rest) {
         fill(divisions, *last + 1, VARVE_ALLOC_DIVISIONS, value);
         return VARVE_OK;
     }
     *last = rounding_interval(key < ROUNDING_REQUEST_LIMIT / MIB ? key * MIB : ROUNDING_REQUEST_LIMIT);
-    if (*is_first)
+    if (*is_first) {
         fill(divisions, 0, *last, value);
+    }
     divisions[*last] = value;
     *is_first = false;
     return VARVE_OK;
@@ -213,8 +229,9 @@ static int read_divisions(const struct parse *parse, const struct option *option
     uint64_t value;
 
     if (!config_tokens_is(parse->tokens, *at, "[")) {
-        if (!number_at(parse, *at, &value) || !is_power_of_two(value))
+        if (!number_at(parse, *at, &value) || !is_power_of_two(value)) {
             return fail(parse, *at, "a power of two, or a table \"[size:divisions,...]\",");
+        }
         fill(divisions, 0, VARVE_ALLOC_DIVISIONS, value);
         ++*at;
         return VARVE_OK;
@@ -223,12 +240,14 @@ static int read_divisions(const struct parse *parse, const struct option *option
     while (!config_tokens_is(parse->tokens, *at, "]")) {
         int error = read_division(parse, divisions, at, &last, &is_first);
 
-        if (error)
+        if (error) {
             return error;
-        if (config_tokens_is(parse->tokens, *at, ","))
+        }
+        if (config_tokens_is(parse->tokens, *at, ",")) {
             ++*at;
-        else if (!config_tokens_is(parse->tokens, *at, "]"))
+        } else if (!config_tokens_is(parse->tokens, *at, "]")) {
             return fail(parse, *at, "\",\" or \"]\"");
+        }
     }
     ++*at;
     return VARVE_OK;
@@ -276,8 +295,9 @@ static const struct {
 static const struct option *option_find(const char *name)
 {
     for (size_t i = 0; i < OPTIONS; i++) {
-        if (strcmp(options[i].name, name) == 0)
+        if (strcmp(options[i].name, name) == 0) {
             return &options[i];
+        }
     }
     return NULL;
 }
@@ -292,8 +312,9 @@ static const char *option_nearest(const char *name)
     for (size_t i = 0; i < OPTIONS; i++) {
         size_t distance = config_text_distance(name, options[i].name);
 
-        if (length >= 3 && strncmp(name, options[i].name, length) == 0)
+        if (length >= 3 && strncmp(name, options[i].name, length) == 0) {
             return options[i].name;
+        }
         if (distance < least) {
             least = distance;
             nearest = options[i].name;
@@ -309,14 +330,16 @@ static int fail_unknown(const struct parse *parse, size_t at)
     char found[80];
 
     config_tokens_quote(parse->tokens, at, found, sizeof(found));
-    if (strchr(":,[]", name[0]))
+    if (strchr(":,[]", name[0])) {
         return varve_message_set(parse->message, VARVE_ERROR_INVALID,
                                  "expected the name of an option at character %zu, found %s", position,
                                  found);
+    }
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
-        if (strcmp(strangers[i].name, name) == 0)
+        if (strcmp(strangers[i].name, name) == 0) {
             return varve_message_set(parse->message, VARVE_ERROR_INVALID, "option %s at character %zu %s",
                                      name, position, strangers[i].advice);
+        }
     }
     return varve_message_set(parse->message, VARVE_ERROR_INVALID,
                              "unknown option %s at character %zu; the nearest one is %s%s", found, position,
@@ -328,8 +351,9 @@ static int fail_unknown(const struct parse *parse, size_t at)
 static size_t value_end(const struct config_tokens *tokens, size_t at)
 {
     if (config_tokens_is(tokens, at, "[")) {
-        while (at < tokens->count && !config_tokens_is(tokens, at, "]"))
+        while (at < tokens->count && !config_tokens_is(tokens, at, "]")) {
             at++;
+        }
     }
     return at + 1;
 }
@@ -342,23 +366,27 @@ static int read_options(struct parse *parse, bool is_early)
     for (size_t at = 0; at < tokens->count; at++) {
         const struct option *option = option_find(config_tokens_text(tokens, at));
 
-        if (option == NULL)
+        if (option == NULL) {
             return fail_unknown(parse, at);
+        }
         parse->name = option->name;
         at++;
-        if (!config_tokens_is(tokens, at, ":"))
+        if (!config_tokens_is(tokens, at, ":")) {
             return fail(parse, at, "\":\" and a value");
+        }
         at++;
         if (option->is_early == is_early) {
             int error = option->read(parse, option, &at);
 
-            if (error)
+            if (error) {
                 return error;
+            }
         } else {
             at = value_end(tokens, at);
         }
-        if (at < tokens->count && !config_tokens_is(tokens, at, ","))
+        if (at < tokens->count && !config_tokens_is(tokens, at, ",")) {
             return fail(parse, at, "\",\" or the end");
+        }
     }
     return VARVE_OK;
 }
@@ -384,19 +412,22 @@ int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config
     size_t length = strlen(text);
     int error;
 
-    if (length > CONFIG_TEXT_MAX)
+    if (length > CONFIG_TEXT_MAX) {
         return varve_message_set(message, VARVE_ERROR_INVALID,
                                  "an option string has at most %zu characters; this one has %zu",
                                  CONFIG_TEXT_MAX, length);
+    }
     varve_alloc_config_init(&parsed);
     config_tokens_split(&tokens, text);
     error = read_options(&parse, true);
-    if (error)
+    if (error) {
         return error;
+    }
     parsed.max_non_split_rounding_size = parsed.large_segment_size;
     error = read_options(&parse, false);
-    if (error)
+    if (error) {
         return error;
+    }
     memcpy(parsed.text, text, length + 1);
     *config = parsed;
     return VARVE_OK;
@@ -412,11 +443,13 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
         int error;
 
         /* A variable that is set counts, even to nothing. */
-        if (text == NULL)
+        if (text == NULL) {
             continue;
+        }
         error = varve_alloc_config_parse(text, config, &reason);
-        if (error)
+        if (error) {
             return varve_message_set(message, error, "%s: %.450s", variables[i], reason.text);
+        }
         return VARVE_OK;
     }
     varve_alloc_config_init(config);
@@ -430,22 +463,24 @@ int config_check(const struct varve_alloc_config *config, struct varve_message *
     for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
         uint64_t divisions = config->roundup_power2_divisions[i];
 
-        if (divisions != 0 && !is_power_of_two(divisions))
+        if (divisions != 0 && !is_power_of_two(divisions)) {
             wrong = "roundup_power2_divisions: each must be 0 or a power of two";
+        }
     }
     if (config->large_segment_size <= ROUNDING_MIN_LARGE ||
-        config->large_segment_size >= ROUNDING_REQUEST_LIMIT)
+        config->large_segment_size >= ROUNDING_REQUEST_LIMIT) {
         wrong = "large_segment_size must be above 10 MiB and below 2^60";
-    else if (config->max_split_size < config->large_segment_size)
+    } else if (config->max_split_size < config->large_segment_size) {
         wrong = "max_split_size must be large_segment_size or more";
-    else if (config->max_non_split_rounding_size < config->large_segment_size ||
-             config->max_non_split_rounding_size > ROUNDING_REQUEST_LIMIT)
+    } else if (config->max_non_split_rounding_size < config->large_segment_size ||
+               config->max_non_split_rounding_size > ROUNDING_REQUEST_LIMIT) {
         wrong = "max_non_split_rounding_size must be large_segment_size or more, and 2^60 at most";
-    else if (!(config->garbage_collection_threshold >= 0 && config->garbage_collection_threshold < 1))
+    } else if (!(config->garbage_collection_threshold >= 0 && config->garbage_collection_threshold < 1)) {
         wrong = "garbage_collection_threshold must be 0 or more and below 1";
-    else if (!(config->memory_fraction >= 0))
+    } else if (!(config->memory_fraction >= 0)) {
         wrong = "memory_fraction must be 0 or more";
-    else if (strnlen(config->text, sizeof(config->text)) == sizeof(config->text))
+    } else if (strnlen(config->text, sizeof(config->text)) == sizeof(config->text)) {
         wrong = "text has no end";
+    }
     return wrong ? varve_message_set(message, VARVE_ERROR_INVALID, "configuration: %s", wrong) : VARVE_OK;
 }

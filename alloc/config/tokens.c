@@ -38,22 +38,26 @@ void config_tokens_split(struct config_tokens *tokens, const char *string)
     tokens->count = 0;
     tokens->end = (uint16_t)(length + 1);
     for (size_t i = 0; i < length; i++) {
-        if (is_space(string[i]))
+        if (is_space(string[i])) {
             continue;
+        }
         if (!is_open || is_mark(string[i])) {
-            if (is_open)
+            if (is_open) {
                 tokens->text[used++] = '\0';
+            }
             tokens->tokens[tokens->count].start = (uint16_t)used;
             tokens->tokens[tokens->count].position = (uint16_t)(i + 1);
             tokens->count++;
         }
         tokens->text[used++] = string[i];
         is_open = !is_mark(string[i]);
-        if (!is_open)
+        if (!is_open) {
             tokens->text[used++] = '\0';
+        }
     }
-    if (is_open)
+    if (is_open) {
         tokens->text[used++] = '\0';
+    }
     assert(used <= sizeof(tokens->text) && tokens->count <= length);
 }
 
@@ -82,8 +86,9 @@ void config_tokens_quote(const struct config_tokens *tokens, size_t at, char *bu
         snprintf(buffer, buffer_bytes, "the end");
         return;
     }
-    while (text[length] && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
+    while (text[length] && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80) {
         length--; /* not in the middle of a character */
+    }
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
 
@@ -97,12 +102,14 @@ bool config_text_number(const char *text, uint64_t *number_out)
 {
     uint64_t number = 0;
 
-    if (text[0] == '\0')
+    if (text[0] == '\0') {
         return false;
+    }
     for (const char *c = text; *c; c++) {
         if (*c < '0' || *c > '9' || __builtin_mul_overflow(number, 10, &number) ||
-            __builtin_add_overflow(number, (uint64_t)(*c - '0'), &number))
+            __builtin_add_overflow(number, (uint64_t)(*c - '0'), &number)) {
             return false;
+        }
     }
     *number_out = number;
     return true;
@@ -115,8 +122,9 @@ bool config_text_real(const char *text, double *real_out)
     char *end;
     bool is_real;
 
-    if (plain == (locale_t)0)
+    if (plain == (locale_t)0) {
         return false;
+    }
     errno = 0;
     *real_out = strtod_l(text, &end, plain);
     is_real = end != text && *end == '\0' && errno == 0;
@@ -131,8 +139,9 @@ size_t config_text_distance(const char *a, const char *b)
     size_t a_length = strnlen(a, DISTANCE_LETTERS);
     size_t b_length = strnlen(b, DISTANCE_LETTERS);
 
-    for (size_t j = 0; j <= b_length; j++)
+    for (size_t j = 0; j <= b_length; j++) {
         row[j] = j;
+    }
     for (size_t i = 1; i <= a_length; i++) {
         size_t diagonal = row[0];
 
@@ -141,10 +150,12 @@ size_t config_text_distance(const char *a, const char *b)
             size_t best = diagonal + (a[i - 1] != b[j - 1]);
 
             diagonal = row[j];
-            if (best > row[j] + 1)
+            if (best > row[j] + 1) {
                 best = row[j] + 1;
-            if (best > row[j - 1] + 1)
+            }
+            if (best > row[j - 1] + 1) {
                 best = row[j - 1] + 1;
+            }
             row[j] = best;
         }
     }

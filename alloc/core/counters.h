@@ -27,8 +27,9 @@ static inline void stat_increase(struct varve_alloc_stat *stat, int64_t amount)
 {
     assert(amount >= 0);
     stat->current += amount;
-    if (stat->peak < stat->current)
+    if (stat->peak < stat->current) {
         stat->peak = stat->current;
+    }
     stat->allocated += amount;
 }
 
@@ -50,8 +51,9 @@ static inline void stat_pool_increase(struct varve_alloc_stat stats[VARVE_ALLOC_
     struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
 
     all->current += amount;
-    if (all->peak < all->current)
+    if (all->peak < all->current) {
         all->peak = all->current;
+    }
     stat_increase(&stats[stat_pool_kind(is_small)], amount);
 }
 
@@ -74,10 +76,11 @@ static inline void stat_become(struct varve_alloc_stat *stat, int64_t current)
 static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
                                int64_t net)
 {
-    if (net > 0)
+    if (net > 0) {
         stat_pool_increase(stats, is_small, net);
-    else if (net < 0)
+    } else if (net < 0) {
         stat_pool_decrease(stats, is_small, -net);
+    }
 }
 
 /// The peaks of what is active, where something waits.

@@ -19,7 +19,7 @@ static void pause_briefly(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #else
-    atomic_thread_fence(memory_order_acquire);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
 #endif
 }
 
@@ -27,14 +27,13 @@ void lock_wait(struct alloc_lock *lock)
 {
     for (unsigned i = 0; i < SPINS; i++) {
         uint32_t unheld = 0;
-        if (atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 &&
-            atomic_compare_exchange_strong_explicit(&lock->word, &unheld, 1, memory_order_acquire,
-                                                    memory_order_relaxed)) {
+        if (__atomic_load_n(&lock->word, __ATOMIC_RELAXED) == 0 &&
+            __atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
             return;
         }
         pause_briefly();
     }
-    while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0) {
+    while (__atomic_exchange_n(&lock->word, 2, __ATOMIC_ACQUIRE) != 0) {
         syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
     }
 }

@@ -9,14 +9,14 @@
 #define VARVE_ALLOC_CORE_LOCK_H
 
 #include <assert.h>
-#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct alloc_lock {
-    _Atomic uint32_t word;
-    uint32_t depth;              /* of the holder */
-    _Atomic(const void *) owner; /* an address that only the holding thread has; NULL: nobody */
+    uint32_t word;
+    uint32_t depth;    /* of the holder */
+    const void *owner; /* an address that only the holding thread has; NULL: nobody */
 };
 
 /* lock.c: the slow halves */
@@ -37,27 +37,27 @@ static inline void lock_acquire(struct alloc_lock *lock)
     uint32_t unheld = 0;
 
     /* only this thread can have stored its own mark, so a relaxed look is enough */
-    if (__builtin_expect(atomic_load_explicit(&lock->owner, memory_order_relaxed) == self, 0)) {
+    if (__builtin_expect(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == self, 0)) {
         lock->depth++;
         return;
     }
-    if (__builtin_expect(!atomic_compare_exchange_strong_explicit(&lock->word, &unheld, 1,
-                                                                  memory_order_acquire, memory_order_relaxed),
-                         0)) {
+    if (__builtin_expect(
+            !__atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
+            0)) {
         lock_wait(lock);
     }
-    atomic_store_explicit(&lock->owner, self, memory_order_relaxed);
+    __atomic_store_n(&lock->owner, self, __ATOMIC_RELAXED);
     lock->depth = 1;
 }
 
 static inline void lock_release(struct alloc_lock *lock)
 {
-    assert(lock->depth > 0 && atomic_load_explicit(&lock->owner, memory_order_relaxed) == lock_self());
+    assert(lock->depth > 0 && __atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self());
     if (__builtin_expect(--lock->depth > 0, 0)) {
         return;
     }
-    atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
-    if (__builtin_expect(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2, 0)) {
+    __atomic_store_n(&lock->owner, NULL, __ATOMIC_RELAXED);
+    if (__builtin_expect(__atomic_exchange_n(&lock->word, 0, __ATOMIC_RELEASE) == 2, 0)) {
         lock_wake(lock);
     }
 }

@@ -85,8 +85,8 @@ static bool region_holds(const struct region *region, const struct block *block)
 {
     uintptr_t first = (uintptr_t)region + REGION_HEADER_BYTES;
     uintptr_t at = (uintptr_t)block;
-    uint64_t blocks = (region->bytes - REGION_HEADER_BYTES) / sizeof *block;
-    return at >= first && (at - first) / sizeof *block < blocks && (at - first) % sizeof *block == 0;
+    uint64_t blocks = (region->bytes - REGION_HEADER_BYTES) / sizeof(*block);
+    return at >= first && (at - first) / sizeof(*block) < blocks && (at - first) % sizeof(*block) == 0;
 }
 
 int block_slab_check(const struct block_slab *slab, struct varve_message *message)

@@ -37,7 +37,7 @@ int block_slab_check(const struct block_slab *slab, struct varve_message *messag
 HOT void block_slab_clear(struct block *block)
 {
     memset(block, 0, SLAB_LINE_BYTES);
-    memset((char *)block + SLAB_LINE_BYTES, 0, sizeof *block - SLAB_LINE_BYTES);
+    memset((char *)block + SLAB_LINE_BYTES, 0, sizeof(*block) - SLAB_LINE_BYTES);
 }
 
 /// A zeroed descriptor, NULL if the machine has no memory.

@@ -130,15 +130,15 @@ static bool streams_grow(struct free_index *index)
     if (capacity < index->stream_capacity) {
         return false;
     }
-    struct stream_bins **streams = pages_map(capacity * sizeof *streams);
+    struct stream_bins **streams = pages_map(capacity * sizeof(*streams));
     if (streams == NULL) {
         return false;
     }
     if (index->streams != NULL) {
-        memcpy(streams, index->streams, index->stream_count * sizeof *streams);
-        pages_unmap(index->streams, index->stream_capacity * sizeof *streams);
+        memcpy(streams, index->streams, index->stream_count * sizeof(*streams));
+        pages_unmap(index->streams, index->stream_capacity * sizeof(*streams));
     }
-    index->mapped_bytes += (capacity - index->stream_capacity) * sizeof *streams;
+    index->mapped_bytes += (capacity - index->stream_capacity) * sizeof(*streams);
     index->streams = streams;
     index->stream_capacity = capacity;
     return true;
@@ -412,9 +412,9 @@ int free_index_check(const struct free_index *index, struct varve_message *messa
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "free index: stream %u of %u is misplaced",
                                      i, index->stream_count);
         }
-        int code = stream_check(bins, message);
-        if (code != VARVE_OK) {
-            return code;
+        int error = stream_check(bins, message);
+        if (error != VARVE_OK) {
+            return error;
         }
         blocks += bins->blocks;
         is_recent_found |= bins == index->recent;

@@ -31,9 +31,9 @@ void *pages_map(uint64_t bytes)
 void pages_unmap(void *pages, uint64_t bytes)
 {
     if (pages != NULL) {
-        int code = munmap(pages, bytes);
+        int error = munmap(pages, bytes);
 
-        assert(code == 0);
-        (void)code;
+        assert(error == 0);
+        (void)error;
     }
 }

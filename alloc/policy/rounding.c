@@ -18,10 +18,12 @@ uint64_t rounding_power2(uint64_t bytes, uint64_t divisions)
 
 uint64_t rounding_segment_size(const struct varve_alloc_config *config, uint64_t rounded)
 {
-    if (rounded <= ROUNDING_SMALL_SIZE)
+    if (rounded <= ROUNDING_SMALL_SIZE) {
         return ROUNDING_SMALL_SEGMENT;
-    if (rounded < ROUNDING_MIN_LARGE)
+    }
+    if (rounded < ROUNDING_MIN_LARGE) {
         return config->large_segment_size;
+    }
     /* Rounding up a request makes it 2^60 bytes at most. */
     assert(rounded <= ROUNDING_REQUEST_LIMIT);
     return rounding_up(rounded, ROUNDING_LARGE_STEP);

@@ -38,8 +38,9 @@ static inline unsigned rounding_interval(uint64_t bytes)
 {
     unsigned log2 = 63 - (unsigned)__builtin_clzll(bytes);
 
-    if (log2 < ROUNDING_DIVISIONS_LOG2)
+    if (log2 < ROUNDING_DIVISIONS_LOG2) {
         return 0;
+    }
     log2 -= ROUNDING_DIVISIONS_LOG2;
     return log2 < VARVE_ALLOC_DIVISIONS ? log2 : VARVE_ALLOC_DIVISIONS - 1;
 }
@@ -50,12 +51,14 @@ static inline uint64_t rounding_block_size(const struct varve_alloc_config *conf
     uint64_t divisions;
 
     assert(bytes < ROUNDING_REQUEST_LIMIT);
-    if (bytes < ROUNDING_MIN_BLOCK)
+    if (bytes < ROUNDING_MIN_BLOCK) {
         return ROUNDING_MIN_BLOCK;
+    }
     divisions = config->roundup_power2_divisions[rounding_interval(bytes)];
     /* The second test is bytes > 512 * divisions, written so that it holds for any number of divisions. */
-    if (__builtin_expect(divisions > 1, 0) && (bytes - 1) / ROUNDING_MIN_BLOCK >= divisions)
+    if (__builtin_expect(divisions > 1, 0) && (bytes - 1) / ROUNDING_MIN_BLOCK >= divisions) {
         return rounding_power2(bytes, divisions);
+    }
     return rounding_up(bytes, ROUNDING_MIN_BLOCK);
 }
 

@@ -217,7 +217,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct libraries libraries;
     struct progress progress;
     char output[4096];
-    int code;
+    int error;
 
     if ((values->ring_bytes & (values->ring_bytes - 1)) != 0) {
         return command_fail(context, "--ring-size must be a power of two, such as 4M");
@@ -236,7 +236,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     collect.argv = operands->rest;
     collect.progress = step;
     collect.progress_context = &progress;
-    code = varve_collect_record(&collect, &result, &message);
+    error = varve_collect_record(&collect, &result, &message);
     if (result.started) {
         program_status = result.wait_status;
         memory_exhausted_then(end_like_program);
@@ -245,8 +245,8 @@ static int run(struct command_context *context, const void *values_untyped, cons
         record_histories(result.torch_history, values->force, &progress, context->err);
     }
     progress_end(&progress);
-    if (code != VARVE_OK) {
-        command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
+    if (error != VARVE_OK) {
+        command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     } else if (!values->quiet) {
         print_summary(context->err, &result);
     }

@@ -41,14 +41,14 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct varve_collect_result result = {0};
     struct varve_message message = {""};
     struct progress progress;
-    int code;
+    int error;
 
     command_progress(context, &progress, false);
-    code = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step,
-                                 &progress, &result, &message);
+    error = varve_collect_recover(operands->items[0], values->output, ctf_each_number, progress_step,
+                                  &progress, &result, &message);
     progress_end(&progress);
-    if (code != VARVE_OK) {
-        return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(code));
+    if (error != VARVE_OK) {
+        return command_fail(context, "%s", message.text[0] != '\0' ? message.text : varve_strerror(error));
     }
     memory_exhausted_then(end_well);
     if (!values->json && result.database_path[0] == '\0') {

@@ -365,15 +365,15 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
                      struct varve_message *message)
 {
     const char *begin = *sql + strspn(*sql, " \t\r\n;");
-    int code;
+    int error;
 
     *cursor = (struct cursor){.database = database, .is_user = true};
     database->would_write = false;
     sqlite3_set_authorizer(database->sqlite, authorize, database);
-    code = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
+    error = sqlite3_prepare_v2(database->sqlite, begin, -1, &cursor->statement, sql);
     sqlite3_set_authorizer(database->sqlite, NULL, NULL);
     if (database->would_write ||
-        (code == SQLITE_OK && cursor->statement != NULL && !sqlite3_stmt_readonly(cursor->statement))) {
+        (error == SQLITE_OK && cursor->statement != NULL && !sqlite3_stmt_readonly(cursor->statement))) {
         char first[64];
         size_t length = strcspn(begin, "\r\n;");
 
@@ -383,11 +383,11 @@ int cursor_open_user(struct cursor *cursor, struct database *database, const cha
                                  "refused: '%s' could write; query only reads (change a copy with sqlite3)",
                                  first);
     }
-    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
+    if (error == SQLITE_CORRUPT || error == SQLITE_NOTADB) {
         set_error(database, true);
         return database_error(database, message);
     }
-    if (code != SQLITE_OK) {
+    if (error != SQLITE_OK) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s, in: %.100s",
                                  sqlite3_errmsg(database->sqlite), begin);
     }
@@ -410,15 +410,15 @@ void cursor_bind_text(struct cursor *cursor, int index, const char *value)
 
 bool cursor_next(struct cursor *cursor)
 {
-    int code = SQLITE_DONE;
+    int error = SQLITE_DONE;
 
     if (cursor->statement != NULL) {
-        code = sqlite3_step(cursor->statement);
-        if (code != SQLITE_ROW && code != SQLITE_DONE) {
+        error = sqlite3_step(cursor->statement);
+        if (error != SQLITE_ROW && error != SQLITE_DONE) {
             set_error(cursor->database, cursor->is_user);
         }
     }
-    return code == SQLITE_ROW;
+    return error == SQLITE_ROW;
 }
 
 int64_t cursor_integer(struct cursor *cursor, int column)

@@ -73,7 +73,7 @@ static void field_open(struct field *field, enum size_kind kind, uint64_t count)
 {
     *field = (struct field){.count = count};
     field->blocks = malloc(count * sizeof(struct block *));
-    field->order = malloc(STEPS * sizeof *field->order);
+    field->order = malloc(STEPS * sizeof(*field->order));
     field->bins = free_index_bins(&field->index, NULL, 0);
     if (field->blocks == NULL || field->order == NULL || field->bins == NULL ||
         block_slab_reserve(&field->slab, count) != VARVE_OK) {
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     static const uint64_t counts[] = {10, 1000, 100000, 1000000};
     uint64_t limit = argc > 1 ? strtoull(argv[1], NULL, 10) : UINT64_MAX;
     for (unsigned kind = SIZES_DIFFERENT; kind <= SIZES_MIXED; kind++) {
-        for (unsigned i = 0; i < sizeof counts / sizeof counts[0] && counts[i] <= limit; i++) {
+        for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]) && counts[i] <= limit; i++) {
             struct field field;
             field_open(&field, (enum size_kind)kind, counts[i]);
             for (uint64_t j = 0; j < field.count; j++) {

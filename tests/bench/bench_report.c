@@ -139,8 +139,8 @@ static void callsite_file_make(struct store *store)
     uint64_t random = 1234567;
 
     for (uint32_t i = 0; i < SYMBOLS; i++) {
-        snprintf(function, sizeof function, "component_%u::operation_%u(int, char const*)", i / 100, i);
-        snprintf(file, sizeof file, "source/component_%u/part_%u.cc", i / 100, i / 10);
+        snprintf(function, sizeof(function), "component_%u::operation_%u(int, char const*)", i / 100, i);
+        snprintf(file, sizeof(file), "source/component_%u/part_%u.cc", i / 100, i / 10);
         struct store_symbol symbol = {
             .function = function, .file = file, .module = "/usr/lib/libcomponent.so"};
         symbol.line = 1 + i % 700;
@@ -218,15 +218,15 @@ static void figure(const char *metric, double value, const char *unit, double ta
 
 static void database_make(const char *directory, const char *path, uint64_t count)
 {
-    struct maker *maker = calloc(1, sizeof *maker);
+    struct maker *maker = calloc(1, sizeof(*maker));
     struct varve_message message;
     char scratch[4096];
     char others[64];
     double begin = now();
 
     CHECK(maker != NULL, "no memory");
-    snprintf(scratch, sizeof scratch, "%s/scratch", directory);
-    snprintf(others, sizeof others, ", \"events\": %llu", (unsigned long long)count);
+    snprintf(scratch, sizeof(scratch), "%s/scratch", directory);
+    snprintf(others, sizeof(others), ", \"events\": %llu", (unsigned long long)count);
     CHECK(store_open(path, STORE_CREATE, &maker->store, &message) == VARVE_OK, message.text);
     CHECK(derive_open(scratch, &maker->derive, &message) == VARVE_OK, message.text);
     events_make(maker, count);
@@ -282,14 +282,14 @@ static void questions_ask(const char *path)
         double target;
     } questions[] = {{"report", 3}, {"info", 0}, {"leaks", 0}, {"peak", 0}, {"timeline", 0}};
 
-    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
+    for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++) {
         double seconds[REPETITIONS];
         char metric[64];
         for (int k = 0; k < REPETITIONS; k++) {
             seconds[k] = question_time(questions[i].question, path);
         }
-        qsort(seconds, REPETITIONS, sizeof seconds[0], compare_double);
-        snprintf(metric, sizeof metric, "varve %s", questions[i].question);
+        qsort(seconds, REPETITIONS, sizeof(seconds[0]), compare_double);
+        snprintf(metric, sizeof(metric), "varve %s", questions[i].question);
         figure(metric, seconds[REPETITIONS / 2], "s", questions[i].target, "");
     }
 }
@@ -303,9 +303,9 @@ int main(int argc, char **argv)
     char path[4096];
 
     CHECK(count > 0, "usage: bench_report [EVENTS]");
-    snprintf(directory, sizeof directory, "%s/varve-bench-report.XXXXXX", parent != NULL ? parent : "/tmp");
+    snprintf(directory, sizeof(directory), "%s/varve-bench-report.XXXXXX", parent != NULL ? parent : "/tmp");
     CHECK(mkdtemp(directory) != NULL, "no temporary directory");
-    snprintf(path, sizeof path, "%s/trace.db", directory);
+    snprintf(path, sizeof(path), "%s/trace.db", directory);
     database_make(directory, path, count);
     questions_ask(path);
     unlink(path);

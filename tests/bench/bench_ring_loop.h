@@ -84,7 +84,7 @@ static inline __attribute__((always_inline)) int ring_loop_bursts(ring_loop_emit
         next += RING_LOOP_PERIOD_NS;
         late += ring_loop_now() > next;
     }
-    qsort(ns, count, sizeof ns[0], ring_loop_compare);
+    qsort(ns, count, sizeof(ns[0]), ring_loop_compare);
     printf("{\"records\": %" PRIu64 ", \"ns\": %.3f, \"ns_min\": %.3f, \"ns_p90\": %.3f, \"ns_p99\": %.3f, "
            "\"late\": %" PRIu64 "}\n",
            total * records, ns[count / 2], ns[0], ns[count * 9 / 10], ns[count * 99 / 100], late);

@@ -220,7 +220,7 @@ static void events_make(struct varve_writer *writer, uint64_t events, uint32_t l
 {
     struct maker maker = {.writer = writer, .random = 88172645463325252U, .live_limit = live_limit};
 
-    maker.blocks = calloc(BLOCKS_MAX, sizeof *maker.blocks);
+    maker.blocks = calloc(BLOCKS_MAX, sizeof(*maker.blocks));
     maker.unused.items = calloc(BLOCKS_MAX, sizeof(uint32_t));
     maker.used.items = calloc(BLOCKS_MAX, sizeof(uint32_t));
     CHECK(maker.blocks != NULL && maker.unused.items != NULL && maker.used.items != NULL, "no memory");
@@ -282,7 +282,7 @@ static double seek_time(const char *path, uint64_t seq)
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY);
 
-        snprintf(text, sizeof text, "%llu", (unsigned long long)seq);
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)seq);
         if (null >= 0 && dup2(null, STDOUT_FILENO) >= 0) {
             execl(varve != NULL ? varve : VARVE_BUILD_DIR "/varve", "varve", "segments", "--at", text, path,
                   (char *)NULL);
@@ -349,9 +349,10 @@ int main(int argc, char **argv)
     char path[4096];
 
     CHECK(events >= 1000, "usage: bench_segments [EVENTS]");
-    snprintf(directory, sizeof directory, "%s/varve-bench-segments.XXXXXX", parent != NULL ? parent : "/tmp");
+    snprintf(directory, sizeof(directory), "%s/varve-bench-segments.XXXXXX",
+             parent != NULL ? parent : "/tmp");
     CHECK(mkdtemp(directory) != NULL, "no temporary directory");
-    snprintf(path, sizeof path, "%s/trace.db", directory);
+    snprintf(path, sizeof(path), "%s/trace.db", directory);
     database_measure(path, events, 5000);
     database_measure(path, events, 200000);
     unlink(path);

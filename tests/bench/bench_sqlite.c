@@ -63,7 +63,7 @@ static void events_make(struct event *events, size_t count)
     uint64_t state = 88172645463325252U;
     uint64_t next_addr = 0x55d0c0de0000;
     int64_t ts_ns = 1000000;
-    memset(live, 0, sizeof live);
+    memset(live, 0, sizeof(live));
     for (size_t i = 0; i < count; i++) {
         struct event *event = &events[i];
         uint64_t random = random_next(&state);
@@ -94,7 +94,7 @@ static void events_make(struct event *events, size_t count)
 static const char *path_in(const char *directory, const char *name)
 {
     static char path[4096]; /* one path at a time */
-    snprintf(path, sizeof path, "%s/%s", directory, name);
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
     return path;
 }
 
@@ -103,7 +103,7 @@ static void database_remove(const char *directory, const char *name)
     static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
     char file[64];
     for (size_t i = 0; i < 4; i++) {
-        snprintf(file, sizeof file, "%s%s", name, suffixes[i]);
+        snprintf(file, sizeof(file), "%s%s", name, suffixes[i]);
         unlink(path_in(directory, file));
     }
 }
@@ -314,7 +314,7 @@ static int compare_double(const void *a, const void *b)
 
 static double median(double *values)
 {
-    qsort(values, REPETITIONS, sizeof *values, compare_double);
+    qsort(values, REPETITIONS, sizeof(*values), compare_double);
     return values[REPETITIONS / 2];
 }
 
@@ -341,7 +341,7 @@ static void run_all(const char *directory, struct event *events, size_t count, b
     double medians[4];
     for (int k = 0; k < 4; k++) {
         char file[32];
-        snprintf(file, sizeof file, "%s.db", names[k]);
+        snprintf(file, sizeof(file), "%s.db", names[k]);
         medians[k] = median(seconds[k]);
         if (medians[k] > 0) {
             rows_check(directory, file, events, count);
@@ -377,12 +377,12 @@ int main(int argc, char **argv)
     }
     char temporary[4096];
     const char *parent = getenv("TMPDIR");
-    snprintf(temporary, sizeof temporary, "%s/bench_sqlite.XXXXXX", parent != NULL ? parent : "/tmp");
+    snprintf(temporary, sizeof(temporary), "%s/bench_sqlite.XXXXXX", parent != NULL ? parent : "/tmp");
     if (directory == NULL) {
         directory = mkdtemp(temporary);
         CHECK(directory != NULL, "no temporary directory");
     }
-    struct event *events = malloc(count * sizeof *events);
+    struct event *events = malloc(count * sizeof(*events));
     CHECK(events != NULL, "no memory");
     run_all(directory, events, count, is_kept);
     free(events);

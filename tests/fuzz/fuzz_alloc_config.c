@@ -15,8 +15,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(bool is_true)
 {
-    if (!is_true)
+    if (!is_true) {
         abort();
+    }
 }
 
 static bool is_unchanged(const struct varve_alloc_config *config)
@@ -24,8 +25,9 @@ static bool is_unchanged(const struct varve_alloc_config *config)
     const unsigned char *bytes = (const unsigned char *)config;
 
     for (size_t i = 0; i < sizeof(*config); i++) {
-        if (bytes[i] != 0x5a)
+        if (bytes[i] != 0x5a) {
             return false;
+        }
     }
     return true;
 }

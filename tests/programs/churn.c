@@ -212,7 +212,7 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--pace") == 0) {
             pace = (useconds_t)strtoul(value, NULL, 10);
         } else if (strcmp(argv[i], "--counters") == 0) {
-            counters = map_unseen(value, sizeof counters_private);
+            counters = map_unseen(value, sizeof(counters_private));
         } else {
             give_up("churn: unknown option");
         }

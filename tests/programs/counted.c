@@ -30,9 +30,9 @@ static void __attribute__((format(printf, 1, 2))) line(const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(lines + lines_used, sizeof lines - lines_used, format, list);
+    int length = vsnprintf(lines + lines_used, sizeof(lines) - lines_used, format, list);
     va_end(list);
-    if (length < 0 || (size_t)length >= sizeof lines - lines_used) {
+    if (length < 0 || (size_t)length >= sizeof(lines) - lines_used) {
         give_up("counted: too many lines");
     }
     lines_used += (size_t)length;
@@ -162,9 +162,9 @@ static void loose(const char *what, const void *block, size_t least)
 static void count_library(void)
 {
     char text[] = "seventeen letters";
-    char *copy = took(strdup(text), "malloc", sizeof text, 0);
+    char *copy = took(strdup(text), "malloc", sizeof(text), 0);
     char *part = took(strndup(text, 5), "malloc", 6, 0);
-    gave(copy, sizeof text);
+    gave(copy, sizeof(text));
     gave(part, 6);
     char *printed = NULL;
     if (asprintf(&printed, "%0500d", 7) != 500) {

@@ -27,7 +27,7 @@ static int run_chain(char *self, unsigned long left)
         say("{\"pid\":%d}\n", (int)getpid());
         return 0;
     }
-    snprintf(number, sizeof number, "%lu", left - 1);
+    snprintf(number, sizeof(number), "%lu", left - 1);
     execl(self, self, mode, number, (char *)NULL);
     give_up("exec failed");
 }
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
     char self[4096];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     if (length <= 0) {
         give_up("who am I?");
     }

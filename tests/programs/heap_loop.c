@@ -147,12 +147,12 @@ int main(int argc, char **argv)
     if (pairs == 0 || depth == 0 || window_size == 0) {
         give_up("usage: heap_loop window|same|varied PAIRS [DEPTH [WINDOW]]");
     }
-    window = map_unseen(NULL, window_size * sizeof *window);
+    window = map_unseen(NULL, window_size * sizeof(*window));
     for (size_t i = 0; i < window_size; i++) { /* so that every step frees */
         window[i] = malloc(16 + i % 1009);
     }
     varied_depth = depth;
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(argv[1], kinds[i].name) == 0) {
             measure(argv[1], kinds[i].take, pairs, depth);
             return 0;

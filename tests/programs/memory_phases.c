@@ -27,7 +27,7 @@ static long long rollup_field(const char *rollup, const char *field)
     char name[32];
     const char *line;
 
-    snprintf(name, sizeof name, "\n%s:", field);
+    snprintf(name, sizeof(name), "\n%s:", field);
     line = strstr(rollup, name);
     return line ? strtoll(line + strlen(name), NULL, 10) * 1024 : -1;
 }
@@ -42,13 +42,13 @@ static void emit(const char *phase)
     if (fd < 0) {
         give_up("/proc/self/smaps_rollup is missing");
     }
-    while ((got = read(fd, rollup + length, sizeof rollup - 1 - length)) > 0) {
+    while ((got = read(fd, rollup + length, sizeof(rollup) - 1 - length)) > 0) {
         length += (size_t)got;
     }
     close(fd);
     rollup[length] = '\0';
     say("{\"phase\": \"%s\"", phase);
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         say(", \"%s\": %lld", fields[i], rollup_field(rollup, fields[i]));
     }
     say("}\n");

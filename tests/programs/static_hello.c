@@ -9,7 +9,7 @@ int main(void)
 {
     static const char text[] = "hello from a static program\n";
     volatile char *block = malloc(100);
-    if (!block || write(STDOUT_FILENO, text, sizeof text - 1) < 0) {
+    if (!block || write(STDOUT_FILENO, text, sizeof(text) - 1) < 0) {
         return 1;
     }
     *block = 1;

@@ -24,9 +24,10 @@ static inline void __attribute__((format(printf, 1, 2))) say(const char *format,
     char text[1024];
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(text, sizeof text, format, list);
+    int length = vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    if (length < 0 || (size_t)length >= sizeof text || write(STDOUT_FILENO, text, (size_t)length) != length) {
+    if (length < 0 || (size_t)length >= sizeof(text) ||
+        write(STDOUT_FILENO, text, (size_t)length) != length) {
         _exit(120);
     }
 }

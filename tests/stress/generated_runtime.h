@@ -295,7 +295,7 @@ static void *thread_main(void *argument)
     struct me me = {.slot = slot_new(), .is_alone = start->is_alone};
     struct me *kept = NULL;
     current = &me;
-    kept = got(&me, malloc(sizeof me), sizeof me); /* outlives the stack of this function */
+    kept = got(&me, malloc(sizeof(me)), sizeof(me)); /* outlives the stack of this function */
     start->work(&me, start->depth);
     for (unsigned i = 0; i < BLOCKS; i++) {
         op_munmap(&me, i);
@@ -481,14 +481,14 @@ static int generated_main(int argc, char **argv, const struct program *programs)
     const struct program *program = &programs[argc > 3 ? atoi(argv[1]) : 0];
     struct sigaction action = {.sa_handler = on_user_signal};
     int is_image = argc > 3 && argv[3][0] != '0';
-    ssize_t length = readlink("/proc/self/exe", self_path, sizeof self_path - 1);
+    ssize_t length = readlink("/proc/self/exe", self_path, sizeof(self_path) - 1);
     if (argc < 4 || length <= 0) {
         give_up("usage: PROGRAM NUMBER LOG IMAGE");
     }
     log_path = argv[2];
-    strncpy(program_number, argv[1], sizeof program_number - 1);
+    strncpy(program_number, argv[1], sizeof(program_number) - 1);
     int file = open(log_path, O_RDWR | O_CLOEXEC);
-    long addr = syscall(SYS_mmap, 0L, sizeof *events, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
+    long addr = syscall(SYS_mmap, 0L, sizeof(*events), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0L);
     if (file < 0 || addr == -1) {
         give_up("generated: no log");
     }

@@ -57,8 +57,9 @@ static inline struct writer writer_open(const char *name)
 
 static inline void put(struct writer *writer, const void *bytes, size_t count)
 {
-    if (count)
+    if (count) {
         assert_int_equal(fwrite(bytes, 1, count, writer->stream), count);
+    }
 }
 
 static inline void put_head(struct writer *writer, uint32_t tag, size_t bytes)

@@ -137,8 +137,9 @@ static inline void copy_text(char to[NAME_BYTES], const char *from)
 {
     size_t length = from ? strnlen(from, NAME_BYTES - 1) : 0;
 
-    if (length)
+    if (length) {
         memcpy(to, from, length);
+    }
     to[length] = '\0';
 }
 
@@ -174,8 +175,9 @@ static inline uint64_t address_of(const char *name, const char *symbol)
     assert_int_equal(shell("nm '%s' | awk '$3 == \"%s\" { print $1 }' >address", name, symbol), 0);
     stream = fopen(path_of("address"), "r");
     assert_non_null(stream);
-    if (fgets(line, sizeof(line), stream))
+    if (fgets(line, sizeof(line), stream)) {
         address = strtoull(line, NULL, 16);
+    }
     fclose(stream);
     return address;
 }
@@ -210,8 +212,9 @@ static inline unsigned list_addresses(const char *reference, uint64_t step)
     out = fopen(path_of("addresses"), "w");
     assert_true(in && out);
     while (fscanf(in, "%llx %llx", &start, &size) == 2) {
-        for (unsigned long long at = 0; at < size; at += step, count++)
+        for (unsigned long long at = 0; at < size; at += step, count++) {
             fprintf(out, "0x%llx\n", start + at);
+        }
     }
     fclose(in);
     assert_int_equal(fclose(out), 0);
@@ -243,36 +246,41 @@ static inline bool read_expected(FILE *stream, char *line, size_t line_bytes, st
  * function. An inlined lambda has no linkage name: binutils takes the symbol around it instead. */
 static inline int equal_names(const char *got, const char *expected)
 {
-    if (strcmp(got, "operator()") == 0)
+    if (strcmp(got, "operator()") == 0) {
         return 1;
+    }
     while (*got && *expected) {
-        if (*got == ' ')
+        if (*got == ' ') {
             got++;
-        else if (*expected == ' ')
+        } else if (*expected == ' ') {
             expected++;
-        else if (*got++ != *expected++)
+        } else if (*got++ != *expected++) {
             return 0;
+        }
     }
     return *got == *expected || (*got == '\0' && *expected == '.');
 }
 
 static inline int equal_answers(const struct answer *got, const struct answer *expected)
 {
-    if (got->count != expected->count)
+    if (got->count != expected->count) {
         return 0;
+    }
     for (int i = 0; i < got->count; i++) {
         if (!equal_names(got->function[i], expected->function[i]) ||
-            strcmp(got->file[i], expected->file[i]) != 0 || got->line[i] != expected->line[i])
+            strcmp(got->file[i], expected->file[i]) != 0 || got->line[i] != expected->line[i]) {
             return 0;
+        }
     }
     return 1;
 }
 
 static inline void print_answer(const char *who, const struct answer *answer)
 {
-    for (int i = 0; i < answer->count; i++)
+    for (int i = 0; i < answer->count; i++) {
         print_message("  %s %d: %s at %s:%u\n", who, i, answer->function[i], answer->file[i],
                       answer->line[i]);
+    }
 }
 
 /* Looks up every `step` bytes of the functions of `name`; addr2line reads `reference`, which has the same
@@ -295,8 +303,9 @@ static inline unsigned compare_code(struct symbols *symbols, const char *tool, c
 
         assert_true(read_expected(stream, line, sizeof(line), &expected));
         got = resolve(symbols, path, address);
-        if (got.count > *deepest)
+        if (got.count > *deepest) {
             *deepest = got.count;
+        }
         if (!equal_answers(&got, &expected)) {
             print_answer(tool, &expected);
             print_answer("varve", &got);

@@ -27,8 +27,9 @@ uint32_t index_hash(const void *bytes, size_t length, uint64_t seed)
         hash = mix(hash ^ chunk);
     }
     chunk = 0;
-    if (length)
+    if (length) {
         memcpy(&chunk, at, length);
+    }
     return (uint32_t)mix(hash ^ chunk);
 }
 
@@ -37,15 +38,18 @@ static bool index_grow(struct index *index)
     uint32_t slot_count = index->slot_count ? index->slot_count * 2 : 256;
     struct index_slot *slots = calloc(slot_count, sizeof(*slots));
 
-    if (!slots)
+    if (!slots) {
         return false;
+    }
     for (uint32_t i = 0; index->slots && i < index->slot_count; i++) {
         uint32_t at = index->slots[i].hash & (slot_count - 1);
 
-        if (index->slots[i].number == 0)
+        if (index->slots[i].number == 0) {
             continue;
-        while (slots[at].number)
+        }
+        while (slots[at].number) {
             at = (at + 1) & (slot_count - 1);
+        }
         slots[at] = index->slots[i];
     }
     free(index->slots);
@@ -59,12 +63,14 @@ struct index_slot *index_find(struct index *index, uint32_t hash,
 {
     uint32_t at;
 
-    if ((!index->slots || (uint64_t)index->used * 2 >= index->slot_count) && !index_grow(index))
+    if ((!index->slots || (uint64_t)index->used * 2 >= index->slot_count) && !index_grow(index)) {
         return NULL;
+    }
     at = hash & (index->slot_count - 1);
     while (index->slots[at].number &&
-           !(index->slots[at].hash == hash && is_equal(key, index->slots[at].number)))
+           !(index->slots[at].hash == hash && is_equal(key, index->slots[at].number))) {
         at = (at + 1) & (index->slot_count - 1);
+    }
     return &index->slots[at];
 }
 

@@ -44,15 +44,15 @@ struct writer_queue {
 
 static int batch_store(struct store *store, const struct batch *batch, struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (uint32_t i = 0; i < batch->count && code == VARVE_OK; i++) {
-        code = store_append(store, &batch->events[i], message);
+    int error = VARVE_OK;
+    for (uint32_t i = 0; i < batch->count && error == VARVE_OK; i++) {
+        error = store_append(store, &batch->events[i], message);
         /* FULL: taken, but a commit must come now. */
-        if (code == VARVE_ERROR_FULL || (code == VARVE_OK && store_pending(store) >= COMMIT_EVENTS)) {
-            code = store_commit(store, NULL, 0, message);
+        if (error == VARVE_ERROR_FULL || (error == VARVE_OK && store_pending(store) >= COMMIT_EVENTS)) {
+            error = store_commit(store, NULL, 0, message);
         }
     }
-    return code;
+    return error;
 }
 
 static void *thread_run(void *context)
@@ -98,7 +98,7 @@ static void thread_start(struct writer_queue *queue)
 
 struct writer_queue *writer_queue_open(struct store *store)
 {
-    struct writer_queue *queue = calloc(1, sizeof *queue);
+    struct writer_queue *queue = calloc(1, sizeof(*queue));
     if (queue != NULL) {
         queue->store = store;
         pthread_mutex_init(&queue->mutex, NULL);
@@ -174,10 +174,10 @@ int writer_queue_drain(struct writer_queue *queue, struct varve_message *message
     while (queue->taken < queue->given) {
         pthread_cond_wait(&queue->changed, &queue->mutex);
     }
-    int code = error_report(queue, message);
+    int error = error_report(queue, message);
     pthread_mutex_unlock(&queue->mutex);
     queue->is_shared = false;
-    return code;
+    return error;
 }
 
 int writer_queue_flush(struct writer_queue *queue, struct varve_message *message)

@@ -55,9 +55,9 @@ static void path_in(const struct varve_writer *writer, const char *name, char *b
 static int folder_make(struct varve_writer *writer, struct varve_message *message)
 {
     char folder[4096 + 16];
-    int code = varve_publish_folder_make(writer->path, writer->may_replace, folder, sizeof folder, message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = varve_publish_folder_make(writer->path, writer->may_replace, folder, sizeof(folder), message);
+    if (error != VARVE_OK) {
+        return error;
     }
     writer->folder = strdup(folder);
     return writer->folder != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
@@ -85,7 +85,7 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
                       struct varve_message *message)
 {
     char name[4096 + 64];
-    struct varve_writer *writer = calloc(1, sizeof *writer);
+    struct varve_writer *writer = calloc(1, sizeof(*writer));
     *writer_out = NULL;
     if (writer == NULL || (writer->path = strdup(path)) == NULL) {
         free(writer);
@@ -94,22 +94,22 @@ int varve_writer_open(const char *path, bool replace, struct varve_writer **writ
     writer->may_replace = replace;
     writer->rank = -1;
     writer->event = (struct event){.process_id = PROCESS_ID, .thread_id = THREAD_ID, .pid = 1, .tid = 1};
-    int code = folder_make(writer, message);
-    if (code == VARVE_OK) {
-        path_in(writer, "trace.db", name, sizeof name);
-        code = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
+    int error = folder_make(writer, message);
+    if (error == VARVE_OK) {
+        path_in(writer, "trace.db", name, sizeof(name));
+        error = store_open(name, STORE_CREATE_PRIVATE, &writer->store, message);
     }
-    if (code == VARVE_OK) {
-        path_in(writer, "allocations", name, sizeof name);
-        code = derive_open(name, &writer->derive, message);
+    if (error == VARVE_OK) {
+        path_in(writer, "allocations", name, sizeof(name));
+        error = derive_open(name, &writer->derive, message);
     }
-    if (code == VARVE_OK) {
+    if (error == VARVE_OK) {
         writer->queue = writer_queue_open(writer->store);
-        code = writer->queue != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+        error = writer->queue != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
     }
-    if (code != VARVE_OK) {
+    if (error != VARVE_OK) {
         writer_free(writer);
-        return code;
+        return error;
     }
     unlink(name); /* it is open: nobody has to find it */
     *writer_out = writer;
@@ -227,7 +227,7 @@ uint32_t varve_writer_symbol(struct varve_writer *writer, const struct varve_wri
     }
     if (id >= writer->symbol_capacity) {
         size_t capacity = 2 * (size_t)id + 256;
-        bool *grown = realloc(writer->is_allocation, capacity * sizeof *grown);
+        bool *grown = realloc(writer->is_allocation, capacity * sizeof(*grown));
         if (grown == NULL) {
             keep(writer, VARVE_ERROR_NO_MEMORY, "a symbol");
             return 0;
@@ -324,21 +324,21 @@ static int rows_finish(struct varve_writer *writer)
         .emitted = events,
         .stored = events,
     };
-    int code = store_process(store, &process);
-    if (code == VARVE_OK) {
-        code = store_thread(store, &thread);
+    int error = store_process(store, &process);
+    if (error == VARVE_OK) {
+        error = store_thread(store, &thread);
     }
-    if (code == VARVE_OK) {
-        code = store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events);
+    if (error == VARVE_OK) {
+        error = store_stat(store, "events_emitted", -1, "info", "writer", (int64_t)events);
     }
-    if (code == VARVE_OK) {
-        code = store_stat(store, "events_stored", -1, "info", "writer", (int64_t)events);
+    if (error == VARVE_OK) {
+        error = store_stat(store, "events_stored", -1, "info", "writer", (int64_t)events);
     }
-    if (code == VARVE_OK) {
-        code = store_stat(store, "sizes_refused", -1, "data_loss", "writer",
-                          (int64_t)derive_sizes_refused(writer->derive));
+    if (error == VARVE_OK) {
+        error = store_stat(store, "sizes_refused", -1, "data_loss", "writer",
+                           (int64_t)derive_sizes_refused(writer->derive));
     }
-    return code == VARVE_OK ? store_meta_integer(store, "duration_ns", writer->end_ns) : code;
+    return error == VARVE_OK ? store_meta_integer(store, "duration_ns", writer->end_ns) : error;
 }
 
 int varve_writer_finish(struct varve_writer *writer, varve_collect_progress progress, void *context,

@@ -39,7 +39,7 @@ static inline struct live_slot *slot_find(const struct live_index *index, uint64
 static int index_grow(struct live_index *index)
 {
     struct live_index larger = {.count = index->count, .bits = index->slots ? index->bits + 1 : BITS_MIN};
-    larger.slots = calloc((size_t)1 << larger.bits, sizeof *larger.slots);
+    larger.slots = calloc((size_t)1 << larger.bits, sizeof(*larger.slots));
     if (larger.slots == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }

@@ -56,7 +56,7 @@ int ranges_reserve(struct ranges *ranges, uint32_t count)
         ranges->leaf_capacity = capacity;
     }
     while (ranges->spare_count < count) {
-        struct range_leaf *leaf = malloc(sizeof *leaf);
+        struct range_leaf *leaf = malloc(sizeof(*leaf));
         if (leaf == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -124,7 +124,7 @@ void ranges_insert(struct ranges *ranges, const struct range *range)
         struct range_leaf *upper = leaf_insert(ranges, at + 1);
         upper->count = RANGE_LEAF_MAX / 2;
         leaf->count -= upper->count;
-        memcpy(upper->ranges, &leaf->ranges[leaf->count], upper->count * sizeof *upper->ranges);
+        memcpy(upper->ranges, &leaf->ranges[leaf->count], upper->count * sizeof(*upper->ranges));
         if (range->start >= upper->ranges[0].start) {
             leaf = upper;
         }
@@ -132,7 +132,7 @@ void ranges_insert(struct ranges *ranges, const struct range *range)
     uint32_t position = position_find(leaf, range->start);
     assert(position == leaf->count || leaf->ranges[position].start >= range->end);
     memmove(&leaf->ranges[position + 1], &leaf->ranges[position],
-            (leaf->count - position) * sizeof *leaf->ranges);
+            (leaf->count - position) * sizeof(*leaf->ranges));
     leaf->ranges[position] = *range;
     leaf->count++;
     ranges->count++;
@@ -149,7 +149,7 @@ static bool leaves_merge(struct ranges *ranges, size_t at)
     if (lower->count + upper->count > RANGE_LEAF_MAX / 2) {
         return false;
     }
-    memcpy(&lower->ranges[lower->count], upper->ranges, upper->count * sizeof *upper->ranges);
+    memcpy(&lower->ranges[lower->count], upper->ranges, upper->count * sizeof(*upper->ranges));
     lower->count += upper->count;
     leaf_remove(ranges, at + 1);
     return true;
@@ -165,7 +165,7 @@ void ranges_remove(struct ranges *ranges, uint64_t start)
     leaf->count--;
     ranges->count--;
     memmove(&leaf->ranges[position], &leaf->ranges[position + 1],
-            (leaf->count - position) * sizeof *leaf->ranges);
+            (leaf->count - position) * sizeof(*leaf->ranges));
     if (leaf->count == 0) {
         leaf_remove(ranges, at);
         if (at > 0) {
@@ -209,7 +209,7 @@ void ranges_absorb(struct ranges *ranges, uint64_t start)
         range->end = range[1].end;
         leaf->count--;
         ranges->count--;
-        memmove(range + 1, range + 2, (leaf->count - position - 1) * sizeof *range);
+        memmove(range + 1, range + 2, (leaf->count - position - 1) * sizeof(*range));
         if (!leaves_merge(ranges, at) && at > 0) {
             leaves_merge(ranges, at - 1);
         }

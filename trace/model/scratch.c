@@ -33,11 +33,11 @@ int scratch_open(struct scratch *scratch, const char *path, struct varve_message
     scratch->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (scratch->fd < 0) {
         int reason = errno;
-        int code = reason == ENOSPC || reason == EDQUOT  ? VARVE_ERROR_FULL
-                   : reason == ENOENT                    ? VARVE_ERROR_NOT_FOUND
-                   : reason == EACCES || reason == EROFS ? VARVE_ERROR_PERMISSION
-                                                         : VARVE_ERROR_IO;
-        return varve_message_set(message, code, "%s: cannot create: %s", path, strerror(reason));
+        int error = reason == ENOSPC || reason == EDQUOT  ? VARVE_ERROR_FULL
+                    : reason == ENOENT                    ? VARVE_ERROR_NOT_FOUND
+                    : reason == EACCES || reason == EROFS ? VARVE_ERROR_PERMISSION
+                                                          : VARVE_ERROR_IO;
+        return varve_message_set(message, error, "%s: cannot create: %s", path, strerror(reason));
     }
     return VARVE_OK;
 }
@@ -45,7 +45,7 @@ int scratch_open(struct scratch *scratch, const char *path, struct varve_message
 void scratch_close(struct scratch *scratch)
 {
     if (scratch->rows != NULL) {
-        munmap(scratch->rows, scratch->mapped * sizeof *scratch->rows);
+        munmap(scratch->rows, scratch->mapped * sizeof(*scratch->rows));
     }
     if (scratch->fd >= 0) {
         close(scratch->fd);
@@ -63,12 +63,12 @@ static int mapping_grow(struct scratch *scratch, uint64_t rows)
     if (wanted == scratch->mapped) {
         return VARVE_OK;
     }
-    size_t bytes = wanted * sizeof *scratch->rows;
+    size_t bytes = wanted * sizeof(*scratch->rows);
     void *memory;
     if (scratch->rows == NULL) {
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, scratch->fd, 0);
     } else {
-        memory = mremap(scratch->rows, scratch->mapped * sizeof *scratch->rows, bytes, MREMAP_MAYMOVE);
+        memory = mremap(scratch->rows, scratch->mapped * sizeof(*scratch->rows), bytes, MREMAP_MAYMOVE);
     }
     if (memory == MAP_FAILED) {
         return VARVE_ERROR_NO_MEMORY;
@@ -80,17 +80,17 @@ static int mapping_grow(struct scratch *scratch, uint64_t rows)
 
 static int file_grow(struct scratch *scratch, struct varve_message *message)
 {
-    int code = mapping_grow(scratch, scratch->capacity + STEP_ROWS);
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory to map the table of allocations");
+    int error = mapping_grow(scratch, scratch->capacity + STEP_ROWS);
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "no memory to map the table of allocations");
     }
     int reason =
-        posix_fallocate(scratch->fd, (off_t)(scratch->capacity * sizeof *scratch->rows), (off_t)STEP_BYTES);
+        posix_fallocate(scratch->fd, (off_t)(scratch->capacity * sizeof(*scratch->rows)), (off_t)STEP_BYTES);
     if (reason != 0) {
-        code = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+        error = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
         return varve_message_set(
-            message, code, "the table of allocations cannot grow to %llu MiB: %s",
-            (unsigned long long)((scratch->capacity + STEP_ROWS) * sizeof *scratch->rows >> 20),
+            message, error, "the table of allocations cannot grow to %llu MiB: %s",
+            (unsigned long long)((scratch->capacity + STEP_ROWS) * sizeof(*scratch->rows) >> 20),
             strerror(reason));
     }
     scratch->capacity += STEP_ROWS;
@@ -103,9 +103,9 @@ static int file_grow(struct scratch *scratch, struct varve_message *message)
 int scratch_reserve(struct scratch *scratch, uint64_t count, struct varve_message *message)
 {
     while (scratch->capacity - scratch->count < count) {
-        int code = file_grow(scratch, message);
-        if (code != VARVE_OK) {
-            return code;
+        int error = file_grow(scratch, message);
+        if (error != VARVE_OK) {
+            return error;
         }
     }
     return VARVE_OK;
@@ -120,11 +120,11 @@ uint64_t scratch_add(struct scratch *scratch, struct scratch_row **row_out)
 
 void scratch_cool(struct scratch *scratch, uint64_t id)
 {
-    uint64_t bytes = (id - 1) * sizeof *scratch->rows & ~UINT64_C(4095);
+    uint64_t bytes = (id - 1) * sizeof(*scratch->rows) & ~UINT64_C(4095);
     if (bytes > 0) {
         madvise(scratch->rows, bytes, MADV_DONTNEED);
     }
-    scratch->cold = bytes / sizeof *scratch->rows;
+    scratch->cold = bytes / sizeof(*scratch->rows);
     scratch->cold_touches = 0;
 }
 

@@ -27,13 +27,13 @@ int series_reserve(struct series *series)
     if (capacity > series->limit) {
         capacity = series->limit;
     }
-    void *points = realloc(series->points, capacity * sizeof *series->points);
+    void *points = realloc(series->points, capacity * sizeof(*series->points));
     if (points == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
     series->points = points;
     if (series->has_extras) {
-        void *extras = realloc(series->extras, capacity * sizeof *series->extras);
+        void *extras = realloc(series->extras, capacity * sizeof(*series->extras));
         if (extras == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -126,7 +126,7 @@ void series_end(struct series *series, uint32_t limit)
         series->count = odd + (series->count - odd) / 2;
     }
     if (series->count > 0 && series->count < series->capacity) {
-        void *points = realloc(series->points, series->count * sizeof *series->points);
+        void *points = realloc(series->points, series->count * sizeof(*series->points));
         if (points != NULL) {
             series->points = points;
             series->capacity = series->count;

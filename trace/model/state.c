@@ -30,15 +30,15 @@ int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t by
 int derive_blocks_reserve(struct derive *derive, struct varve_message *message)
 {
     char path[4096 + 16];
-    int code = VARVE_OK;
+    int error = VARVE_OK;
     if (derive->blocks.fd < 0) {
-        snprintf(path, sizeof path, "%s.blocks", derive->path);
-        code = scratch_open(&derive->blocks, path, message);
-        if (code == VARVE_OK) {
+        snprintf(path, sizeof(path), "%s.blocks", derive->path);
+        error = scratch_open(&derive->blocks, path, message);
+        if (error == VARVE_OK) {
             unlink(path); /* nobody has to find it again */
         }
     }
-    return code == VARVE_OK ? scratch_reserve(&derive->blocks, 1, message) : code;
+    return error == VARVE_OK ? scratch_reserve(&derive->blocks, 1, message) : error;
 }
 
 uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t size, unsigned source,
@@ -89,9 +89,9 @@ int derive_step_enter(struct derive_step *step, enum domain domain, struct varve
     struct total *total = list != NULL ? list[slot - slot_first[domain]] : NULL;
     if (total == NULL || event->callsite >= totals->callsite_limit || !has_space(&totals->all.series) ||
         !has_space(&total->series)) {
-        int code = totals_reserve(totals, step->process, slot, event->callsite);
-        if (code != VARVE_OK) {
-            return varve_message_set(message, code, "no memory for totals");
+        int error = totals_reserve(totals, step->process, slot, event->callsite);
+        if (error != VARVE_OK) {
+            return varve_message_set(message, error, "no memory for totals");
         }
         total = *process_total(step->process, slot);
     }

@@ -39,11 +39,11 @@ static int array_reserve(struct domain_totals *domain, uint32_t callsite)
         }
         void *memory;
         if (domain->callsites == NULL) {
-            memory = mmap(NULL, capacity * sizeof *domain->callsites, PROT_READ | PROT_WRITE,
+            memory = mmap(NULL, capacity * sizeof(*domain->callsites), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         } else {
-            memory = mremap(domain->callsites, domain->callsite_capacity * sizeof *domain->callsites,
-                            capacity * sizeof *domain->callsites, MREMAP_MAYMOVE);
+            memory = mremap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites),
+                            capacity * sizeof(*domain->callsites), MREMAP_MAYMOVE);
         }
         if (memory == MAP_FAILED) {
             return VARVE_ERROR_NO_MEMORY;
@@ -72,7 +72,7 @@ static struct total *process_total_make(struct derive_process *process, unsigned
     }
     struct total **place = process_total(process, slot);
     if (place != NULL && *place == NULL) {
-        *place = calloc(1, sizeof **place);
+        *place = calloc(1, sizeof(**place));
     }
     return place != NULL ? *place : NULL;
 }
@@ -85,14 +85,14 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
     if (total == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    int code = array_reserve(domain, callsite);
-    if (code == VARVE_OK) {
-        code = total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras);
+    int error = array_reserve(domain, callsite);
+    if (error == VARVE_OK) {
+        error = total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras);
     }
-    if (code == VARVE_OK) {
-        code = total_reserve(total, SERIES_POINTS_PROCESS, has_extras);
+    if (error == VARVE_OK) {
+        error = total_reserve(total, SERIES_POINTS_PROCESS, has_extras);
     }
-    return code;
+    return error;
 }
 
 /* The call site of a row that is about to change, its value at the peak saved. */
@@ -198,7 +198,7 @@ void totals_callsite_peak(const struct domain_totals *domain, uint32_t callsite,
 void totals_close_domain(struct domain_totals *domain)
 {
     if (domain->callsites != NULL) {
-        munmap(domain->callsites, domain->callsite_capacity * sizeof *domain->callsites);
+        munmap(domain->callsites, domain->callsite_capacity * sizeof(*domain->callsites));
     }
     series_free(&domain->all.series);
     *domain = (struct domain_totals){0};

@@ -68,7 +68,7 @@ static bool allocation_add(struct store *store, const struct derive *derive, uin
                                               : 0) |
                      (row->free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13) |
                      (more != NULL && !is_block ? 0 : 1U << 20);
-    return image_add(store->image, IMAGE_ALLOCATION, id, values, nulls, sizeof values / sizeof values[0]);
+    return image_add(store->image, IMAGE_ALLOCATION, id, values, nulls, sizeof(values) / sizeof(values[0]));
 }
 
 /* The block row of allocation `id`, if it has one; they come in the same order. */
@@ -89,18 +89,18 @@ static int write_allocations(struct derive *derive, struct store *store, struct 
 {
     struct scratch *scratch = &derive->scratch;
     uint64_t block = 1;
-    int code = VARVE_OK;
-    for (uint64_t id = 1; id <= scratch->count && code == VARVE_OK;) {
+    int error = VARVE_OK;
+    for (uint64_t id = 1; id <= scratch->count && error == VARVE_OK;) {
         for (uint64_t end = id + COMMIT_ROWS; id < end && id <= scratch->count; id++) {
             if (!allocation_add(store, derive, id, block_follow(derive, id, &block))) {
                 break;
             }
         }
-        code = writer_insert_batch(store, STATEMENT_ALLOCATIONS, message);
-        if (code == VARVE_OK) {
-            code = writer_commit(store, message);
+        error = writer_insert_batch(store, STATEMENT_ALLOCATIONS, message);
+        if (error == VARVE_OK) {
+            error = writer_commit(store, message);
         }
-        if (code != VARVE_OK) {
+        if (error != VARVE_OK) {
             /* Not to be taken for events by the next commit; they are in the scratch file. */
             image_clear(store->image);
         }
@@ -109,14 +109,14 @@ static int write_allocations(struct derive *derive, struct store *store, struct 
             scratch_cool(&derive->blocks, block <= derive->blocks.count ? block : derive->blocks.count);
         }
     }
-    return code;
+    return error;
 }
 
 static int write_row(struct store *store, enum store_statement statement, const struct store_value *values,
                      unsigned count, struct varve_message *message)
 {
-    int code = rows_write(store, statement, values, count);
-    return code == VARVE_OK ? VARVE_OK : varve_message_set(message, code, "%s", store->failure.text);
+    int error = rows_write(store, statement, values, count);
+    return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s", store->failure.text);
 }
 
 #define WRITE_ROW(store, statement, values, message) \
@@ -182,12 +182,12 @@ static int write_callsites(const struct derive *derive, struct store *store, enu
                            struct varve_message *message)
 {
     struct slots slots = {0};
-    int code = VARVE_OK;
+    int error = VARVE_OK;
     slots_gather(derive, domain, &slots);
-    for (size_t i = 0; i < slots.callsite_limit && code == VARVE_OK; i++) {
-        code = write_callsite(store, &slots, domain, (uint32_t)i, message);
+    for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
+        error = write_callsite(store, &slots, domain, (uint32_t)i, message);
     }
-    return code;
+    return error;
 }
 
 static int write_total(struct store *store, uint32_t process_id, unsigned slot, const struct total *total,
@@ -216,8 +216,8 @@ static int write_total(struct store *store, uint32_t process_id, unsigned slot, 
 static int write_samples(struct store *store, uint32_t process_id, unsigned slot, const struct series *series,
                          struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (uint32_t i = 0; i < series->count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (uint32_t i = 0; i < series->count && error == VARVE_OK; i++) {
         const struct series_point *point = &series->points[i];
         const struct series_extra *extra = series->has_extras ? &series->extras[i] : NULL;
         const struct store_value values[] = {
@@ -233,9 +233,9 @@ static int write_samples(struct store *store, uint32_t process_id, unsigned slot
             extra != NULL ? VALUE_INTEGER(extra->requested) : VALUE_NULL,
             VALUE_INTEGER(point->live),
         };
-        code = WRITE_ROW(store, STATEMENT_SAMPLE, values, message);
+        error = WRITE_ROW(store, STATEMENT_SAMPLE, values, message);
     }
-    return code;
+    return error;
 }
 
 /* Totals of one process, or of all processes (`process` NULL), in order of the key, so that it only appends.
@@ -243,28 +243,28 @@ static int write_samples(struct store *store, uint32_t process_id, unsigned slot
 static int write_totals(struct derive *derive, struct store *store, uint32_t process_id,
                         const struct derive_process *process, struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (unsigned slot = 1; slot < SLOT_LIMIT && code == VARVE_OK; slot++) {
+    int error = VARVE_OK;
+    for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
         struct total **found = process != NULL ? process_total(process, slot) : NULL;
         struct total *total = process == NULL ? &derive->domains[slot].all : found != NULL ? *found : NULL;
         if (total == NULL || total->series.limit == 0) {
             continue;
         }
         series_end(&total->series, total->series.limit);
-        code = write_total(store, process_id, slot, total, message);
-        if (code == VARVE_OK) {
-            code = write_samples(store, process_id, slot, &total->series, message);
+        error = write_total(store, process_id, slot, total, message);
+        if (error == VARVE_OK) {
+            error = write_samples(store, process_id, slot, &total->series, message);
         }
     }
-    return code;
+    return error;
 }
 
 /* ---- caching allocators ---- */
 
 static int write_segments(const struct derive *derive, struct store *store, struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (size_t i = 0; i < derive->segment_count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (size_t i = 0; i < derive->segment_count && error == VARVE_OK; i++) {
         const struct derive_segment *segment = &derive->segments[i];
         bool is_freed = segment->free_seq != 0;
         const struct store_value values[] = {
@@ -283,15 +283,15 @@ static int write_segments(const struct derive *derive, struct store *store, stru
             value_not_negative(segment->number != 0 ? (int64_t)segment->number : -1),
             VALUE_INTEGER(segment->is_expandable),
         };
-        code = WRITE_ROW(store, STATEMENT_SEGMENT, values, message);
+        error = WRITE_ROW(store, STATEMENT_SEGMENT, values, message);
     }
-    return code;
+    return error;
 }
 
 static int write_ooms(const struct derive *derive, struct store *store, struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (size_t i = 0; i < derive->oom_count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (size_t i = 0; i < derive->oom_count && error == VARVE_OK; i++) {
         const struct derive_oom *oom = &derive->ooms[i];
         const struct store_value values[] = {
             VALUE_INTEGER(oom->seq),
@@ -304,9 +304,9 @@ static int write_ooms(const struct derive *derive, struct store *store, struct v
             oom->stage != 0 ? VALUE_INTEGER(oom->stage) : VALUE_NULL,
             VALUE_INTEGER(oom->process_id),
         };
-        code = WRITE_ROW(store, STATEMENT_OOM, values, message);
+        error = WRITE_ROW(store, STATEMENT_OOM, values, message);
     }
-    return code;
+    return error;
 }
 
 struct keyframe_writer {
@@ -323,18 +323,18 @@ static int write_keyframe(void *context, const struct derive_keyframe *keyframe,
         VALUE_INTEGER(keyframe->device),
         {.blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL},
     };
-    return write_row(writer->store, STATEMENT_KEYFRAME, values, sizeof values / sizeof values[0],
+    return write_row(writer->store, STATEMENT_KEYFRAME, values, sizeof(values) / sizeof(values[0]),
                      writer->message);
 }
 
 static int write_blocks(const struct derive *derive, struct store *store, struct varve_message *message)
 {
     struct keyframe_writer writer = {.store = store, .message = message};
-    int code = write_segments(derive, store, message);
-    if (code == VARVE_OK) {
-        code = write_ooms(derive, store, message);
+    int error = write_segments(derive, store, message);
+    if (error == VARVE_OK) {
+        error = write_ooms(derive, store, message);
     }
-    return code == VARVE_OK ? keyframes_each(derive, write_keyframe, &writer, message) : code;
+    return error == VARVE_OK ? keyframes_each(derive, write_keyframe, &writer, message) : error;
 }
 
 /* ---- the CUDA API ---- */
@@ -352,8 +352,8 @@ static void uuid_text(const uint64_t uuid[2], char text[64])
 
 static int write_devices(const struct derive_names *names, struct store *store, struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (unsigned i = 0; i < DEVICE_LIMIT && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (unsigned i = 0; i < DEVICE_LIMIT && error == VARVE_OK; i++) {
         const struct derive_name *device = &names->devices[i];
         char text[64];
         if (!device->is_used && device->total_bytes == 0) {
@@ -366,38 +366,38 @@ static int write_devices(const struct derive_names *names, struct store *store, 
             value_not_negative(device->total_bytes > 0 ? (int64_t)device->total_bytes : -1),
             value_text(device->is_used ? text : NULL),
         };
-        code = WRITE_ROW(store, STATEMENT_DEVICE, values, message);
+        error = WRITE_ROW(store, STATEMENT_DEVICE, values, message);
     }
-    for (size_t i = 0; i < names->ordinal_count && code == VARVE_OK; i++) {
+    for (size_t i = 0; i < names->ordinal_count && error == VARVE_OK; i++) {
         const struct derive_ordinal *ordinal = &names->ordinals[i];
         const struct store_value values[] = {VALUE_INTEGER(ordinal->process_id),
                                              VALUE_INTEGER(ordinal->ordinal), VALUE_INTEGER(ordinal->device)};
-        code = WRITE_ROW(store, STATEMENT_PROCESS_DEVICE, values, message);
+        error = WRITE_ROW(store, STATEMENT_PROCESS_DEVICE, values, message);
     }
-    return code;
+    return error;
 }
 
 static int write_meanings(const struct derive *derive, struct store *store, struct varve_message *message)
 {
     const struct derive_names *names = derive->names;
-    int code = VARVE_OK;
-    for (size_t i = 0; i < names->meaning_count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (size_t i = 0; i < names->meaning_count && error == VARVE_OK; i++) {
         const struct derive_meaning *row = &names->meanings[i];
         unsigned device = names_device_of(derive, row);
-        code = row->is_pool ? store_pool(store, row->process_id, device, row->number, row->ids[0],
-                                         row->ids[1], row->is_small)
-                            : store_stream(store, row->process_id, device, row->number, row->ids[0]);
-        if (code != VARVE_OK) {
-            varve_message_set(message, code, "%s", store->failure.text);
+        error = row->is_pool ? store_pool(store, row->process_id, device, row->number, row->ids[0],
+                                          row->ids[1], row->is_small)
+                             : store_stream(store, row->process_id, device, row->number, row->ids[0]);
+        if (error != VARVE_OK) {
+            varve_message_set(message, error, "%s", store->failure.text);
         }
     }
-    return code;
+    return error;
 }
 
 static int write_calls(const struct derive_calls *calls, struct store *store, struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (size_t i = 0; i < calls->call_count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (size_t i = 0; i < calls->call_count && error == VARVE_OK; i++) {
         const struct derive_call *call = &calls->calls[i];
         const struct store_value values[] = {
             VALUE_INTEGER(call->process_id), VALUE_INTEGER(call->device), VALUE_INTEGER(call->stream),
@@ -405,9 +405,9 @@ static int write_calls(const struct derive_calls *calls, struct store *store, st
             VALUE_INTEGER(call->failed),     VALUE_INTEGER(call->ns),     VALUE_INTEGER(call->max_ns),
             VALUE_INTEGER(call->bytes),
         };
-        code = WRITE_ROW(store, STATEMENT_DEVICE_CALL, values, message);
+        error = WRITE_ROW(store, STATEMENT_DEVICE_CALL, values, message);
     }
-    for (size_t i = 0; i < calls->memory_count && code == VARVE_OK; i++) {
+    for (size_t i = 0; i < calls->memory_count && error == VARVE_OK; i++) {
         const struct derive_memory *memory = &calls->memories[i];
         const struct store_value values[] = {
             VALUE_INTEGER(memory->seq),         VALUE_INTEGER(memory->ts_ns),
@@ -415,16 +415,16 @@ static int write_calls(const struct derive_calls *calls, struct store *store, st
             VALUE_INTEGER(memory->total_bytes), VALUE_INTEGER(memory->free_bytes),
             VALUE_INTEGER(memory->live_bytes),
         };
-        code = WRITE_ROW(store, STATEMENT_DEVICE_MEMORY, values, message);
+        error = WRITE_ROW(store, STATEMENT_DEVICE_MEMORY, values, message);
     }
-    return code;
+    return error;
 }
 
 static int write_streams(const struct derive_streams *streams, struct store *store,
                          struct varve_message *message)
 {
-    int code = VARVE_OK;
-    for (size_t i = 0; i < streams->count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (size_t i = 0; i < streams->count && error == VARVE_OK; i++) {
         const struct derive_stream *stream = &streams->streams[i];
         const struct store_value values[] = {
             VALUE_INTEGER(stream->process_id),  VALUE_INTEGER(stream->domain),
@@ -433,9 +433,9 @@ static int write_streams(const struct derive_streams *streams, struct store *sto
             VALUE_INTEGER(stream->bytes),       VALUE_INTEGER(stream->live_bytes),
             VALUE_INTEGER(stream->peak_bytes),
         };
-        code = WRITE_ROW(store, STATEMENT_STREAM_STAT, values, message);
+        error = WRITE_ROW(store, STATEMENT_STREAM_STAT, values, message);
     }
-    return code;
+    return error;
 }
 
 struct event_writer {
@@ -453,17 +453,17 @@ static int write_event(void *context, uint64_t seq, unsigned kind)
 static int write_api(const struct derive *derive, struct store *store, struct varve_message *message)
 {
     struct event_writer writer = {.store = store, .message = message};
-    int code = write_devices(derive->names, store, message);
-    if (code == VARVE_OK) {
-        code = write_meanings(derive, store, message);
+    int error = write_devices(derive->names, store, message);
+    if (error == VARVE_OK) {
+        error = write_meanings(derive, store, message);
     }
-    if (code == VARVE_OK) {
-        code = write_calls(derive->calls, store, message);
+    if (error == VARVE_OK) {
+        error = write_calls(derive->calls, store, message);
     }
-    if (code == VARVE_OK) {
-        code = write_streams(derive->streams, store, message);
+    if (error == VARVE_OK) {
+        error = write_streams(derive->streams, store, message);
     }
-    return code == VARVE_OK ? calls_each_event(derive, write_event, &writer, message) : code;
+    return error == VARVE_OK ? calls_each_event(derive, write_event, &writer, message) : error;
 }
 
 /* ---- all of it ---- */
@@ -471,40 +471,40 @@ static int write_api(const struct derive *derive, struct store *store, struct va
 int derive_finish(struct derive *derive, struct store *store, struct varve_message *message)
 {
     /* Events first: the image serves one table at a time. */
-    int code = store_commit(store, NULL, 0, message);
-    if (code == VARVE_OK) {
-        code = writer_begin(store, message);
+    int error = store_commit(store, NULL, 0, message);
+    if (error == VARVE_OK) {
+        error = writer_begin(store, message);
     }
-    if (code == VARVE_OK) {
+    if (error == VARVE_OK) {
         /* Empty but for what an earlier attempt left. */
-        code = writer_execute(store,
-                              "DELETE FROM allocation; DELETE FROM callsite_stat; DELETE FROM total_stat;"
-                              "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom;"
-                              "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
-                              "DELETE FROM device_call_stat; DELETE FROM device_memory;"
-                              "DELETE FROM stream_stat;",
-                              message);
+        error = writer_execute(store,
+                               "DELETE FROM allocation; DELETE FROM callsite_stat; DELETE FROM total_stat;"
+                               "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom;"
+                               "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
+                               "DELETE FROM device_call_stat; DELETE FROM device_memory;"
+                               "DELETE FROM stream_stat;",
+                               message);
     }
-    if (code == VARVE_OK) {
-        code = write_allocations(derive, store, message);
+    if (error == VARVE_OK) {
+        error = write_allocations(derive, store, message);
     }
-    for (unsigned number = DOMAIN_HEAP; number < DOMAIN_LIMIT && code == VARVE_OK; number++) {
-        code = write_callsites(derive, store, number, message);
+    for (unsigned number = DOMAIN_HEAP; number < DOMAIN_LIMIT && error == VARVE_OK; number++) {
+        error = write_callsites(derive, store, number, message);
     }
-    if (code == VARVE_OK) {
-        code = write_totals(derive, store, 0, NULL, message);
+    if (error == VARVE_OK) {
+        error = write_totals(derive, store, 0, NULL, message);
     }
-    for (size_t i = 1; i < derive->process_limit && code == VARVE_OK; i++) {
+    for (size_t i = 1; i < derive->process_limit && error == VARVE_OK; i++) {
         if (derive->processes[i] != NULL) {
-            code = write_totals(derive, store, (uint32_t)i, derive->processes[i], message);
+            error = write_totals(derive, store, (uint32_t)i, derive->processes[i], message);
         }
     }
-    if (code == VARVE_OK) {
-        code = write_blocks(derive, store, message);
+    if (error == VARVE_OK) {
+        error = write_blocks(derive, store, message);
     }
-    if (code == VARVE_OK) {
-        code = write_api(derive, store, message);
+    if (error == VARVE_OK) {
+        error = write_api(derive, store, message);
     }
-    store->has_derived = code == VARVE_OK;
-    return code;
+    store->has_derived = error == VARVE_OK;
+    return error;
 }

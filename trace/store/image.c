@@ -117,7 +117,7 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
             unsigned bytes = bytes_of_type[type];
             uint64_t big_endian = __builtin_bswap64((uint64_t)value << (64 - 8 * bytes));
             out[1 + i] = (uint8_t)type;
-            memcpy(body, &big_endian, sizeof big_endian);
+            memcpy(body, &big_endian, sizeof(big_endian));
             body += bytes;
         }
     }
@@ -258,7 +258,7 @@ static int template_take(sqlite3 *db, struct store_image *image)
         [IMAGE_EVENT] = "event", [IMAGE_ALLOCATION] = "allocation"};
     static const char create[] = "CREATE TABLE ";
     char setting[96];
-    snprintf(setting, sizeof setting, "ATTACH ':memory:' AS batch; PRAGMA batch.page_size = %u", PAGE_BYTES);
+    snprintf(setting, sizeof(setting), "ATTACH ':memory:' AS batch; PRAGMA batch.page_size = %u", PAGE_BYTES);
     int result = sqlite3_exec(db, setting, NULL, NULL, NULL);
     sqlite3_stmt *query = NULL;
     if (result == SQLITE_OK) {
@@ -295,7 +295,7 @@ static int template_take(sqlite3 *db, struct store_image *image)
 
 int image_open(sqlite3 *db, struct store_image **image_out)
 {
-    struct store_image *image = calloc(1, sizeof *image);
+    struct store_image *image = calloc(1, sizeof(*image));
     if (image == NULL) {
         return SQLITE_NOMEM;
     }

@@ -56,10 +56,10 @@ int varve_publish_check(const char *path, bool may_replace, struct varve_message
 int varve_publish_folder_make(const char *path, bool may_replace, char *folder, size_t folder_bytes,
                               struct varve_message *message)
 {
-    int code = varve_publish_check(path, may_replace, message);
+    int error = varve_publish_check(path, may_replace, message);
 
-    if (code != VARVE_OK) {
-        return code;
+    if (error != VARVE_OK) {
+        return error;
     }
     if ((size_t)snprintf(folder, folder_bytes, "%s.XXXXXX", path) >= folder_bytes) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the path %.200s is too long", path);
@@ -69,11 +69,11 @@ int varve_publish_folder_make(const char *path, bool may_replace, char *folder, 
         unfinished_by = getpid();
         return VARVE_OK;
     }
-    code = errno == ENOENT || errno == ENOTDIR                   ? VARVE_ERROR_NOT_FOUND
-           : errno == EACCES || errno == EPERM || errno == EROFS ? VARVE_ERROR_PERMISSION
-           : errno == ENOSPC || errno == EDQUOT                  ? VARVE_ERROR_FULL
-                                                                 : VARVE_ERROR_IO;
-    return varve_message_set(message, code, "%.300s: cannot be written: %s", path, strerror(errno));
+    error = errno == ENOENT || errno == ENOTDIR                   ? VARVE_ERROR_NOT_FOUND
+            : errno == EACCES || errno == EPERM || errno == EROFS ? VARVE_ERROR_PERMISSION
+            : errno == ENOSPC || errno == EDQUOT                  ? VARVE_ERROR_FULL
+                                                                  : VARVE_ERROR_IO;
+    return varve_message_set(message, error, "%.300s: cannot be written: %s", path, strerror(errno));
 }
 
 /* Without opendir, which needs memory: it is called when there is none, too. Files only, as it has no others.

@@ -25,16 +25,16 @@ static int query_each(struct store *store, const char *sql, int (*take)(sqlite3_
     if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot read", message);
     }
-    int code = VARVE_OK;
+    int error = VARVE_OK;
     int result = SQLITE_ROW;
-    while (code == VARVE_OK && (result = sqlite3_step(statement)) == SQLITE_ROW) {
-        code = take(statement, context);
+    while (error == VARVE_OK && (result = sqlite3_step(statement)) == SQLITE_ROW) {
+        error = take(statement, context);
     }
-    if (code == VARVE_OK && result != SQLITE_DONE) {
-        code = schema_error(store->db, store->path, "cannot read", message);
+    if (error == VARVE_OK && result != SQLITE_DONE) {
+        error = schema_error(store->db, store->path, "cannot read", message);
     }
     sqlite3_finalize(statement);
-    return code;
+    return error;
 }
 
 /* ---- events ---- */
@@ -52,7 +52,7 @@ static int thread_take(sqlite3_stmt *row, void *context)
     size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
     if (thread_id >= reader->thread_limit &&
         !array_cover((void **)&reader->process_ids, &reader->thread_limit, thread_id,
-                     sizeof *reader->process_ids)) {
+                     sizeof(*reader->process_ids))) {
         return VARVE_ERROR_NO_MEMORY;
     }
     reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
@@ -96,20 +96,20 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
 {
     struct event_reader reader = {.take = take, .context = context};
     /* The position of a ring is committed with its events, the row of its thread perhaps not. */
-    int code =
+    int error =
         query_each(store,
                    "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
                    " ORDER BY 1",
                    thread_take, &reader, message);
-    if (code == VARVE_OK) {
-        code = query_each(
+    if (error == VARVE_OK) {
+        error = query_each(
             store,
             "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
             " requested, arg, cause, callsite_id, thread_id, flags, ring_seq FROM event ORDER BY seq",
             event_take, &reader, message);
     }
     free(reader.process_ids);
-    return code;
+    return error;
 }
 
 /* ---- the small tables ---- */
@@ -205,15 +205,15 @@ int store_meta_get_integer(struct store *store, const char *key, int64_t *value_
     }
     sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
     int result = sqlite3_step(statement);
-    int code = VARVE_ERROR_NOT_FOUND;
+    int error = VARVE_ERROR_NOT_FOUND;
     if (result == SQLITE_ROW && sqlite3_column_type(statement, 0) == SQLITE_INTEGER) {
         *value_out = sqlite3_column_int64(statement, 0);
-        code = VARVE_OK;
+        error = VARVE_OK;
     } else if (result != SQLITE_ROW && result != SQLITE_DONE) {
-        code = schema_error(store->db, store->path, "cannot read", NULL);
+        error = schema_error(store->db, store->path, "cannot read", NULL);
     }
     sqlite3_finalize(statement);
-    return code;
+    return error;
 }
 
 struct process_reader {
@@ -243,21 +243,21 @@ int store_each_stat(struct store *store, const char *name,
 {
     sqlite3_stmt *statement;
     int result;
-    int code = VARVE_OK;
+    int error = VARVE_OK;
 
     if (sqlite3_prepare_v2(store->db, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", -1,
                            &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot read", message);
     }
     sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
-    while ((result = sqlite3_step(statement)) == SQLITE_ROW && code == VARVE_OK) {
-        code = take(context, sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
+    while ((result = sqlite3_step(statement)) == SQLITE_ROW && error == VARVE_OK) {
+        error = take(context, sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
     }
-    if (code == VARVE_OK && result != SQLITE_DONE) {
-        code = schema_error(store->db, store->path, "cannot read", message);
+    if (error == VARVE_OK && result != SQLITE_DONE) {
+        error = schema_error(store->db, store->path, "cannot read", message);
     }
     sqlite3_finalize(statement);
-    return code;
+    return error;
 }
 
 /* ---- sums ---- */
@@ -270,7 +270,7 @@ static int sum_take(sqlite3_stmt *row, void *context)
         &sums->lost_bytes, &sums->uncommitted,      &sums->unreadable, &sums->damaged,
         &sums->unattached, &sums->unattached_bytes, &sums->threads,    &sums->processes,
     };
-    for (int i = 0; i < (int)(sizeof figures / sizeof figures[0]); i++) {
+    for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
         /* of damaged headers: a sum beyond 63 bits comes as a real number, which is cut to the largest */
         *figures[i] = (uint64_t)sqlite3_column_int64(row, i);
     }
@@ -293,17 +293,17 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
 int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)
 {
     int64_t count = 0;
-    int code = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
+    int error = schema_query(store->db, store->path, "SELECT count(*) FROM data_loss", &count, message);
 
     *count_out = (uint64_t)count;
-    return code;
+    return error;
 }
 
 int store_peek_trace(const char *path, int64_t *trace_id_out)
 {
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
-    int code = VARVE_ERROR_NOT_FOUND;
+    int error = VARVE_ERROR_NOT_FOUND;
     bool is_empty = true;
 
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
@@ -314,11 +314,11 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
                            -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
         *trace_id_out = sqlite3_column_int64(statement, 0);
-        code = VARVE_OK;
+        error = VARVE_OK;
     }
     sqlite3_finalize(statement);
     sqlite3_close(db);
-    return code;
+    return error;
 }
 
 int store_peek_result(const char *path, struct varve_collect_result *result)
@@ -331,7 +331,7 @@ int store_peek_result(const char *path, struct varve_collect_result *result)
                                  &result->processes, &result->threads, &result->allocations};
     sqlite3 *db = NULL;
     sqlite3_stmt *statement = NULL;
-    int code = VARVE_ERROR_NOT_FOUND;
+    int error = VARVE_ERROR_NOT_FOUND;
 
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
         sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK &&
@@ -339,9 +339,9 @@ int store_peek_result(const char *path, struct varve_collect_result *result)
         for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
             *figures[i] = (uint64_t)sqlite3_column_int64(statement, i);
         }
-        code = VARVE_OK;
+        error = VARVE_OK;
     }
     sqlite3_finalize(statement);
     sqlite3_close(db);
-    return code;
+    return error;
 }

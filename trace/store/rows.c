@@ -99,10 +99,10 @@ int store_unrecorded(struct store *store, const char *path, const char *reason, 
 int store_unrecorded_finish(struct store *store, int64_t *total_out)
 {
     const struct store_value values[] = {VALUE_INTEGER(0)};
-    int code = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, values);
+    int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, values);
 
-    if (code != VARVE_OK) {
-        return code;
+    if (error != VARVE_OK) {
+        return error;
     }
     return schema_query(store->db, store->path, "SELECT coalesce(sum(count), 0) FROM unrecorded_program",
                         total_out, NULL);
@@ -196,7 +196,7 @@ static void symbol_hash_make(const struct store_symbol *symbol, uint64_t hash[2]
     hash_add_text(hash, symbol->function);
     hash_add_text(hash, symbol->file);
     hash_add_text(hash, symbol->module);
-    hash_add(hash, numbers, sizeof numbers);
+    hash_add(hash, numbers, sizeof(numbers));
 }
 
 struct symbol_key {
@@ -219,7 +219,7 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     const struct symbol_key key = {.symbols = symbols, .hash = hash};
     struct index_slot *slot = index_find(&symbols->index, (uint32_t)hash[1], symbol_is_equal, &key);
     if (slot == NULL || !array_grow((void **)&symbols->hashes, &symbols->capacity, symbols->index.used + 1,
-                                    sizeof *symbols->hashes)) {
+                                    sizeof(*symbols->hashes))) {
         return 0;
     }
     if (slot->number != 0) {

@@ -48,35 +48,35 @@ static bool is_full(sqlite3 *db, int extended)
 int schema_error(sqlite3 *db, const char *path, const char *what, struct varve_message *message)
 {
     int extended = sqlite3_extended_errcode(db);
-    int code = VARVE_ERROR_DATABASE;
+    int error = VARVE_ERROR_DATABASE;
     switch (extended & 0xff) {
     case SQLITE_FULL:
         return varve_message_set(message, VARVE_ERROR_FULL, "%s: %s: no space left on the device", path,
                                  what);
     case SQLITE_IOERR:
-        code = is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+        error = is_full(db, extended) ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
         break;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        code = VARVE_ERROR_BUSY;
+        error = VARVE_ERROR_BUSY;
         break;
     case SQLITE_NOMEM:
-        code = VARVE_ERROR_NO_MEMORY;
+        error = VARVE_ERROR_NO_MEMORY;
         break;
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
-        code = VARVE_ERROR_FORMAT;
+        error = VARVE_ERROR_FORMAT;
         break;
     case SQLITE_PERM:
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
-        code = VARVE_ERROR_PERMISSION;
+        error = VARVE_ERROR_PERMISSION;
         break;
     default:
         break;
     }
-    return varve_message_set(message, code, "%s: %s: %s", path, what,
-                             code == VARVE_ERROR_FULL ? varve_strerror(code) : sqlite3_errmsg(db));
+    return varve_message_set(message, error, "%s: %s: %s", path, what,
+                             error == VARVE_ERROR_FULL ? varve_strerror(error) : sqlite3_errmsg(db));
 }
 
 void schema_configure(void)
@@ -100,17 +100,17 @@ static int execute(sqlite3 *db, const char *path, const char *sql, const char *w
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
     sqlite3_busy_timeout(db, 10000); /* readers may watch; only the end of the recording must wait for them */
-    int code = execute(db, path,
-                       "PRAGMA page_size = 16384;"
-                       "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
-                       "PRAGMA secure_delete = OFF;"
-                       "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
-                                                               "PRAGMA temp_store = FILE;",
-                       "cannot open the database", message);
+    int error = execute(db, path,
+                        "PRAGMA page_size = 16384;"
+                        "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */
+                        "PRAGMA secure_delete = OFF;"
+                        "PRAGMA cache_size = -" TEXT(CACHE_KIB) ";"
+                                                                "PRAGMA temp_store = FILE;",
+                        "cannot open the database", message);
     /* A log would write every page twice, for readers and for a rollback. The lock stays only on `main`: the
      * batch must be looked at again in each transaction. */
-    return code != VARVE_OK
-               ? code
+    return error != VARVE_OK
+               ? error
                : execute(db, path,
                          is_private ? "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.journal_mode = OFF;"
                                     : "PRAGMA journal_mode = WAL;",
@@ -143,53 +143,53 @@ static int vocabulary_fill(sqlite3 *db)
         [DOMAIN_MANAGED] = {"managed", "the CUDA API: memory that moves between host and devices"},
         [DOMAIN_CUPTI] = {"cupti", "what domain device is, as CUPTI reports it beside the CUDA recorder"},
     };
-    int code = VARVE_OK;
-    for (unsigned i = 0; i < VARVE_KIND_LIMIT && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (unsigned i = 0; i < VARVE_KIND_LIMIT && error == VARVE_OK; i++) {
         const struct event_kind_info *info = event_kind_info(i);
         if (info != NULL) {
             const char *texts[] = {info->name,      info->group, info->addr,   info->size,
                                    info->requested, info->arg,   info->meaning};
-            code =
+            error =
                 vocabulary_insert(db,
                                   "INSERT INTO event_kind VALUES (?1, ?2, ?3, nullif(?4, ''), nullif(?5, ''),"
                                   " nullif(?6, ''), nullif(?7, ''), ?8)",
                                   i, texts, 7);
         }
     }
-    for (unsigned i = 0; i < 256 && code == VARVE_OK; i++) {
+    for (unsigned i = 0; i < 256 && error == VARVE_OK; i++) {
         const char *text = event_cause_text(i);
         if (text != NULL) {
-            code = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
+            error = vocabulary_insert(db, "INSERT INTO event_cause VALUES (?1, ?2)", i, &text, 1);
         }
     }
-    for (unsigned i = 1; i < DOMAIN_LIMIT && code == VARVE_OK; i++) {
-        code = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
+    for (unsigned i = 1; i < DOMAIN_LIMIT && error == VARVE_OK; i++) {
+        error = vocabulary_insert(db, "INSERT INTO domain VALUES (?1, ?2, ?3)", i, domains[i], 2);
     }
-    return code;
+    return error;
 }
 
 int schema_create(sqlite3 *db, const char *path, struct varve_message *message)
 {
     static const char what[] = "cannot create the tables";
     char identity[128];
-    snprintf(identity, sizeof identity,
+    snprintf(identity, sizeof(identity),
              "PRAGMA application_id = %d; PRAGMA user_version = %d;"
              "INSERT INTO meta VALUES ('complete', 0);",
              VARVE_DATABASE_APPLICATION_ID, VARVE_DATABASE_SCHEMA_VERSION);
-    int code = execute(db, path, "BEGIN", what, message);
-    if (code == VARVE_OK) {
-        code = execute(db, path, store_schema_sql, what, message);
+    int error = execute(db, path, "BEGIN", what, message);
+    if (error == VARVE_OK) {
+        error = execute(db, path, store_schema_sql, what, message);
     }
-    if (code == VARVE_OK) {
-        code = execute(db, path, store_views_sql, what, message);
+    if (error == VARVE_OK) {
+        error = execute(db, path, store_views_sql, what, message);
     }
-    if (code == VARVE_OK) {
-        code = execute(db, path, identity, what, message);
+    if (error == VARVE_OK) {
+        error = execute(db, path, identity, what, message);
     }
-    if (code == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
-        code = schema_error(db, path, what, message);
+    if (error == VARVE_OK && vocabulary_fill(db) != VARVE_OK) {
+        error = schema_error(db, path, what, message);
     }
-    return code == VARVE_OK ? execute(db, path, "COMMIT", what, message) : code;
+    return error == VARVE_OK ? execute(db, path, "COMMIT", what, message) : error;
 }
 
 int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_out,
@@ -203,10 +203,11 @@ int schema_query(sqlite3 *db, const char *path, const char *sql, int64_t *value_
     if (result == SQLITE_ROW) {
         *value_out = sqlite3_column_int64(statement, 0);
     }
-    int code = result == SQLITE_ROW || result == SQLITE_DONE ? VARVE_OK
-                                                             : schema_error(db, path, "cannot read", message);
+    int error = result == SQLITE_ROW || result == SQLITE_DONE
+                    ? VARVE_OK
+                    : schema_error(db, path, "cannot read", message);
     sqlite3_finalize(statement);
-    return code;
+    return error;
 }
 
 int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varve_message *message)
@@ -214,15 +215,15 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     int64_t application = 0;
     int64_t version = 0;
     int64_t tables = 0;
-    int code = schema_query(db, path, "PRAGMA application_id", &application, message);
-    if (code == VARVE_OK) {
-        code = schema_query(db, path, "PRAGMA user_version", &version, message);
+    int error = schema_query(db, path, "PRAGMA application_id", &application, message);
+    if (error == VARVE_OK) {
+        error = schema_query(db, path, "PRAGMA user_version", &version, message);
     }
-    if (code == VARVE_OK) {
-        code = schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message);
+    if (error == VARVE_OK) {
+        error = schema_query(db, path, "SELECT count(*) FROM sqlite_schema", &tables, message);
     }
-    if (code != VARVE_OK) {
-        return code;
+    if (error != VARVE_OK) {
+        return error;
     }
     *is_empty_out = application == 0 && version == 0 && tables == 0;
     if (*is_empty_out) {

@@ -84,7 +84,8 @@ int store_append(struct store *store, const struct event *event, struct varve_me
                      (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15) |
                      (event->ring_seq != 0 ? 0 : 1U << 18);
     assert(event->seq == store->seq_last + 1);
-    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, sizeof values / sizeof values[0])) {
+    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls,
+                   sizeof(values) / sizeof(values[0]))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
                                  store->path, (unsigned long long)image_rows(store->image));
     }
@@ -109,8 +110,8 @@ uint64_t store_pending(const struct store *store)
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message)
 {
-    int code = writer_begin(store, message);
-    for (size_t i = 0; i < count && code == VARVE_OK; i++) {
+    int error = writer_begin(store, message);
+    for (size_t i = 0; i < count && error == VARVE_OK; i++) {
         const struct store_value values[] = {
             VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
             VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
@@ -118,15 +119,15 @@ int store_commit(struct store *store, const struct store_ring_position *position
             VALUE_INTEGER(positions[i].orphans),    VALUE_INTEGER(positions[i].unreadable),
             VALUE_INTEGER(positions[i].last_ticks), VALUE_INTEGER(positions[i].last_ns),
         };
-        code = rows_write(store, STATEMENT_POSITION, values, sizeof values / sizeof values[0]);
-        if (code != VARVE_OK) {
-            varve_message_set(message, code, "%s", store->failure.text);
+        error = rows_write(store, STATEMENT_POSITION, values, sizeof(values) / sizeof(values[0]));
+        if (error != VARVE_OK) {
+            varve_message_set(message, error, "%s", store->failure.text);
         }
     }
-    if (code == VARVE_OK) {
-        code = writer_insert_batch(store, STATEMENT_EVENTS, message);
+    if (error == VARVE_OK) {
+        error = writer_insert_batch(store, STATEMENT_EVENTS, message);
     }
-    return code == VARVE_OK ? writer_commit(store, message) : code;
+    return error == VARVE_OK ? writer_commit(store, message) : error;
 }
 
 /* ---- the last steps: indexes, statistics, and from two files one that opens read-only anywhere ---- */
@@ -152,16 +153,16 @@ static int wal_fold(struct store *store, struct varve_message *message)
     int result = sqlite3_step(statement);
     bool is_folded = result == SQLITE_ROW &&
                      sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
-    int code = VARVE_OK;
+    int error = VARVE_OK;
     if (result != SQLITE_ROW) {
-        code =
+        error =
             schema_error(store->db, store->path, "complete, but its -wal file must stay beside it", message);
     } else if (!is_folded) {
-        code = varve_message_set(message, VARVE_ERROR_BUSY,
-                                 "%s: complete, but its -wal file must stay beside it", store->path);
+        error = varve_message_set(message, VARVE_ERROR_BUSY,
+                                  "%s: complete, but its -wal file must stay beside it", store->path);
     }
     sqlite3_finalize(statement);
-    return code;
+    return error;
 }
 
 /* Statistics for the query planner. ANALYZE of everything would read all events again only to count them,
@@ -173,9 +174,9 @@ static int statistics_gather(struct store *store, struct varve_message *message)
                                 " WHERE type = 'table' AND name <> 'event' AND name NOT LIKE 'sqlite%'";
     sqlite3_stmt *statement = NULL;
     char *analyze = NULL;
-    int code = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = writer_execute(store, "PRAGMA analysis_limit = 1000", message);
+    if (error != VARVE_OK) {
+        return error;
     }
     if (sqlite3_prepare_v2(store->db, query, -1, &statement, NULL) == SQLITE_OK &&
         sqlite3_step(statement) == SQLITE_ROW) {
@@ -186,10 +187,10 @@ static int statistics_gather(struct store *store, struct varve_message *message)
                                   sqlite3_column_text(statement, 0));
     }
     sqlite3_finalize(statement);
-    code = analyze != NULL ? writer_execute(store, analyze, message)
-                           : writer_fail(store, "cannot gather statistics", message);
+    error = analyze != NULL ? writer_execute(store, analyze, message)
+                            : writer_fail(store, "cannot gather statistics", message);
     sqlite3_free(analyze);
-    return code;
+    return error;
 }
 
 int store_finish(struct store *store, store_progress progress, void *context, struct varve_message *message)
@@ -201,30 +202,30 @@ int store_finish(struct store *store, store_progress progress, void *context, st
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: derive_finish comes before", store->path);
     }
     report(progress, context, "indexes", 0);
-    int code = writer_begin(store, message);
-    if (code == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
-        code = writer_fail(store, "cannot build indexes", message);
+    int error = writer_begin(store, message);
+    if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
+        error = writer_fail(store, "cannot build indexes", message);
     }
     report(progress, context, "statistics", 1);
-    if (code == VARVE_OK) {
-        code = statistics_gather(store, message);
+    if (error == VARVE_OK) {
+        error = statistics_gather(store, message);
     }
-    if (code == VARVE_OK) {
-        code = writer_execute(store,
-                              "DELETE FROM ring_position; DELETE FROM callsite_origin;"
-                              "DELETE FROM meta WHERE key = '" STORE_META_COMMITS "';"
-                              "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
-                              message);
+    if (error == VARVE_OK) {
+        error = writer_execute(store,
+                               "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                               "DELETE FROM meta WHERE key = '" STORE_META_COMMITS "';"
+                               "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
+                               message);
     }
-    if (code == VARVE_OK) {
-        code = store_commit(store, NULL, 0, message);
+    if (error == VARVE_OK) {
+        error = store_commit(store, NULL, 0, message);
     }
     report(progress, context, "fold", 2);
-    if (code == VARVE_OK) {
-        code = wal_fold(store, message);
+    if (error == VARVE_OK) {
+        error = wal_fold(store, message);
     }
     report(progress, context, "done", 3);
-    return code;
+    return error;
 }
 
 /* ---- open and close ---- */
@@ -268,9 +269,9 @@ static int file_lock(struct store *store, enum store_mode mode, bool *is_new_out
     }
     store->lock_fd = fd;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        int code = errno == EWOULDBLOCK ? VARVE_ERROR_BUSY : VARVE_ERROR_IO;
-        return varve_message_set(message, code, "%s: %s", store->path,
-                                 code == VARVE_ERROR_BUSY ? "another recording writes it" : strerror(errno));
+        int error = errno == EWOULDBLOCK ? VARVE_ERROR_BUSY : VARVE_ERROR_IO;
+        return varve_message_set(message, error, "%s: %s", store->path,
+                                 error == VARVE_ERROR_BUSY ? "another recording writes it" : strerror(errno));
     }
     return mode != STORE_RESUME && !*is_new_out ? open_error(store->path, EEXIST, message) : VARVE_OK;
 }
@@ -282,37 +283,37 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     int64_t seq_last = 0;
     int64_t symbol_last = 0;
     bool is_empty = mode != STORE_RESUME;
-    int code = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
-    if (code == VARVE_OK) {
-        code = schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message);
+    int error = mode == STORE_RESUME ? schema_verify(store->db, store->path, &is_empty, message) : VARVE_OK;
+    if (error == VARVE_OK) {
+        error = schema_pragmas(store->db, store->path, mode == STORE_CREATE_PRIVATE, message);
     }
-    if (code == VARVE_OK && is_empty) {
-        code = schema_create(store->db, store->path, message);
+    if (error == VARVE_OK && is_empty) {
+        error = schema_create(store->db, store->path, message);
     }
-    if (code == VARVE_OK) {
-        code = schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'",
-                            &complete, message);
+    if (error == VARVE_OK) {
+        error = schema_query(store->db, store->path, "SELECT value FROM meta WHERE key = 'complete'",
+                             &complete, message);
     }
-    if (code == VARVE_OK) {
-        code = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
+    if (error == VARVE_OK) {
+        error = schema_query(store->db, store->path, "SELECT max(seq) FROM event", &seq_last, message);
     }
-    if (code == VARVE_OK) {
-        code = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
+    if (error == VARVE_OK) {
+        error = schema_query(store->db, store->path, "SELECT max(id) FROM symbol", &symbol_last, message);
     }
-    if (code == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
-        code = schema_error(store->db, store->path, "cannot prepare to write", message);
+    if (error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
+        error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
     store->is_complete = complete != 0;
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
-    return code;
+    return error;
 }
 
 /* A path in the working directory gets "./", so that no name means anything special to SQLite. */
 static int database_open(struct store *store, struct varve_message *message)
 {
     char name[4096 + 2];
-    snprintf(name, sizeof name, "%s%s", store->path[0] == '/' ? "" : "./", store->path);
+    snprintf(name, sizeof(name), "%s%s", store->path[0] == '/' ? "" : "./", store->path);
     if (sqlite3_open_v2(name, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot open", message);
     }
@@ -323,8 +324,8 @@ static void files_remove(const char *path)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
     char name[4096 + 16];
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
         unlink(name);
     }
 }
@@ -332,7 +333,7 @@ static void files_remove(const char *path)
 int store_open(const char *path, enum store_mode mode, struct store **store_out,
                struct varve_message *message)
 {
-    struct store *store = calloc(1, sizeof *store);
+    struct store *store = calloc(1, sizeof(*store));
     bool is_new = false;
     if (store == NULL || (store->path = strdup(path)) == NULL) {
         free(store);
@@ -340,19 +341,19 @@ int store_open(const char *path, enum store_mode mode, struct store **store_out,
     }
     store->lock_fd = -1;
     schema_configure();
-    int code = file_lock(store, mode, &is_new, message);
-    if (code == VARVE_OK) {
-        code = database_open(store, message);
+    int error = file_lock(store, mode, &is_new, message);
+    if (error == VARVE_OK) {
+        error = database_open(store, message);
     }
-    if (code == VARVE_OK) {
-        code = database_begin(store, mode, message);
+    if (error == VARVE_OK) {
+        error = database_begin(store, mode, message);
     }
-    if (code != VARVE_OK) {
+    if (error != VARVE_OK) {
         store_close(store);
         if (is_new) {
             files_remove(path);
         }
-        return code;
+        return error;
     }
     *store_out = store;
     return VARVE_OK;

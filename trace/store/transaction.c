@@ -92,7 +92,7 @@ sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement
 
 int writer_fail(struct store *store, const char *what, struct varve_message *message)
 {
-    int code = schema_error(store->db, store->path, what, message);
+    int error = schema_error(store->db, store->path, what, message);
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_reset(store->statements[i]);
     }
@@ -104,7 +104,7 @@ int writer_fail(struct store *store, const char *what, struct varve_message *mes
     store->must_replay = true;
     store->has_derived = false;
     rows_forget_symbols(store);
-    return code;
+    return error;
 }
 
 int writer_execute(struct store *store, const char *sql, struct varve_message *message)
@@ -158,7 +158,7 @@ static void log_put(struct store_log *log, const void *data, size_t bytes)
 static int log_append(struct store_log *log, enum store_statement statement, const struct store_value *values,
                       unsigned count)
 {
-    size_t bytes = sizeof(struct log_row) + count * sizeof *values;
+    size_t bytes = sizeof(struct log_row) + count * sizeof(*values);
     for (unsigned i = 0; i < count; i++) {
         bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
     }
@@ -166,9 +166,9 @@ static int log_append(struct store_log *log, enum store_statement statement, con
         return VARVE_ERROR_NO_MEMORY;
     }
     const struct log_row row = {.statement = statement, .count = count};
-    log_put(log, &row, sizeof row);
+    log_put(log, &row, sizeof(row));
     for (unsigned i = 0; i < count; i++) {
-        log_put(log, &values[i], sizeof values[i]);
+        log_put(log, &values[i], sizeof(values[i]));
         if (values[i].text != NULL) {
             log_put(log, values[i].text, strlen(values[i].text) + 1);
         }
@@ -179,23 +179,23 @@ static int log_append(struct store_log *log, enum store_statement statement, con
 int rows_replay(struct store *store, struct varve_message *message)
 {
     struct store_value values[16];
-    int code = VARVE_OK;
-    for (size_t at = 0; at < store->log.used && code == VARVE_OK;) {
+    int error = VARVE_OK;
+    for (size_t at = 0; at < store->log.used && error == VARVE_OK;) {
         struct log_row row;
-        memcpy(&row, store->log.bytes + at, sizeof row);
-        at += sizeof row;
-        assert(row.count <= sizeof values / sizeof values[0]);
+        memcpy(&row, store->log.bytes + at, sizeof(row));
+        at += sizeof(row);
+        assert(row.count <= sizeof(values) / sizeof(values[0]));
         for (unsigned i = 0; i < row.count; i++) {
-            memcpy(&values[i], store->log.bytes + at, sizeof values[i]);
-            at += sizeof values[i];
+            memcpy(&values[i], store->log.bytes + at, sizeof(values[i]));
+            at += sizeof(values[i]);
             if (values[i].text != NULL) {
                 values[i].text = store->log.bytes + at;
                 at += strlen(values[i].text) + 1;
             }
         }
-        code = row_execute(store, (enum store_statement)row.statement, values, row.count, message);
+        error = row_execute(store, (enum store_statement)row.statement, values, row.count, message);
     }
-    return code;
+    return error;
 }
 
 /* ---- begin and commit ---- */
@@ -213,16 +213,16 @@ int writer_begin(struct store *store, struct varve_message *message)
     if (!store->must_replay) {
         return VARVE_OK;
     }
-    int code = rows_replay(store, message);
-    store->must_replay = code != VARVE_OK;
-    return code;
+    int error = rows_replay(store, message);
+    store->must_replay = error != VARVE_OK;
+    return error;
 }
 
 int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message)
 {
-    int code = writer_begin(store, message);
-    if (code != VARVE_OK || image_rows(store->image) == 0) {
-        return code;
+    int error = writer_begin(store, message);
+    if (error != VARVE_OK || image_rows(store->image) == 0) {
+        return error;
     }
     image_seal(store->image);
     sqlite3_stmt *prepared = rows_statement(store, statement);
@@ -247,9 +247,9 @@ int writer_commit(struct store *store, struct varve_message *message)
 int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
                unsigned count)
 {
-    int code = writer_begin(store, &store->failure);
-    if (code == VARVE_OK && statement <= STATEMENT_POSITION) {
-        code = log_append(&store->log, statement, values, count);
+    int error = writer_begin(store, &store->failure);
+    if (error == VARVE_OK && statement <= STATEMENT_POSITION) {
+        error = log_append(&store->log, statement, values, count);
     }
-    return code == VARVE_OK ? row_execute(store, statement, values, count, &store->failure) : code;
+    return error == VARVE_OK ? row_execute(store, statement, values, count, &store->failure) : error;
 }

@@ -39,8 +39,9 @@ static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t va
     ptrdiff_t offset = 0;
 
     while ((offset = dwarf_ranges(die, offset, &base, &low, &high)) > 0) {
-        if (!symbols_ranges_add(table, low, high, value, 0))
+        if (!symbols_ranges_add(table, low, high, value, 0)) {
             return false;
+        }
     }
     return true;
 }
@@ -48,8 +49,9 @@ static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t va
 static struct symbols_unit *add_unit(struct symbols_module *module)
 {
     if (!array_grow((void **)&module->units, &module->unit_capacity, module->unit_count + 1,
-                    sizeof(*module->units)))
+                    sizeof(*module->units))) {
         return NULL;
+    }
     memset(&module->units[module->unit_count], 0, sizeof(*module->units));
     return &module->units[module->unit_count++];
 }
@@ -64,15 +66,18 @@ void symbols_dwarf_open(struct symbols_module *module)
     while (module->dwarf && dwarf_get_units(module->dwarf, unit, &unit, &version, &type, &die, &split) == 0) {
         struct symbols_unit *added;
 
-        if (type != DW_UT_compile && type != DW_UT_skeleton)
+        if (type != DW_UT_compile && type != DW_UT_skeleton) {
             continue;
+        }
         added = add_unit(module);
-        if (!added)
+        if (!added) {
             break;
+        }
         added->die = die;
         added->scope = type == DW_UT_skeleton && split.addr ? split : die;
-        if (!add_ranges(&module->unit_ranges, &added->die, (uint32_t)(module->unit_count - 1)))
+        if (!add_ranges(&module->unit_ranges, &added->die, (uint32_t)(module->unit_count - 1))) {
             break;
+        }
     }
     symbols_ranges_sort(&module->unit_ranges);
 }
@@ -95,11 +100,13 @@ void symbols_dwarf_close(struct symbols_module *module)
 
 static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
 {
-    if (!dwarf_hasattr(die, DW_AT_low_pc) && !dwarf_hasattr(die, DW_AT_ranges))
+    if (!dwarf_hasattr(die, DW_AT_low_pc) && !dwarf_hasattr(die, DW_AT_ranges)) {
         return true;
+    }
     if (!array_grow((void **)&unit->functions, &unit->function_capacity, unit->function_count + 1,
-                    sizeof(*die)))
+                    sizeof(*die))) {
         return false;
+    }
     unit->functions[unit->function_count] = *die;
     return add_ranges(&unit->function_ranges, die, (uint32_t)unit->function_count++);
 }
@@ -108,15 +115,17 @@ static bool collect_functions(struct symbols_unit *unit, Dwarf_Die *parent, int 
 {
     Dwarf_Die child;
 
-    if (depth > NESTING_MAX || dwarf_child(parent, &child) != 0)
+    if (depth > NESTING_MAX || dwarf_child(parent, &child) != 0) {
         return true;
+    }
     do {
         bool enter = false;
 
         switch (dwarf_tag(&child)) {
         case DW_TAG_subprogram:
-            if (!add_function(unit, &child))
+            if (!add_function(unit, &child)) {
                 return false;
+            }
             enter = unit->is_deep;
             break;
         case DW_TAG_namespace:
@@ -134,8 +143,9 @@ static bool collect_functions(struct symbols_unit *unit, Dwarf_Die *parent, int 
         default:
             break;
         }
-        if (enter && !collect_functions(unit, &child, depth + 1))
+        if (enter && !collect_functions(unit, &child, depth + 1)) {
             return false;
+        }
     } while (dwarf_siblingof(&child, &child) == 0);
     return true;
 }
@@ -154,8 +164,9 @@ static Dwarf_Die *find_function(struct symbols_unit *unit, uint64_t address)
 {
     const struct symbols_range *range;
 
-    if (!unit->is_loaded)
+    if (!unit->is_loaded) {
         load_functions(unit, false);
+    }
     range = symbols_ranges_find(&unit->function_ranges, address);
     if (!range && !unit->is_deep) {
         /* Functions inside functions (GNU C, Ada) are rare: the whole unit is walked only when one is missed.
@@ -181,14 +192,17 @@ static int find_inlined(Dwarf_Die *function, uint64_t address, Dwarf_Die inlined
             int tag = dwarf_tag(&child);
 
             if (tag != DW_TAG_inlined_subroutine && tag != DW_TAG_lexical_block && tag != DW_TAG_try_block &&
-                tag != DW_TAG_catch_block)
+                tag != DW_TAG_catch_block) {
                 continue;
+            }
             found = dwarf_haspc(&child, address) > 0;
-            if (found && tag == DW_TAG_inlined_subroutine && count < NESTING_MAX)
+            if (found && tag == DW_TAG_inlined_subroutine && count < NESTING_MAX) {
                 inlined[count++] = child;
+            }
         } while (!found && dwarf_siblingof(&child, &child) == 0);
-        if (!found)
+        if (!found) {
             break;
+        }
         parent = child;
     }
     return count;
@@ -199,8 +213,9 @@ static const char *linkage_name(Dwarf_Die *die)
     Dwarf_Attribute attribute;
 
     if (dwarf_attr_integrate(die, DW_AT_linkage_name, &attribute) ||
-        dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attribute))
+        dwarf_attr_integrate(die, DW_AT_MIPS_linkage_name, &attribute)) {
         return dwarf_formstring(&attribute);
+    }
     return NULL;
 }
 
@@ -210,10 +225,12 @@ static const char *function_name(struct symbols *symbols, Dwarf_Die *die, const 
 {
     const char *mangled = linkage_name(die), *plain = dwarf_diename(die), *name;
 
-    if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0)
+    if (!mangled && symbol && strncmp(symbol, "_Z", 2) == 0) {
         mangled = symbol;
-    if (!mangled)
+    }
+    if (!mangled) {
         return plain;
+    }
     name = symbols_demangle(symbols, mangled);
     /* What cannot be demangled is an alias (glibc's __GI_) or another scheme (Rust v0): the plain name reads
      * better. */
@@ -225,8 +242,9 @@ static uint32_t unsigned_attribute(Dwarf_Die *die, unsigned name)
     Dwarf_Attribute attribute;
     Dwarf_Word value = 0;
 
-    if (!dwarf_attr(die, name, &attribute) || dwarf_formudata(&attribute, &value) != 0)
+    if (!dwarf_attr(die, name, &attribute) || dwarf_formudata(&attribute, &value) != 0) {
         return 0;
+    }
     return value > UINT32_MAX ? 0 : (uint32_t)value;
 }
 
@@ -238,8 +256,9 @@ static const char *call_file(Dwarf_Die *inlined)
     size_t count;
 
     if (!dwarf_hasattr(inlined, DW_AT_call_file) || !dwarf_diecu(inlined, &unit, NULL, NULL) ||
-        dwarf_getsrcfiles(&unit, &files, &count) != 0 || number >= count)
+        dwarf_getsrcfiles(&unit, &files, &count) != 0 || number >= count) {
         return NULL;
+    }
     return dwarf_filesrc(files, number, NULL, NULL);
 }
 
@@ -253,15 +272,18 @@ static void find_line(struct symbols_module *module, struct symbols_unit *unit, 
     size_t rows = 0;
     int number = 0;
 
-    if (!unit->has_lines && dwarf_getsrclines(&unit->die, &lines, &rows) == 0)
+    if (!unit->has_lines && dwarf_getsrclines(&unit->die, &lines, &rows) == 0) {
         module->line_rows += rows;
+    }
     unit->has_lines = true;
     line = dwarf_getsrc_die(&unit->die, address);
-    if (!line)
+    if (!line) {
         return;
+    }
     frame->file = dwarf_linesrc(line, NULL, NULL);
-    if (frame->file && dwarf_lineno(line, &number) == 0 && number > 0)
+    if (frame->file && dwarf_lineno(line, &number) == 0 && number > 0) {
         frame->line = (uint32_t)number;
+    }
 }
 
 bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *module, uint64_t address,
@@ -274,13 +296,15 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
     Dwarf_Die inlined[NESTING_MAX], *function;
     struct symbols_unit *unit;
 
-    if (!range)
+    if (!range) {
         return false;
+    }
     unit = &module->units[range->value];
     function = find_function(unit, pc);
     find_line(module, unit, pc, &frame);
-    if (!function && !frame.file)
+    if (!function && !frame.file) {
         return false;
+    }
     for (int i = function ? find_inlined(function, pc, inlined) : 0; i > 0; i--) {
         frame.function = function_name(symbols, &inlined[i - 1], NULL);
         frame.is_inlined = true;
@@ -290,8 +314,9 @@ bool symbols_dwarf_resolve(struct symbols *symbols, struct symbols_module *modul
     }
     frame.is_inlined = false;
     frame.function = function ? function_name(symbols, function, fallback) : NULL;
-    if (!frame.function && fallback)
+    if (!frame.function && fallback) {
         frame.function = symbols_demangle(symbols, fallback);
+    }
     take(context, &frame);
     return true;
 }

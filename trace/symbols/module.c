@@ -46,8 +46,9 @@ static uint64_t unpacked_bytes(Elf *elf)
         GElf_Chdr packed;
 
         if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_COMPRESSED) &&
-            !(header.sh_flags & SHF_ALLOC) && gelf_getchdr(section, &packed))
+            !(header.sh_flags & SHF_ALLOC) && gelf_getchdr(section, &packed)) {
             bytes += packed.ch_size;
+        }
     }
     return bytes;
 }
@@ -83,14 +84,17 @@ static int find_debug_file(Dwfl_Module *handle, void **userdata, const char *nam
     Elf *elf;
     int file;
 
-    if (!module)
+    if (!module) {
         return -1;
-    if (link_name && link_is_special(file_name ? file_name : module->path, link_name))
+    }
+    if (link_name && link_is_special(file_name ? file_name : module->path, link_name)) {
         return -1;
+    }
     file = dwfl_standard_find_debuginfo(handle, userdata, name, base, file_name, link_name, link_crc,
                                         found_name);
-    if (file < 0)
+    if (file < 0) {
         return file;
+    }
     elf = elf_begin(file, ELF_C_READ_MMAP, NULL);
     if (fstat(file, &status) != 0 || !elf || unpacked_bytes(elf) > UNPACKED_MAX) {
         elf_end(elf);
@@ -118,8 +122,9 @@ static int open_regular(const char *path, uint64_t *bytes_out)
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat status;
 
-    if (file < 0)
+    if (file < 0) {
         return -1;
+    }
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {
         close(file);
         return -1;
@@ -139,8 +144,9 @@ static uint64_t code_section_end(Elf *elf, uint64_t bias, uint64_t address)
         GElf_Shdr header;
 
         if (gelf_getshdr(section, &header) && (header.sh_flags & SHF_EXECINSTR) &&
-            address - (header.sh_addr + bias) < header.sh_size)
+            address - (header.sh_addr + bias) < header.sh_size) {
             return header.sh_addr + bias + header.sh_size;
+        }
     }
     return 0;
 }
@@ -165,15 +171,19 @@ static void bound_unsized(struct symbols_module *module)
     for (size_t i = 0; i < module->unsized.count; i++) {
         struct symbols_range *range = &module->unsized.ranges[i];
 
-        while (at < sized->count && sized->ranges[at].low <= range->low)
+        while (at < sized->count && sized->ranges[at].low <= range->low) {
             at++;
-        if (at < sized->count && sized->ranges[at].low < range->high)
+        }
+        if (at < sized->count && sized->ranges[at].low < range->high) {
             range->high = sized->ranges[at].low;
+        }
         for (size_t next = i + 1; next < module->unsized.count; next++) {
-            if (module->unsized.ranges[next].low == range->low)
+            if (module->unsized.ranges[next].low == range->low) {
                 continue;
-            if (module->unsized.ranges[next].low < range->high)
+            }
+            if (module->unsized.ranges[next].low < range->high) {
                 range->high = module->unsized.ranges[next].low;
+            }
             break;
         }
     }
@@ -194,17 +204,20 @@ static void load_symbols(struct symbols_module *module)
             dwfl_module_getsym_info(module->handle, i, &symbol, &address, &section, NULL, NULL);
         unsigned type;
 
-        if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON)
+        if (!name || name[0] == '\0' || section == SHN_UNDEF || section == SHN_ABS || section == SHN_COMMON) {
             continue;
+        }
         type = GELF_ST_TYPE(symbol.st_info);
-        if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE)
+        if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE) {
             continue;
-        if (symbol.st_size && (type != STT_NOTYPE || code_section_end(elf, bias, address)))
+        }
+        if (symbol.st_size && (type != STT_NOTYPE || code_section_end(elf, bias, address))) {
             symbols_ranges_add(&module->sized, address, address + symbol.st_size, (uint32_t)i,
                                symbol_preference(&symbol, name));
-        else if (symbol.st_size == 0)
+        } else if (symbol.st_size == 0) {
             symbols_ranges_add(&module->unsized, address, code_section_end(elf, bias, address), (uint32_t)i,
                                symbol_preference(&symbol, name));
+        }
     }
     symbols_ranges_sort(&module->sized);
     bound_unsized(module);
@@ -216,10 +229,12 @@ const char *symbols_module_name(const struct symbols_module *module, uint64_t ad
     GElf_Sym symbol;
     GElf_Addr start;
 
-    if (!range)
+    if (!range) {
         range = symbols_ranges_find(&module->unsized, address);
-    if (!range)
+    }
+    if (!range) {
         return NULL;
+    }
     return dwfl_module_getsym_info(module->handle, (int)range->value, &symbol, &start, NULL, NULL, NULL);
 }
 
@@ -232,8 +247,9 @@ static bool is_what_ran(const struct symbols_module *module)
     GElf_Addr address;
     int bytes;
 
-    if (module->build_id_bytes == 0)
+    if (module->build_id_bytes == 0) {
         return true;
+    }
     bytes = dwfl_module_build_id(module->handle, &bits, &address);
     return bytes > 0 && (size_t)bytes == module->build_id_bytes &&
            memcmp(bits, module->build_id, (size_t)bytes) == 0;
@@ -246,8 +262,9 @@ void symbols_module_open(struct symbols_module *module)
     void **userdata = NULL;
     Elf *elf;
 
-    if (file < 0)
+    if (file < 0) {
         return;
+    }
     debug_path = module->symbols->debug_path;
     module->dwfl = dwfl_begin(&callbacks);
     if (!module->dwfl) {
@@ -258,8 +275,9 @@ void symbols_module_open(struct symbols_module *module)
     dwfl_report_begin(module->dwfl);
     module->handle = dwfl_report_elf(module->dwfl, module->path, module->path, file, 0, true);
     dwfl_report_end(module->dwfl, NULL, NULL);
-    if (!module->handle)
+    if (!module->handle) {
         close(file);
+    }
     elf = module->handle ? dwfl_module_getelf(module->handle, &bias) : NULL;
     if (!elf || bias != 0 || !is_what_ran(module)) {
         dwfl_end(module->dwfl);
@@ -281,8 +299,9 @@ void symbols_module_close(struct symbols_module *module)
     symbols_dwarf_close(module);
     symbols_ranges_free(&module->sized);
     symbols_ranges_free(&module->unsized);
-    if (module->dwfl)
+    if (module->dwfl) {
         dwfl_end(module->dwfl);
+    }
     module->dwfl = NULL;
     module->handle = NULL;
     module->bytes = 0;

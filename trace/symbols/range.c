@@ -14,10 +14,12 @@
 bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t high, uint32_t value,
                         uint32_t preference)
 {
-    if (low >= high)
+    if (low >= high) {
         return true;
-    if (!array_grow((void **)&table->ranges, &table->capacity, table->count + 1, sizeof(*table->ranges)))
+    }
+    if (!array_grow((void **)&table->ranges, &table->capacity, table->count + 1, sizeof(*table->ranges))) {
         return false;
+    }
     table->ranges[table->count++] = (struct symbols_range){low, high, 0, value, preference};
     return true;
 }
@@ -27,12 +29,15 @@ static int compare_ranges(const void *left, const void *right)
 {
     const struct symbols_range *a = left, *b = right;
 
-    if (a->low != b->low)
+    if (a->low != b->low) {
         return a->low < b->low ? -1 : 1;
-    if (a->high != b->high)
+    }
+    if (a->high != b->high) {
         return a->high > b->high ? -1 : 1;
-    if (a->preference != b->preference)
+    }
+    if (a->preference != b->preference) {
         return a->preference < b->preference ? -1 : 1;
+    }
     return a->value < b->value ? -1 : a->value > b->value;
 }
 
@@ -40,11 +45,13 @@ void symbols_ranges_sort(struct symbols_ranges *table)
 {
     uint64_t high_max = 0;
 
-    if (table->count)
+    if (table->count) {
         qsort(table->ranges, table->count, sizeof(*table->ranges), compare_ranges);
+    }
     for (size_t i = 0; i < table->count; i++) {
-        if (table->ranges[i].high > high_max)
+        if (table->ranges[i].high > high_max) {
             high_max = table->ranges[i].high;
+        }
         table->ranges[i].high_max = high_max;
     }
 }
@@ -56,14 +63,16 @@ const struct symbols_range *symbols_ranges_find(const struct symbols_ranges *tab
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (table->ranges[middle].low <= address)
+        if (table->ranges[middle].low <= address) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     for (; low > 0 && table->ranges[low - 1].high_max > address; low--) {
-        if (table->ranges[low - 1].high > address)
+        if (table->ranges[low - 1].high > address) {
             return &table->ranges[low - 1];
+        }
     }
     return NULL;
 }

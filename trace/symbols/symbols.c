@@ -26,8 +26,9 @@ int symbols_add_debug_root(struct symbols *symbols, const char *directory)
 {
     char *path;
 
-    if (asprintf(&path, "%s:%s", symbols->debug_path, directory) < 0)
+    if (asprintf(&path, "%s:%s", symbols->debug_path, directory) < 0) {
         return VARVE_ERROR_NO_MEMORY;
+    }
     free(symbols->debug_path);
     symbols->debug_path = path;
     return VARVE_OK;
@@ -53,8 +54,9 @@ static void drop_module(struct symbols *symbols, unsigned slot)
     struct symbols_module *module = symbols->modules[slot];
 
     symbols->modules[slot] = NULL;
-    if (!module)
+    if (!module) {
         return;
+    }
     symbols_module_close(module);
     free(module->path);
     free(module);
@@ -62,10 +64,12 @@ static void drop_module(struct symbols *symbols, unsigned slot)
 
 void symbols_close(struct symbols *symbols)
 {
-    if (!symbols)
+    if (!symbols) {
         return;
-    for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++)
+    }
+    for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
         drop_module(symbols, slot);
+    }
     free(symbols->debug_path);
     free(symbols->demangled);
     free(symbols);
@@ -76,11 +80,13 @@ const char *symbols_demangle(struct symbols *symbols, const char *name)
     char *demangled;
     int status = 0;
 
-    if (strncmp(name, "_Z", 2) != 0)
+    if (strncmp(name, "_Z", 2) != 0) {
         return name;
+    }
     demangled = __cxa_demangle(name, symbols->demangled, &symbols->demangled_bytes, &status);
-    if (!demangled || status != 0)
+    if (!demangled || status != 0) {
         return name;
+    }
     symbols->demangled = demangled;
     return demangled;
 }
@@ -94,8 +100,9 @@ static struct symbols_module *find_module(struct symbols *symbols, const char *p
         struct symbols_module *module = symbols->modules[slot];
 
         if (module && module->build_id_bytes == build_id_bytes && strcmp(module->path, path) == 0 &&
-            (build_id_bytes == 0 || memcmp(module->build_id, build_id, build_id_bytes) == 0))
+            (build_id_bytes == 0 || memcmp(module->build_id, build_id, build_id_bytes) == 0)) {
             return module;
+        }
     }
     return NULL;
 }
@@ -106,10 +113,12 @@ static unsigned oldest_slot(const struct symbols *symbols)
     unsigned oldest = 0;
 
     for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
-        if (!symbols->modules[slot])
+        if (!symbols->modules[slot]) {
             return slot;
-        if (symbols->modules[slot]->used < symbols->modules[oldest]->used)
+        }
+        if (symbols->modules[slot]->used < symbols->modules[oldest]->used) {
             oldest = slot;
+        }
     }
     return oldest;
 }
@@ -124,14 +133,17 @@ static void drop_large(struct symbols *symbols, const struct symbols_module *kep
         for (unsigned slot = 0; slot < SYMBOLS_MODULES_MAX; slot++) {
             const struct symbols_module *module = symbols->modules[slot];
 
-            if (!module || module == kept)
+            if (!module || module == kept) {
                 continue;
+            }
             bytes += module->bytes;
-            if (oldest == SYMBOLS_MODULES_MAX || module->used < symbols->modules[oldest]->used)
+            if (oldest == SYMBOLS_MODULES_MAX || module->used < symbols->modules[oldest]->used) {
                 oldest = slot;
+            }
         }
-        if (bytes <= OTHERS_BYTES_MAX)
+        if (bytes <= OTHERS_BYTES_MAX) {
             return;
+        }
         drop_module(symbols, oldest);
     }
 }
@@ -142,8 +154,9 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
     struct symbols_module *module = calloc(1, sizeof(*module));
     unsigned slot = oldest_slot(symbols);
 
-    if (!module)
+    if (!module) {
         return NULL;
+    }
     module->path = strdup(path);
     if (!module->path) {
         free(module);
@@ -151,8 +164,9 @@ static struct symbols_module *add_module(struct symbols *symbols, const char *pa
     }
     module->symbols = symbols;
     module->build_id_bytes = build_id_bytes;
-    if (build_id_bytes)
+    if (build_id_bytes) {
         memcpy(module->build_id, build_id, build_id_bytes);
+    }
     drop_module(symbols, slot);
     symbols->modules[slot] = module;
     symbols_module_open(module);
@@ -168,22 +182,27 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
     struct symbols_module *module;
     const char *name = NULL;
 
-    if (build_id_bytes > SYMBOLS_BUILD_ID_MAX)
+    if (build_id_bytes > SYMBOLS_BUILD_ID_MAX) {
         return VARVE_ERROR_INVALID;
+    }
     module = find_module(symbols, path, build_id, build_id_bytes);
-    if (!module)
+    if (!module) {
         module = add_module(symbols, path, build_id, build_id_bytes);
-    if (!module)
+    }
+    if (!module) {
         return VARVE_ERROR_NO_MEMORY;
+    }
     module->used = ++symbols->used;
     if (module->line_rows > LINE_ROWS_MAX) {
         symbols_module_close(module);
         symbols_module_open(module);
     }
-    if (module->dwfl)
+    if (module->dwfl) {
         name = symbols_module_name(module, address);
-    if (module->dwfl && symbols_dwarf_resolve(symbols, module, address, name, take, context))
+    }
+    if (module->dwfl && symbols_dwarf_resolve(symbols, module, address, name, take, context)) {
         return VARVE_OK;
+    }
     frame.function = name ? symbols_demangle(symbols, name) : NULL;
     take(context, &frame);
     return VARVE_OK;

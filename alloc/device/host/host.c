@@ -270,13 +270,13 @@ int varve_host_open(const struct varve_host_options *options, struct varve_devic
     }
     host->fd = memfd_create(HOST_FILE_NAME, MFD_CLOEXEC);
     if (host->fd < 0 || ftruncate(host->fd, (off_t)HOST_TABLE_BYTES) != 0) {
-        int code = errno;
+        int error = errno;
 
         if (host->fd >= 0) {
             close(host->fd);
         }
         free(host);
-        return varve_message_set(message, VARVE_ERROR_IO, "host: no memory file: %s", strerror(code));
+        return varve_message_set(message, VARVE_ERROR_IO, "host: no memory file: %s", strerror(error));
     }
     host->file_bytes = HOST_TABLE_BYTES;
     host->device = (struct varve_device){&host_ops, options->index};

@@ -28,11 +28,11 @@
 
 static int fail_errno(struct varve_message *message, const char *path)
 {
-    int code = errno == EACCES || errno == EPERM     ? VARVE_ERROR_PERMISSION
-               : errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
-                                                     : VARVE_ERROR_IO;
+    int error = errno == EACCES || errno == EPERM     ? VARVE_ERROR_PERMISSION
+                : errno == ENOENT || errno == ENOTDIR ? VARVE_ERROR_NOT_FOUND
+                                                      : VARVE_ERROR_IO;
 
-    return varve_message_set(message, code, "%s: %s", path, strerror(errno));
+    return varve_message_set(message, error, "%s: %s", path, strerror(errno));
 }
 
 static uint64_t number_at(const unsigned char *bytes, unsigned width, bool is_big)

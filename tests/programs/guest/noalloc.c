@@ -9,7 +9,7 @@
 int main(int argc, char **argv)
 {
     static const char text[] = "no allocation here\n";
-    if (write(STDOUT_FILENO, text, sizeof text - 1) != (ssize_t)(sizeof text - 1)) {
+    if (write(STDOUT_FILENO, text, sizeof(text) - 1) != (ssize_t)(sizeof(text) - 1)) {
         _exit(1);
     }
     _exit(argc > 1 ? atoi(argv[1]) : 0);

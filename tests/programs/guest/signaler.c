@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 {
     unsigned long pairs = argc > 1 ? strtoul(argv[1], NULL, 10) : 200000;
     struct sigaction action;
-    memset(&action, 0, sizeof action);
+    memset(&action, 0, sizeof(action));
     action.sa_handler = on_timer;
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, NULL);

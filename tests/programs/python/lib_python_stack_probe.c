@@ -84,12 +84,14 @@ static unsigned describe(const struct python_frame *frames, unsigned count, char
         char name[512];
         char file[512];
         uint32_t line;
-        if (!python_stack_describe(&frames[i], name, sizeof(name), file, sizeof(file), &line))
+        if (!python_stack_describe(&frames[i], name, sizeof(name), file, sizeof(file), &line)) {
             return 0;
+        }
         int length =
             snprintf(out + used, bytes - used, "%d\t%s\t%s\t%u\n", frames[i].is_entry, name, file, line);
-        if (length < 0 || (size_t)length >= bytes - used)
+        if (length < 0 || (size_t)length >= bytes - used) {
             return 0;
+        }
         used += (size_t)length;
     }
     return count;
@@ -170,8 +172,9 @@ PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int borro
 {
     struct elsewhere elsewhere = {.out = out, .bytes = bytes, .count = ~0U, .borrows = borrows != 0};
     pthread_t thread;
-    if (pthread_create(&thread, NULL, capture_in_thread, &elsewhere) == 0)
+    if (pthread_create(&thread, NULL, capture_in_thread, &elsewhere) == 0) {
         pthread_join(thread, NULL);
+    }
     return elsewhere.count;
 }
 
@@ -184,8 +187,9 @@ PROBE_EXPORT unsigned probe_entries(void)
     for (int i = 0; i < depth; i++) {
         Dl_info info;
         if (dladdr((char *)pcs[i] - 1, &info) != 0 && info.dli_sname != NULL &&
-            strcmp(info.dli_sname, "_PyEval_EvalFrameDefault") == 0)
+            strcmp(info.dli_sname, "_PyEval_EvalFrameDefault") == 0) {
             loops++;
+        }
     }
     return loops;
 }
@@ -214,10 +218,12 @@ static double cost_of(uint32_t (*call)(void), unsigned rounds, unsigned swept, u
         bool calls_it = batch % 2 == 0;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
         for (unsigned i = 0; i < rounds; i++) {
-            for (unsigned at = 0; at < swept; at += 64)
+            for (unsigned at = 0; at < swept; at += 64) {
                 (void)other[at];
-            if (calls_it)
+            }
+            if (calls_it) {
                 *result = call();
+            }
         }
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
         double each_ns =
@@ -269,8 +275,9 @@ PROBE_EXPORT double probe_callsite_cost(unsigned rounds, unsigned swept, uint32_
 PROBE_EXPORT uint32_t probe_callsite(void)
 {
     static uint32_t (*here)(void);
-    if (here == NULL)
+    if (here == NULL) {
         here = callsite_here();
+    }
     return here != NULL ? here() : 0;
 }
 
@@ -288,19 +295,22 @@ static void observe_all(void)
     unsigned count = capture(frames, FRAMES_MAX, &agrees);
     calls++;
     frames_bad += !agrees;
-    if (count == 0)
+    if (count == 0) {
         return;
+    }
     stacks++;
     frames_seen += count;
-    if (count > depth_max)
+    if (count > depth_max) {
         depth_max = count;
+    }
     for (unsigned i = 0; i < count; i++) {
         char name[256];
         char file[256];
         uint32_t line;
         if (!python_stack_describe(&frames[i], name, sizeof(name), file, sizeof(file), &line) ||
-            name[0] == '\0' || file[0] == '\0' || line > 1000000)
+            name[0] == '\0' || file[0] == '\0' || line > 1000000) {
             frames_bad++;
+        }
     }
 }
 
@@ -323,13 +333,15 @@ static void on_signal(int number)
 static void observe(size_t bytes)
 {
     bool watched = watched_bytes != 0 && bytes >= watched_bytes && bytes < watched_bytes + 256;
-    if (observing || recorder_reentrant_depth > 0 || (!every_call && !watched))
+    if (observing || recorder_reentrant_depth > 0 || (!every_call && !watched)) {
         return;
+    }
     observing = true;
-    if (watched)
+    if (watched) {
         watched_count = probe_capture(watched_text, sizeof(watched_text), FRAMES_MAX);
-    else
+    } else {
         observe_all();
+    }
     observing = false;
 }
 
@@ -348,18 +360,21 @@ static void *early_block(size_t bytes)
 {
     size_t at = early_used;
     early_used += (bytes + 15) & ~(size_t)15;
-    if (early_used > sizeof(early))
+    if (early_used > sizeof(early)) {
         abort();
+    }
     return early + at;
 }
 
 static bool ready(void)
 {
     static bool looking;
-    if (real.free != NULL)
+    if (real.free != NULL) {
         return true;
-    if (looking)
+    }
+    if (looking) {
         return false;
+    }
     looking = true;
     *(void **)&real.malloc = dlsym(RTLD_NEXT, "malloc");
     *(void **)&real.calloc = dlsym(RTLD_NEXT, "calloc");
@@ -370,32 +385,36 @@ static bool ready(void)
 
 PROBE_EXPORT void *malloc(size_t bytes)
 {
-    if (!ready())
+    if (!ready()) {
         return early_block(bytes);
+    }
     observe(bytes);
     return real.malloc(bytes);
 }
 
 PROBE_EXPORT void *calloc(size_t count, size_t bytes)
 {
-    if (!ready())
+    if (!ready()) {
         return early_block(count * bytes);
+    }
     observe(count * bytes);
     return real.calloc(count, bytes);
 }
 
 PROBE_EXPORT void *realloc(void *block, size_t bytes)
 {
-    if (!ready())
+    if (!ready()) {
         abort();
+    }
     observe(bytes);
     return real.realloc(block, bytes);
 }
 
 PROBE_EXPORT void free(void *block)
 {
-    if (!ready() || ((char *)block >= early && (char *)block < early + sizeof(early)))
+    if (!ready() || ((char *)block >= early && (char *)block < early + sizeof(early))) {
         return;
+    }
     observe(0);
     real.free(block);
 }
@@ -412,8 +431,9 @@ static void forbid_readv(void)
     };
     struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
         abort();
+    }
 }
 
 static void start_timer(void)
@@ -426,30 +446,35 @@ static void start_timer(void)
     /* The interpreter is looked for here, where malloc is not interrupted. */
     (void)python_stack_capture(frames, 1);
     if (sigaction(SIGRTMIN, &action, NULL) != 0 || timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 ||
-        timer_settime(timer, 0, &period, NULL) != 0)
+        timer_settime(timer, 0, &period, NULL) != 0) {
         abort();
+    }
 }
 
 __attribute__((constructor)) static void probe_start(void)
 {
     const char *mode = getenv("PYTHON_STACK_PROBE");
-    if (getenv("PYTHON_STACK_PROBE_SANDBOX") != NULL)
+    if (getenv("PYTHON_STACK_PROBE_SANDBOX") != NULL) {
         forbid_readv();
+    }
     every_call = mode != NULL && strcmp(mode, "every") == 0;
-    if (mode != NULL && strcmp(mode, "signals") == 0)
+    if (mode != NULL && strcmp(mode, "signals") == 0) {
         start_timer();
+    }
 }
 
 __attribute__((destructor)) static void probe_end(void)
 {
     const char *path = getenv("PYTHON_STACK_PROBE_REPORT");
-    if (path == NULL)
+    if (path == NULL) {
         return;
+    }
     every_call = false;
     signal(SIGRTMIN, SIG_IGN);
     FILE *stream = fopen(path, "w");
-    if (stream == NULL)
+    if (stream == NULL) {
         return;
+    }
     fprintf(stream, "%lu %lu %lu %lu %lu %lu %lu %lu\n", calls, stacks, frames_seen, frames_bad, depth_max,
             hashes_right, hashes_wrong, hashes_unknown);
     fclose(stream);

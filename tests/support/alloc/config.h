@@ -25,8 +25,9 @@ static inline struct varve_alloc_config parsed(const char *text)
     struct varve_message message = {""};
 
     memset(&config, 0xa5, sizeof(config));
-    if (varve_alloc_config_parse(text, &config, &message) != VARVE_OK)
+    if (varve_alloc_config_parse(text, &config, &message) != VARVE_OK) {
         fail_msg("'%s' was refused: %s", text, message.text);
+    }
     assert_string_equal(config.text, text);
     assert_int_equal(config_check(&config, NULL), VARVE_OK);
     return config;
@@ -40,8 +41,9 @@ static inline void refused(const char *text, const char *reason)
 
     memset(&config, 0x5a, sizeof(config));
     memcpy(&before, &config, sizeof(config));
-    if (varve_alloc_config_parse(text, &config, &message) != VARVE_ERROR_INVALID)
+    if (varve_alloc_config_parse(text, &config, &message) != VARVE_ERROR_INVALID) {
         fail_msg("'%s' was not refused", text);
+    }
     assert_string_equal(message.text, reason);
     assert_memory_equal(&config, &before, sizeof(config));
     assert_int_equal(varve_alloc_config_parse(text, &config, NULL), VARVE_ERROR_INVALID);

@@ -33,7 +33,7 @@ struct lab {
 
 static inline int lab_begin(void **state)
 {
-    struct lab *lab = calloc(1, sizeof *lab);
+    struct lab *lab = calloc(1, sizeof(*lab));
     struct varve_message message;
     strcpy(lab->path, "/tmp/test_derive_api.XXXXXX");
     int fd = mkstemp(lab->path);

@@ -212,7 +212,7 @@ static inline void model_row_event(struct model *model, struct event *event)
 static inline void model_event(struct model *model, struct event *event)
 {
     unsigned ordinal = event->device;
-    memset(model->has_changed, 0, sizeof model->has_changed);
+    memset(model->has_changed, 0, sizeof(model->has_changed));
     if (event->kind == VARVE_KIND_DEVICE) {
         unsigned number = model_number(model, event->addr, ordinal);
         model->numbers[event->process_id][ordinal] = number + 1;

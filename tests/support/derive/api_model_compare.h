@@ -185,7 +185,7 @@ static inline void compare_samples(sqlite3 *db, struct model *model)
     sqlite3_stmt *query =
         query_begin(db, "SELECT process_id, domain, device, seq, allocated, allocated_max, live, active,"
                         " reserved, requested FROM sample ORDER BY 1, 2, 3, 4");
-    qsort(model->points, model->point_count, sizeof *model->points, compare_points);
+    qsort(model->points, model->point_count, sizeof(*model->points), compare_points);
     for (size_t i = 0; i < model->point_count; i++) {
         const struct point *point = &model->points[i];
         const int64_t values[] = {point->process,

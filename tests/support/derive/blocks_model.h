@@ -84,7 +84,7 @@ static inline uint64_t model_number(const struct model_device *device, const str
 static inline void model_insert(struct model_device *device, int at, struct model_block block)
 {
     assert(device->block_count < MODEL_BLOCKS);
-    memmove(&device->blocks[at + 1], &device->blocks[at], (size_t)(device->block_count - at) * sizeof block);
+    memmove(&device->blocks[at + 1], &device->blocks[at], (size_t)(device->block_count - at) * sizeof(block));
     device->blocks[at] = block;
     device->block_count++;
 }
@@ -93,7 +93,7 @@ static inline void model_delete(struct model_device *device, int at)
 {
     device->block_count--;
     memmove(&device->blocks[at], &device->blocks[at + 1],
-            (size_t)(device->block_count - at) * sizeof device->blocks[0]);
+            (size_t)(device->block_count - at) * sizeof(device->blocks[0]));
 }
 
 static inline bool model_may_merge(const struct model_device *device, int at, int with)

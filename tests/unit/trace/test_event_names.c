@@ -25,7 +25,7 @@ static void test_every_kind_is_described(void **state)
             continue;
         }
         bool is_group = false;
-        for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
             is_group |= strcmp(info->group, groups[i]) == 0;
         }
         assert_true(is_group);
@@ -75,10 +75,10 @@ static void test_error_texts(void **state)
     assert_string_equal(message.text, "a: line break 7");
     assert_int_equal(varve_message_set(NULL, VARVE_ERROR_IO, "%s", "dropped"), VARVE_ERROR_IO);
     char longer[2000];
-    memset(longer, 'x', sizeof longer - 1);
-    longer[sizeof longer - 1] = '\0';
+    memset(longer, 'x', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
     varve_message_set(&message, VARVE_ERROR_IO, "%s", longer);
-    assert_int_equal(strlen(message.text), sizeof message.text - 1);
+    assert_int_equal(strlen(message.text), sizeof(message.text) - 1);
 }
 
 int main(void)

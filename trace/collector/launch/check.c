@@ -104,7 +104,7 @@ static int path_search(const char *program, char *path_out, size_t path_bytes, s
              */
             if (candidate == CANDIDATE_NOT_EXECUTABLE && refusal == CANDIDATE_ABSENT) {
                 refusal = candidate;
-                snprintf(refused, sizeof refused, "%s", path_out);
+                snprintf(refused, sizeof(refused), "%s", path_out);
             }
         }
         folder = *end ? end + 1 : NULL;
@@ -303,12 +303,12 @@ int launch_check(const char *program, struct launch_check *check_out, struct var
 {
     check_out->path[0] = '\0';
     check_out->interpreter[0] = '\0';
-    int error = program_find(program, check_out->path, sizeof check_out->path, message);
-    char file[sizeof check_out->path];
-    memcpy(file, check_out->path, sizeof file);
+    int error = program_find(program, check_out->path, sizeof(check_out->path), message);
+    char file[sizeof(check_out->path)];
+    memcpy(file, check_out->path, sizeof(file));
     for (unsigned depth = 0; !error; depth++) {
-        char next[sizeof file];
-        error = file_check(file, next, sizeof next, message);
+        char next[sizeof(file)];
+        error = file_check(file, next, sizeof(next), message);
         if (error || next[0] == '\0') {
             break;
         }
@@ -319,8 +319,8 @@ int launch_check(const char *program, struct launch_check *check_out, struct var
                 "its interpreter",
                 check_out->path);
         }
-        memcpy(file, next, sizeof file);
-        memcpy(check_out->interpreter, next, sizeof file);
+        memcpy(file, next, sizeof(file));
+        memcpy(check_out->interpreter, next, sizeof(file));
     }
     return error;
 }

@@ -55,7 +55,7 @@ static void signals_take(struct launch_signals *saved)
     sigprocmask(SIG_BLOCK, &collected, &saved->mask);
     /* Where SIGCHLD is ignored (some service managers start us so) children would vanish unreaped. */
     struct sigaction action;
-    memset(&action, 0, sizeof action);
+    memset(&action, 0, sizeof(action));
     action.sa_handler = SIG_DFL;
     sigaction(SIGCHLD, &action, &saved->on_child);
     action.sa_handler = SIG_IGN;
@@ -105,7 +105,7 @@ static bool is_replaced(const char *entry, char *const *variables)
 static int environment_make(struct launch_environment *environment, const char *preload, const char *session,
                             char *const *variables)
 {
-    memset(environment, 0, sizeof *environment);
+    memset(environment, 0, sizeof(*environment));
     const char *others = getenv("LD_PRELOAD");
     const char *separator = others && *others ? ":" : "";
     if (asprintf(&environment->preload, "LD_PRELOAD=%s%s%s", preload, separator, others ? others : "") < 0) {
@@ -122,7 +122,7 @@ static int environment_make(struct launch_environment *environment, const char *
     while (variables[added]) {
         added++;
     }
-    environment->entries = calloc(count + added + 3, sizeof *environment->entries);
+    environment->entries = calloc(count + added + 3, sizeof(*environment->entries));
     if (!environment->entries || !environment->preload || !environment->session) {
         environment_free(environment);
         return VARVE_ERROR_NO_MEMORY;
@@ -148,8 +148,8 @@ child_run(char *const argv[], const struct launch_environment *environment,
     signals_give_back(signals);
     execvpe(argv[0], argv, environment->entries);
     int reason = errno;
-    ssize_t written = write(error_fd, &reason, sizeof reason);
-    _exit(written == (ssize_t)sizeof reason ? LAUNCH_EXIT_STATUS_EXEC : LAUNCH_EXIT_STATUS_EXEC - 1);
+    ssize_t written = write(error_fd, &reason, sizeof(reason));
+    _exit(written == (ssize_t)sizeof(reason) ? LAUNCH_EXIT_STATUS_EXEC : LAUNCH_EXIT_STATUS_EXEC - 1);
 }
 
 static int exec_error(int reason, const char *program, struct varve_message *message)
@@ -209,10 +209,10 @@ static int program_start(struct launch *launch, char *const argv[],
     }
     ssize_t got;
     do {
-        got = read(ends[0], &reason, sizeof reason);
+        got = read(ends[0], &reason, sizeof(reason));
     } while (got < 0 && errno == EINTR);
     close(ends[0]);
-    if (got == (ssize_t)sizeof reason) {
+    if (got == (ssize_t)sizeof(reason)) {
         wait_for(pid);
         return exec_error(reason, argv[0], message);
     }
@@ -277,7 +277,7 @@ int launch_start(struct launch *launch, char *const argv[], const char *preload,
                  const char *session_directory, char *const *variables, struct varve_message *message)
 {
     assert(argv[0]);
-    memset(launch, 0, sizeof *launch);
+    memset(launch, 0, sizeof(*launch));
     launch->pid = -1;
     launch->pidfd = -1;
     launch->signal_fd = -1;
@@ -314,8 +314,8 @@ void launch_poll(struct launch *launch, void (*ended)(void *context, int32_t pid
 {
     struct signalfd_siginfo infos[8];
     ssize_t got;
-    while ((got = read(launch->signal_fd, infos, sizeof infos)) > 0) {
-        for (size_t i = 0; i < (size_t)got / sizeof infos[0]; i++) {
+    while ((got = read(launch->signal_fd, infos, sizeof(infos))) > 0) {
+        for (size_t i = 0; i < (size_t)got / sizeof(infos[0]); i++) {
             signal_handle(launch, &infos[i]);
         }
     }

@@ -393,7 +393,7 @@ static int session_find(struct lttng_recording *session)
 static int session_create(struct lttng_recording *session)
 {
     struct lttng_session_descriptor *descriptor;
-    int code;
+    int error;
 
     descriptor = ctl.lttng_session_descriptor_local_create(session->name, session->output);
     if (descriptor == NULL) {
@@ -403,10 +403,10 @@ static int session_create(struct lttng_recording *session)
 #if VARVE_LTTNG_CTL >= 215 /* it writes CTF 2 unless asked otherwise; older ones know one format */
     ctl.lttng_session_descriptor_set_trace_format(descriptor, LTTNG_TRACE_FORMAT_CTF_1_8);
 #endif
-    code = (int)ctl.lttng_create_session_ext(descriptor);
+    error = (int)ctl.lttng_create_session_ext(descriptor);
     ctl.lttng_session_descriptor_destroy(descriptor);
-    session->is_known = code == LTTNG_OK;
-    return code == LTTNG_OK ? VARVE_OK : fail(session, "create", code);
+    session->is_known = error == LTTNG_OK;
+    return error == LTTNG_OK ? VARVE_OK : fail(session, "create", error);
 }
 
 static struct lttng_domain domain_make(void)
@@ -421,7 +421,7 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
 {
     struct lttng_domain domain = domain_make();
     struct lttng_channel *channel = ctl.lttng_channel_create(&domain);
-    int code;
+    int error;
 
     if (channel == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng channel");
@@ -430,17 +430,17 @@ static int channel_make(struct lttng_recording *session, struct lttng_handle *ha
     channel->attr.overwrite = 0;
     channel->attr.subbuf_size = sub_buffer_bytes;
     channel->attr.num_subbuf = sub_buffers;
-    code = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
-    code = code < 0 ? code : ctl.lttng_enable_channel(handle, channel);
+    error = may_block ? ctl.lttng_channel_set_blocking_timeout(channel, BLOCK_US) : 0;
+    error = error < 0 ? error : ctl.lttng_enable_channel(handle, channel);
     ctl.lttng_channel_destroy(channel);
-    return code < 0 ? fail(session, "make a channel of", code) : VARVE_OK;
+    return error < 0 ? fail(session, "make a channel of", error) : VARVE_OK;
 }
 
 static int event_enable(struct lttng_recording *session, struct lttng_handle *handle, const char *channel,
                         const char *name)
 {
     struct lttng_event *event = ctl.lttng_event_create();
-    int code;
+    int error;
 
     if (event == NULL) {
         return varve_message_set(&session->message, VARVE_ERROR_NO_MEMORY, "no memory for an LTTng event");
@@ -449,9 +449,9 @@ static int event_enable(struct lttng_recording *session, struct lttng_handle *ha
     event->type = LTTNG_EVENT_TRACEPOINT;
     event->loglevel_type = LTTNG_EVENT_LOGLEVEL_ALL;
     event->loglevel = -1;
-    code = ctl.lttng_enable_event(handle, event, channel);
+    error = ctl.lttng_enable_event(handle, event, channel);
     ctl.lttng_event_destroy(event);
-    return code < 0 ? fail(session, "enable the events of", code) : VARVE_OK;
+    return error < 0 ? fail(session, "enable the events of", error) : VARVE_OK;
 }
 
 /* `varve` takes the records. `varve_meta` takes what these need to be understood, in buffers of its own, because an

@@ -123,7 +123,7 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
     struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
     struct varve_message message;
     bool was_set = false;
-    int code;
+    int error;
 
     if (process == NULL) {
         return NULL;
@@ -132,10 +132,10 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
         rebuild->damaged++;
         return NULL;
     }
-    code = bit_set((struct rebuild_bits *)((char *)&process->callsites + bits_offset), entry_number, &was_set,
-                   &message);
-    if (code != VARVE_OK) {
-        rebuild_keep(rebuild, code, &message);
+    error = bit_set((struct rebuild_bits *)((char *)&process->callsites + bits_offset), entry_number,
+                    &was_set, &message);
+    if (error != VARVE_OK) {
+        rebuild_keep(rebuild, error, &message);
         return NULL;
     }
     return was_set ? NULL : process;

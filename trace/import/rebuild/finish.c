@@ -155,7 +155,7 @@ static bool ring_end(struct rebuild_ring *ring, struct varve_record *marker)
 static int row_next(struct row_reader *reader, struct varve_record *record, struct varve_message *message)
 {
     struct rebuild_row row;
-    int code;
+    int error;
 
     if (reader->has_next) {
         reader->has_next = false;
@@ -165,14 +165,14 @@ static int row_next(struct row_reader *reader, struct varve_record *record, stru
     if (reader->is_over) {
         return VARVE_ERROR_NOT_FOUND;
     }
-    code = rebuild_records_next(reader->records, &row, message);
-    if (code == VARVE_OK) {
+    error = rebuild_records_next(reader->records, &row, message);
+    if (error == VARVE_OK) {
         row_take(reader, &row, record);
-    } else if (code == VARVE_ERROR_NOT_FOUND) {
+    } else if (error == VARVE_ERROR_NOT_FOUND) {
         reader->is_over = true;
-        code = ring_end(reader->ring, record) ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
+        error = ring_end(reader->ring, record) ? VARVE_OK : VARVE_ERROR_NOT_FOUND;
     }
-    return code;
+    return error;
 }
 
 /* All rings, in one go through the table: what their headers will say. */
@@ -181,12 +181,12 @@ static int measure_rings(const struct varve_rebuild *rebuild, struct varve_messa
     struct row_reader reader;
     struct varve_record record;
     struct rebuild_row row;
-    int code = rebuild_records_seek(rebuild->records, REBUILD_RINGS_ALL, message);
+    int error = rebuild_records_seek(rebuild->records, REBUILD_RINGS_ALL, message);
 
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         row_reader_begin(&reader, rebuild->records, rebuild->rings[i]);
     }
-    while (code == VARVE_OK && (code = rebuild_records_next(rebuild->records, &row, message)) == VARVE_OK) {
+    while (error == VARVE_OK && (error = rebuild_records_next(rebuild->records, &row, message)) == VARVE_OK) {
         if (row.ring >= rebuild->ring_count) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "%.300s: was changed by another program",
                                      rebuild->folder);
@@ -197,7 +197,7 @@ static int measure_rings(const struct varve_rebuild *rebuild, struct varve_messa
     for (size_t i = 0; i < rebuild->ring_count; i++) {
         (void)ring_end(rebuild->rings[i], &record);
     }
-    return code == VARVE_ERROR_NOT_FOUND ? VARVE_OK : code;
+    return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
 }
 
 /* ---- ring files ---- */
@@ -237,7 +237,7 @@ static int block_write(const struct rebuild_end *end, const char *path, uint32_t
 {
     struct record_block block = {.records = count};
     uint64_t stride = count * sizeof(*end->block);
-    int code;
+    int error;
 
     if (is_packed) {
         block.bytes = (uint32_t)record_pack(end->block, count, end->packed + sizeof(block));
@@ -245,10 +245,10 @@ static int block_write(const struct rebuild_end *end, const char *path, uint32_t
         stride = record_block_stride(&block);
         memset(end->packed + sizeof(block) + block.bytes, 0, stride - sizeof(block) - block.bytes);
     }
-    code = rebuild_file_write(path, is_packed ? (const void *)end->packed : (const void *)end->block, stride,
-                              (int64_t)*offset, message);
+    error = rebuild_file_write(path, is_packed ? (const void *)end->packed : (const void *)end->block, stride,
+                               (int64_t)*offset, message);
     *offset += stride;
-    return code;
+    return error;
 }
 
 /* All rows: whole blocks of a spilled ring into its spill file and the rest into the staging slots; of others into
@@ -259,21 +259,21 @@ static int rows_write(const struct rebuild_end *end, struct rebuild_ring *ring, 
     uint64_t slots = RING_HEADER_BYTES + (spill == NULL ? RING_STAGING_BYTES : 0);
     struct row_reader reader;
     uint32_t count = 0;
-    int code = rebuild_records_seek(end->rebuild->records, ring->id, message);
+    int error = rebuild_records_seek(end->rebuild->records, ring->id, message);
 
     *spill_bytes = 0;
     row_reader_begin(&reader, end->rebuild->records, ring);
-    while (code == VARVE_OK && (code = row_next(&reader, &end->block[count], message)) == VARVE_OK) {
+    while (error == VARVE_OK && (error = row_next(&reader, &end->block[count], message)) == VARVE_OK) {
         if (++count == RING_STAGING_RECORDS) {
-            code = spill != NULL ? block_write(end, spill, count, spill_bytes, true, message)
-                                 : block_write(end, path, count, &slots, false, message);
+            error = spill != NULL ? block_write(end, spill, count, spill_bytes, true, message)
+                                  : block_write(end, path, count, &slots, false, message);
             count = 0;
         }
     }
-    if (code == VARVE_ERROR_NOT_FOUND) {
-        code = count > 0 ? block_write(end, path, count, &slots, false, message) : VARVE_OK;
+    if (error == VARVE_ERROR_NOT_FOUND) {
+        error = count > 0 ? block_write(end, path, count, &slots, false, message) : VARVE_OK;
     }
-    return code;
+    return error;
 }
 
 /* The files of a ring under the names that the collector looks for. `may_spill`: else no descriptor is needed to read
@@ -288,14 +288,14 @@ static int ring_write(const struct rebuild_end *end, struct rebuild_ring *ring, 
     char path[REBUILD_PATH_BYTES];
     char spill[REBUILD_PATH_BYTES + 8];
     uint64_t spill_bytes;
-    int code;
+    int error;
 
     snprintf(path, sizeof(path), "%s/p%u.r%u", end->rebuild->folder, ring->process->number,
              ring->origin.ring);
     snprintf(spill, sizeof(spill), "%s.spill", path);
-    code = rows_write(end, ring, path, is_spilled ? spill : NULL, &spill_bytes, message);
-    if (code != VARVE_OK) {
-        return code;
+    error = rows_write(end, ring, path, is_spilled ? spill : NULL, &spill_bytes, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     memset(&header, 0, sizeof(header));
     header_fill(ring, capacity, &header);
@@ -306,11 +306,11 @@ static int ring_write(const struct rebuild_end *end, struct rebuild_ring *ring, 
     } else {
         header.head = rows;
     }
-    code = rebuild_file_write(path, &header, offsetof(struct ring_header, nested), 0, message);
-    if (code == VARVE_OK && truncate(path, (off_t)ring_file_bytes(capacity)) != 0) {
-        code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
+    error = rebuild_file_write(path, &header, offsetof(struct ring_header, nested), 0, message);
+    if (error == VARVE_OK && truncate(path, (off_t)ring_file_bytes(capacity)) != 0) {
+        error = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
     }
-    return code;
+    return error;
 }
 
 /* ---- which processes, which rings ---- */
@@ -396,7 +396,7 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
     struct varve_rebuild *rebuild = end->rebuild;
     struct rebuild_process **by_number;
     uint32_t limit = 1;
-    int code;
+    int error;
 
     for (size_t i = 0; i < rebuild->process_count; i++) {
         limit = rebuild->processes[i]->number >= limit ? rebuild->processes[i]->number + 1 : limit;
@@ -419,17 +419,17 @@ static int choose_processes(struct rebuild_end *end, struct varve_message *messa
     }
     end->by_number = by_number;
     end->number_limit = limit;
-    code = assign_rings(rebuild, &end->left_out);
+    error = assign_rings(rebuild, &end->left_out);
     for (uint32_t number = 0; number < limit; number++) {
         struct rebuild_process *process = by_number[number];
         if (process != NULL && process->ring_count == 0 && !process->is_described) {
             by_number[number] = NULL; /* nothing is known of it but that it was there */
         }
     }
-    if (code == VARVE_OK) {
-        code = note_replaced(by_number, limit);
+    if (error == VARVE_OK) {
+        error = note_replaced(by_number, limit);
     }
-    return code == VARVE_OK ? VARVE_OK : rebuild_no_memory(message);
+    return error == VARVE_OK ? VARVE_OK : rebuild_no_memory(message);
 }
 
 /* ---- files of processes ---- */
@@ -469,26 +469,26 @@ static int process_write(const struct varve_rebuild *rebuild, const struct rebui
     char path[REBUILD_PATH_BYTES];
     char callsites[REBUILD_PATH_BYTES];
     struct process_control *control = malloc(PROCESS_CONTROL_BYTES);
-    int code;
+    int error;
 
     if (control == NULL) {
         return rebuild_no_memory(message);
     }
     control_fill(process, control);
     snprintf(path, sizeof(path), "%s/p%u", rebuild->folder, process->number);
-    code = rebuild_file_write(path, control, sizeof(*control), 0, message);
+    error = rebuild_file_write(path, control, sizeof(*control), 0, message);
     free(control);
-    if (code == VARVE_OK && truncate(path, PROCESS_CONTROL_BYTES) != 0) {
-        code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
+    if (error == VARVE_OK && truncate(path, PROCESS_CONTROL_BYTES) != 0) {
+        error = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be given its size", path);
     }
-    if (code == VARVE_OK && process->callsites.has_file) {
+    if (error == VARVE_OK && process->callsites.has_file) {
         rebuild_callsites_path(rebuild, process->file, callsites, sizeof(callsites));
         snprintf(path, sizeof(path), "%s/p%u.sites", rebuild->folder, process->number);
         if (rename(callsites, path) != 0) {
-            code = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be renamed", callsites);
+            error = varve_message_set(message, VARVE_ERROR_IO, "%.300s: cannot be renamed", callsites);
         }
     }
-    return code;
+    return error;
 }
 
 /* ---- the order ---- */
@@ -556,24 +556,24 @@ static int order_rings(struct rebuild_end *end, struct varve_message *message)
 static int prepare(struct rebuild_end *end, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    int code = measure_rings(rebuild, message);
+    int error = measure_rings(rebuild, message);
 
-    if (code == VARVE_OK) {
-        code = choose_processes(end, message);
+    if (error == VARVE_OK) {
+        error = choose_processes(end, message);
     }
-    if (code == VARVE_OK) {
-        code = order_rings(end, message);
+    if (error == VARVE_OK) {
+        error = order_rings(end, message);
     }
-    if (code == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
-        code =
+    if (error == VARVE_OK && end->rows == 0 && !rebuild->has_trace_id) { /* a recording may be empty */
+        error =
             varve_message_set(message, VARVE_ERROR_FORMAT, "%.300s: there is no event for it", rebuild->path);
     }
-    for (uint32_t number = 1; code == VARVE_OK && number < end->number_limit; number++) {
+    for (uint32_t number = 1; error == VARVE_OK && number < end->number_limit; number++) {
         if (end->by_number[number] != NULL) {
-            code = process_write(rebuild, end->by_number[number], message);
+            error = process_write(rebuild, end->by_number[number], message);
         }
     }
-    return code;
+    return error;
 }
 
 /* ---- the clock ---- */
@@ -605,7 +605,7 @@ static int make_anchors(const struct rebuild_end *end)
 {
     struct clock_anchor first = {.ticks = end->order_count > 0 ? end->order[0]->first_ticks : 0};
     struct clock_anchor last = {.ticks = first.ticks + 1};
-    int code;
+    int error;
 
     for (uint32_t number = 1; number < end->number_limit; number++) {
         const struct rebuild_process *process = end->by_number[number];
@@ -618,8 +618,8 @@ static int make_anchors(const struct rebuild_end *end)
     }
     first.mono_ns = (int64_t)(first.ticks & INT64_MAX);
     last.mono_ns = (int64_t)(last.ticks & INT64_MAX);
-    code = collect_clock_add(&end->collector->clock, &first);
-    return code == VARVE_OK ? collect_clock_add(&end->collector->clock, &last) : code;
+    error = collect_clock_add(&end->collector->clock, &first);
+    return error == VARVE_OK ? collect_clock_add(&end->collector->clock, &last) : error;
 }
 
 static int set_clock(const struct rebuild_end *end)
@@ -628,18 +628,18 @@ static int set_clock(const struct rebuild_end *end)
     struct collect_clock *clock = &end->collector->clock;
     enum varve_clock_kind kind;
     bool is_known = find_clock_kind(end, &kind);
-    int code = VARVE_OK;
+    int error = VARVE_OK;
 
     if (rebuild->anchor_count > 1) {
         qsort(rebuild->anchors, rebuild->anchor_count, sizeof(*rebuild->anchors), compare_anchors);
     }
-    for (size_t i = 0; code == VARVE_OK && i < rebuild->anchor_count; i++) {
-        code = collect_clock_add(clock, &rebuild->anchors[i]);
+    for (size_t i = 0; error == VARVE_OK && i < rebuild->anchor_count; i++) {
+        error = collect_clock_add(clock, &rebuild->anchors[i]);
     }
-    if (code == VARVE_OK && clock->count < 2 && !(is_known && kind == VARVE_CLOCK_MONOTONIC)) {
-        code = varve_rebuild_stat(rebuild, "clock_unknown", true, 1);
+    if (error == VARVE_OK && clock->count < 2 && !(is_known && kind == VARVE_CLOCK_MONOTONIC)) {
+        error = varve_rebuild_stat(rebuild, "clock_unknown", true, 1);
     }
-    return code == VARVE_OK && clock->count == 0 ? make_anchors(end) : code;
+    return error == VARVE_OK && clock->count == 0 ? make_anchors(end) : error;
 }
 
 /* ---- the collector ---- */
@@ -684,22 +684,22 @@ static int store_meta(const struct rebuild_end *end)
 {
     const struct varve_rebuild *rebuild = end->rebuild;
     struct store *store = end->collector->store;
-    int code =
+    int error =
         rebuild->has_trace_id ? store_meta_integer(store, "trace_id", (int64_t)rebuild->trace_id) : VARVE_OK;
 
-    for (size_t i = 0; code == VARVE_OK && i < rebuild->meta_count; i++) {
+    for (size_t i = 0; error == VARVE_OK && i < rebuild->meta_count; i++) {
         const struct rebuild_meta *meta = &rebuild->meta[i];
         if (strcmp(meta->key, "complete") != 0) { /* is not, as yet */
-            code = meta->text != NULL ? store_meta_text(store, meta->key, meta->text)
-                                      : store_meta_integer(store, meta->key, meta->integer);
+            error = meta->text != NULL ? store_meta_text(store, meta->key, meta->text)
+                                       : store_meta_integer(store, meta->key, meta->integer);
         }
     }
-    for (size_t i = 0; code == VARVE_OK && i < rebuild->stat_count; i++) {
+    for (size_t i = 0; error == VARVE_OK && i < rebuild->stat_count; i++) {
         const struct rebuild_stat *stat = &rebuild->stats[i];
-        code = store_stat(store, stat->name, -1, stat->is_loss ? "data_loss" : "info", "lttng",
-                          stat->value > INT64_MAX ? INT64_MAX : (int64_t)stat->value);
+        error = store_stat(store, stat->name, -1, stat->is_loss ? "data_loss" : "info", "lttng",
+                           stat->value > INT64_MAX ? INT64_MAX : (int64_t)stat->value);
     }
-    return code;
+    return error;
 }
 
 /* ---- feeding the collector: processes ---- */
@@ -726,16 +726,16 @@ static int show_processes(const struct rebuild_end *end, uint32_t number, struct
 {
     struct collector *collector = end->collector;
     uint64_t bound = UINT64_MAX;
-    int code = VARVE_OK;
+    int error = VARVE_OK;
 
     if (collector->process_count < number) {
         collector->directory.counts->process_count = number;
-        code = collect_processes_discover(collector, &bound);
+        error = collect_processes_discover(collector, &bound);
         keep_running(end);
     }
-    return code == VARVE_OK ? VARVE_OK
-                            : varve_message_set(message, code, "cannot follow process %u: %s", number,
-                                                varve_strerror(code));
+    return error == VARVE_OK ? VARVE_OK
+                             : varve_message_set(message, error, "cannot follow process %u: %s", number,
+                                                 varve_strerror(error));
 }
 
 /* Those all of whose rings were read, and of which somebody said that they ended; where too many were never
@@ -784,10 +784,10 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
     struct traced_process *process;
     bool may_spill =
         ring->records + ring->markers < RING_STAGING_RECORDS || spills_open(collector) < end->spill_limit;
-    int code = ring_write(end, ring, may_spill, message);
+    int error = ring_write(end, ring, may_spill, message);
 
-    if (code != VARVE_OK) {
-        return code;
+    if (error != VARVE_OK) {
+        return error;
     }
     ring->is_open = true;
     ring->process->rings_open++;
@@ -799,14 +799,14 @@ static int ring_show(const struct rebuild_end *end, struct rebuild_ring *ring, s
             process->rings_seen = index; /* whatever is between has no file */
             process->control->ring_count = index + 1;
         }
-        code = collect_rings_discover(collector, process, &bound);
+        error = collect_rings_discover(collector, process, &bound);
     }
-    if (code == VARVE_OK && collector->reader_count == readers) {
-        code = VARVE_ERROR_IO;
+    if (error == VARVE_OK && collector->reader_count == readers) {
+        error = VARVE_ERROR_IO;
     }
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "cannot follow ring %u of process %u: %s", index,
-                                 ring->process->number, varve_strerror(code));
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "cannot follow ring %u of process %u: %s", index,
+                                 ring->process->number, varve_strerror(error));
     }
     /* What is uncommitted stays so: nobody writes. */
     collector->readers[collector->reader_count - 1]->is_in_flight = false;
@@ -818,19 +818,19 @@ static int ring_show_in_order(const struct rebuild_end *end, const struct rebuil
                               struct varve_message *message)
 {
     const struct rebuild_process *process = ring->process;
-    int code = VARVE_OK;
+    int error = VARVE_OK;
 
-    for (uint32_t i = 0; code == VARVE_OK && i < process->ring_count; i++) {
+    for (uint32_t i = 0; error == VARVE_OK && i < process->ring_count; i++) {
         struct rebuild_ring *other = process->rings[i];
 
         if (other->origin.ring > ring->origin.ring) {
             break;
         }
         if (!other->is_open && (other->origin.ring > 0 || other == ring)) {
-            code = ring_show(end, other, message);
+            error = ring_show(end, other, message);
         }
     }
-    return code;
+    return error;
 }
 
 /* What was read from a spill file lay there for our convenience: the workload did not spill it. */
@@ -852,26 +852,26 @@ static int merge_until(const struct rebuild_end *end, uint64_t watermark, struct
 {
     struct collector *collector = end->collector;
     uint64_t moved;
-    int code;
+    int error;
 
     do {
         collector->watermark = watermark;
-        code = merge_run(collector, &moved, message);
-        if (code == VARVE_ERROR_FULL && moved > 0) {
-            code = VARVE_OK; /* the store wants a commit; if the disk is full, that will say so */
+        error = merge_run(collector, &moved, message);
+        if (error == VARVE_ERROR_FULL && moved > 0) {
+            error = VARVE_OK; /* the store wants a commit; if the disk is full, that will say so */
         }
         forget_spills(collector);
-        if (code == VARVE_OK) {
-            code = collector_commit(collector, message);
+        if (error == VARVE_OK) {
+            error = collector_commit(collector, message);
         }
-        if (code == VARVE_OK) {
-            code = close_processes(end);
+        if (error == VARVE_OK) {
+            error = close_processes(end);
         }
         if (end->progress != NULL) {
             end->progress(end->progress_context, "draining", collector->seq, end->rows);
         }
-    } while (code == VARVE_OK && moved > 0);
-    return code;
+    } while (error == VARVE_OK && moved > 0);
+    return error;
 }
 
 /* Some more rings, with their processes; `*next` is the first one that remains. */
@@ -879,71 +879,71 @@ static int show_some(const struct rebuild_end *end, size_t *next, struct varve_m
 {
     size_t to = end->order_count - *next < RINGS_AHEAD ? end->order_count : *next + RINGS_AHEAD;
     uint32_t number = 0;
-    int code;
+    int error;
 
     for (size_t i = *next; i < to; i++) {
         uint32_t other = end->order[i]->process->number;
         number = other > number ? other : number;
     }
-    code = show_processes(end, number, message);
-    for (; code == VARVE_OK && *next < to; (*next)++) {
-        code = ring_show_in_order(end, end->order[*next], message);
+    error = show_processes(end, number, message);
+    for (; error == VARVE_OK && *next < to; (*next)++) {
+        error = ring_show_in_order(end, end->order[*next], message);
     }
-    return code;
+    return error;
 }
 
 /* Feed all rings to the collector in the order in which they began. */
 static int feed_collector(const struct rebuild_end *end, struct varve_message *message)
 {
     size_t next = 0;
-    int code = VARVE_OK;
+    int error = VARVE_OK;
 
-    while (code == VARVE_OK && next < end->order_count) {
+    while (error == VARVE_OK && next < end->order_count) {
         uint64_t watermark = UINT64_MAX;
 
-        code = show_some(end, &next, message);
+        error = show_some(end, &next, message);
         if (next < end->order_count) {
             watermark = end->order[next]->begin_ticks;
             watermark -= watermark > 0;
         }
-        if (code == VARVE_OK && watermark > 0) {
-            code = merge_until(end, watermark, message);
+        if (error == VARVE_OK && watermark > 0) {
+            error = merge_until(end, watermark, message);
         }
     }
-    if (code == VARVE_OK) {
-        code = show_processes(end, end->number_limit - 1, message); /* those without rings */
+    if (error == VARVE_OK) {
+        error = show_processes(end, end->number_limit - 1, message); /* those without rings */
     }
-    if (code == VARVE_OK) {
-        code = close_processes(end);
+    if (error == VARVE_OK) {
+        error = close_processes(end);
     }
-    if (code == VARVE_OK && end->collector->reader_count > 0) {
-        code = varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read",
-                                 end->rebuild->folder);
+    if (error == VARVE_OK && end->collector->reader_count > 0) {
+        error = varve_message_set(message, VARVE_ERROR_IO, "%s: holds records that cannot be read",
+                                  end->rebuild->folder);
     }
-    return code;
+    return error;
 }
 
 /* ---- the whole ---- */
 
 static int collect(struct rebuild_end *end, struct varve_message *message)
 {
-    int code = collector_begin(end, message);
+    int error = collector_begin(end, message);
 
-    if (code == VARVE_OK) {
-        code = set_clock(end);
+    if (error == VARVE_OK) {
+        error = set_clock(end);
     }
-    if (code == VARVE_OK) {
-        code = store_meta(end);
+    if (error == VARVE_OK) {
+        error = store_meta(end);
     }
-    if (code != VARVE_OK && message->text[0] == '\0') {
-        varve_message_set(message, code, "%.300s: cannot be written: %s", end->rebuild->path,
-                          varve_strerror(code));
+    if (error != VARVE_OK && message->text[0] == '\0') {
+        varve_message_set(message, error, "%.300s: cannot be written: %s", end->rebuild->path,
+                          varve_strerror(error));
     }
-    if (code == VARVE_OK) {
-        code = feed_collector(end, message);
+    if (error == VARVE_OK) {
+        error = feed_collector(end, message);
     }
-    return code == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message)
-                            : code;
+    return error == VARVE_OK ? collector_finish(end->collector, end->progress, end->progress_context, message)
+                             : error;
 }
 
 static void collector_end(struct rebuild_end *end, struct varve_collect_result *result)
@@ -970,25 +970,25 @@ static unsigned spill_limit(void)
 static int finish(struct rebuild_end *end, struct varve_collect_result *result, struct varve_message *message)
 {
     struct varve_rebuild *rebuild = end->rebuild;
-    int code = prepare(end, message);
+    int error = prepare(end, message);
 
-    if (code == VARVE_OK) {
-        code = varve_rebuild_stat(rebuild, "records_missing", true, end->missing);
+    if (error == VARVE_OK) {
+        error = varve_rebuild_stat(rebuild, "records_missing", true, end->missing);
     }
-    if (code == VARVE_OK && end->left_out > 0) {
-        code = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
+    if (error == VARVE_OK && end->left_out > 0) {
+        error = varve_rebuild_stat(rebuild, "records_of_others", false, end->left_out);
     }
-    if (code == VARVE_OK && rebuild->damaged > 0) {
-        code = varve_rebuild_stat(rebuild, "records_damaged", true, rebuild->damaged);
+    if (error == VARVE_OK && rebuild->damaged > 0) {
+        error = varve_rebuild_stat(rebuild, "records_damaged", true, rebuild->damaged);
     }
-    if (code == VARVE_OK) {
-        code = collect(end, message);
+    if (error == VARVE_OK) {
+        error = collect(end, message);
     }
     collector_end(end, result);
-    if (code == VARVE_OK) {
-        code = publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message);
+    if (error == VARVE_OK) {
+        error = publish_file(rebuild->folder, rebuild->path, rebuild->may_replace, message);
     }
-    return code;
+    return error;
 }
 
 int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress progress, void *context,
@@ -997,27 +997,27 @@ int varve_rebuild_finish(struct varve_rebuild *rebuild, varve_collect_progress p
     struct rebuild_end end = {
         .rebuild = rebuild, .spill_limit = spill_limit(), .progress = progress, .progress_context = context};
     struct varve_message reason = {""};
-    int code = rebuild_callsites_flush(rebuild);
+    int error = rebuild_callsites_flush(rebuild);
 
     end.block = malloc(RING_STAGING_BYTES);
     end.packed = malloc(sizeof(struct record_block) + (size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX +
                         sizeof(uint64_t) + RECORD_BLOCK_ALIGNMENT);
     memset(result, 0, sizeof(*result));
     snprintf(result->database_path, sizeof(result->database_path), "%s", rebuild->path);
-    if (code != VARVE_OK) {
+    if (error != VARVE_OK) {
         reason = rebuild->message;
     } else if (end.block == NULL || end.packed == NULL) {
-        code = rebuild_no_memory(&reason);
+        error = rebuild_no_memory(&reason);
     } else {
-        code = finish(&end, result, &reason);
+        error = finish(&end, result, &reason);
     }
-    if (code != VARVE_OK) {
-        varve_message_set(message, code, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(code));
+    if (error != VARVE_OK) {
+        varve_message_set(message, error, "%s", reason.text[0] != '\0' ? reason.text : varve_strerror(error));
     }
     free(end.block);
     free(end.packed);
     free(end.by_number);
     free(end.order);
     varve_rebuild_abandon(rebuild);
-    return code;
+    return error;
 }

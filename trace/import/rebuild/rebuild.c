@@ -50,12 +50,12 @@ static bool is_ours(struct varve_rebuild *rebuild, uint64_t trace_id)
 
 static int file_fail(struct varve_message *message, const char *what, const char *path)
 {
-    int code = errno == ENOENT || errno == ENOTDIR                    ? VARVE_ERROR_NOT_FOUND
-               : errno == EACCES || errno == EPERM || errno == EROFS  ? VARVE_ERROR_PERMISSION
-               : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? VARVE_ERROR_FULL
-                                                                      : VARVE_ERROR_IO;
+    int error = errno == ENOENT || errno == ENOTDIR                    ? VARVE_ERROR_NOT_FOUND
+                : errno == EACCES || errno == EPERM || errno == EROFS  ? VARVE_ERROR_PERMISSION
+                : errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? VARVE_ERROR_FULL
+                                                                       : VARVE_ERROR_IO;
 
-    return varve_message_set(message, code, "%.300s: cannot %s: %s", path, what, strerror(errno));
+    return varve_message_set(message, error, "%.300s: cannot %s: %s", path, what, strerror(errno));
 }
 
 /* `offset` < 0: at the end, of a file opened for appending. */
@@ -82,16 +82,16 @@ int rebuild_file_write(const char *path, const void *bytes, size_t count, int64_
                        struct varve_message *message)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (offset < 0 ? O_APPEND : 0), 0600);
-    int code = VARVE_OK;
+    int error = VARVE_OK;
 
     if (fd < 0) {
         return file_fail(message, "make the file", path);
     }
     if (!write_all(fd, bytes, count, offset)) {
-        code = file_fail(message, "write", path);
+        error = file_fail(message, "write", path);
     }
     close(fd);
-    return code;
+    return error;
 }
 
 /* ---- begin and end ---- */
@@ -101,7 +101,7 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
 {
     char records[REBUILD_PATH_BYTES];
     struct varve_rebuild *rebuild;
-    int code;
+    int error;
 
     *rebuild_out = NULL;
     if (strlen(path) > TARGET_BYTES_MAX) {
@@ -113,16 +113,16 @@ int varve_rebuild_open(const char *path, bool replace, struct varve_rebuild **re
         return rebuild_no_memory(message);
     }
     rebuild->may_replace = replace;
-    code = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
-    if (code != VARVE_OK) {
+    error = varve_publish_folder_make(path, replace, rebuild->folder, sizeof(rebuild->folder), message);
+    if (error != VARVE_OK) {
         rebuild->folder[0] = '\0'; /* there is nothing to remove */
     } else {
         snprintf(records, sizeof(records), "%s/records", rebuild->folder);
-        code = rebuild_records_open(records, &rebuild->records, message);
+        error = rebuild_records_open(records, &rebuild->records, message);
     }
-    if (code != VARVE_OK) {
+    if (error != VARVE_OK) {
         varve_rebuild_abandon(rebuild);
-        return code;
+        return error;
     }
     *rebuild_out = rebuild;
     return VARVE_OK;

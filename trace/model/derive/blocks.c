@@ -31,7 +31,7 @@
 
 static struct derive_device *device_new(void)
 {
-    struct derive_device *device = calloc(1, sizeof *device);
+    struct derive_device *device = calloc(1, sizeof(*device));
     if (device != NULL) {
         device->layout = varve_layout_new();
     }
@@ -45,7 +45,7 @@ static struct derive_device *device_new(void)
 static int device_get(struct derive_process *process, unsigned number, struct derive_device **device_out)
 {
     if (process->devices == NULL) {
-        process->devices = calloc(DEVICE_LIMIT, sizeof *process->devices);
+        process->devices = calloc(DEVICE_LIMIT, sizeof(*process->devices));
         if (process->devices == NULL) {
             return VARVE_ERROR_NO_MEMORY;
         }
@@ -62,36 +62,36 @@ int derive_device_prepare(struct derive *derive, struct derive_process *process,
 {
     struct derive_device *device;
     struct derive_keyframes *keyframes = &derive->keyframes;
-    int code = device_get(process, event->device, &device);
-    if (code == VARVE_OK) {
-        code = layout_reserve(device->layout);
+    int error = device_get(process, event->device, &device);
+    if (error == VARVE_OK) {
+        error = layout_reserve(device->layout);
     }
-    if (code == VARVE_OK) {
-        code = streams_reserve(derive);
+    if (error == VARVE_OK) {
+        error = streams_reserve(derive);
     }
-    if (code == VARVE_OK) {
-        code = derive_array_reserve((void **)&derive->segments, &derive->segment_capacity,
-                                    derive->segment_count, sizeof *derive->segments);
+    if (error == VARVE_OK) {
+        error = derive_array_reserve((void **)&derive->segments, &derive->segment_capacity,
+                                     derive->segment_count, sizeof(*derive->segments));
     }
-    if (code == VARVE_OK) {
-        code = derive_array_reserve((void **)&derive->ooms, &derive->oom_capacity, derive->oom_count,
-                                    sizeof *derive->ooms);
+    if (error == VARVE_OK) {
+        error = derive_array_reserve((void **)&derive->ooms, &derive->oom_capacity, derive->oom_count,
+                                     sizeof(*derive->ooms));
     }
-    if (code == VARVE_OK) {
-        code = derive_array_reserve((void **)&keyframes->dirty, &keyframes->dirty_capacity,
-                                    keyframes->dirty_count, sizeof *keyframes->dirty);
+    if (error == VARVE_OK) {
+        error = derive_array_reserve((void **)&keyframes->dirty, &keyframes->dirty_capacity,
+                                     keyframes->dirty_count, sizeof(*keyframes->dirty));
     }
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory for the blocks of device %u", event->device);
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "no memory for the blocks of device %u", event->device);
     }
-    code = scratch_reserve(&derive->scratch, 1, message);
-    if (code == VARVE_OK) {
-        code = derive_blocks_reserve(derive, message);
+    error = scratch_reserve(&derive->scratch, 1, message);
+    if (error == VARVE_OK) {
+        error = derive_blocks_reserve(derive, message);
     }
-    if (code == VARVE_OK && keyframes->next_seq == UINT64_MAX) {
+    if (error == VARVE_OK && keyframes->next_seq == UINT64_MAX) {
         keyframes->next_seq = 0; /* the first allocator of the trace */
     }
-    return code;
+    return error;
 }
 
 void derive_devices_end(struct derive *derive, struct derive_process *process)
@@ -338,7 +338,7 @@ int derive_block(struct derive_step *step, struct varve_message *message)
     layout_apply(device->layout, event, &change);
     event_follow(step, &change);
     extra_follow(step, &before);
-    if (memcmp(&before, &device->layout->sums, sizeof before) != 0) {
+    if (memcmp(&before, &device->layout->sums, sizeof(before)) != 0) {
         totals_update_peak(&step->totals);
     }
     if (!device->is_dirty) {

@@ -38,18 +38,18 @@ static struct derive_process *process_get(struct derive *derive, uint32_t proces
 {
     if (process_id >= NUMBER_LIMIT || (process_id >= derive->process_limit &&
                                        !array_cover((void **)&derive->processes, &derive->process_limit,
-                                                    process_id, sizeof *derive->processes))) {
+                                                    process_id, sizeof(*derive->processes)))) {
         return NULL;
     }
     if (derive->processes[process_id] == NULL) {
-        derive->processes[process_id] = calloc(1, sizeof **derive->processes);
+        derive->processes[process_id] = calloc(1, sizeof(**derive->processes));
     }
     return derive->processes[process_id];
 }
 
 int derive_open(const char *scratch_path, struct derive **derive_out, struct varve_message *message)
 {
-    struct derive *derive = calloc(1, sizeof *derive);
+    struct derive *derive = calloc(1, sizeof(*derive));
     if (derive == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
     }
@@ -57,16 +57,16 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
     derive->blocks.fd = -1;
     derive->keyframes = (struct derive_keyframes){.fd = -1, .next_seq = UINT64_MAX};
     derive->path = strdup(scratch_path);
-    derive->names = calloc(1, sizeof *derive->names);
+    derive->names = calloc(1, sizeof(*derive->names));
     derive->calls = calls_open();
-    derive->streams = calloc(1, sizeof *derive->streams);
-    int code =
+    derive->streams = calloc(1, sizeof(*derive->streams));
+    int error =
         derive->path != NULL && derive->names != NULL && derive->calls != NULL && derive->streams != NULL
             ? scratch_open(&derive->scratch, scratch_path, message)
             : varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to pair allocations");
-    if (code != VARVE_OK) {
+    if (error != VARVE_OK) {
         derive_close(derive);
-        return code;
+        return error;
     }
     *derive_out = derive;
     return VARVE_OK;
@@ -170,19 +170,19 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
 /* Make what belongs to a process or thread that is new. */
 static int step_prepare(struct derive *derive, const struct event *event, struct varve_message *message)
 {
-    int code = VARVE_ERROR_INVALID;
+    int error = VARVE_ERROR_INVALID;
     if (event->thread_id < NUMBER_LIMIT && event->process_id < NUMBER_LIMIT) {
-        code = event->thread_id < derive->thread_limit ||
-                       array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
-                                   sizeof *derive->threads)
-                   ? VARVE_OK
-                   : VARVE_ERROR_NO_MEMORY;
+        error = event->thread_id < derive->thread_limit ||
+                        array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
+                                    sizeof(*derive->threads))
+                    ? VARVE_OK
+                    : VARVE_ERROR_NO_MEMORY;
     }
-    if (code == VARVE_OK && process_get(derive, event->process_id) == NULL) {
-        code = VARVE_ERROR_NO_MEMORY;
+    if (error == VARVE_OK && process_get(derive, event->process_id) == NULL) {
+        error = VARVE_ERROR_NO_MEMORY;
     }
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "event %llu: cannot follow process %u, thread %u",
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "event %llu: cannot follow process %u, thread %u",
                                  (unsigned long long)event->seq, event->process_id, event->thread_id);
     }
     struct derive_thread *thread = &derive->threads[event->thread_id];
@@ -200,9 +200,9 @@ static int step_find(struct derive *derive, struct event *event, struct derive_s
 {
     if (event->thread_id >= derive->thread_limit || derive->threads[event->thread_id].process_id == 0 ||
         event->process_id >= derive->process_limit || derive->processes[event->process_id] == NULL) {
-        int code = step_prepare(derive, event, message);
-        if (code != VARVE_OK) {
-            return code;
+        int error = step_prepare(derive, event, message);
+        if (error != VARVE_OK) {
+            return error;
         }
     }
     *step = (struct derive_step){
@@ -218,68 +218,68 @@ static int step_find(struct derive *derive, struct event *event, struct derive_s
 static int step_begin(struct derive *derive, struct event *event, enum domain domain,
                       struct derive_step *step, struct varve_message *message)
 {
-    int code = step_find(derive, event, step, message);
-    if (code == VARVE_OK && domain == DOMAIN_BLOCK) {
-        code = derive_device_prepare(derive, step->process, event, message);
+    int error = step_find(derive, event, step, message);
+    if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
+        error = derive_device_prepare(derive, step->process, event, message);
     }
-    if (code == VARVE_OK) {
-        code = derive_step_enter(step, domain, message);
+    if (error == VARVE_OK) {
+        error = derive_step_enter(step, domain, message);
     }
-    if (code == VARVE_OK && domain == DOMAIN_BLOCK) {
+    if (error == VARVE_OK && domain == DOMAIN_BLOCK) {
         step->device = step->process->devices[event->device];
         step->last_id = &step->thread->last_block_id;
-    } else if (code == VARVE_OK) {
+    } else if (error == VARVE_OK) {
         step->last_id = &step->thread->last_alloc_id;
     }
-    return code;
+    return error;
 }
 
 /* Events of devices, whose numbers are the process' own until here. */
 static int device_event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
     struct derive_step step = {0};
-    int code = step_find(derive, event, &step, message);
-    if (code == VARVE_OK && names_reserve(derive, event) != VARVE_OK) {
-        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for what a number means");
+    int error = step_find(derive, event, &step, message);
+    if (error == VARVE_OK && names_reserve(derive, event) != VARVE_OK) {
+        error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for what a number means");
     }
-    if (code != VARVE_OK) {
-        return code;
+    if (error != VARVE_OK) {
+        return error;
     }
     names_apply(derive, event); /* once more, where the event is tried again: it says the same */
     if (kind_is_allocator(event->kind)) {
-        code = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
-        return code == VARVE_OK ? derive_block(&step, message) : code;
+        error = step_begin(derive, event, DOMAIN_BLOCK, &step, message);
+        return error == VARVE_OK ? derive_block(&step, message) : error;
     }
-    code = calls_reserve(derive, event, message);
-    if (code == VARVE_OK) {
-        code = derive_api(&step, message);
+    error = calls_reserve(derive, event, message);
+    if (error == VARVE_OK) {
+        error = derive_api(&step, message);
     }
-    if (code == VARVE_OK) {
+    if (error == VARVE_OK) {
         calls_count(derive, event);
     }
-    return code;
+    return error;
 }
 
 static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
     struct derive_step step = {0};
-    int code;
+    int error;
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:
-        code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return code == VARVE_OK ? derive_heap_alloc(&step, message) : code;
+        error = step_begin(derive, event, DOMAIN_HEAP, &step, message);
+        return error == VARVE_OK ? derive_heap_alloc(&step, message) : error;
     case VARVE_KIND_HEAP_FREE:
-        code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return code == VARVE_OK ? derive_heap_free(&step, message) : code;
+        error = step_begin(derive, event, DOMAIN_HEAP, &step, message);
+        return error == VARVE_OK ? derive_heap_free(&step, message) : error;
     case VARVE_KIND_HEAP_REALLOC:
-        code = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return code == VARVE_OK ? derive_heap_realloc(&step, message) : code;
+        error = step_begin(derive, event, DOMAIN_HEAP, &step, message);
+        return error == VARVE_OK ? derive_heap_realloc(&step, message) : error;
     case VARVE_KIND_MMAP:
-        code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
-        return code == VARVE_OK ? derive_mmap(&step, message) : code;
+        error = step_begin(derive, event, DOMAIN_MMAP, &step, message);
+        return error == VARVE_OK ? derive_mmap(&step, message) : error;
     case VARVE_KIND_MUNMAP:
-        code = step_begin(derive, event, DOMAIN_MMAP, &step, message);
-        return code == VARVE_OK ? derive_munmap(&step, message) : code;
+        error = step_begin(derive, event, DOMAIN_MMAP, &step, message);
+        return error == VARVE_OK ? derive_munmap(&step, message) : error;
     default:
         if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
             return device_event_derive(derive, event, message);
@@ -293,10 +293,10 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
 {
     uint8_t device = event->device;
-    int code = event_derive(derive, event, message);
-    if (code != VARVE_OK) {
+    int error = event_derive(derive, event, message);
+    if (error != VARVE_OK) {
         event->device = device;
-        return code;
+        return error;
     }
     derive->last_seq = event->seq;
     if (event->seq >= derive->keyframes.next_seq) {
@@ -380,8 +380,8 @@ static int walk_row(struct walk *walk, uint64_t id, uint64_t addr, enum domain d
 static int walk_range(void *context, const struct range *range)
 {
     struct walk *walk = context;
-    int code = walk_row(walk, range->id, range->start, DOMAIN_MMAP);
-    if (code != VARVE_OK ||
+    int error = walk_row(walk, range->id, range->start, DOMAIN_MMAP);
+    if (error != VARVE_OK ||
         scratch_peek(&walk->derive->scratch, range->id)->size != range->end - range->start) {
         return VARVE_ERROR_CORRUPT;
     }
@@ -395,16 +395,16 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
     if (live_check(&process->live) != VARVE_OK || ranges_check(&process->ranges) != VARVE_OK) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
-    int code = ranges_each(&process->ranges, walk_range, &walk);
+    int error = ranges_each(&process->ranges, walk_range, &walk);
     uint64_t slots = process->live.slots != NULL ? UINT64_C(1) << process->live.bits : 0;
-    for (uint64_t i = 0; i < slots && code == VARVE_OK; i++) {
+    for (uint64_t i = 0; i < slots && error == VARVE_OK; i++) {
         const struct live_slot *slot = &process->live.slots[i];
         if (slot->addr != 0) {
-            code = walk_row(&walk, slot->id, slot->addr, DOMAIN_HEAP);
+            error = walk_row(&walk, slot->id, slot->addr, DOMAIN_HEAP);
         }
     }
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code,
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error,
                                  "process %u: allocation %llu is in the address index, but its row differs",
                                  process_id, (unsigned long long)walk.bad_id);
     }
@@ -419,12 +419,12 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
                 (unsigned long long)walk.live_allocations[i], (unsigned long long)total->live_allocations);
         }
     }
-    for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL && code == VARVE_OK; i++) {
+    for (unsigned i = 0; i < DEVICE_LIMIT && process->devices != NULL && error == VARVE_OK; i++) {
         if (process->devices[i] != NULL) {
-            code = derive_device_check(derive, process, i, message);
+            error = derive_device_check(derive, process, i, message);
         }
     }
-    return code == VARVE_OK ? derive_api_check(derive, process_id, message) : code;
+    return error == VARVE_OK ? derive_api_check(derive, process_id, message) : error;
 }
 
 /* Whatever waits for the end of a realloc is closed. */
@@ -444,14 +444,14 @@ static int reallocs_check(const struct derive *derive, struct varve_message *mes
 
 int derive_check(const struct derive *derive, struct varve_message *message)
 {
-    int code = reallocs_check(derive, message);
-    for (size_t i = 0; i < derive->process_limit && code == VARVE_OK; i++) {
+    int error = reallocs_check(derive, message);
+    for (size_t i = 0; i < derive->process_limit && error == VARVE_OK; i++) {
         if (derive->processes[i] != NULL) {
-            code = process_check(derive, (uint32_t)i, message);
+            error = process_check(derive, (uint32_t)i, message);
         }
     }
-    for (unsigned i = 0; i < SLOT_LIMIT && code == VARVE_OK; i++) {
-        code = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);
+    for (unsigned i = 0; i < SLOT_LIMIT && error == VARVE_OK; i++) {
+        error = totals_check(&derive->domains[i], derive->processes, derive->process_limit, i, message);
     }
-    return code;
+    return error;
 }

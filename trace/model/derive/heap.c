@@ -32,18 +32,18 @@ static void block_open(struct derive_step *step)
 
 static int block_reserve(struct derive_step *step, struct varve_message *message)
 {
-    int code = scratch_reserve(&step->derive->scratch, 1, message);
-    if (code == VARVE_OK && live_reserve(&step->process->live) != VARVE_OK) {
-        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more live allocation");
+    int error = scratch_reserve(&step->derive->scratch, 1, message);
+    if (error == VARVE_OK && live_reserve(&step->process->live) != VARVE_OK) {
+        error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more live allocation");
     }
-    return code;
+    return error;
 }
 
 int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
 {
-    int code = block_reserve(step, message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = block_reserve(step, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     step->event->id = 0;
     step->event->requested = step->event->size;
@@ -62,7 +62,7 @@ static int reallocs_reserve(struct derive_thread *thread)
         return VARVE_OK;
     }
     uint32_t capacity = 2 * thread->realloc_capacity + 2;
-    void *grown = realloc(thread->reallocs, capacity * sizeof *thread->reallocs);
+    void *grown = realloc(thread->reallocs, capacity * sizeof(*thread->reallocs));
     if (grown == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -79,7 +79,7 @@ static uint64_t realloc_remove(struct derive_thread *thread, uint64_t addr)
             uint64_t id = thread->reallocs[i].id;
             thread->realloc_count--;
             memmove(&thread->reallocs[i], &thread->reallocs[i + 1],
-                    (thread->realloc_count - i) * sizeof *thread->reallocs);
+                    (thread->realloc_count - i) * sizeof(*thread->reallocs));
             return id;
         }
     }
@@ -117,9 +117,9 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
 
 int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
 {
-    int code = block_reserve(step, message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = block_reserve(step, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     struct event *event = step->event;
     bool has_failed = event->flags & VARVE_FLAG_FAILED;

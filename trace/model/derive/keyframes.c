@@ -29,7 +29,7 @@ static bool keyframes_open(struct derive *derive)
     char path[4096 + 16];
     struct derive_keyframes *keyframes = &derive->keyframes;
     if (keyframes->fd < 0) {
-        snprintf(path, sizeof path, "%s.keyframes", derive->path);
+        snprintf(path, sizeof(path), "%s.keyframes", derive->path);
         keyframes->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
         if (keyframes->fd >= 0) {
             unlink(path);
@@ -72,15 +72,15 @@ static bool read_whole(int fd, void *data, size_t bytes, uint64_t offset)
 static bool keyframe_put(const struct derive *derive, struct derive_keyframe *head,
                          const struct varve_layout *layout, uint64_t *at)
 {
-    uint8_t *data = malloc(sizeof *head + (layout != NULL ? layout_encode_bound(layout) : 0));
+    uint8_t *data = malloc(sizeof(*head) + (layout != NULL ? layout_encode_bound(layout) : 0));
     if (data == NULL) {
         return false;
     }
-    head->bytes = layout != NULL ? layout_encode(layout, data + sizeof *head) : 0;
-    memcpy(data, head, sizeof *head);
-    bool is_written = write_whole(derive->keyframes.fd, data, sizeof *head + head->bytes, *at);
+    head->bytes = layout != NULL ? layout_encode(layout, data + sizeof(*head)) : 0;
+    memcpy(data, head, sizeof(*head));
+    bool is_written = write_whole(derive->keyframes.fd, data, sizeof(*head) + head->bytes, *at);
     free(data);
-    *at += sizeof *head + head->bytes;
+    *at += sizeof(*head) + head->bytes;
     return is_written;
 }
 
@@ -188,24 +188,24 @@ int keyframes_each(const struct derive *derive,
                    void *context, struct varve_message *message)
 {
     uint64_t at = 0;
-    int code = VARVE_OK;
-    for (uint64_t i = 0; i < derive->keyframes.count && code == VARVE_OK; i++) {
+    int error = VARVE_OK;
+    for (uint64_t i = 0; i < derive->keyframes.count && error == VARVE_OK; i++) {
         struct derive_keyframe head;
-        if (!read_whole(derive->keyframes.fd, &head, sizeof head, at)) {
+        if (!read_whole(derive->keyframes.fd, &head, sizeof(head), at)) {
             return varve_message_set(message, VARVE_ERROR_IO, "cannot read keyframes again");
         }
-        at += sizeof head;
+        at += sizeof(head);
         uint8_t *bytes = malloc(head.bytes + 1);
         if (bytes == NULL) {
             return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for a keyframe");
         }
         if (!read_whole(derive->keyframes.fd, bytes, head.bytes, at)) {
-            code = varve_message_set(message, VARVE_ERROR_IO, "cannot read keyframes again");
+            error = varve_message_set(message, VARVE_ERROR_IO, "cannot read keyframes again");
         } else {
-            code = take(context, &head, head.process_id != 0 ? bytes : NULL);
+            error = take(context, &head, head.process_id != 0 ? bytes : NULL);
         }
         at += head.bytes;
         free(bytes);
     }
-    return code;
+    return error;
 }

@@ -44,20 +44,20 @@ static uint64_t span_clear(struct derive_step *step, uint64_t start, uint64_t en
 
 static int span_reserve(struct derive_step *step, uint32_t ranges, struct varve_message *message)
 {
-    int code = scratch_reserve(&step->derive->scratch, ranges, message);
-    if (code == VARVE_OK && ranges_reserve(&step->process->ranges, ranges) != VARVE_OK) {
-        code = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more mapping");
+    int error = scratch_reserve(&step->derive->scratch, ranges, message);
+    if (error == VARVE_OK && ranges_reserve(&step->process->ranges, ranges) != VARVE_OK) {
+        error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more mapping");
     }
-    return code;
+    return error;
 }
 
 int derive_mmap(struct derive_step *step, struct varve_message *message)
 {
     struct event *event = step->event;
     /* Mapping over others opens two remainders at most. */
-    int code = span_reserve(step, 3, message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = span_reserve(step, 3, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     event->id = 0;
     step->thread->last_alloc_id = 0;
@@ -86,9 +86,9 @@ int derive_munmap(struct derive_step *step, struct varve_message *message)
     if (end < event->addr) {
         end = UINT64_MAX;
     }
-    int code = span_reserve(step, 2, message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = span_reserve(step, 2, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     event->id = 0;
     if (event->flags & VARVE_FLAG_FAILED) {

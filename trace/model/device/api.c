@@ -178,24 +178,24 @@ static int api_reserve(const struct api_step *step, struct varve_message *messag
 {
     struct derive *derive = step->step->derive;
     const struct derive_api *api = step->api;
-    int code = live_reserve(&step->index->live);
-    if (code == VARVE_OK) {
-        code = live_reserve(&step->index->handles);
+    int error = live_reserve(&step->index->live);
+    if (error == VARVE_OK) {
+        error = live_reserve(&step->index->handles);
     }
-    if (code == VARVE_OK) {
-        code = streams_reserve(derive);
+    if (error == VARVE_OK) {
+        error = streams_reserve(derive);
     }
-    if (code == VARVE_OK) {
-        code = vmm_reserve(step);
+    if (error == VARVE_OK) {
+        error = vmm_reserve(step);
     }
-    for (size_t i = 0; i < api->slot_count && code == VARVE_OK; i++) {
-        code = totals_reserve(&derive->domains[api->slots[i]], step->step->process, api->slots[i], 0);
+    for (size_t i = 0; i < api->slot_count && error == VARVE_OK; i++) {
+        error = totals_reserve(&derive->domains[api->slots[i]], step->step->process, api->slots[i], 0);
     }
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory for one more allocation of the device API");
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "no memory for one more allocation of the device API");
     }
-    code = scratch_reserve(&derive->scratch, 1, message);
-    return code == VARVE_OK ? derive_blocks_reserve(derive, message) : code;
+    error = scratch_reserve(&derive->scratch, 1, message);
+    return error == VARVE_OK ? derive_blocks_reserve(derive, message) : error;
 }
 
 static int api_begin(struct derive_step *step, struct api_step *api_out, struct varve_message *message)
@@ -204,10 +204,10 @@ static int api_begin(struct derive_step *step, struct api_step *api_out, struct 
     struct derive_thread *thread = step->thread;
     unsigned side = (step->event->flags & VARVE_FLAG_DUPLICATE) != 0;
     if (process->api == NULL) {
-        process->api = calloc(1, sizeof *process->api);
+        process->api = calloc(1, sizeof(*process->api));
     }
     if (thread->api == NULL) {
-        thread->api = calloc(1, sizeof *thread->api);
+        thread->api = calloc(1, sizeof(*thread->api));
     }
     if (process->api == NULL || thread->api == NULL) {
         varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to follow the device API");
@@ -238,15 +238,15 @@ static int row_event(struct api_step *api, struct varve_message *message)
     bool has_failed = (event->flags & VARVE_FLAG_FAILED) || event->kind == VARVE_KIND_DEV_OOM;
     bool is_row = opens(event->kind) || closes(event->kind);
     unsigned domain = api_domain_of(event);
-    int code = VARVE_OK;
+    int error = VARVE_OK;
     if (domain != 0 && ((opens(event->kind) && api_makes_row(event)) || has_failed)) {
-        code = api_slot_use(api, domain, message);
+        error = api_slot_use(api, domain, message);
     }
-    if (code == VARVE_OK) {
-        code = api_reserve(api, message);
+    if (error == VARVE_OK) {
+        error = api_reserve(api, message);
     }
-    if (code != VARVE_OK) {
-        return code;
+    if (error != VARVE_OK) {
+        return error;
     }
     if (has_failed) {
         fail(api, takes_back(event, api->undo));
@@ -278,9 +278,9 @@ int derive_api(struct derive_step *step, struct varve_message *message)
     if (!is_row && event->kind != VARVE_KIND_DEV_SYNC) {
         return VARVE_OK;
     }
-    int code = api_begin(step, &api, message);
-    if (code != VARVE_OK) {
-        return code;
+    int error = api_begin(step, &api, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     if (event->kind == VARVE_KIND_DEV_SYNC) {
         wait_follow(&api);
@@ -471,25 +471,25 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
 {
     const struct derive_process *process = derive->processes[process_id];
     struct walk walk = {.derive = derive, .process_id = process_id};
-    int code = VARVE_OK;
+    int error = VARVE_OK;
     if (process->api == NULL) {
         return VARVE_OK;
     }
-    walk.slots = calloc(SLOT_LIMIT, sizeof *walk.slots);
+    walk.slots = calloc(SLOT_LIMIT, sizeof(*walk.slots));
     if (walk.slots == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check");
     }
-    for (unsigned side = 0; side < 2 && code == VARVE_OK; side++) {
+    for (unsigned side = 0; side < 2 && error == VARVE_OK; side++) {
         walk.index = &process->api->sides[side];
         walk.is_duplicate = side == 1;
-        code = index_check(&walk);
+        error = index_check(&walk);
     }
-    if (code != VARVE_OK) {
-        varve_message_set(message, code, "process %u: the indexes of the device API and its rows differ",
+    if (error != VARVE_OK) {
+        varve_message_set(message, error, "process %u: the indexes of the device API and its rows differ",
                           process_id);
     } else if (!process->has_ended) {
-        code = sums_check(&walk, process, message);
+        error = sums_check(&walk, process, message);
     }
     free(walk.slots);
-    return code;
+    return error;
 }

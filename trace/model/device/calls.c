@@ -25,7 +25,7 @@
 
 struct derive_calls *calls_open(void)
 {
-    struct derive_calls *calls = calloc(1, sizeof *calls);
+    struct derive_calls *calls = calloc(1, sizeof(*calls));
     if (calls != NULL) {
         calls->fd = -1;
     }
@@ -50,15 +50,15 @@ void calls_close(struct derive_calls *calls)
 
 static int write_failed(int reason, struct varve_message *message)
 {
-    int code = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
-    return varve_message_set(message, code, "the list of device events cannot be written: %s",
+    int error = reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? VARVE_ERROR_FULL : VARVE_ERROR_IO;
+    return varve_message_set(message, error, "the list of device events cannot be written: %s",
                              strerror(reason));
 }
 
 static int file_open(const struct derive *derive, struct varve_message *message)
 {
     char path[4096 + 16];
-    snprintf(path, sizeof path, "%s.devices", derive->path);
+    snprintf(path, sizeof(path), "%s.devices", derive->path);
     derive->calls->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (derive->calls->fd < 0) {
         return write_failed(errno, message);
@@ -70,19 +70,19 @@ static int file_open(const struct derive *derive, struct varve_message *message)
 static int buffer_flush(const struct derive *derive, struct varve_message *message)
 {
     struct derive_calls *calls = derive->calls;
-    int code = calls->fd < 0 ? file_open(derive, message) : VARVE_OK;
-    while (code == VARVE_OK && calls->buffered > 0) {
-        ssize_t done = pwrite(calls->fd, calls->buffer, calls->buffered * sizeof *calls->buffer,
-                              (off_t)(calls->event_count * sizeof *calls->buffer));
-        if (done < (ssize_t)sizeof *calls->buffer) {
+    int error = calls->fd < 0 ? file_open(derive, message) : VARVE_OK;
+    while (error == VARVE_OK && calls->buffered > 0) {
+        ssize_t done = pwrite(calls->fd, calls->buffer, calls->buffered * sizeof(*calls->buffer),
+                              (off_t)(calls->event_count * sizeof(*calls->buffer)));
+        if (done < (ssize_t)sizeof(*calls->buffer)) {
             return write_failed(done < 0 ? errno : ENOSPC, message);
         }
-        uint32_t count = (uint32_t)((size_t)done / sizeof *calls->buffer);
+        uint32_t count = (uint32_t)((size_t)done / sizeof(*calls->buffer));
         calls->event_count += count;
         calls->buffered -= count;
-        memmove(calls->buffer, calls->buffer + count, calls->buffered * sizeof *calls->buffer);
+        memmove(calls->buffer, calls->buffer + count, calls->buffered * sizeof(*calls->buffer));
     }
-    return code;
+    return error;
 }
 
 int calls_each_event(const struct derive *derive, int (*take)(void *context, uint64_t seq, unsigned kind),
@@ -90,22 +90,22 @@ int calls_each_event(const struct derive *derive, int (*take)(void *context, uin
 {
     const struct derive_calls *calls = derive->calls;
     uint64_t part[512];
-    int code = VARVE_OK;
-    for (uint64_t at = 0; at < calls->event_count && code == VARVE_OK;) {
-        ssize_t done = pread(calls->fd, part, sizeof part, (off_t)(at * sizeof part[0]));
-        size_t count = done > 0 ? (size_t)done / sizeof part[0] : 0;
+    int error = VARVE_OK;
+    for (uint64_t at = 0; at < calls->event_count && error == VARVE_OK;) {
+        ssize_t done = pread(calls->fd, part, sizeof(part), (off_t)(at * sizeof(part[0])));
+        size_t count = done > 0 ? (size_t)done / sizeof(part[0]) : 0;
         if (count == 0) {
             return varve_message_set(message, VARVE_ERROR_IO, "cannot read the list of device events again");
         }
-        for (size_t i = 0; i < count && code == VARVE_OK; i++) {
-            code = take(context, part[i] >> 8, part[i] & 0xff);
+        for (size_t i = 0; i < count && error == VARVE_OK; i++) {
+            error = take(context, part[i] >> 8, part[i] & 0xff);
         }
         at += count;
     }
-    for (uint32_t i = 0; i < calls->buffered && code == VARVE_OK; i++) {
-        code = take(context, calls->buffer[i] >> 8, calls->buffer[i] & 0xff);
+    for (uint32_t i = 0; i < calls->buffered && error == VARVE_OK; i++) {
+        error = take(context, calls->buffer[i] >> 8, calls->buffer[i] & 0xff);
     }
-    return code;
+    return error;
 }
 
 /* ---- what they cost ---- */
@@ -180,21 +180,21 @@ static uint64_t call_key(const struct event *event)
 int calls_reserve(struct derive *derive, const struct event *event, struct varve_message *message)
 {
     struct derive_calls *calls = derive->calls;
-    int code = live_reserve(&calls->index);
-    if (code == VARVE_OK) {
-        code = derive_array_reserve((void **)&calls->calls, &calls->call_capacity, calls->call_count,
-                                    sizeof *calls->calls);
+    int error = live_reserve(&calls->index);
+    if (error == VARVE_OK) {
+        error = derive_array_reserve((void **)&calls->calls, &calls->call_capacity, calls->call_count,
+                                     sizeof(*calls->calls));
     }
-    if (code == VARVE_OK && event->kind == VARVE_KIND_DEV_MEMORY) {
-        code = derive_array_reserve((void **)&calls->memories, &calls->memory_capacity, calls->memory_count,
-                                    sizeof *calls->memories);
+    if (error == VARVE_OK && event->kind == VARVE_KIND_DEV_MEMORY) {
+        error = derive_array_reserve((void **)&calls->memories, &calls->memory_capacity, calls->memory_count,
+                                     sizeof(*calls->memories));
     }
-    if (code == VARVE_OK && calls->buffer == NULL) {
-        calls->buffer = malloc(CALL_EVENTS_BUFFERED * sizeof *calls->buffer);
-        code = calls->buffer != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    if (error == VARVE_OK && calls->buffer == NULL) {
+        calls->buffer = malloc(CALL_EVENTS_BUFFERED * sizeof(*calls->buffer));
+        error = calls->buffer != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
     }
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory for the calls of the device API");
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "no memory for the calls of the device API");
     }
     return calls->buffered == CALL_EVENTS_BUFFERED ? buffer_flush(derive, message) : VARVE_OK;
 }

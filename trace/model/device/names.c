@@ -37,7 +37,7 @@ int names_reserve(struct derive *derive, const struct event *event)
     struct derive_process *process = derive->processes[event->process_id];
     if (event->kind == VARVE_KIND_STREAM || event->kind == VARVE_KIND_POOL) {
         return derive_array_reserve((void **)&names->meanings, &names->meaning_capacity, names->meaning_count,
-                                    sizeof *names->meanings);
+                                    sizeof(*names->meanings));
     }
     if (event->kind != VARVE_KIND_DEVICE) {
         return VARVE_OK;
@@ -51,7 +51,7 @@ int names_reserve(struct derive *derive, const struct event *event)
     return process->device_numbers == NULL
                ? VARVE_ERROR_NO_MEMORY
                : derive_array_reserve((void **)&names->ordinals, &names->ordinal_capacity,
-                                      names->ordinal_count, sizeof *names->ordinals);
+                                      names->ordinal_count, sizeof(*names->ordinals));
 }
 
 /* The number of the device with this UUID: the one it has, else `wanted`, else the next free one. */
@@ -95,7 +95,7 @@ static void name_take(struct derive *derive, const struct event *event)
 {
     const uint64_t words[4] = {event->addr, event->size, event->requested, event->arg};
     char *name = derive->names->devices[event->device].name;
-    memcpy(name, words, sizeof words);
+    memcpy(name, words, sizeof(words));
     for (size_t i = 0; name[i] != '\0'; i++) {
         name[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?'; /* a damaged one is text all the same */
     }

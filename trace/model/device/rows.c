@@ -74,14 +74,14 @@ int api_slot_use(const struct api_step *step, unsigned domain, struct varve_mess
 {
     struct derive_api *api = step->api;
     unsigned slot = slot_of(domain, step->step->event->device);
-    int code =
-        derive_array_reserve((void **)&api->slots, &api->slot_capacity, api->slot_count, sizeof *api->slots);
-    if (code != VARVE_OK) {
-        return varve_message_set(message, code, "no memory for totals");
+    int error =
+        derive_array_reserve((void **)&api->slots, &api->slot_capacity, api->slot_count, sizeof(*api->slots));
+    if (error != VARVE_OK) {
+        return varve_message_set(message, error, "no memory for totals");
     }
-    code = derive_step_enter(step->step, (enum domain)domain, message);
-    if (code != VARVE_OK) {
-        return code;
+    error = derive_step_enter(step->step, (enum domain)domain, message);
+    if (error != VARVE_OK) {
+        return error;
     }
     for (size_t i = 0; i < api->slot_count; i++) {
         if (api->slots[i] == slot) {

@@ -17,10 +17,10 @@
 int streams_reserve(struct derive *derive)
 {
     struct derive_streams *streams = derive->streams;
-    int code = live_reserve(&streams->index);
-    return code == VARVE_OK ? derive_array_reserve((void **)&streams->streams, &streams->capacity,
-                                                   streams->count, sizeof *streams->streams)
-                            : code;
+    int error = live_reserve(&streams->index);
+    return error == VARVE_OK ? derive_array_reserve((void **)&streams->streams, &streams->capacity,
+                                                    streams->count, sizeof(*streams->streams))
+                             : error;
 }
 
 static struct derive_stream *stream_get(struct derive_streams *streams, const struct derive_stream *like)

@@ -106,7 +106,7 @@ int vmm_reserve(const struct api_step *step)
     for (uint64_t at = event->addr; ranges_first(&step->index->mappings, at, end, &range); at = range.end) {
         count++;
     }
-    return derive_array_reserve((void **)&undo->mappings, &undo->capacity, count, sizeof *undo->mappings);
+    return derive_array_reserve((void **)&undo->mappings, &undo->capacity, count, sizeof(*undo->mappings));
 }
 
 void vmm_create(const struct api_step *step)

@@ -266,16 +266,16 @@ int varve_layout_decode(struct varve_layout *layout, const void *bytes, size_t c
     uint64_t flags = get(&decoder);
     layout->has_merge_events = flags & FLAG_MERGES;
     layout->has_cut = flags & FLAG_CUT;
-    int code = get_segments(layout, &decoder);
-    if (code == VARVE_OK) {
-        code = get_blocks(layout, &decoder);
+    int error = get_segments(layout, &decoder);
+    if (error == VARVE_OK) {
+        error = get_blocks(layout, &decoder);
     }
-    if (code == VARVE_OK) {
-        code = get_unmapped(layout, &decoder);
+    if (error == VARVE_OK) {
+        error = get_unmapped(layout, &decoder);
     }
     /* Slots that were free in the writer come back as segments without memory. */
     layout_segments_tidy(layout);
-    return code == VARVE_OK && decoder.left > 0 ? VARVE_ERROR_CORRUPT : code;
+    return error == VARVE_OK && decoder.left > 0 ? VARVE_ERROR_CORRUPT : error;
 }
 
 int varve_layout_apply(struct varve_layout *layout, const struct varve_record *record)
@@ -294,11 +294,11 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
         .arg = record->arg,
     };
     struct layout_change change = {0};
-    int code = layout_reserve(layout);
-    if (code == VARVE_OK) {
+    int error = layout_reserve(layout);
+    if (error == VARVE_OK) {
         layout_apply(layout, &event, &change);
     }
-    return code;
+    return error;
 }
 
 bool varve_layout_block(const struct varve_layout *layout, uint64_t from,

@@ -39,20 +39,20 @@ static int slots_grow(void **slots, uint32_t *capacity, uint32_t wanted, size_t 
 
 int layout_reserve(struct varve_layout *layout)
 {
-    int code = slots_grow((void **)&layout->blocks, &layout->block_capacity,
-                          layout->block_limit + BLOCKS_PER_EVENT, sizeof *layout->blocks);
-    if (code == VARVE_OK) {
-        code = slots_grow((void **)&layout->segments, &layout->segment_capacity, layout->segment_limit + 1,
-                          sizeof *layout->segments);
+    int error = slots_grow((void **)&layout->blocks, &layout->block_capacity,
+                           layout->block_limit + BLOCKS_PER_EVENT, sizeof(*layout->blocks));
+    if (error == VARVE_OK) {
+        error = slots_grow((void **)&layout->segments, &layout->segment_capacity, layout->segment_limit + 1,
+                           sizeof(*layout->segments));
     }
-    if (code == VARVE_OK) {
-        code = slots_grow((void **)&layout->expandable, &layout->expandable_capacity,
-                          layout->expandable_count + 1, sizeof *layout->expandable);
+    if (error == VARVE_OK) {
+        error = slots_grow((void **)&layout->expandable, &layout->expandable_capacity,
+                           layout->expandable_count + 1, sizeof(*layout->expandable));
     }
-    if (code == VARVE_OK) {
-        code = ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT);
+    if (error == VARVE_OK) {
+        error = ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT);
     }
-    return code == VARVE_OK ? ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) : code;
+    return error == VARVE_OK ? ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) : error;
 }
 
 void layout_clear(struct varve_layout *layout)
@@ -752,17 +752,17 @@ int layout_check(const struct varve_layout *layout)
     if (walk.mapped == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    int code =
+    int error =
         ranges_check(&layout->ranges) == VARVE_OK ? ranges_check(&layout->unmapped) : VARVE_ERROR_CORRUPT;
-    if (code == VARVE_OK) {
-        code = ranges_each(&layout->ranges, walk_range, &walk);
+    if (error == VARVE_OK) {
+        error = ranges_each(&layout->ranges, walk_range, &walk);
     }
-    for (uint32_t i = 0; i < layout->segment_limit && code == VARVE_OK; i++) {
-        code = layout->segments[i].mapped == walk.mapped[i] ? VARVE_OK : VARVE_ERROR_CORRUPT;
+    for (uint32_t i = 0; i < layout->segment_limit && error == VARVE_OK; i++) {
+        error = layout->segments[i].mapped == walk.mapped[i] ? VARVE_OK : VARVE_ERROR_CORRUPT;
     }
     free(walk.mapped);
     bool is_equal =
         walk.sums.allocated == layout->sums.allocated && walk.sums.active == layout->sums.active &&
         walk.sums.requested == layout->sums.requested && walk.sums.reserved == layout->sums.reserved;
-    return code == VARVE_OK && !is_equal ? VARVE_ERROR_CORRUPT : code;
+    return error == VARVE_OK && !is_equal ? VARVE_ERROR_CORRUPT : error;
 }

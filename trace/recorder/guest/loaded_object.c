@@ -12,7 +12,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/auxv.h>
 
@@ -22,8 +21,8 @@
 
 /* What the list said. Written by whoever makes `version` odd, read by all while it is even. */
 static struct {
-    _Atomic uint32_t version;
-    _Atomic bool is_stale;
+    uint32_t version;
+    bool is_stale;
     uint32_t count;
     uintptr_t last; /* the end of the list; 0: it was not read to its end */
     struct loaded_object objects[OBJECTS_MAX];
@@ -37,7 +36,7 @@ bool loaded_object_equal(const struct loaded_object *a, const struct loaded_obje
 
 void loaded_object_forget(void)
 {
-    atomic_store_explicit(&list.is_stale, true, memory_order_release);
+    __atomic_store_n(&list.is_stale, true, __ATOMIC_RELEASE);
 }
 
 /* Where the program headers of an object lie, and how many; 0 if that is unknown. One at a time is read:
@@ -109,31 +108,33 @@ static bool list_has_grown(void)
 
 static bool list_refresh(uint32_t version)
 {
-    if (version % 2 != 0 || !atomic_compare_exchange_strong(&list.version, &version, version + 1)) {
+    if (version % 2 != 0 || !__atomic_compare_exchange_n(&list.version, &version, version + 1, false,
+                                                         __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         return false; /* somebody does: this one does without */
     }
-    atomic_store_explicit(&list.is_stale, false, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    __atomic_store_n(&list.is_stale, false, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     list_read();
-    atomic_store_explicit(&list.version, version + 2, memory_order_release);
+    __atomic_store_n(&list.version, version + 2, __ATOMIC_RELEASE);
     return true;
 }
 
 bool loaded_object_find_listed(uintptr_t address, struct loaded_object *object)
 {
     for (bool is_fresh = false;;) {
-        const uint32_t version = atomic_load_explicit(&list.version, memory_order_acquire);
+        const uint32_t version = __atomic_load_n(&list.version, __ATOMIC_ACQUIRE);
         bool is_found = false;
 
-        if (version % 2 == 0 && !atomic_load_explicit(&list.is_stale, memory_order_acquire)) {
+        if (version % 2 == 0 && !__atomic_load_n(&list.is_stale, __ATOMIC_ACQUIRE)) {
             for (uint32_t i = 0; i < list.count && !is_found; i++) {
                 *object = list.objects[i];
                 is_found = address >= object->start && address < object->end;
             }
-            atomic_thread_fence(memory_order_acquire);
-            is_found = is_found && atomic_load_explicit(&list.version, memory_order_relaxed) == version;
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            is_found = is_found && __atomic_load_n(&list.version, __ATOMIC_RELAXED) == version;
         }
-        if (is_found || is_fresh || (!atomic_load(&list.is_stale) && !list_has_grown())) {
+        if (is_found || is_fresh ||
+            (!__atomic_load_n(&list.is_stale, __ATOMIC_SEQ_CST) && !list_has_grown())) {
             return is_found;
         }
         if (!list_refresh(version)) {

@@ -61,7 +61,7 @@ static_assert(sizeof(struct scratch) == sizeof(struct recorder_scratch), "fits t
  * tables and the file of its parent. Written by callsite_attach only.
  */
 struct attachment {
-    _Atomic uint32_t state; /* enum attached_state */
+    uint32_t state; /* enum attached_state */
     uint32_t stacks;
     uint32_t depth;
 };
@@ -76,14 +76,14 @@ static struct {
     struct callsite_table codes; /* Python code objects; writers only */
     uint32_t callsite_count;
     uint32_t code_count;
-    _Atomic unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
-    _Atomic bool modules_changed;
+    unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
+    bool modules_changed;
 } callsites;
 
 static inline bool is_attached(void)
 {
     return __builtin_expect(attachment != NULL, 1) &&
-           atomic_load_explicit(&attachment->state, memory_order_acquire) == ATTACHED;
+           __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == ATTACHED;
 }
 
 /* Signals are blocked: no handler of this thread can wait for the lock, and nothing cancels its owner. */
@@ -149,7 +149,7 @@ static struct stack_hash hash_code(const struct python_frame *frame)
 static COLD void modules_replaced(void)
 {
     native_stack_forget();
-    atomic_fetch_add_explicit(&callsites.generation, 1, memory_order_acq_rel);
+    __atomic_fetch_add(&callsites.generation, 1, __ATOMIC_ACQ_REL);
 }
 
 static void modules_check_now(void *unused)
@@ -157,7 +157,7 @@ static void modules_check_now(void *unused)
     bool replaced;
 
     (void)unused;
-    if (is_attached() && atomic_exchange_explicit(&callsites.modules_changed, false, memory_order_acq_rel)) {
+    if (is_attached() && __atomic_exchange_n(&callsites.modules_changed, false, __ATOMIC_ACQ_REL)) {
         loaded_object_forget();
         lock_enter_to_append();
         replaced = modules_scan() > 0;
@@ -356,7 +356,7 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
 
 static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
 {
-    stack->generation = atomic_load_explicit(&callsites.generation, memory_order_acquire);
+    stack->generation = __atomic_load_n(&callsites.generation, __ATOMIC_ACQUIRE);
     stack->native_count = 0;
     stack->python_count = 0;
     if ((stacks & SESSION_STACKS_NATIVE) != 0) {
@@ -429,8 +429,7 @@ void callsite_attach_by(void (*attach)(void))
 /* The first event of a fork child comes here before anything has attached it. */
 static COLD bool attach_now(void)
 {
-    if (attachment == NULL ||
-        atomic_load_explicit(&attachment->state, memory_order_acquire) == NOT_ATTACHED) {
+    if (attachment == NULL || __atomic_load_n(&attachment->state, __ATOMIC_ACQUIRE) == NOT_ATTACHED) {
         (void)run_aside(attach_process_now, NULL);
     }
     return is_attached();
@@ -481,7 +480,7 @@ static inline __attribute__((always_inline)) uint32_t capture(const struct calls
     if (__builtin_expect(!is_attached(), 0) && !attach_now()) {
         return 0;
     }
-    if (__builtin_expect(atomic_load_explicit(&callsites.modules_changed, memory_order_relaxed), 0)) {
+    if (__builtin_expect(__atomic_load_n(&callsites.modules_changed, __ATOMIC_RELAXED), 0)) {
         modules_check();
     }
     struct recorder_scratch *scratch = recorder_scratch_acquire();
@@ -507,7 +506,7 @@ uint32_t callsite_capture_inheriting(const struct callsite_start *start)
 
 void callsite_modules_changed(void)
 {
-    atomic_store_explicit(&callsites.modules_changed, true, memory_order_release);
+    __atomic_store_n(&callsites.modules_changed, true, __ATOMIC_RELEASE);
 }
 
 int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth)
@@ -521,7 +520,7 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
         }
     }
     const bool is_again =
-        atomic_load_explicit(&attachment->state, memory_order_relaxed) != NOT_ATTACHED; /* only in tests */
+        __atomic_load_n(&attachment->state, __ATOMIC_RELAXED) != NOT_ATTACHED; /* only in tests */
 
     /* In a fork child no other thread exists, whatever its parent was doing. */
     callsites.lock = 0;
@@ -534,6 +533,6 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
     attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX;
     error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
                                                   : callsite_file_open(callsite_file_path, is_again);
-    atomic_store_explicit(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, memory_order_release);
+    __atomic_store_n(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, __ATOMIC_RELEASE);
     return error;
 }

@@ -26,7 +26,7 @@ enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = 30 };
 #define TABLE_BITS_MASK ((uintptr_t)4095) /* pages leave these bits of their address free */
 
 struct table_entry {
-    _Atomic uint64_t word[2];
+    uint64_t word[2];
 };
 
 static size_t table_bytes(unsigned bits)
@@ -46,7 +46,7 @@ static uint32_t entry_check_bits(struct stack_hash hash)
 
 uint32_t callsite_table_find(const struct callsite_table *table, struct stack_hash hash)
 {
-    const uintptr_t tagged = atomic_load_explicit(&table->entries, memory_order_acquire);
+    const uintptr_t tagged = __atomic_load_n(&table->entries, __ATOMIC_ACQUIRE);
     const unsigned bits = (unsigned)(tagged & TABLE_BITS_MASK);
     const struct table_entry *entries = table_entries(tagged);
     const size_t mask = ((size_t)1 << bits) - 1;
@@ -55,13 +55,13 @@ uint32_t callsite_table_find(const struct callsite_table *table, struct stack_ha
         return 0;
     }
     for (size_t i = hash.low & mask;; i = (i + 1) & mask) {
-        uint64_t key = atomic_load_explicit(&entries[i].word[0], memory_order_acquire);
+        uint64_t key = __atomic_load_n(&entries[i].word[0], __ATOMIC_ACQUIRE);
 
         if (key == 0) {
             return 0;
         }
         if (key == hash.low) {
-            uint64_t rest = atomic_load_explicit(&entries[i].word[1], memory_order_relaxed);
+            uint64_t rest = __atomic_load_n(&entries[i].word[1], __ATOMIC_RELAXED);
 
             if ((uint32_t)(rest >> 32) == entry_check_bits(hash)) {
                 return (uint32_t)rest;
@@ -77,16 +77,16 @@ static void entry_put(uintptr_t tagged, uint64_t key, uint64_t rest)
     struct table_entry *entries = table_entries(tagged);
     size_t i = key & mask;
 
-    while (atomic_load_explicit(&entries[i].word[0], memory_order_relaxed) != 0) {
+    while (__atomic_load_n(&entries[i].word[0], __ATOMIC_RELAXED) != 0) {
         i = (i + 1) & mask;
     }
-    atomic_store_explicit(&entries[i].word[1], rest, memory_order_relaxed);
-    atomic_store_explicit(&entries[i].word[0], key, memory_order_release);
+    __atomic_store_n(&entries[i].word[1], rest, __ATOMIC_RELAXED);
+    __atomic_store_n(&entries[i].word[0], key, __ATOMIC_RELEASE);
 }
 
 int callsite_table_reserve(struct callsite_table *table)
 {
-    const uintptr_t old = atomic_load_explicit(&table->entries, memory_order_relaxed);
+    const uintptr_t old = __atomic_load_n(&table->entries, __ATOMIC_RELAXED);
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
     const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
 
@@ -104,13 +104,13 @@ int callsite_table_reserve(struct callsite_table *table)
     assert((tagged & ~TABLE_BITS_MASK) == (uintptr_t)memory);
     for (size_t i = 0; old != 0 && i < (size_t)1 << old_bits; i++) {
         const struct table_entry *entry = &table_entries(old)[i];
-        uint64_t key = atomic_load_explicit(&entry->word[0], memory_order_relaxed);
+        uint64_t key = __atomic_load_n(&entry->word[0], __ATOMIC_RELAXED);
 
         if (key != 0) {
-            entry_put(tagged, key, atomic_load_explicit(&entry->word[1], memory_order_relaxed));
+            entry_put(tagged, key, __atomic_load_n(&entry->word[1], __ATOMIC_RELAXED));
         }
     }
-    atomic_store_explicit(&table->entries, tagged, memory_order_release);
+    __atomic_store_n(&table->entries, tagged, __ATOMIC_RELEASE);
     if (old != 0) {
         recorder_sys_madvise(table_entries(old), table_bytes(old_bits), MADV_DONTNEED);
     }
@@ -119,7 +119,7 @@ int callsite_table_reserve(struct callsite_table *table)
 
 void callsite_table_insert(struct callsite_table *table, struct stack_hash hash, uint32_t number)
 {
-    const uintptr_t tagged = atomic_load_explicit(&table->entries, memory_order_relaxed);
+    const uintptr_t tagged = __atomic_load_n(&table->entries, __ATOMIC_RELAXED);
 
     assert(tagged != 0 && hash.low != 0);
     entry_put(tagged, hash.low, (uint64_t)entry_check_bits(hash) << 32 | number);
@@ -128,9 +128,9 @@ void callsite_table_insert(struct callsite_table *table, struct stack_hash hash,
 
 void callsite_table_reset(struct callsite_table *table)
 {
-    const uintptr_t tagged = atomic_load_explicit(&table->entries, memory_order_relaxed);
+    const uintptr_t tagged = __atomic_load_n(&table->entries, __ATOMIC_RELAXED);
 
-    atomic_store_explicit(&table->entries, 0, memory_order_relaxed);
+    __atomic_store_n(&table->entries, 0, __ATOMIC_RELAXED);
     table->count = 0;
     if (tagged != 0) {
         recorder_unmap(table_entries(tagged), table_bytes((unsigned)(tagged & TABLE_BITS_MASK)));

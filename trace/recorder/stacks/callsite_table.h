@@ -8,13 +8,12 @@
 
 #include "trace/recorder/guest/stack_hash.h"
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 /* All zero is an empty table. Owner: its user, who also orders the writers. */
 struct callsite_table {
-    _Atomic uintptr_t entries; /* pages; the low 12 bits hold the logarithm of the number of entries */
-    uint32_t count;            /* writers only */
+    uintptr_t entries; /* pages; the low 12 bits hold the logarithm of the number of entries */
+    uint32_t count;    /* writers only */
 };
 
 /// Number stored for `hash`, 0 if there is none (or not yet visible to this thread). Threads: any.

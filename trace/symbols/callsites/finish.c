@@ -40,17 +40,19 @@ static void add_symbol(struct finish *finish, const struct store_symbol *symbol,
 {
     uint32_t row;
 
-    if (finish->result != VARVE_OK)
+    if (finish->result != VARVE_OK) {
         return;
+    }
     row = store_symbol(finish->store, symbol);
-    if (row == 0)
+    if (row == 0) {
         finish->result = VARVE_ERROR_DATABASE;
-    else if (finish->symbol_count >= UINT32_MAX ||
-             !array_grow((void **)&finish->symbols, &finish->symbol_capacity, finish->symbol_count + 1,
-                         sizeof(*finish->symbols)))
+    } else if (finish->symbol_count >= UINT32_MAX ||
+               !array_grow((void **)&finish->symbols, &finish->symbol_capacity, finish->symbol_count + 1,
+                           sizeof(*finish->symbols))) {
         finish->result = VARVE_ERROR_NO_MEMORY;
-    else
+    } else {
         finish->symbols[finish->symbol_count++] = (struct callsites_line_symbol){row, roles};
+    }
 }
 
 static void take_native(void *context, const struct symbols_frame *frame)
@@ -63,10 +65,12 @@ static void take_native(void *context, const struct symbols_frame *frame)
                                   .is_inlined = frame->is_inlined};
     uint32_t roles = finish->module_roles | (frame->function == NULL ? CALLSITES_ROLE_UNNAMED : 0U);
 
-    if (frame->function && callsites_name_is_allocation(frame->function))
+    if (frame->function && callsites_name_is_allocation(frame->function)) {
         roles |= CALLSITES_ROLE_ALLOCATION;
-    if (frame->function && callsites_name_is_interpreter_loop(frame->function))
+    }
+    if (frame->function && callsites_name_is_interpreter_loop(frame->function)) {
         roles |= CALLSITES_ROLE_LOOP;
+    }
     add_symbol(finish, &symbol, roles);
 }
 
@@ -88,20 +92,25 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
     }
     module = &finish->callsites->modules.pairs[frame->owner - 1];
     finish->module_path = callsites_text(texts, module->first, NULL);
-    if (callsites_path_is_interpreter(finish->module_path))
+    if (callsites_path_is_interpreter(finish->module_path)) {
         finish->module_roles |= CALLSITES_ROLE_INTERPRETER;
-    if (callsites_path_is_recorder(finish->module_path))
+    }
+    if (callsites_path_is_recorder(finish->module_path)) {
         finish->module_roles |= CALLSITES_ROLE_RECORDER;
-    if (callsites_path_is_driver(finish->module_path))
+    }
+    if (callsites_path_is_driver(finish->module_path)) {
         finish->module_roles |= CALLSITES_ROLE_ALLOCATION;
-    if (callsites_path_is_torch(finish->module_path))
+    }
+    if (callsites_path_is_torch(finish->module_path)) {
         finish->module_roles |= CALLSITES_ROLE_TORCH;
+    }
     build_id = callsites_text(texts, module->second, &build_id_bytes);
     /* A return address is after the call, which may be the last instruction of its line or function. */
     result = symbols_resolve(symbols, finish->module_path, (const uint8_t *)build_id, build_id_bytes,
                              frame->position ? frame->position - 1 : 0, take_native, finish);
-    if (result != VARVE_OK && finish->result == VARVE_OK)
+    if (result != VARVE_OK && finish->result == VARVE_OK) {
         finish->result = result;
+    }
 }
 
 static void resolve_python(struct finish *finish, const struct callsites_frame *frame)
@@ -117,8 +126,9 @@ static void resolve_python(struct finish *finish, const struct callsites_frame *
         symbol.file = callsites_text(texts, code->second, NULL);
     }
     symbol.line = (uint32_t)frame->position & ~CALLSITE_FILE_PYTHON_ENTRY;
-    if (symbol.file && callsites_path_is_torch_python(symbol.file))
+    if (symbol.file && callsites_path_is_torch_python(symbol.file)) {
         roles |= CALLSITES_ROLE_TORCH;
+    }
     add_symbol(finish, &symbol, roles);
 }
 
@@ -129,10 +139,12 @@ static int compare_frames(const void *left, const void *right, void *context)
     const struct callsites_frame *a = &frames[*(const uint32_t *)left - 1],
                                  *b = &frames[*(const uint32_t *)right - 1];
 
-    if (a->is_python != b->is_python)
+    if (a->is_python != b->is_python) {
         return a->is_python < b->is_python ? -1 : 1;
-    if (a->owner != b->owner)
+    }
+    if (a->owner != b->owner) {
         return a->owner < b->owner ? -1 : 1;
+    }
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
@@ -147,24 +159,28 @@ static int resolve_frames(struct finish *finish, struct symbols *symbols, store_
         free(order);
         return VARVE_ERROR_NO_MEMORY;
     }
-    for (uint32_t i = 0; i < frames->count; i++)
+    for (uint32_t i = 0; i < frames->count; i++) {
         order[i] = i + 1;
+    }
     qsort_r(order, frames->count, sizeof(*order), compare_frames, frames->frames);
     for (uint32_t i = 0; i < frames->count && finish->result == VARVE_OK; i++) {
         const struct callsites_frame *frame = &frames->frames[order[i] - 1];
         struct callsites_resolved *resolved = &finish->resolved[order[i] - 1];
 
-        if (progress && i % PROGRESS_STEP == 0)
+        if (progress && i % PROGRESS_STEP == 0) {
             progress(context, "symbols", i, frames->count);
+        }
         resolved->start = (uint32_t)finish->symbol_count;
-        if (frame->is_python)
+        if (frame->is_python) {
             resolve_python(finish, frame);
-        else
+        } else {
             resolve_native(finish, symbols, frame);
+        }
         resolved->count = (uint32_t)finish->symbol_count - resolved->start;
     }
-    if (progress)
+    if (progress) {
         progress(context, "symbols", frames->count, frames->count);
+    }
     free(order);
     return finish->result;
 }
@@ -207,9 +223,10 @@ static int write_stacks(struct finish *finish)
             break;
         }
         result = store_callsite(finish->store, id, (uint32_t)lines.count, callsites_lines_symbol(&lines));
-        for (size_t depth = 0; depth < lines.count && result == VARVE_OK; depth++)
+        for (size_t depth = 0; depth < lines.count && result == VARVE_OK; depth++) {
             result = store_callsite_frame(finish->store, id, (uint32_t)depth, lines.lines[depth].symbol,
                                           lines.lines[depth].pc);
+        }
     }
     free(lines.lines);
     return result;
@@ -222,17 +239,21 @@ static int write_errors(const struct callsites *callsites, struct store *store)
     for (size_t id = 0; id < callsites->process_capacity && result == VARVE_OK; id++) {
         const struct callsites_process *process = callsites->processes[id];
 
-        if (process && process->errors)
+        if (process && process->errors) {
             result =
                 store_stat(store, "callsite_file_errors", (int64_t)id, "data_loss", "sites", process->errors);
-        if (process && process->lost && result == VARVE_OK)
+        }
+        if (process && process->lost && result == VARVE_OK) {
             result = store_stat(store, "callsites_lost", (int64_t)id, "data_loss", "sites",
                                 (int64_t)process->lost);
-        if (process && process->unknown && result == VARVE_OK)
+        }
+        if (process && process->unknown && result == VARVE_OK) {
             result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
                                 process->unknown);
-        if (process && process->gone && result == VARVE_OK)
+        }
+        if (process && process->gone && result == VARVE_OK) {
             result = store_stat(store, "callsites_gone", (int64_t)id, "data_loss", "sites", process->gone);
+        }
     }
     return result;
 }
@@ -244,20 +265,25 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
     struct symbols *symbols = NULL;
     int result = symbols_open(&symbols, message);
 
-    if (result != VARVE_OK)
+    if (result != VARVE_OK) {
         return result;
+    }
     result = resolve_frames(&finish, symbols, progress, context);
     symbols_close(symbols);
-    if (result == VARVE_OK)
+    if (result == VARVE_OK) {
         result = write_modules(callsites, store);
-    if (result == VARVE_OK)
+    }
+    if (result == VARVE_OK) {
         result = write_stacks(&finish);
-    if (result == VARVE_OK)
+    }
+    if (result == VARVE_OK) {
         result = write_errors(callsites, store);
+    }
     free(finish.resolved);
     free(finish.symbols);
-    if (result != VARVE_OK)
+    if (result != VARVE_OK) {
         return varve_message_set(message, result, "call sites could not be written: %s",
                                  varve_strerror(result));
+    }
     return VARVE_OK;
 }

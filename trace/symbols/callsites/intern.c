@@ -21,8 +21,9 @@ static bool reserve32(void **array, uint32_t *capacity, uint32_t count, size_t e
 {
     size_t wide = *capacity;
 
-    if (count >= COUNT_MAX || !array_grow(array, &wide, (size_t)count + 1, element_bytes))
+    if (count >= COUNT_MAX || !array_grow(array, &wide, (size_t)count + 1, element_bytes)) {
         return false;
+    }
     *capacity = (uint32_t)wide;
     return true;
 }
@@ -39,14 +40,17 @@ const char *callsites_text(const struct callsites_texts *texts, uint32_t number,
 {
     uint64_t end;
 
-    if (length_out)
+    if (length_out) {
         *length_out = 0;
-    if (number == 0)
+    }
+    if (number == 0) {
         return "";
+    }
     assert(number <= texts->count);
     end = number < texts->count ? texts->starts[number] : texts->bytes_used;
-    if (length_out)
+    if (length_out) {
         *length_out = (size_t)(end - texts->starts[number - 1] - 1);
+    }
     return texts->bytes + texts->starts[number - 1];
 }
 
@@ -65,15 +69,19 @@ uint32_t callsites_text_intern(struct callsites_texts *texts, const void *bytes,
     uint32_t hash = index_hash(bytes, length, 1);
     struct index_slot *slot = index_find(&texts->index, hash, text_is_equal, &key);
 
-    if (!slot)
+    if (!slot) {
         return 0;
-    if (slot->number)
+    }
+    if (slot->number) {
         return slot->number;
+    }
     if (!array_grow((void **)&texts->bytes, &texts->bytes_capacity, texts->bytes_used + length + 1, 1) ||
-        !reserve32((void **)&texts->starts, &texts->capacity, texts->count, sizeof(*texts->starts)))
+        !reserve32((void **)&texts->starts, &texts->capacity, texts->count, sizeof(*texts->starts))) {
         return 0;
-    if (length)
+    }
+    if (length) {
         memcpy(texts->bytes + texts->bytes_used, bytes, length);
+    }
     texts->bytes[texts->bytes_used + length] = '\0';
     texts->starts[texts->count++] = texts->bytes_used;
     texts->bytes_used += length + 1;
@@ -102,12 +110,15 @@ uint32_t callsites_pair_intern(struct callsites_pairs *pairs, struct callsites_p
     uint32_t hash = index_hash(&pair, sizeof(pair), 2);
     struct index_slot *slot = index_find(&pairs->index, hash, pair_is_equal, &key);
 
-    if (!slot)
+    if (!slot) {
         return 0;
-    if (slot->number)
+    }
+    if (slot->number) {
         return slot->number;
-    if (!reserve32((void **)&pairs->pairs, &pairs->capacity, pairs->count, sizeof(pair)))
+    }
+    if (!reserve32((void **)&pairs->pairs, &pairs->capacity, pairs->count, sizeof(pair))) {
         return 0;
+    }
     pairs->pairs[pairs->count++] = pair;
     index_fill(&pairs->index, slot, hash, pairs->count);
     return pairs->count;
@@ -133,12 +144,15 @@ uint32_t callsites_frame_intern(struct callsites_frames *frames, struct callsite
     uint32_t hash = index_hash(&frame, sizeof(frame), 3);
     struct index_slot *slot = index_find(&frames->index, hash, frame_is_equal, &key);
 
-    if (!slot)
+    if (!slot) {
         return 0;
-    if (slot->number)
+    }
+    if (slot->number) {
         return slot->number;
-    if (!reserve32((void **)&frames->frames, &frames->capacity, frames->count, sizeof(frame)))
+    }
+    if (!reserve32((void **)&frames->frames, &frames->capacity, frames->count, sizeof(frame))) {
         return 0;
+    }
     frames->frames[frames->count++] = frame;
     index_fill(&frames->index, slot, hash, frames->count);
     return frames->count;
@@ -181,17 +195,21 @@ uint32_t callsites_stack_intern(struct callsites_stacks *stacks, const struct ca
     uint32_t hash = stack_hash(stack, frame_ids);
     struct index_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
 
-    if (!slot)
+    if (!slot) {
         return 0;
-    if (slot->number)
+    }
+    if (slot->number) {
         return slot->number;
+    }
     if (stacks->frame_ids_used + depth > UINT32_MAX ||
         !array_grow((void **)&stacks->frame_ids, &stacks->frame_ids_capacity,
                     stacks->frame_ids_used + depth + 1, sizeof(*frame_ids)) ||
-        !reserve32((void **)&stacks->stacks, &stacks->capacity, stacks->count, sizeof(*stack)))
+        !reserve32((void **)&stacks->stacks, &stacks->capacity, stacks->count, sizeof(*stack))) {
         return 0;
-    if (depth)
+    }
+    if (depth) {
         memcpy(stacks->frame_ids + stacks->frame_ids_used, frame_ids, depth * sizeof(*frame_ids));
+    }
     stacks->stacks[stacks->count] = *stack;
     stacks->stacks[stacks->count++].start = (uint32_t)stacks->frame_ids_used;
     stacks->frame_ids_used += depth;
@@ -208,10 +226,12 @@ bool callsites_stacks_reindex(struct callsites_stacks *stacks)
         uint32_t hash = stack_hash(stack, key.frame_ids);
         struct index_slot *slot = index_find(&stacks->index, hash, stack_is_equal, &key);
 
-        if (!slot)
+        if (!slot) {
             return false;
-        if (slot->number == 0)
+        }
+        if (slot->number == 0) {
             index_fill(&stacks->index, slot, hash, number);
+        }
     }
     return true;
 }
@@ -224,20 +244,24 @@ bool callsites_map_set(struct callsites_map *map, uint32_t number, uint32_t valu
 
     assert(number <= CALLSITE_FILE_NUMBER_MAX);
     if (page >= map->page_count &&
-        !array_cover((void **)&map->pages, &map->page_count, page, sizeof(*map->pages)))
+        !array_cover((void **)&map->pages, &map->page_count, page, sizeof(*map->pages))) {
         return false;
-    if (!map->pages[page])
+    }
+    if (!map->pages[page]) {
         map->pages[page] = calloc(CALLSITES_MAP_PAGE, sizeof(**map->pages));
-    if (!map->pages[page])
+    }
+    if (!map->pages[page]) {
         return false;
+    }
     map->pages[page][number % CALLSITES_MAP_PAGE] = value;
     return true;
 }
 
 void callsites_map_free(struct callsites_map *map)
 {
-    for (size_t page = 0; page < map->page_count; page++)
+    for (size_t page = 0; page < map->page_count; page++) {
         free(map->pages[page]);
+    }
     free(map->pages);
     map->pages = NULL;
     map->page_count = 0;

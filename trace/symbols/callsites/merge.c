@@ -17,8 +17,9 @@
 
 static bool add_line(struct callsites_lines *out, const struct callsites_line_symbol *symbol, int64_t pc)
 {
-    if (!array_grow((void **)&out->lines, &out->capacity, out->count + 1, sizeof(*out->lines)))
+    if (!array_grow((void **)&out->lines, &out->capacity, out->count + 1, sizeof(*out->lines))) {
         return false;
+    }
     out->lines[out->count++] = (struct callsites_line){symbol->symbol, symbol->roles, pc};
     return true;
 }
@@ -28,8 +29,9 @@ static uint32_t roles_of(const struct callsites_resolved *resolved,
 {
     uint32_t roles = 0;
 
-    for (uint32_t i = 0; i < resolved->count; i++)
+    for (uint32_t i = 0; i < resolved->count; i++) {
         roles |= symbols[resolved->start + i].roles;
+    }
     return roles;
 }
 
@@ -48,8 +50,9 @@ static bool add_frame(const struct merge *merge, uint32_t id)
 
     for (uint32_t i = 0; i < resolved->count; i++) {
         if (!add_line(merge->out, &merge->symbols[resolved->start + i],
-                      frame->is_python || frame->position > INT64_MAX ? -1 : (int64_t)frame->position))
+                      frame->is_python || frame->position > INT64_MAX ? -1 : (int64_t)frame->position)) {
             return false;
+        }
     }
     return true;
 }
@@ -59,10 +62,12 @@ static bool add_frame(const struct merge *merge, uint32_t id)
 static size_t add_python(const struct merge *merge, size_t from, size_t to, bool one_loop)
 {
     for (; from < to; from++) {
-        if (!add_frame(merge, merge->frame_ids[from]))
+        if (!add_frame(merge, merge->frame_ids[from])) {
             return SIZE_MAX;
-        if (one_loop && (merge->frames[merge->frame_ids[from] - 1].position & CALLSITE_FILE_PYTHON_ENTRY))
+        }
+        if (one_loop && (merge->frames[merge->frame_ids[from] - 1].position & CALLSITE_FILE_PYTHON_ENTRY)) {
             return from + 1;
+        }
     }
     return from;
 }
@@ -72,8 +77,9 @@ static bool has_loop(const struct merge *merge, size_t native_count)
     for (size_t i = 0; i < native_count; i++) {
         uint32_t id = merge->frame_ids[i];
 
-        if (roles_of(&merge->resolved[id - 1], merge->symbols) & CALLSITES_ROLE_LOOP)
+        if (roles_of(&merge->resolved[id - 1], merge->symbols) & CALLSITES_ROLE_LOOP) {
             return true;
+        }
     }
     return false;
 }
@@ -87,20 +93,24 @@ bool callsites_merge(const struct callsites_stack *stack, const uint32_t *frame_
     size_t python = native_count;
 
     out->count = 0;
-    if (!has_loop(&merge, native_count))
+    if (!has_loop(&merge, native_count)) {
         python = add_python(&merge, python, end, false);
+    }
     for (size_t i = 0; i < native_count && python != SIZE_MAX; i++) {
         uint32_t roles = roles_of(&resolved[frame_ids[i] - 1], symbols);
 
-        if (roles & CALLSITES_ROLE_RECORDER)
+        if (roles & CALLSITES_ROLE_RECORDER) {
             continue;
-        if ((roles & CALLSITES_ROLE_LOOP) && python < end)
+        }
+        if ((roles & CALLSITES_ROLE_LOOP) && python < end) {
             python = add_python(&merge, python, end, true);
-        else if (!add_frame(&merge, frame_ids[i]))
+        } else if (!add_frame(&merge, frame_ids[i])) {
             return false;
+        }
     }
-    if (python != SIZE_MAX)
+    if (python != SIZE_MAX) {
         python = add_python(&merge, python, end, false);
+    }
     assert(python == SIZE_MAX || python == end);
     return python != SIZE_MAX;
 }
@@ -113,10 +123,12 @@ static bool is_torch_call(const struct callsites_lines *lines)
     for (size_t i = 0; i < lines->count; i++) {
         uint32_t roles = lines->lines[i].roles;
 
-        if (roles & CALLSITES_ROLE_PYTHON)
+        if (roles & CALLSITES_ROLE_PYTHON) {
             return has_torch || (roles & CALLSITES_ROLE_TORCH);
-        if (!(roles & (CALLSITES_ROLE_TORCH | CALLSITES_ROLE_ALLOCATION | CALLSITES_ROLE_INTERPRETER)))
+        }
+        if (!(roles & (CALLSITES_ROLE_TORCH | CALLSITES_ROLE_ALLOCATION | CALLSITES_ROLE_INTERPRETER))) {
             return false;
+        }
         has_torch = has_torch || (roles & CALLSITES_ROLE_TORCH);
     }
     return false;
@@ -130,10 +142,12 @@ static const struct callsites_line *python_line(const struct callsites_lines *li
     for (size_t i = 0; i < lines->count; i++) {
         const struct callsites_line *line = &lines->lines[i];
 
-        if (!(line->roles & CALLSITES_ROLE_PYTHON))
+        if (!(line->roles & CALLSITES_ROLE_PYTHON)) {
             continue;
-        if (!is_torch_passed || !(line->roles & CALLSITES_ROLE_TORCH))
+        }
+        if (!is_torch_passed || !(line->roles & CALLSITES_ROLE_TORCH)) {
             return line;
+        }
         first = first ? first : line;
     }
     return first;
@@ -143,15 +157,18 @@ uint32_t callsites_lines_symbol(const struct callsites_lines *lines)
 {
     const struct callsites_line *chosen = NULL;
 
-    if (is_torch_call(lines))
+    if (is_torch_call(lines)) {
         return python_line(lines, true)->symbol;
+    }
     for (size_t i = 0; i < lines->count && !chosen; i++) {
-        if (!(lines->lines[i].roles & CALLSITES_ROLE_ALLOCATION))
+        if (!(lines->lines[i].roles & CALLSITES_ROLE_ALLOCATION)) {
             chosen = &lines->lines[i];
+        }
     }
     /* Nothing but allocation functions: the outermost says most. */
-    if (!chosen && lines->count)
+    if (!chosen && lines->count) {
         chosen = &lines->lines[lines->count - 1];
+    }
     /* Where Python called into code that says nothing, the Python line does. */
     if (chosen && (chosen->roles & (CALLSITES_ROLE_INTERPRETER | CALLSITES_ROLE_UNNAMED))) {
         const struct callsites_line *python = python_line(lines, false);

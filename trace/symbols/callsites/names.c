@@ -144,11 +144,13 @@ static bool is_torch_allocation(const char *function)
     const char *member = strstr(function, allocate);
     const char *allocator = strstr(function, "Allocator");
 
-    if (name.length == strlen("at::empty") && has_prefix(name.text, "at::empty"))
+    if (name.length == strlen("at::empty") && has_prefix(name.text, "at::empty")) {
         return true;
+    }
     for (size_t i = 0; i < sizeof(qualified_prefixes) / sizeof(*qualified_prefixes); i++) {
-        if (has_prefix(name.text, qualified_prefixes[i]))
+        if (has_prefix(name.text, qualified_prefixes[i])) {
             return true;
+        }
     }
     return (has_prefix(function, "c10::") || has_prefix(function, "at::")) && member != NULL &&
            allocator != NULL && allocator < member;
@@ -159,23 +161,28 @@ bool callsites_name_is_allocation(const char *function)
     /* The compiler's clones are named after their function: .cold, .part.0, .constprop.0; @ is a version. */
     struct name name;
 
-    if (has_prefix(function, "__GI_")) /* glibc's names for its own calls */
+    if (has_prefix(function, "__GI_")) { /* glibc's names for its own calls */
         function += strlen("__GI_");
+    }
     name = (struct name){function, strcspn(function, ".@")};
     if (bsearch(&name, exact_names, sizeof(exact_names) / sizeof(*exact_names), sizeof(*exact_names),
-                compare_name))
+                compare_name)) {
         return true;
+    }
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
-        if (has_prefix(function, prefixes[i]))
+        if (has_prefix(function, prefixes[i])) {
             return true;
+        }
     }
     for (size_t i = 0; i < sizeof(allocator_classes) / sizeof(*allocator_classes); i++) {
-        if (has_prefix(function, allocator_classes[i]))
+        if (has_prefix(function, allocator_classes[i])) {
             return strstr(function, "::allocate") != NULL;
+        }
     }
     for (size_t i = 0; i < sizeof(library_members) / sizeof(*library_members); i++) {
-        if (strstr(function, library_members[i]))
+        if (strstr(function, library_members[i])) {
             return true;
+        }
     }
     return is_torch_allocation(function);
 }
@@ -197,10 +204,12 @@ bool callsites_path_is_interpreter(const char *module_path)
 {
     const char *name = base_name(module_path);
 
-    if (has_prefix(name, "libpython"))
+    if (has_prefix(name, "libpython")) {
         return true;
-    if (!has_prefix(name, "python"))
+    }
+    if (!has_prefix(name, "python")) {
         return false;
+    }
     name += strlen("python");
     return name[strspn(name, "0123456789.dmt")] == '\0'; /* python, python3.11, python3.13t, python3.9dm */
 }
@@ -217,8 +226,9 @@ static bool is_one_of(const char *module_path, const char *const *names, size_t 
     const char *name = base_name(module_path);
 
     for (size_t i = 0; i < count; i++) {
-        if (has_prefix(name, names[i]))
+        if (has_prefix(name, names[i])) {
             return strstr(name, ".so") != NULL;
+        }
     }
     return false;
 }
@@ -244,8 +254,9 @@ bool callsites_path_is_torch_python(const char *file)
     static const char *const folders[] = {"-packages/torch/", "/varve_torch/"};
 
     for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
-        if (strstr(file, folders[i]))
+        if (strstr(file, folders[i])) {
             return true;
+        }
     }
     return false;
 }

@@ -54,20 +54,23 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
     case CALLSITE_FILE_TAG_LOST:
         return entry->bytes == sizeof(struct callsite_file_loss);
     case CALLSITE_FILE_TAG_MODULE:
-        if (entry->bytes < sizeof(module))
+        if (entry->bytes < sizeof(module)) {
             return false;
+        }
         memcpy(&module, payload, sizeof(module));
         return is_padded(entry, sizeof(module) + module.build_id_bytes + module.path_bytes);
     case CALLSITE_FILE_TAG_MODULE_GONE:
         return entry->bytes == sizeof(struct callsite_file_gone);
     case CALLSITE_FILE_TAG_CODE:
-        if (entry->bytes < sizeof(code))
+        if (entry->bytes < sizeof(code)) {
             return false;
+        }
         memcpy(&code, payload, sizeof(code));
         return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
     case CALLSITE_FILE_TAG_STACK:
-        if (entry->bytes < sizeof(callsite))
+        if (entry->bytes < sizeof(callsite)) {
             return false;
+        }
         memcpy(&callsite, payload, sizeof(callsite));
         return callsite.native_count <= CALLSITE_FILE_DEPTH_MAX &&
                callsite.python_count <= CALLSITE_FILE_DEPTH_MAX &&
@@ -88,10 +91,11 @@ static size_t mapped_find(const struct callsites_process *process, uint64_t addr
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (process->mapped[middle].end <= address)
+        if (process->mapped[middle].end <= address) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
@@ -102,10 +106,12 @@ static bool mapped_insert(struct callsites_process *process, const struct callsi
     size_t from = mapped_find(process, mapped->base), to = from;
 
     if (!array_grow((void **)&process->mapped, &process->mapped_capacity, process->mapped_count + 1,
-                    sizeof(*mapped)))
+                    sizeof(*mapped))) {
         return false;
-    while (to < process->mapped_count && process->mapped[to].base < mapped->end)
+    }
+    while (to < process->mapped_count && process->mapped[to].base < mapped->end) {
         to++;
+    }
     memmove(process->mapped + from + 1, process->mapped + to,
             (process->mapped_count - to) * sizeof(*process->mapped));
     process->mapped[from] = *mapped;
@@ -123,13 +129,15 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
     pair.first = callsites_text_intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes);
-    if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX)
+    if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX) {
         pair.second = callsites_text_intern(&callsites->texts, payload, module.build_id_bytes);
+    }
     mapped = (struct callsites_mapped){module.base, module.end, module.bias,
                                        callsites_pair_intern(&callsites->modules, pair), module.number};
     if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || mapped.module == 0 ||
-        !mapped_insert(process, &mapped))
+        !mapped_insert(process, &mapped)) {
         process->errors++;
+    }
 }
 
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
@@ -138,8 +146,9 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 
     memcpy(&gone, payload, sizeof(gone));
     for (size_t i = 0; i < process->mapped_count; i++) {
-        if (process->mapped[i].number != gone.number)
+        if (process->mapped[i].number != gone.number) {
             continue;
+        }
         process->mapped_count--;
         memmove(process->mapped + i, process->mapped + i + 1,
                 (process->mapped_count - i) * sizeof(*process->mapped));
@@ -161,8 +170,9 @@ static void take_code(struct callsites *callsites, struct callsites_process *pro
     pair.second = callsites_text_intern(&callsites->texts, payload + code.name_bytes, code.file_bytes);
     number = callsites_pair_intern(&callsites->codes, pair);
     if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX ||
-        !callsites_map_set(&process->codes, code.code, number))
+        !callsites_map_set(&process->codes, code.code, number)) {
         process->errors++;
+    }
 }
 
 /* ---- sites ---- */
@@ -217,17 +227,20 @@ static void take_callsite(struct callsites *callsites, struct callsites_process 
         process->errors++;
         return;
     }
-    if (missing == 0)
+    if (missing == 0) {
         number = callsites_stack_intern(&callsites->stacks, &stack, frame_ids);
-    if (number == 0 || !callsites_map_set(&process->callsites, callsite.callsite, number))
+    }
+    if (number == 0 || !callsites_map_set(&process->callsites, callsite.callsite, number)) {
         process->errors++;
+    }
 }
 
 static bool entry_take(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
                        const struct callsite_file_entry *entry, const uint8_t *payload)
 {
-    if (!entry_is_sound(entry, payload))
+    if (!entry_is_sound(entry, payload)) {
         return false;
+    }
     switch (entry->tag) {
     case CALLSITE_FILE_TAG_MODULE:
         take_module(callsites, process, payload);
@@ -254,8 +267,9 @@ int callsites_open(struct callsites **callsite_file_out)
     struct callsites *callsites = calloc(1, sizeof(*callsites));
 
     *callsite_file_out = NULL;
-    if (!callsites)
+    if (!callsites) {
         return VARVE_ERROR_NO_MEMORY;
+    }
     callsites->buffer = malloc(BUFFER_BYTES);
     if (!callsites->buffer) {
         free(callsites);
@@ -267,8 +281,9 @@ int callsites_open(struct callsites **callsite_file_out)
 
 static void process_file_close(struct callsites *callsites, struct callsites_process *process)
 {
-    if (process->file < 0)
+    if (process->file < 0) {
         return;
+    }
     close(process->file);
     process->file = -1;
     callsites->open_files--;
@@ -287,13 +302,15 @@ static void process_end(struct callsites *callsites, struct callsites_process *p
 
 void callsites_close(struct callsites *callsites)
 {
-    if (!callsites)
+    if (!callsites) {
         return;
+    }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
         struct callsites_process *process = callsites->processes[i];
 
-        if (!process)
+        if (!process) {
             continue;
+        }
         process_end(callsites, process);
         callsites_map_free(&process->callsites);
         free(process->path);
@@ -320,17 +337,21 @@ int callsites_process(struct callsites *callsites, uint32_t process_id, const ch
 {
     struct callsites_process *process;
 
-    if (process_id == 0 || process_id > PROCESS_ID_MAX)
+    if (process_id == 0 || process_id > PROCESS_ID_MAX) {
         return VARVE_ERROR_INVALID;
+    }
     if (process_id >= callsites->process_capacity &&
         !array_cover((void **)&callsites->processes, &callsites->process_capacity, process_id,
-                     sizeof(struct callsites_process *)))
+                     sizeof(struct callsites_process *))) {
         return VARVE_ERROR_NO_MEMORY;
-    if (callsites->processes[process_id])
+    }
+    if (callsites->processes[process_id]) {
         return VARVE_ERROR_INVALID;
+    }
     process = calloc(1, sizeof(*process));
-    if (!process)
+    if (!process) {
         return VARVE_ERROR_NO_MEMORY;
+    }
     process->path = strdup(path);
     process->file = -1;
     if (!process->path) {
@@ -349,8 +370,9 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
 
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, callsites->buffer + at, sizeof(entry));
-        if (entry.tag == 0 || entry.bytes > ENTRY_BYTES_MAX || bytes - at - sizeof(entry) < entry.bytes)
+        if (entry.tag == 0 || entry.bytes > ENTRY_BYTES_MAX || bytes - at - sizeof(entry) < entry.bytes) {
             break;
+        }
         at += sizeof(entry) + ((size_t)entry.bytes + 7) / 8 * 8;
     }
     return at < bytes ? at : bytes;
@@ -365,23 +387,26 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
 
     while (bytes - at >= sizeof(entry)) {
         memcpy(&entry, callsites->buffer + at, sizeof(entry));
-        if (entry.tag == 0 && entry.bytes == 0)
+        if (entry.tag == 0 && entry.bytes == 0) {
             break; /* the writer has not come further */
+        }
         if (entry.bytes > ENTRY_BYTES_MAX || entry.bytes % 8 != 0) {
             process->errors++;
             process->is_ended = true;
             break;
         }
-        if (bytes - at - sizeof(entry) < entry.bytes)
+        if (bytes - at - sizeof(entry) < entry.bytes) {
             break;
+        }
         if (!entry_take(callsites, process, process_id, &entry, callsites->buffer + at + sizeof(entry))) {
             process->errors++;
             process->is_ended = true;
             break;
         }
-        if (callsites->listener && entry.tag < CALLSITE_FILE_TAG_PADDING)
+        if (callsites->listener && entry.tag < CALLSITE_FILE_TAG_PADDING) {
             callsites->listener(callsites->listener_context, process_id, &entry,
                                 callsites->buffer + at + sizeof(entry));
+        }
         at += sizeof(entry) + entry.bytes;
     }
     return at;
@@ -404,23 +429,28 @@ static void replay_process(const struct callsites *callsites, const struct calls
     if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
         for (uint64_t at = 0; at + sizeof(entry) <= process->offset; at += sizeof(entry) + entry.bytes) {
             memcpy(&entry, entries + at, sizeof(entry));
-            if (entry.bytes > process->offset - at - sizeof(entry))
+            if (entry.bytes > process->offset - at - sizeof(entry)) {
                 break;
-            if (entry.tag < CALLSITE_FILE_TAG_PADDING && entry_is_sound(&entry, entries + at + sizeof(entry)))
+            }
+            if (entry.tag < CALLSITE_FILE_TAG_PADDING &&
+                entry_is_sound(&entry, entries + at + sizeof(entry))) {
                 callsites->listener(callsites->listener_context, process_id, &entry,
                                     entries + at + sizeof(entry));
+            }
         }
     }
     free(entries);
-    if (file >= 0)
+    if (file >= 0) {
         close(file);
+    }
 }
 
 void callsites_replay(const struct callsites *callsites)
 {
     for (uint32_t id = 1; callsites->listener && id < callsites->process_capacity; id++) {
-        if (callsites->processes[id] && callsites->processes[id]->offset > 0)
+        if (callsites->processes[id] && callsites->processes[id]->offset > 0) {
             replay_process(callsites, callsites->processes[id], id);
+        }
     }
 }
 
@@ -432,8 +462,9 @@ static bool process_file_open(struct callsites *callsites, struct callsites_proc
 
     if (process->file < 0) {
         process->file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-        if (process->file < 0)
+        if (process->file < 0) {
             return false;
+        }
         callsites->open_files++;
     }
     if (fstat(process->file, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -450,14 +481,16 @@ static void process_read(struct callsites *callsites, struct callsites_process *
 {
     uint64_t size = 0;
 
-    if (process->is_ended)
+    if (process->is_ended) {
         return;
+    }
     while (process_file_open(callsites, process, &size) && process->offset < size) {
         ssize_t bytes = pread(process->file, callsites->buffer, BUFFER_BYTES, (off_t)process->offset);
         size_t complete, taken;
 
-        if (bytes < 0 && errno == EINTR)
+        if (bytes < 0 && errno == EINTR) {
             continue;
+        }
         if (bytes < 0) {
             process->errors++;
             process->is_ended = true;
@@ -466,18 +499,21 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         /* A payload may be written between its own copy and that of its head: what is behind heads that were
          * there is copied again. */
         complete = complete_bytes(callsites, (size_t)bytes);
-        if (pread(process->file, callsites->buffer, complete, (off_t)process->offset) != (ssize_t)complete)
+        if (pread(process->file, callsites->buffer, complete, (off_t)process->offset) != (ssize_t)complete) {
             continue;
+        }
         taken = take_entries(callsites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
-        if (taken == 0 || process->is_ended || (wanted && callsites_map_get(&process->callsites, wanted)))
+        if (taken == 0 || process->is_ended || (wanted && callsites_map_get(&process->callsites, wanted))) {
             break;
+        }
     }
-    if (process->is_ended)
+    if (process->is_ended) {
         process_end(callsites, process);
-    else if (callsites->open_files > OPEN_FILES_MAX)
+    } else if (callsites->open_files > OPEN_FILES_MAX) {
         process_file_close(callsites, process);
+    }
 }
 
 static void read_lost(struct callsites *callsites, struct callsites_process *process)
@@ -490,16 +526,18 @@ static void read_lost(struct callsites *callsites, struct callsites_process *pro
 
     if (!process->is_ended && process_file_open(callsites, process, &size) &&
         pread(process->file, &first, sizeof(first), 0) == (ssize_t)sizeof(first) &&
-        first.entry.tag == CALLSITE_FILE_TAG_LOST)
+        first.entry.tag == CALLSITE_FILE_TAG_LOST) {
         process->lost = first.lost.stacks;
+    }
 }
 
 void callsites_process_end(struct callsites *callsites, uint32_t process_id)
 {
     struct callsites_process *process = process_of(callsites, process_id);
 
-    if (!process)
+    if (!process) {
         return;
+    }
     process_read(callsites, process, process_id, 0);
     read_lost(callsites, process);
     process_end(callsites, process);
@@ -510,15 +548,18 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
     struct callsites_process *process = process_of(callsites, process_id);
     uint32_t number;
 
-    if (local == 0 || !process)
+    if (local == 0 || !process) {
         return 0;
+    }
     number = callsites_map_get(&process->callsites, local);
-    if (number)
+    if (number) {
         return number;
+    }
     process_read(callsites, process, process_id, local);
     number = callsites_map_get(&process->callsites, local);
-    if (number == 0 && process->unknown < UINT32_MAX)
+    if (number == 0 && process->unknown < UINT32_MAX) {
         process->unknown++;
+    }
     callsites->has_new_unknown = callsites->has_new_unknown || number == 0;
     return number;
 }
@@ -530,9 +571,10 @@ static int commit_unknown(struct callsites *callsites, struct store *store)
 
     for (uint32_t id = 1;
          callsites->has_new_unknown && id < callsites->process_capacity && result == VARVE_OK; id++) {
-        if (callsites->processes[id] && callsites->processes[id]->unknown)
+        if (callsites->processes[id] && callsites->processes[id]->unknown) {
             result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
                                 callsites->processes[id]->unknown);
+        }
     }
     callsites->has_new_unknown = callsites->has_new_unknown && result != VARVE_OK;
     return result;
@@ -545,8 +587,9 @@ int callsites_commit(struct callsites *callsites, struct store *store)
         const struct callsites_stack *stack = &callsites->stacks.stacks[number - 1];
         int result = store_callsite_origin(store, number, stack->process_id, stack->local);
 
-        if (result != VARVE_OK)
+        if (result != VARVE_OK) {
             return result;
+        }
         callsites->committed = number;
     }
     return commit_unknown(callsites, store);
@@ -570,8 +613,10 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
 {
     struct origins *origins = context;
 
-    if (!array_grow((void **)&origins->rows, &origins->capacity, origins->count + 1, sizeof(*origins->rows)))
+    if (!array_grow((void **)&origins->rows, &origins->capacity, origins->count + 1,
+                    sizeof(*origins->rows))) {
         return VARVE_ERROR_NO_MEMORY;
+    }
     origins->rows[origins->count++] = (struct origin){callsite_id, process_id, callsite};
     return VARVE_OK;
 }
@@ -587,8 +632,9 @@ static void note_gone(const struct callsites *callsites, uint32_t process_id)
 {
     struct callsites_process *process = process_of(callsites, process_id);
 
-    if (process)
+    if (process) {
         process->gone++;
+    }
 }
 
 static int take_unknown(void *context, int64_t idx, int64_t value)
@@ -597,8 +643,9 @@ static int take_unknown(void *context, int64_t idx, int64_t value)
     struct callsites_process *process =
         idx > 0 && idx < UINT32_MAX ? process_of(callsites, (uint32_t)idx) : NULL;
 
-    if (process && value > 0)
+    if (process && value > 0) {
         process->unknown = value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
+    }
     return VARVE_OK;
 }
 
@@ -608,8 +655,9 @@ static int place_stored(const struct callsites *callsites, const struct origins 
 {
     bool *is_taken = calloc(origins->count + 1, sizeof(*is_taken));
 
-    if (!is_taken)
+    if (!is_taken) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the call sites");
+    }
     for (size_t i = 0; i < origins->count; i++) {
         const struct origin *origin = &origins->rows[i];
         uint32_t read = origin_stack(callsites, origin);
@@ -620,12 +668,14 @@ static int place_stored(const struct callsites *callsites, const struct origins 
                                      origin->number, origins->count);
         }
         is_taken[origin->number] = true;
-        if (read == 0)
+        if (read == 0) {
             note_gone(callsites, origin->process_id);
+        }
         if (read) {
             placed[origin->number - 1] = callsites->stacks.stacks[read - 1];
-            if (moved[read] == 0)
+            if (moved[read] == 0) {
                 moved[read] = origin->number;
+            }
         }
         placed[origin->number - 1].process_id = origin->process_id;
         placed[origin->number - 1].local = origin->local;
@@ -642,8 +692,9 @@ static void renumber_maps(struct callsites *callsites, const uint32_t *moved)
         for (size_t page = 0; process && page < process->callsites.page_count; page++) {
             uint32_t *numbers = process->callsites.pages[page];
 
-            for (size_t at = 0; numbers && at < CALLSITES_MAP_PAGE; at++)
+            for (size_t at = 0; numbers && at < CALLSITES_MAP_PAGE; at++) {
                 numbers[at] = moved[numbers[at]];
+            }
         }
     }
 }
@@ -660,10 +711,11 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
 
     if (!placed || !moved ||
         !array_grow((void **)&callsites->stacks.frame_ids, &callsites->stacks.frame_ids_capacity, 1,
-                    sizeof(uint32_t)))
+                    sizeof(uint32_t))) {
         varve_message_set(message, result, "no memory for the call sites");
-    else
+    } else {
         result = place_stored(callsites, origins, placed, moved, message);
+    }
     if (result != VARVE_OK) {
         free(placed);
         free(moved);
@@ -682,8 +734,9 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
     callsites->stacks.count = count;
     callsites->stacks.capacity = (uint32_t)capacity;
     callsites->committed = (uint32_t)origins->count;
-    if (!callsites_stacks_reindex(&callsites->stacks))
+    if (!callsites_stacks_reindex(&callsites->stacks)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the call sites");
+    }
     return VARVE_OK;
 }
 
@@ -694,16 +747,20 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
 
     assert(callsites->committed == 0);
     for (size_t i = 0; i < callsites->process_capacity; i++) {
-        if (callsites->processes[i])
+        if (callsites->processes[i]) {
             process_read(callsites, callsites->processes[i], (uint32_t)i, 0);
+        }
     }
     result = store_each_callsite_origin(store, take_origin, &origins, message);
-    if (result == VARVE_OK)
+    if (result == VARVE_OK) {
         result = store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message);
-    if (result == VARVE_OK && origins.count >= (UINT32_C(1) << 31))
+    }
+    if (result == VARVE_OK && origins.count >= (UINT32_C(1) << 31)) {
         result = varve_message_set(message, VARVE_ERROR_CORRUPT, "too many rows in callsite_origin");
-    if (result == VARVE_OK)
+    }
+    if (result == VARVE_OK) {
         result = place_all(callsites, &origins, message);
+    }
     free(origins.rows);
     return result;
 }

@@ -21,9 +21,10 @@ static void assert_divisions(const char *text, const uint64_t expected[VARVE_ALL
     struct varve_alloc_config config = parsed(text);
 
     for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
-        if (config.roundup_power2_divisions[i] != expected[i])
+        if (config.roundup_power2_divisions[i] != expected[i]) {
             fail_msg("'%s': entry %zu is %ju, not %ju", text, i,
                      (uintmax_t)config.roundup_power2_divisions[i], (uintmax_t)expected[i]);
+        }
     }
 }
 
@@ -40,8 +41,9 @@ static void test_defaults(void **state)
         assert_true(config.max_split_size == VARVE_ALLOC_UNLIMITED);
         assert_int_equal(config.max_non_split_rounding_size, 20 * MIB);
         assert_int_equal(config.large_segment_size, 20 * MIB);
-        for (size_t j = 0; j < VARVE_ALLOC_DIVISIONS; j++)
+        for (size_t j = 0; j < VARVE_ALLOC_DIVISIONS; j++) {
             assert_int_equal(config.roundup_power2_divisions[j], 0);
+        }
         assert_true(config.garbage_collection_threshold == 0);
         assert_true(config.memory_fraction == 1);
         assert_false(config.expandable_segments);
@@ -191,8 +193,9 @@ static void test_any_locale(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        if (setlocale(LC_ALL, names[i]) == NULL)
+        if (setlocale(LC_ALL, names[i]) == NULL) {
             continue;
+        }
         assert_true(parsed("garbage_collection_threshold:0.7").garbage_collection_threshold == 0.7);
     }
     setlocale(LC_ALL, "C");

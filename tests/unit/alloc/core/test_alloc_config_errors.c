@@ -97,9 +97,10 @@ static void test_reals_out_of_range(void **state)
             "option garbage_collection_threshold: expected a number above 0 and below 1 at character 30, "
             "found \"%.*s\"",
             (int)strcspn(thresholds[i], ","), thresholds[i]);
-        if (strchr(thresholds[i], ','))
+        if (strchr(thresholds[i], ',')) {
             snprintf(reason, sizeof(reason),
                      "unknown option \"5\" at character 32; the nearest one is backend");
+        }
         refused(text, reason);
     }
     for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
@@ -194,8 +195,9 @@ static void test_long_and_hostile_strings(void **state)
 
     /* As many tokens as fit. */
     length = (size_t)snprintf(text, sizeof(text), "roundup_power2_divisions:[");
-    while (length < 1018)
+    while (length < 1018) {
         length += (size_t)snprintf(text + length, sizeof(text) - length, "2:1,");
+    }
     snprintf(text + length, sizeof(text) - length, "]");
     assert_int_equal(parsed(text).roundup_power2_divisions[1], 1);
 }

@@ -23,8 +23,9 @@ static size_t model_entry(uint64_t bytes)
 {
     size_t entry = 0;
 
-    for (uint64_t end = 2 * MIB; end <= bytes && entry < VARVE_ALLOC_DIVISIONS - 1; end *= 2)
+    for (uint64_t end = 2 * MIB; end <= bytes && entry < VARVE_ALLOC_DIVISIONS - 1; end *= 2) {
         entry++;
+    }
     return entry;
 }
 
@@ -33,15 +34,18 @@ static uint64_t model_block_size(const uint64_t *table, uint64_t bytes)
     uint64_t divisions = table[model_entry(bytes)];
     uint64_t low = 1, step = 512, result;
 
-    if (bytes < 512)
+    if (bytes < 512) {
         return 512;
+    }
     /* bytes > 512 * divisions, in a width where that can't overflow */
     if (divisions > 1 && (unsigned __int128)bytes > (unsigned __int128)512 * divisions) {
-        while (low * 2 <= bytes)
+        while (low * 2 <= bytes) {
             low *= 2;
+        }
         step = low / divisions;
-        for (result = low; result < bytes;)
+        for (result = low; result < bytes;) {
             result += step;
+        }
         return result;
     }
     result = bytes / step * step;
@@ -53,28 +57,32 @@ static void compare(const struct varve_alloc_config *config, uint64_t bytes)
     uint64_t expected = model_block_size(config->roundup_power2_divisions, bytes);
     uint64_t rounded = rounding_block_size(config, bytes);
 
-    if (rounded != expected)
+    if (rounded != expected) {
         fail_msg("%ju bytes with %ju divisions give %ju, not %ju", (uintmax_t)bytes,
                  (uintmax_t)config->roundup_power2_divisions[model_entry(bytes)], (uintmax_t)rounded,
                  (uintmax_t)expected);
+    }
     assert_true(rounded >= bytes && rounded >= 512 && rounded % 512 == 0 && rounded <= LIMIT);
 }
 
 static void compare_all(const struct varve_alloc_config *config, uint64_t *random)
 {
-    for (uint64_t bytes = 0; bytes < 5000; bytes++)
+    for (uint64_t bytes = 0; bytes < 5000; bytes++) {
         compare(config, bytes);
+    }
     for (unsigned log2 = 10; log2 <= 60; log2++) {
         uint64_t power = UINT64_C(1) << log2;
 
         for (uint64_t offset = 0; offset <= 513; offset++) {
             compare(config, power - 1 - offset);
-            if (power + offset < LIMIT)
+            if (power + offset < LIMIT) {
                 compare(config, power + offset);
+            }
         }
     }
-    for (unsigned i = 0; i < RANDOM_SIZES; i++)
+    for (unsigned i = 0; i < RANDOM_SIZES; i++) {
         compare(config, random_next(random) >> (4 + random_next(random) % 52));
+    }
 }
 
 /* ---- Tests ---- */
@@ -89,8 +97,9 @@ static void test_one_number_for_all(void **state)
     compare_all(&config, &random);
     /* Beyond 4096 divisions the model would take long; the steps are the same ones, only finer. */
     for (uint64_t divisions = 1; divisions <= 4096; divisions *= 2) {
-        for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++)
+        for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
             config.roundup_power2_divisions[i] = divisions;
+        }
         compare_all(&config, &random);
     }
 }
@@ -122,20 +131,24 @@ static void test_more_divisions_than_blocks(void **state)
     for (unsigned log2 = 13; log2 < 64; log2++) {
         uint64_t divisions = UINT64_C(1) << log2;
 
-        for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++)
+        for (size_t i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
             config.roundup_power2_divisions[i] = divisions;
+        }
         for (unsigned i = 0; i < 2000; i++) {
             uint64_t bytes = (random_next(&random) >> (4 + random_next(&random) % 52)) | 1;
             uint64_t rounded = rounding_block_size(&config, bytes);
             uint64_t step = 512;
 
             /* Steps of at least 512, at most the interval's share, and no more than one step is added. */
-            if (log2 < 51 && bytes > 512 * divisions)
-                for (step = 512; step * divisions * 2 <= bytes;)
+            if (log2 < 51 && bytes > 512 * divisions) {
+                for (step = 512; step * divisions * 2 <= bytes;) {
                     step *= 2;
-            if (rounded < bytes || rounded - bytes >= step || rounded % step != 0)
+                }
+            }
+            if (rounded < bytes || rounded - bytes >= step || rounded % step != 0) {
                 fail_msg("%ju bytes with 2^%u divisions give %ju", (uintmax_t)bytes, log2,
                          (uintmax_t)rounded);
+            }
         }
     }
 }

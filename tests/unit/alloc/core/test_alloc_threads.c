@@ -18,7 +18,6 @@
 #include "support/random.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +177,7 @@ static void *work(void *context)
 struct holder {
     pthread_t thread;
     struct varve_device *device;
-    atomic_bool is_over;
+    bool is_over;
     unsigned held;
 };
 
@@ -188,7 +187,7 @@ static void *hold_streams(void *context)
     const struct timespec while_ns = {0, 300000};
     struct holder *holder = context;
 
-    while (!atomic_load(&holder->is_over)) {
+    while (!__atomic_load_n(&holder->is_over, __ATOMIC_SEQ_CST)) {
         uint64_t stream = 1 + holder->held % STREAMS;
 
         holder->held += varve_host_stream_block(holder->device, stream) == VARVE_OK;
@@ -215,7 +214,7 @@ static void run_threads(const char *config)
     options.device = holder.device;
     assert_int_equal(varve_alloc_config_parse(config, &options.config, &message), VARVE_OK);
     assert_int_equal(varve_alloc_open(&options, &alloc, &message), VARVE_OK);
-    atomic_init(&holder.is_over, false);
+    holder.is_over = false;
     assert_int_equal(pthread_create(&holder.thread, NULL, hold_streams, &holder), 0);
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i].alloc = alloc;
@@ -227,7 +226,7 @@ static void run_threads(const char *config)
         pthread_join(workers[i].thread, NULL);
         served += workers[i].served;
     }
-    atomic_store(&holder.is_over, true);
+    __atomic_store_n(&holder.is_over, true, __ATOMIC_SEQ_CST);
     pthread_join(holder.thread, NULL);
     for (unsigned i = 0; i < THREADS; i++) {
         assert_string_equal(workers[i].trouble, "");
@@ -270,13 +269,13 @@ static void test_threads_with_the_lock_released(void **state)
 
 static bool callback_none(void *context)
 {
-    atomic_fetch_add((atomic_uint *)context, 1);
+    __atomic_fetch_add((unsigned *)context, 1, __ATOMIC_SEQ_CST);
     return false;
 }
 
 static void observer_count(void *context, const struct varve_alloc_oom *oom)
 {
-    atomic_fetch_add((atomic_uint *)context, oom->requested == 64 * MIB);
+    __atomic_fetch_add((unsigned *)context, oom->requested == 64 * MIB, __ATOMIC_SEQ_CST);
 }
 
 static void *fail_often(void *context)
@@ -296,12 +295,12 @@ static void test_observers_come_late(void **state)
     struct varve_device *device;
     struct varve_alloc *alloc;
     pthread_t threads[2];
-    atomic_uint calls, ooms;
+    unsigned calls, ooms;
     void *result;
 
     (void)state;
-    atomic_init(&calls, 0);
-    atomic_init(&ooms, 0);
+    calls = 0;
+    ooms = 0;
     varve_alloc_options_init(&options);
     assert_int_equal(varve_host_open(&(struct varve_host_options){.limit_bytes = 32 * MIB}, &device, NULL),
                      VARVE_OK);
@@ -319,7 +318,8 @@ static void test_observers_come_late(void **state)
         assert_null(result);
     }
     assert_int_equal(fail_often(alloc), NULL);
-    assert_true(atomic_load(&calls) >= 800 && atomic_load(&ooms) >= 800);
+    assert_true(__atomic_load_n(&calls, __ATOMIC_SEQ_CST) >= 800 &&
+                __atomic_load_n(&ooms, __ATOMIC_SEQ_CST) >= 800);
     varve_alloc_close(alloc);
     device->ops->close(device);
 }

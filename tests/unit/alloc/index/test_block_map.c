@@ -23,11 +23,11 @@ static struct world *world;
 static int setup(void **state)
 {
     (void)state;
-    world = aligned_alloc(64, (sizeof *world + 63) / 64 * 64);
+    world = aligned_alloc(64, (sizeof(*world) + 63) / 64 * 64);
     if (world == NULL) {
         return -1;
     }
-    memset(world, 0, sizeof *world);
+    memset(world, 0, sizeof(*world));
     return 0;
 }
 
@@ -176,7 +176,7 @@ static void test_strides_make_no_long_runs(void **state)
     struct block_slab slab = {0};
     static const uint64_t odd[] = {1, 3, 5, 127, 257, 1000, 4095, 6700417};
     for (unsigned shift = 9; shift <= 30; shift++) {
-        for (unsigned k = 0; k < sizeof odd / sizeof odd[0]; k++) {
+        for (unsigned k = 0; k < sizeof(odd) / sizeof(odd[0]); k++) {
             struct block_map map = {0};
             struct block *blocks = NULL;
             for (uint64_t i = 0; i < count; i++) {

@@ -19,13 +19,13 @@ static void slab_is_sound(const struct block_slab *slab)
 static void is_zeroed(const struct block *block)
 {
     static const struct block zero;
-    assert_memory_equal(block, &zero, sizeof zero);
+    assert_memory_equal(block, &zero, sizeof(zero));
     assert_int_equal((uintptr_t)block % 64, 0);
 }
 
 static void stamp(struct block *block, uint64_t number)
 {
-    memset(block, 0xa5, sizeof *block);
+    memset(block, 0xa5, sizeof(*block));
     block->is_free = false;
     block->id = number;
 }
@@ -106,7 +106,7 @@ static void test_reserve_makes_takes_certain(void **state)
     static const uint64_t counts[] = {1, 2, 8191, 8192, 8193, 20000, 3, 100000, 0};
     struct block_slab slab = {0};
     uint64_t taken = 0;
-    for (unsigned i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         assert_int_equal(block_slab_reserve(&slab, counts[i]), VARVE_OK);
         slab_is_sound(&slab);
         uint64_t failed = 0;

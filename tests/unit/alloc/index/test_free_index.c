@@ -51,7 +51,7 @@ static struct model *model;
 static int setup(void **state)
 {
     (void)state;
-    model = calloc(1, sizeof *model);
+    model = calloc(1, sizeof(*model));
     return model != NULL ? 0 : -1;
 }
 
@@ -201,7 +201,8 @@ static void run(const struct run *run)
 {
     random_state = run->seed;
     model->stream_count = run->streams;
-    assert_true(run->streams <= sizeof model->streams / sizeof model->streams[0] && run->blocks < BLOCKS_MAX);
+    assert_true(run->streams <= sizeof(model->streams) / sizeof(model->streams[0]) &&
+                run->blocks < BLOCKS_MAX);
     for (unsigned i = 0; i < run->streams; i++) { /* small numbers, pointers, and both ends */
         uint64_t odd = random_below(&random_state, 2) == 0
                            ? random_next(&random_state)

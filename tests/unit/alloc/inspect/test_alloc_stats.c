@@ -47,8 +47,9 @@ static void assert_value(const struct taken *taken, const char *key, int64_t val
 {
     for (size_t i = 0; i < taken->count; i++) {
         if (strcmp(taken->keys[i], key) == 0) {
-            if (taken->values[i] != value)
+            if (taken->values[i] != value) {
                 fail_msg("%s is %jd, not %jd", key, (intmax_t)taken->values[i], (intmax_t)value);
+            }
             return;
         }
     }
@@ -72,8 +73,9 @@ static void fill(struct varve_alloc_stats *stats)
 {
     int64_t numbers[sizeof(*stats) / sizeof(int64_t)] = {0};
 
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         numbers[i] = (int64_t)(1000 + i);
+    }
     memcpy(stats, numbers, sizeof(*stats));
 }
 
@@ -89,8 +91,9 @@ static void test_keys_are_sorted(void **state)
     assert_string_equal(taken.keys[0], "active.all.allocated");
     assert_string_equal(taken.keys[KEYS - 1], "segment.small_pool.peak");
     for (size_t i = 1; i < KEYS; i++) {
-        if (strcmp(taken.keys[i - 1], taken.keys[i]) >= 0)
+        if (strcmp(taken.keys[i - 1], taken.keys[i]) >= 0) {
             fail_msg("%s comes before %s", taken.keys[i - 1], taken.keys[i]);
+        }
     }
 }
 
@@ -125,8 +128,9 @@ static int64_t sum_of(const int64_t *changes, size_t first, size_t end, int sign
     int64_t sum = 0;
 
     for (size_t i = first; i < end; i++) {
-        if (sign == 0 || (sign > 0) == (changes[i] > 0))
+        if (sign == 0 || (sign > 0) == (changes[i] > 0)) {
             sum += changes[i];
+        }
     }
     return sum;
 }
@@ -138,8 +142,9 @@ static int64_t peak_of(const int64_t *changes, size_t first, size_t end)
     for (size_t i = first; i <= end; i++) {
         int64_t current = sum_of(changes, 0, i, 0);
 
-        if (peak < current)
+        if (peak < current) {
             peak = current;
+        }
     }
     return peak;
 }
@@ -162,12 +167,13 @@ static void test_moves_add_up(void **state)
                              : -(int64_t)random_below(&random, (uint64_t)stat->current + 1);
 
         changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
-        if (random_below(&random, 2))
+        if (random_below(&random, 2)) {
             stat_change(stats.reserved_bytes, is_small, change);
-        else if (change >= 0)
+        } else if (change >= 0) {
             stat_pool_increase(stats.reserved_bytes, is_small, change);
-        else
+        } else {
             stat_pool_decrease(stats.reserved_bytes, is_small, -change);
+        }
         if (i == MOVES / 3) {
             stats_reset_accumulated(&stats);
             accumulated_from = i + 1;
@@ -210,20 +216,22 @@ static void plain_assert(const struct varve_alloc_stat *stats, const struct plai
 {
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
         if (stats[pool].current != plain[pool].current || stats[pool].peak != plain[pool].peak ||
-            stats[pool].allocated != plain[pool].allocated || stats[pool].freed != plain[pool].freed)
+            stats[pool].allocated != plain[pool].allocated || stats[pool].freed != plain[pool].freed) {
             fail_msg("%s of pool %d: %jd, peak %jd, not %jd, peak %jd", name, pool,
                      (intmax_t)stats[pool].current, (intmax_t)stats[pool].peak, (intmax_t)plain[pool].current,
                      (intmax_t)plain[pool].peak);
+        }
     }
 }
 
 static void plain_reset(struct plain plain[VARVE_ALLOC_STAT_POOLS], bool is_peak)
 {
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
-        if (is_peak)
+        if (is_peak) {
             plain[pool].peak = plain[pool].current;
-        else
+        } else {
             plain[pool].allocated = plain[pool].freed = 0;
+        }
     }
 }
 
@@ -271,12 +279,14 @@ static void test_blocks(void **state)
                 plain_move(plain[ACTIVE_BYTES], size % 2, -(int64_t)size);
             plain_move(plain[REQUESTED], size % 2, -(int64_t)(size / 2));
         }
-        for (int k = 0; k < FIGURES && i % 97 == 0; k++)
+        for (int k = 0; k < FIGURES && i % 97 == 0; k++) {
             plain_reset(plain[k], i % 2);
-        if (i % 97 == 0 && i % 2)
+        }
+        if (i % 97 == 0 && i % 2) {
             stats_reset_peak(&stats);
-        else if (i % 97 == 0)
+        } else if (i % 97 == 0) {
             stats_reset_accumulated(&stats);
+        }
         stats_read(&stats, &read);
         plain_assert(read.allocation, plain[ALLOCATION], "allocation");
         plain_assert(read.allocated_bytes, plain[ALLOCATED], "allocated_bytes");
@@ -319,8 +329,9 @@ static void test_reset_accumulated(void **state)
         bool is_zeroed = end ? strcmp(end, ".allocated") == 0 || strcmp(end, ".freed") == 0
                              : strncmp(new.keys[i], "num_", 4) == 0;
 
-        if (new.values[i] != (is_zeroed ? 0 : old.values[i]))
+        if (new.values[i] != (is_zeroed ? 0 : old.values[i])) {
             fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
+        }
     }
 }
 
@@ -340,8 +351,9 @@ static void test_reset_peak(void **state)
         const char *end = strrchr(new.keys[i], '.');
 
         /* "….peak" follows "….freed", which follows "….current". */
-        if (new.values[i] != (end && strcmp(end, ".peak") == 0 ? old.values[i - 2] : old.values[i]))
+        if (new.values[i] != (end && strcmp(end, ".peak") == 0 ? old.values[i - 2] : old.values[i])) {
             fail_msg("%s is %jd", new.keys[i], (intmax_t) new.values[i]);
+        }
     }
 }
 

@@ -77,7 +77,7 @@ static void fill_names(struct store *store)
     }
     for (uint32_t i = 1; i < 8; i++) {
         char name[16];
-        snprintf(name, sizeof name, "site%u", i);
+        snprintf(name, sizeof(name), "site%u", i);
         const struct store_symbol inner = {.function = "malloc", .module = "libc.so.6"};
         const struct store_symbol outer = {.function = name, .file = "a.c", .line = i};
         uint32_t inner_id = store_symbol(store, &inner);
@@ -101,8 +101,8 @@ static int record(void **state)
     char path[64];
     char scratch[64];
     assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof path, "%s/trace.db", directory);
-    snprintf(scratch, sizeof scratch, "%s/allocations", directory);
+    snprintf(path, sizeof(path), "%s/trace.db", directory);
+    snprintf(scratch, sizeof(scratch), "%s/allocations", directory);
     assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
     assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
     for (uint64_t seq = 1; seq <= EVENTS; seq++) {
@@ -137,7 +137,7 @@ static int forget(void **state)
     (void)state;
     char command[80];
     sqlite3_close(db);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
+    snprintf(command, sizeof(command), "rm -rf %s", directory);
     return system(command);
 }
 
@@ -148,7 +148,7 @@ static void expect_same(const char *view, const char *definition, int least)
     const char *const orders[2][2] = {{view, definition}, {definition, view}};
     for (int i = 0; i < 2; i++) {
         sqlite3_stmt *query;
-        snprintf(sql, sizeof sql, "SELECT count(*) FROM (SELECT * FROM (%s) EXCEPT SELECT * FROM (%s))",
+        snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT * FROM (%s) EXCEPT SELECT * FROM (%s))",
                  orders[i][0], orders[i][1]);
         if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
             fail_msg("%s: %s", sql, sqlite3_errmsg(db));
@@ -158,7 +158,7 @@ static void expect_same(const char *view, const char *definition, int least)
             fail_msg("%d rows of the first are not in the second: %s", sqlite3_column_int(query, 0), sql);
         }
         sqlite3_finalize(query);
-        snprintf(sql, sizeof sql, "SELECT count(*) FROM (%s)", orders[i][0]);
+        snprintf(sql, sizeof(sql), "SELECT count(*) FROM (%s)", orders[i][0]);
         assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &query, NULL), SQLITE_OK);
         assert_int_equal(sqlite3_step(query), SQLITE_ROW);
         assert_true(sqlite3_column_int(query, 0) >= least);

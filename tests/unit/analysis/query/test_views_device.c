@@ -123,11 +123,11 @@ static int record(void **state)
     char scratch[64];
     (void)state;
     assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof path, "%s/trace.db", directory);
-    snprintf(scratch, sizeof scratch, "%s/allocations", directory);
+    snprintf(path, sizeof(path), "%s/trace.db", directory);
+    snprintf(scratch, sizeof(scratch), "%s/allocations", directory);
     assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
     assert_int_equal(derive_open(scratch, &derive, &message), VARVE_OK);
-    for (size_t i = 0; i < sizeof script / sizeof script[0]; i++) {
+    for (size_t i = 0; i < sizeof(script) / sizeof(script[0]); i++) {
         struct event event = script[i].event;
         event.seq = i + 1;
         event.ts_ns = 1000 * (int64_t)(i + 1);
@@ -153,7 +153,7 @@ static int forget(void **state)
     char command[80];
     (void)state;
     sqlite3_close(db);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
+    snprintf(command, sizeof(command), "rm -rf %s", directory);
     return system(command);
 }
 
@@ -170,10 +170,10 @@ static void expect(const char *sql, const char *rows)
     while (sqlite3_step(query) == SQLITE_ROW) {
         for (int i = 0; i < sqlite3_column_count(query); i++) {
             const char *value = (const char *)sqlite3_column_text(query, i);
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? " " : "",
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i > 0 ? " " : "",
                                      value != NULL ? value : "-");
         }
-        used += (size_t)snprintf(text + used, sizeof text - used, "\n");
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "\n");
     }
     sqlite3_finalize(query);
     assert_string_equal(text, rows);
@@ -274,10 +274,10 @@ static void test_no_view_reads_all_events(void **state)
         "device_failure", "device_segment", "device_unexplained", "vmm",
         "cupti_memory",   "cupti_pool",     "cupti_state",        "cupti_difference"};
     (void)state;
-    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
+    for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++) {
         char sql[96];
         sqlite3_stmt *query;
-        snprintf(sql, sizeof sql, "EXPLAIN QUERY PLAN SELECT * FROM %s", views[i]);
+        snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN SELECT * FROM %s", views[i]);
         assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &query, NULL), SQLITE_OK);
         while (sqlite3_step(query) == SQLITE_ROW) {
             const char *step = (const char *)sqlite3_column_text(query, 3);

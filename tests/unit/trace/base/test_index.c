@@ -74,7 +74,7 @@ static void intern_all(struct index *index, unsigned steps, uint32_t hash_mask, 
             fail_msg("step %u: number %u, expected %u", step, slot->number, expected);
         }
         if (expected == 0) {
-            assert_true(array_grow((void **)&entries, &capacity, count + 1, sizeof *entries));
+            assert_true(array_grow((void **)&entries, &capacity, count + 1, sizeof(*entries)));
             entries[count++] = wanted;
             index_fill(index, slot, hash, (uint32_t)count);
         }
@@ -90,7 +90,7 @@ static void test_index_against_list(void **state)
     static const uint32_t masks[] = {UINT32_MAX, 0xff, 0}; /* good hashes, poor ones, one for all */
     uint64_t random = 1;
     (void)state;
-    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+    for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         struct index index = {0};
         intern_all(&index, ENTRIES_MAX, masks[i], &random);
         index_clear(&index);
@@ -105,7 +105,7 @@ static void test_hash_depends_on_everything(void **state)
 {
     unsigned char bytes[KEY_BYTES_MAX] = {0};
     (void)state;
-    for (size_t length = 0; length < sizeof bytes; length++) {
+    for (size_t length = 0; length < sizeof(bytes); length++) {
         uint32_t hash = index_hash(bytes, length, 1);
         assert_int_equal(index_hash(bytes, length, 1), hash);
         assert_int_not_equal(index_hash(bytes, length + 1, 1), hash);
@@ -126,7 +126,7 @@ static void test_array_keeps_and_clears(void **state)
     for (size_t index = 0; index < 100000; index = index * 3 / 2 + 1) {
         size_t before = capacity;
         if (index >= capacity) {
-            assert_true(array_cover((void **)&array, &capacity, index, sizeof *array));
+            assert_true(array_cover((void **)&array, &capacity, index, sizeof(*array)));
         }
         assert_true(index < capacity);
         for (size_t i = before; i < capacity; i++) {
@@ -139,11 +139,11 @@ static void test_array_keeps_and_clears(void **state)
     }
     size_t before = capacity;
     const uint32_t *same = array;
-    assert_true(array_grow((void **)&array, &capacity, before, sizeof *array));
+    assert_true(array_grow((void **)&array, &capacity, before, sizeof(*array)));
     assert_ptr_equal(array, same);
     assert_int_equal(capacity, before);
     /* What can't be had leaves everything as it was. */
-    assert_false(array_grow((void **)&array, &capacity, SIZE_MAX / 8, sizeof *array));
+    assert_false(array_grow((void **)&array, &capacity, SIZE_MAX / 8, sizeof(*array)));
     assert_ptr_equal(array, same);
     assert_int_equal(capacity, before);
     free(array);

@@ -77,7 +77,7 @@ static void isolate(void (*body)(void), struct outcome *outcome)
     close(ends[1]);
     size_t used = 0;
     ssize_t got;
-    while ((got = read(ends[0], outcome->output + used, sizeof outcome->output - 1 - used)) > 0) {
+    while ((got = read(ends[0], outcome->output + used, sizeof(outcome->output) - 1 - used)) > 0) {
         used += (size_t)got;
     }
     outcome->output[used] = '\0';
@@ -99,7 +99,7 @@ static void start(struct launch *launch, char *const argv[], const char *session
 static void start_shell(struct launch *launch, const char *line)
 {
     char text[4096];
-    snprintf(text, sizeof text, "%s", line);
+    snprintf(text, sizeof(text), "%s", line);
     char shell[] = "/bin/sh", option[] = "-c";
     char *argv[] = {shell, option, text, NULL};
     start(launch, argv, folder);
@@ -150,7 +150,7 @@ static void test_exit_like(void **state)
                  {"kill -KILL $$", 0, SIGKILL},
                  {"kill -PIPE $$", 0, SIGPIPE},
                  {"kill -TERM $$", 0, SIGTERM}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct outcome outcome = {0};
         line_of_case = cases[i].line;
         isolate(body_line, &outcome);
@@ -204,13 +204,13 @@ static void test_environment(void **state)
     struct outcome outcome = {0};
     char expected[8192];
     isolate(body_environment_clean, &outcome);
-    snprintf(expected, sizeof expected, "%s|%s\n1\n", preload, folder);
+    snprintf(expected, sizeof(expected), "%s|%s\n1\n", preload, folder);
     assert_string_equal(outcome.output, expected);
     isolate(body_environment_prepended, &outcome);
-    snprintf(expected, sizeof expected, "%s:libdl.so.2:libpthread.so.0\n1\n", preload);
+    snprintf(expected, sizeof(expected), "%s:libdl.so.2:libpthread.so.0\n1\n", preload);
     assert_string_equal(outcome.output, expected);
     isolate(body_environment_relative, &outcome);
-    snprintf(expected, sizeof expected, "%s\n", folder);
+    snprintf(expected, sizeof(expected), "%s\n", folder);
     assert_string_equal(outcome.output, expected);
     isolate(body_environment_replaced, &outcome);
     assert_string_equal(outcome.output, "/ours:/theirs|observe|another\n1\n");
@@ -311,7 +311,7 @@ static void body_forward(void)
     require(pipe(ready) == 0, "pipe");
     char line[512];
     snprintf(
-        line, sizeof line,
+        line, sizeof(line),
         "trap 'echo got; exit 40' %d; echo >&%d; i=0; while [ $i -lt 400 ]; do sleep 0.05; i=$((i+1)); done",
         forwarded, ready[1]);
     start_shell(&launch, line);
@@ -325,7 +325,7 @@ static void test_forwarding(void **state)
 {
     (void)state;
     static const int numbers[] = {SIGTERM, SIGHUP, SIGQUIT, SIGINT};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         struct outcome outcome = {0};
         forwarded = numbers[i];
         isolate(body_forward, &outcome);
@@ -423,7 +423,7 @@ static void test_start_fails(void **state)
     refuse(shell, "/nonexistent/lib.so", folder, VARVE_ERROR_NOT_FOUND, "/nonexistent/lib.so");
     refuse(shell, preload, "/nonexistent/session", VARVE_ERROR_NOT_FOUND, "/nonexistent/session");
     char spaced[64];
-    snprintf(spaced, sizeof spaced, "%s/a b.so", folder);
+    snprintf(spaced, sizeof(spaced), "%s/a b.so", folder);
     fclose(fopen(spaced, "w"));
     refuse(shell, spaced, folder, VARVE_ERROR_UNSUPPORTED, "space or colon");
     unlink(spaced);
@@ -438,7 +438,7 @@ static int make_folder(void **state)
         return -1;
     }
     char *resolved = realpath(info.dli_fname, NULL);
-    snprintf(preload, sizeof preload, "%s", resolved ? resolved : "");
+    snprintf(preload, sizeof(preload), "%s", resolved ? resolved : "");
     free(resolved);
     return preload[0] ? 0 : -1;
 }

@@ -46,7 +46,7 @@ struct image {
 static struct image make_image(uint16_t type, const char *loader)
 {
     struct image image;
-    memset(&image, 0, sizeof image);
+    memset(&image, 0, sizeof(image));
     memcpy(image.header.e_ident, ELFMAG, SELFMAG);
     image.header.e_ident[EI_CLASS] = ELFCLASS64;
     image.header.e_ident[EI_DATA] = ELFDATA2LSB;
@@ -59,14 +59,14 @@ static struct image make_image(uint16_t type, const char *loader)
     image.segments[1].p_type = loader ? PT_INTERP : PT_DYNAMIC;
     image.segments[1].p_offset = offsetof(struct image, loader);
     image.segments[1].p_filesz = loader ? strlen(loader) + 1 : 0;
-    snprintf(image.loader, sizeof image.loader, "%s", loader ? loader : "");
+    snprintf(image.loader, sizeof(image.loader), "%s", loader ? loader : "");
     return image;
 }
 
 static const char *path_of(const char *name)
 {
     static char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
     return path;
 }
 
@@ -88,14 +88,14 @@ static void make_text(const char *name, const char *text)
 
 static void make_elf(const char *name, const struct image *image)
 {
-    make_file(name, image, sizeof *image, 0755);
+    make_file(name, image, sizeof(*image), 0755);
 }
 
 /* A name with a '/' is taken as it is, another is looked for in the folder. */
 static void expect(const char *name, int expected, const char *text)
 {
     char program[256];
-    snprintf(program, sizeof program, "%s", strchr(name, '/') ? name : path_of(name));
+    snprintf(program, sizeof(program), "%s", strchr(name, '/') ? name : path_of(name));
     struct varve_message message = {""};
     int error = launch_check(program, &check, &message);
     if (error != expected) {
@@ -130,7 +130,7 @@ static void test_permission(void **state)
 {
     (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
-    make_file("plain", &image, sizeof image, 0644);
+    make_file("plain", &image, sizeof(image), 0644);
     expect("plain", VARVE_ERROR_PERMISSION, "is not executable: chmod +x");
     expect(folder, VARVE_ERROR_PERMISSION, "is a directory");
     expect("/dev/null", VARVE_ERROR_PERMISSION, "not a regular file");
@@ -195,7 +195,7 @@ static void test_elf_damaged(void **state)
                                   offsetof(struct image, segments[1]) + 8,
                                   offsetof(struct image, loader),
                                   offsetof(struct image, loader) + 5};
-    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
         make_file("cut", &image, cuts[i], 0755);
         expect("cut", VARVE_ERROR_FORMAT, "damaged");
     }
@@ -247,18 +247,18 @@ static void test_script_chain(void **state)
     char line[300];
     for (unsigned i = 1; i <= 4; i++) {
         char name[16], below[16];
-        snprintf(name, sizeof name, "level%u", i);
-        snprintf(below, sizeof below, "level%u", i - 1);
-        snprintf(line, sizeof line, "#!%s\n", path_of(below));
+        snprintf(name, sizeof(name), "level%u", i);
+        snprintf(below, sizeof(below), "level%u", i - 1);
+        snprintf(line, sizeof(line), "#!%s\n", path_of(below));
         make_text(name, line);
     }
     expect("level3", VARVE_OK, "");
     assert_string_equal(check.interpreter, "/bin/sh");
     expect("level4", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
-    snprintf(line, sizeof line, "#!%s\n", path_of("static"));
+    snprintf(line, sizeof(line), "#!%s\n", path_of("static"));
     make_text("static-script", line);
     expect("static-script", VARVE_ERROR_UNSUPPORTED, "/static' is statically linked");
-    snprintf(line, sizeof line, "#!%s\n", path_of("loop"));
+    snprintf(line, sizeof(line), "#!%s\n", path_of("loop"));
     make_text("loop", line);
     expect("loop", VARVE_ERROR_UNSUPPORTED, "interpreter is a script");
 }
@@ -290,7 +290,7 @@ static void test_script_env(void **state)
         {"#!/usr/bin/env A=1\n", VARVE_OK, "/env"},
         {"#!/usr/bin/env\n", VARVE_OK, "/env"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_text("with-env", cases[i].line);
         expect("with-env", cases[i].expected, "");
         if (cases[i].interpreter && strcmp(strrchr(check.interpreter, '/'), cases[i].interpreter) != 0) {
@@ -307,17 +307,17 @@ static void test_path(void **state)
     assert_int_equal(mkdir(path_of("second"), 0755), 0);
     assert_int_equal(mkdir(path_of("first/tool"), 0755), 0);
     make_elf("second/tool", &image);
-    make_file("first/other", &image, sizeof image, 0644);
+    make_file("first/other", &image, sizeof(image), 0644);
     make_elf("second/other", &image);
-    make_file("first/never", &image, sizeof image, 0644);
+    make_file("first/never", &image, sizeof(image), 0644);
     char path[600], expected[300];
-    snprintf(path, sizeof path, "/nonexistent:%s/first:%s/second", folder, folder);
+    snprintf(path, sizeof(path), "/nonexistent:%s/first:%s/second", folder, folder);
     assert_int_equal(setenv("PATH", path, 1), 0);
     struct varve_message message = {""};
     static const char *const names[] = {"tool", "other"}; /* behind a directory, behind one without x */
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(launch_check(names[i], &check, &message), VARVE_OK);
-        snprintf(expected, sizeof expected, "%s/second/%s", folder, names[i]);
+        snprintf(expected, sizeof(expected), "%s/second/%s", folder, names[i]);
         assert_string_equal(check.path, expected);
     }
     assert_int_equal(launch_check("never", &check, &message), VARVE_ERROR_PERMISSION);
@@ -360,12 +360,12 @@ static void test_secure_execution(void **state)
     (void)state;
     struct image image = make_image(ET_DYN, "/lib64/ld-linux-x86-64.so.2");
     struct statvfs mount;
-    make_file("mine", &image, sizeof image, 06755);
+    make_file("mine", &image, sizeof(image), 06755);
     expect("mine", VARVE_OK, ""); /* setuid and setgid to what we are already */
     if (getuid() != 0 || statvfs(folder, &mount) != 0 || (mount.f_flag & ST_NOSUID)) {
         skip("not root, or the temporary folder is mounted nosuid");
     }
-    make_file("nobodys", &image, sizeof image, 0755);
+    make_file("nobodys", &image, sizeof(image), 0755);
     assert_int_equal(chown(path_of("nobodys"), NOBODY, NOBODY), 0);
     assert_int_equal(chmod(path_of("nobodys"), 04755), 0);
     expect("nobodys", VARVE_ERROR_UNSUPPORTED, "is setuid");
@@ -382,7 +382,7 @@ static void test_secure_execution(void **state)
     assert_int_equal(chmod(path_of("script"), 04755), 0);
     expect("script", VARVE_OK, "");
     /* May be executed, but not read: exec decides. */
-    make_file("secret", &image, sizeof image, 0711);
+    make_file("secret", &image, sizeof(image), 0711);
     assert_int_equal(check_in_child("secret", true), VARVE_OK);
     /* Searching a folder needs its x bit. */
     assert_int_equal(mkdir(path_of("closed"), 0700), 0);
@@ -397,14 +397,14 @@ static void test_capabilities(void **state)
     make_elf("capable", &image);
     /* struct vfs_cap_data, revision 2, effective, permitted = CAP_NET_RAW */
     uint32_t words[5] = {0x02000001, 1U << 13, 0, 0, 0};
-    if (getuid() != 0 || setxattr(path_of("capable"), "security.capability", words, sizeof words, 0) != 0) {
+    if (getuid() != 0 || setxattr(path_of("capable"), "security.capability", words, sizeof(words), 0) != 0) {
         skip("not root, or the temporary folder takes no capabilities");
     }
     expect("capable", VARVE_OK, ""); /* root has them all */
     assert_int_equal(check_in_child("capable", true), VARVE_ERROR_UNSUPPORTED);
     words[0] = 0x02000000;
     words[1] = 0;
-    assert_int_equal(setxattr(path_of("capable"), "security.capability", words, sizeof words, 0), 0);
+    assert_int_equal(setxattr(path_of("capable"), "security.capability", words, sizeof(words), 0), 0);
     assert_int_equal(check_in_child("capable", true), VARVE_OK); /* an empty set grants nothing */
 }
 
@@ -418,7 +418,7 @@ static int remove_folder(void **state)
 {
     (void)state;
     char command[64];
-    snprintf(command, sizeof command, "/bin/rm -rf %s", folder);
+    snprintf(command, sizeof(command), "/bin/rm -rf %s", folder);
     return system(command);
 }
 

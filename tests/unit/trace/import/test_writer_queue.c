@@ -85,13 +85,13 @@ static int64_t number(sqlite3 *db, const char *sql)
 static void test_all_arrive(void **state)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
-    char path[sizeof folder + 16];
+    char path[sizeof(folder) + 16];
     struct varve_writer *writer;
     struct varve_message message = {""};
     sqlite3 *db;
     (void)state;
     assert_non_null(mkdtemp(folder));
-    writer_open(folder, path, sizeof path, &writer);
+    writer_open(folder, path, sizeof(path), &writer);
     for (uint64_t i = 0; i < EVENTS; i += EVENTS / 10) {
         const struct varve_writer_symbol symbol = {.function = "f", .line = (uint32_t)i + 1};
         uint32_t id = varve_writer_symbol(writer, &symbol);
@@ -123,13 +123,13 @@ static void test_all_arrive(void **state)
 static void test_error_comes_back(void **state)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
-    char path[sizeof folder + 16];
+    char path[sizeof(folder) + 16];
     struct varve_writer *writer;
     struct varve_message message = {""};
     struct rlimit before;
     (void)state;
     assert_non_null(mkdtemp(folder));
-    writer_open(folder, path, sizeof path, &writer);
+    writer_open(folder, path, sizeof(path), &writer);
     assert_int_equal(events_write(writer, 0, 3), VARVE_OK);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit limit = {.rlim_cur = 2 << 20, .rlim_max = before.rlim_max};
@@ -150,11 +150,11 @@ static void test_error_comes_back(void **state)
 static void test_abandon(void **state)
 {
     char folder[] = "/tmp/varve-queue-XXXXXX";
-    char path[sizeof folder + 16];
+    char path[sizeof(folder) + 16];
     struct varve_writer *writer;
     (void)state;
     assert_non_null(mkdtemp(folder));
-    writer_open(folder, path, sizeof path, &writer);
+    writer_open(folder, path, sizeof(path), &writer);
     assert_int_equal(events_write(writer, 0, EVENTS / 2), VARVE_OK);
     varve_writer_abandon(writer);
     assert_int_equal(entries_of(folder), 0);
@@ -217,7 +217,7 @@ static void test_neighbours_join(void **state)
     uint64_t random = 7;
 
     (void)state;
-    pages = calloc(PAGES, sizeof *pages);
+    pages = calloc(PAGES, sizeof(*pages));
     assert_non_null(pages);
     for (uint32_t page = 1; page < PAGES;) { /* one third do not touch the one before */
         struct range range = {.start = page + (random_below(&random, 3) == 0), .id = 1};

@@ -35,7 +35,7 @@ struct fixture {
 
 static int fixture_begin(void **state)
 {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
     struct varve_message message;
     strcpy(fixture->path, "/tmp/test_derive.XXXXXX");
     int fd = mkstemp(fixture->path);

@@ -80,7 +80,7 @@ static void test_domains(void **state)
         {VARVE_MEMORY_PINNED, VARVE_FLAG_DUPLICATE, 0},
         {VARVE_MEMORY_MANAGED, VARVE_FLAG_DUPLICATE, 0},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct event event = alloc_of(0x1000 * (i + 1), 100 + i, cases[i].memory);
         event.flags = (uint8_t)cases[i].flags;
         event.device = 3;

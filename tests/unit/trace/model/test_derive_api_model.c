@@ -182,14 +182,14 @@ struct run {
 static void run_begin(struct run *run)
 {
     struct varve_message message;
-    snprintf(run->directory, sizeof run->directory, "/tmp/test_derive_api.XXXXXX");
+    snprintf(run->directory, sizeof(run->directory), "/tmp/test_derive_api.XXXXXX");
     assert_non_null(mkdtemp(run->directory));
-    snprintf(run->path, sizeof run->path, "%s/trace.db", run->directory);
-    snprintf(run->scratch, sizeof run->scratch, "%s/allocations", run->directory);
+    snprintf(run->path, sizeof(run->path), "%s/trace.db", run->directory);
+    snprintf(run->scratch, sizeof(run->scratch), "%s/allocations", run->directory);
     assert_int_equal(store_open(run->path, STORE_CREATE, &run->store, &message), VARVE_OK);
     assert_int_equal(derive_open(run->scratch, &run->derive, &message), VARVE_OK);
-    run->model = calloc(1, sizeof *run->model);
-    run->events = calloc(EVENTS, sizeof *run->events);
+    run->model = calloc(1, sizeof(*run->model));
+    run->events = calloc(EVENTS, sizeof(*run->events));
     assert_non_null(run->model);
     assert_non_null(run->events);
     for (unsigned i = 0; i < THREAD_IDS; i++) {

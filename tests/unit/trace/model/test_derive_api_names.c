@@ -87,7 +87,7 @@ static void test_names(void **state)
     uint64_t words[4];
     take(lab, device(1, 0, 0xaa));
     take(lab, device(2, 0, 0xbb));
-    memcpy(words, text, sizeof words);
+    memcpy(words, text, sizeof(words));
     name.addr = words[0];
     name.size = words[1];
     name.requested = words[2];

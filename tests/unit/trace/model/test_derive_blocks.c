@@ -307,18 +307,18 @@ static void compare_segments(sqlite3 *db)
 
 static struct run *run_history(uint64_t seed, bool is_silent, uint64_t events, int limit, bool is_checked)
 {
-    struct run *run = calloc(1, sizeof *run);
+    struct run *run = calloc(1, sizeof(*run));
     struct varve_message message;
     assert_non_null(run);
-    snprintf(run->directory, sizeof run->directory, "/tmp/test_derive_blocks.XXXXXX");
+    snprintf(run->directory, sizeof(run->directory), "/tmp/test_derive_blocks.XXXXXX");
     assert_non_null(mkdtemp(run->directory));
-    snprintf(run->path, sizeof run->path, "%s/trace.db", run->directory);
-    snprintf(run->scratch, sizeof run->scratch, "%s/allocations", run->directory);
+    snprintf(run->path, sizeof(run->path), "%s/trace.db", run->directory);
+    snprintf(run->scratch, sizeof(run->scratch), "%s/allocations", run->directory);
     assert_int_equal(store_open(run->path, STORE_CREATE, &run->store, &message), VARVE_OK);
     assert_int_equal(derive_open(run->scratch, &run->derive, &message), VARVE_OK);
     run->random = seed * 7919;
     run->is_checked = is_checked;
-    memset(run->last, 0xff, sizeof run->last);
+    memset(run->last, 0xff, sizeof(run->last));
     for (int p = 0; p < PROCESSES; p++) {
         run->owners[p] = (struct owner){.run = run, .process = p};
         for (unsigned d = 0; d < DEVICES; d++) {

@@ -224,7 +224,7 @@ static void compare_samples(sqlite3 *db, struct model *model, const struct event
     sqlite3_stmt *query =
         query_begin(db, "SELECT process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
                         " live, active, reserved, requested FROM sample ORDER BY 1, 2, 4");
-    qsort(model->points, model->point_count, sizeof *model->points, compare_points);
+    qsort(model->points, model->point_count, sizeof(*model->points), compare_points);
     for (size_t i = 0; i < model->point_count; i++) {
         const struct point *point = &model->points[i];
         const int64_t values[] = {point->process,
@@ -258,15 +258,15 @@ struct run {
 static void run_begin(struct run *run)
 {
     struct varve_message message;
-    snprintf(run->directory, sizeof run->directory, "/tmp/test_derive_model.XXXXXX");
+    snprintf(run->directory, sizeof(run->directory), "/tmp/test_derive_model.XXXXXX");
     assert_non_null(mkdtemp(run->directory));
-    snprintf(run->path, sizeof run->path, "%s/trace.db", run->directory);
-    snprintf(run->scratch, sizeof run->scratch, "%s/allocations", run->directory);
+    snprintf(run->path, sizeof(run->path), "%s/trace.db", run->directory);
+    snprintf(run->scratch, sizeof(run->scratch), "%s/allocations", run->directory);
     assert_int_equal(store_open(run->path, STORE_CREATE, &run->store, &message), VARVE_OK);
     assert_int_equal(derive_open(run->scratch, &run->derive, &message), VARVE_OK);
-    run->model = calloc(1, sizeof *run->model);
-    run->events = calloc(EVENTS, sizeof *run->events);
-    memset(run->model->last_alloc, 0xff, sizeof run->model->last_alloc);
+    run->model = calloc(1, sizeof(*run->model));
+    run->events = calloc(EVENTS, sizeof(*run->events));
+    memset(run->model->last_alloc, 0xff, sizeof(run->model->last_alloc));
 }
 
 static void run_stream(struct run *run)

@@ -30,7 +30,7 @@ static void test_live_index_as_array(void **state)
     struct live_index index = {0};
     uint64_t count = 0;
     random_state = 11;
-    memset(ids, 0, sizeof ids);
+    memset(ids, 0, sizeof(ids));
     assert_int_equal(live_find(&index, 16), 0);
     assert_int_equal(live_remove(&index, 16), 0);
     for (uint64_t step = 1; step < 60000; step++) {
@@ -100,7 +100,7 @@ static void test_ranges_as_pages(void **state)
     struct ranges ranges = {0};
     uint64_t covered = 0;
     random_state = 5;
-    memset(pages, 0, sizeof pages);
+    memset(pages, 0, sizeof(pages));
     for (uint64_t step = 1; step < 30000; step++) {
         uint64_t start = random_below(&random_state, PAGES - 8);
         uint64_t end = start + 1 + random_below(&random_state, 4);
@@ -113,7 +113,7 @@ static void test_ranges_as_pages(void **state)
         if (first != 0) {
             assert_int_equal(range.id, first);
             ranges_remove(&ranges, range.start);
-            memset(&pages[range.start], 0, (range.end - range.start) * sizeof pages[0]);
+            memset(&pages[range.start], 0, (range.end - range.start) * sizeof(pages[0]));
             covered -= range.end - range.start;
         } else if (step < 20000 || random_below(&random_state, 4) == 0) {
             range = (struct range){.start = start, .end = end, .id = step};
@@ -142,7 +142,7 @@ static void test_series_thins_evenly(void **state)
 {
     (void)state;
     static const uint64_t lengths[] = {1, 2, 63, 64, 65, 200, 1000, 12345};
-    for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
+    for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
         struct series series = {.limit = 64, .stride = 1};
         uint64_t maximum = 0;
         random_state = lengths[k];

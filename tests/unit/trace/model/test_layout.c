@@ -47,7 +47,7 @@ struct run {
 static int enter(void **state)
 {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/test_layout.XXXXXX");
+    snprintf(folder, sizeof(folder), "/tmp/test_layout.XXXXXX");
     return mkdtemp(folder) == NULL || chdir(folder) != 0;
 }
 
@@ -60,7 +60,7 @@ static const char *only_file(void)
     for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
         if (entry->d_name[0] != '.') {
             assert_string_equal(name, "");
-            snprintf(name, sizeof name, "%s", entry->d_name);
+            snprintf(name, sizeof(name), "%s", entry->d_name);
         }
     }
     closedir(directory);
@@ -93,7 +93,7 @@ static void remember(struct run *run, int device)
         return;
     }
     struct moment *moment = &run->moments[run->moment_count++];
-    size_t bytes = (size_t)model->block_count * sizeof model->blocks[0];
+    size_t bytes = (size_t)model->block_count * sizeof(model->blocks[0]);
     *moment = (struct moment){
         .seq = varve_writer_events(run->writer), .device = device, .block_count = model->block_count};
     moment->blocks = malloc(bytes + 1);
@@ -237,7 +237,7 @@ static void test_moments(void **state)
      * blocks were last asked for can be forgotten with it: with these seeds it is not. */
     static struct run run;
     (void)state;
-    for (size_t i = 0; i < sizeof histories / sizeof histories[0]; i++) {
+    for (size_t i = 0; i < sizeof(histories) / sizeof(histories[0]); i++) {
         int keyframes = 0;
         run_history(&run, histories[i].seed, histories[i].is_silent, histories[i].events, histories[i].limit);
         sqlite3 *db = run_finish(&run);

@@ -39,13 +39,13 @@ struct fixture {
 
 static int fixture_begin(void **state)
 {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
     if (fixture == NULL || mkdtemp(strcpy(fixture->directory, "/tmp/test_store.XXXXXX")) == NULL) {
         free(fixture);
         return -1;
     }
-    snprintf(fixture->path, sizeof fixture->path, "%s/trace.db", fixture->directory);
-    snprintf(fixture->scratch, sizeof fixture->scratch, "%s/allocations", fixture->directory);
+    snprintf(fixture->path, sizeof(fixture->path), "%s/trace.db", fixture->directory);
+    snprintf(fixture->scratch, sizeof(fixture->scratch), "%s/allocations", fixture->directory);
     *state = fixture;
     return 0;
 }
@@ -55,7 +55,7 @@ static int fixture_end(void **state)
     struct fixture *fixture = *state;
     char command[96];
     store_close(fixture->store);
-    snprintf(command, sizeof command, "rm -rf %s", fixture->directory);
+    snprintf(command, sizeof(command), "rm -rf %s", fixture->directory);
     free(fixture);
     return system(command);
 }
@@ -329,7 +329,7 @@ static void test_symbols_are_shared(void **state)
         {.function = "f", .file = "a.c", .module = "m", .line = 1, .is_inlined = true},
         {.function = NULL},
     };
-    enum { COUNT = sizeof symbols / sizeof symbols[0] };
+    enum { COUNT = sizeof(symbols) / sizeof(symbols[0]) };
     open_new(fixture);
     for (int round = 0; round < 3; round++) {
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -338,7 +338,7 @@ static void test_symbols_are_shared(void **state)
     }
     char name[32];
     for (uint32_t i = 0; i < 5000; i++) {
-        snprintf(name, sizeof name, "g%u", i % 2500);
+        snprintf(name, sizeof(name), "g%u", i % 2500);
         const struct store_symbol symbol = {.function = name};
         assert_int_equal(store_symbol(fixture->store, &symbol), COUNT + 1 + i % 2500);
     }
@@ -402,7 +402,7 @@ static void test_foreign_files_are_left_alone(void **state)
     struct stat before;
     struct stat after;
     char missing[160];
-    snprintf(missing, sizeof missing, "%s/nowhere/trace.db", fixture->directory);
+    snprintf(missing, sizeof(missing), "%s/nowhere/trace.db", fixture->directory);
     expect_refusal(fixture, missing, STORE_CREATE, VARVE_ERROR_NOT_FOUND);
     expect_refusal(fixture, missing, STORE_RESUME, VARVE_ERROR_NOT_FOUND);
     run_sql(fixture->path, "CREATE TABLE notes(text); INSERT INTO notes VALUES ('mine')");
@@ -410,7 +410,7 @@ static void test_foreign_files_are_left_alone(void **state)
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
     expect_refusal(fixture, fixture->path, STORE_CREATE, VARVE_ERROR_INVALID);
     assert_int_equal(stat(fixture->path, &after), 0);
-    assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof before.st_mtim);
+    assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof(before.st_mtim));
     assert_int_equal(look(fixture, "SELECT count(*) FROM notes"), 1);
     FILE *file = fopen(fixture->path, "w");
     fputs("this is no database at all, but long enough to look like the header of one: 100 bytes and more "

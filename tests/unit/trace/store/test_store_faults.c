@@ -40,14 +40,14 @@ struct fixture {
 
 static int fixture_begin(void **state)
 {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct fixture *fixture = calloc(1, sizeof(*fixture));
     strcpy(fixture->directory, "/tmp/test_store_faults.XXXXXX");
     signal(SIGXFSZ, SIG_IGN);
     if (mkdtemp(fixture->directory) == NULL || getrlimit(RLIMIT_FSIZE, &fixture->unlimited) != 0) {
         return -1;
     }
-    snprintf(fixture->path, sizeof fixture->path, "%s/trace.db", fixture->directory);
-    snprintf(fixture->scratch, sizeof fixture->scratch, "%s/allocations", fixture->directory);
+    snprintf(fixture->path, sizeof(fixture->path), "%s/trace.db", fixture->directory);
+    snprintf(fixture->scratch, sizeof(fixture->scratch), "%s/allocations", fixture->directory);
     *state = fixture;
     return 0;
 }
@@ -59,7 +59,7 @@ static int fixture_end(void **state)
     setrlimit(RLIMIT_FSIZE, &fixture->unlimited);
     store_close(fixture->store);
     derive_close(fixture->derive);
-    snprintf(command, sizeof command, "rm -rf %s", fixture->directory);
+    snprintf(command, sizeof(command), "rm -rf %s", fixture->directory);
     free(fixture);
     return system(command);
 }
@@ -286,13 +286,13 @@ static void test_finished_database_is_one_file(void **state)
     OK(finish(fixture));
     store_close(fixture->store);
     fixture->store = NULL;
-    snprintf(name, sizeof name, "%s-wal", fixture->path);
+    snprintf(name, sizeof(name), "%s-wal", fixture->path);
     assert_int_not_equal(access(name, F_OK), 0);
-    snprintf(name, sizeof name, "%s-shm", fixture->path);
+    snprintf(name, sizeof(name), "%s-shm", fixture->path);
     assert_int_not_equal(access(name, F_OK), 0);
     assert_int_equal(chmod(fixture->path, 0444), 0);
     assert_int_equal(chmod(fixture->directory, 0555), 0);
-    snprintf(name, sizeof name, "file:%s?mode=ro&immutable=0", fixture->path);
+    snprintf(name, sizeof(name), "file:%s?mode=ro&immutable=0", fixture->path);
     assert_int_equal(sqlite3_open_v2(name, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, "SELECT * FROM total", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);

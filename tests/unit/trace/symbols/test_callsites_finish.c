@@ -66,15 +66,17 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
     struct fake_symbol *added = &store->symbols[store->symbol_count];
 
-    if (count_call(store) != VARVE_OK)
+    if (count_call(store) != VARVE_OK) {
         return 0;
+    }
     for (uint32_t i = 0; i < store->symbol_count; i++) {
         struct fake_symbol *row = &store->symbols[i];
 
         if (equal_texts(row->function, symbol->function) && equal_texts(row->file, symbol->file) &&
             equal_texts(row->module, symbol->module) && row->row.line == symbol->line &&
-            row->row.is_python == symbol->is_python && row->row.is_inlined == symbol->is_inlined)
+            row->row.is_python == symbol->is_python && row->row.is_inlined == symbol->is_inlined) {
             return i + 1;
+        }
     }
     assert_true(store->symbol_count < 512);
     added->row = *symbol;
@@ -116,12 +118,13 @@ int store_stat(struct store *store, const char *name, int64_t idx, const char *s
     (void)idx;
     assert_string_equal(severity, "data_loss");
     assert_string_equal(source, "sites");
-    if (strcmp(name, "callsite_file_errors") == 0)
+    if (strcmp(name, "callsite_file_errors") == 0) {
         store->file_errors += value;
-    else if (strcmp(name, "callsites_unknown") == 0)
+    } else if (strcmp(name, "callsites_unknown") == 0) {
         store->unknown += value;
-    else
+    } else {
         fail();
+    }
     return VARVE_OK;
 }
 
@@ -162,8 +165,9 @@ int symbols_resolve(struct symbols *symbols, const char *path, const uint8_t *bu
         frame.line = (uint32_t)(address % 0x100);
         frame.is_inlined = name == INLINED;
         take(context, &frame);
-        if (name != INLINED)
+        if (name != INLINED) {
             return VARVE_OK;
+        }
         frame.function = "outer";
         frame.is_inlined = false;
     }
@@ -204,8 +208,9 @@ static void test_modules_come_and_go(void **state)
     put_native(&writer, 7, 0);
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
-    for (uint32_t i = 1; i <= 7; i++)
+    for (uint32_t i = 1; i <= 7; i++) {
         number[i] = callsites_global(callsites, 1, i);
+    }
     assert_int_equal(number[1], number[3]);
     assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
     assert_int_equal(store->module_count, 3);
@@ -214,8 +219,9 @@ static void test_modules_come_and_go(void **state)
         static const char *const modules[] = {"", "-", "/lib/a", "-", "/lib/b", "/lib/c", "-", "-"};
 
         for (uint32_t callsite = 1; callsite <= 7; callsite++) {
-            if (store->frames[i].callsite == number[callsite])
+            if (store->frames[i].callsite == number[callsite]) {
                 assert_string_equal(store->symbols[store->frames[i].symbol - 1].module, modules[callsite]);
+            }
         }
     }
     assert_int_equal(callsites->processes[1]->errors, 0);
@@ -246,19 +252,21 @@ static const char *describe(const struct store *store, uint32_t callsite)
     for (uint32_t i = 0; i < store->frame_count; i++) {
         const struct fake_symbol *symbol = &store->symbols[store->frames[i].symbol - 1];
 
-        if (store->frames[i].callsite != callsite)
+        if (store->frames[i].callsite != callsite) {
             continue;
+        }
         assert_int_equal(store->frames[i].depth, depth++);
         assert_int_equal(store->frames[i].pc < 0, symbol->row.is_python);
         used +=
             (size_t)snprintf(text + used, sizeof(text) - used, "%s:%u ", symbol->function, symbol->row.line);
     }
     assert_int_equal(store->callsite_depth[callsite], depth);
-    if (store->callsite_symbol[callsite])
+    if (store->callsite_symbol[callsite]) {
         snprintf(text + used, sizeof(text) - used, "= %s",
                  store->symbols[store->callsite_symbol[callsite] - 1].function);
-    else
+    } else {
         snprintf(text + used, sizeof(text) - used, "= nothing");
+    }
     return text;
 }
 
@@ -361,8 +369,9 @@ static void test_store_errors(void **state)
         callsites_process_end(callsites, 1);
         complete = 0;
         result = callsites_commit(callsites, store);
-        if (result == VARVE_OK)
+        if (result == VARVE_OK) {
             result = callsites_finish(callsites, store, count_progress, &complete, &message);
+        }
         assert_true(result == VARVE_OK || result == VARVE_ERROR_DATABASE);
         callsites_close(callsites);
         free(store);
@@ -389,8 +398,9 @@ static void test_fuzz(void **state)
     put_module(&writer, 0, PLAIN_MODULE, 0x10000, PLAIN_MODULE, "/usr/bin/plain", "y");
     put_code(&writer, 1, "one", "1.py");
     put_code(&writer, 2, "two", "2.py");
-    for (uint32_t i = 1; i <= 6; i++)
+    for (uint32_t i = 1; i <= 6; i++) {
         put_callsite(&writer, i, pcs, 3 - i % 3, python, i % 3);
+    }
     put_gone(&writer, 0);
     fclose(writer.stream);
     stream = fopen(writer.path, "r");
@@ -408,8 +418,9 @@ static void test_fuzz(void **state)
             random = random_next(&seed);
             bytes[(random >> 33) % size] = random & 1 ? (uint8_t)(random >> 24) : (uint8_t)(random >> 20 & 7);
         }
-        if (round % 3 == 0)
+        if (round % 3 == 0) {
             length = (random >> 30) % (size + 1);
+        }
         put(&fuzzed, bytes, length);
         fclose(fuzzed.stream);
         assert_int_equal(callsites_open(&callsites), VARVE_OK);

@@ -57,8 +57,9 @@ static void test_allocation_functions(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!callsites_name_is_allocation(names[i]))
+        if (!callsites_name_is_allocation(names[i])) {
             fail_msg("%s is an allocation function", names[i]);
+        }
     }
 }
 
@@ -92,8 +93,9 @@ static void test_allocation_functions_of_gpus(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (!callsites_name_is_allocation(names[i]))
+        if (!callsites_name_is_allocation(names[i])) {
             fail_msg("%s is an allocation function", names[i]);
+        }
     }
 }
 
@@ -124,8 +126,9 @@ static void test_other_functions(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (callsites_name_is_allocation(names[i]))
+        if (callsites_name_is_allocation(names[i])) {
             fail_msg("%s is no allocation function", names[i]);
+        }
     }
 }
 

@@ -51,8 +51,9 @@ int store_each_stat(struct store *store, const char *name,
 
     (void)message;
     assert_string_equal(name, CALLSITES_STAT_UNKNOWN);
-    for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++)
+    for (int64_t idx = 1; idx < 8 && result == VARVE_OK; idx++) {
         result = store->unknown[idx] != 0 ? take(context, idx, store->unknown[idx]) : VARVE_OK;
+    }
     return result;
 }
 
@@ -71,9 +72,10 @@ int store_each_callsite_origin(struct store *store,
     int result = VARVE_OK;
 
     (void)message;
-    for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++)
+    for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++) {
         result =
             take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].callsite);
+    }
     return result;
 }
 
@@ -161,8 +163,9 @@ static void test_growing_file(void **state)
     for (size_t at = 0; at < count; at++) {
         put(&part, bytes + at, 1);
         assert_int_equal(fflush(part.stream), 0);
-        for (uint32_t i = 1; i <= 3; i++)
+        for (uint32_t i = 1; i <= 3; i++) {
             assert_int_equal(callsites_global(callsites, 1, i), (long)at + 1 >= complete[i] ? i : 0);
+        }
     }
     fclose(part.stream);
     callsites_process_end(callsites, 1);
@@ -226,8 +229,9 @@ static void test_resume_keeps_numbers(void **state)
     assert_true(callsites_global(callsites, 2, 5) > number);
     assert_int_equal(callsites_commit(callsites, store), VARVE_OK);
     assert_int_equal(store->origin_count, 6);
-    for (uint32_t i = 0; i < store->origin_count; i++)
+    for (uint32_t i = 0; i < store->origin_count; i++) {
         assert_int_equal(store->origins[i].number, i + 1);
+    }
     callsites_close(callsites);
 
     /* The second file is gone: numbers that came from it stay, with empty stacks. */
@@ -258,8 +262,9 @@ static void check_damaged(const char *path, uint32_t known)
 
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, path), VARVE_OK);
-    for (uint32_t i = 1; i <= 3; i++)
+    for (uint32_t i = 1; i <= 3; i++) {
         assert_int_equal(callsites_global(callsites, 1, i) != 0, i <= known);
+    }
     callsites_process_end(callsites, 1);
     assert_true(callsites->processes[1]->errors > 0);
     assert_int_equal(callsites->processes[1]->unknown, 3 - known);
@@ -379,8 +384,9 @@ static void test_memory(void **state)
         const struct callsite_file_stack callsite = {i, 30, 0};
 
         random = random_next(&seed);
-        for (unsigned depth = 0; depth < 30; depth++)
+        for (unsigned depth = 0; depth < 30; depth++) {
             pcs[depth] = 0x100000 + ((random >> depth) & 0xffff) * 16;
+        }
         pcs[29] = 0x100001 + 16 * (uint64_t)i;
         put_head(&writer, CALLSITE_FILE_TAG_STACK, sizeof(callsite) + sizeof(pcs));
         put(&writer, &callsite, sizeof(callsite));
@@ -390,8 +396,9 @@ static void test_memory(void **state)
     before = mallinfo2();
     assert_int_equal(callsites_open(&callsites), VARVE_OK);
     assert_int_equal(callsites_process(callsites, 1, writer.path), VARVE_OK);
-    for (uint32_t i = 1; i <= count; i++)
+    for (uint32_t i = 1; i <= count; i++) {
         assert_int_equal(callsites_global(callsites, 1, i), i);
+    }
     after = mallinfo2();
     /* Zero under a sanitizer's allocator; frames as many as there are stacks and more is a bad case. */
     assert_true(callsites->frames.count > count);

@@ -90,12 +90,14 @@ static void test_cxx_with_dwarf(void **state)
 static void test_clang_has_no_aranges(void **state)
 {
     (void)state;
-    if (shell("clang --version >log") != 0)
+    if (shell("clang --version >log") != 0) {
         skip("clang is not installed");
+    }
     check_variant("addr2line", "clang -gdwarf-4 -O2 small.c", "clang4", 3);
     /* binutils up to 2.40 at least does not read the range lists that clang writes for DWARF 5. */
-    if (shell("llvm-addr2line --version >log") != 0)
+    if (shell("llvm-addr2line --version >log") != 0) {
         skip("llvm-addr2line is not installed");
+    }
     check_variant("llvm-addr2line", "clang -g -O2 small.c", "clang5", 3);
     check_variant("llvm-addr2line", "clang++ -g -O2 small.cc", "clangxx5", 5);
 }
@@ -104,8 +106,9 @@ static void test_clang_has_no_aranges(void **state)
 static void test_link_time_optimisation(void **state)
 {
     (void)state;
-    if (shell("llvm-addr2line --version >log") != 0)
+    if (shell("llvm-addr2line --version >log") != 0) {
         skip("llvm-addr2line is not installed");
+    }
     check_variant("llvm-addr2line", "gcc -g -O2 -flto small.c", "lto", 3);
 }
 
@@ -211,12 +214,14 @@ static void test_ranges_against_model(void **state)
 
                 if (range->low <= address && address < range->high &&
                     (!best || range->low > best->low ||
-                     (range->low == best->low && range->high < best->high)))
+                     (range->low == best->low && range->high < best->high))) {
                     best = range;
+                }
             }
             assert_int_equal(found == NULL, best == NULL);
-            if (best && found)
+            if (best && found) {
                 assert_true(found->low == best->low && found->high == best->high);
+            }
         }
         symbols_ranges_free(&table);
     }

@@ -27,8 +27,9 @@ static void test_mini_debug_info(void **state)
     uint64_t clones;
 
     (void)state;
-    if (shell("xz --version >log") != 0)
+    if (shell("xz --version >log") != 0) {
         skip("xz is not installed");
+    }
     assert_int_equal(shell("gcc -O2 -fPIC -shared small.c -o mini.so && objcopy -S --remove-section .comment "
                            "--keep-symbol deregister_tm_clones mini.so mini.debug && "
                            "nm mini.debug >log && xz -k mini.debug"),
@@ -180,8 +181,9 @@ static void test_damaged_files(void **state)
             byte = (uint8_t)(random >> 33);
             assert_int_equal(pwrite(file, &byte, 1, (off_t)((random >> 20) % size)), 1);
         }
-        if (round % 5 == 4)
+        if (round % 5 == 4) {
             assert_int_equal(ftruncate(file, (off_t)(status.st_size * (round % 7 + 1) / 9)), 0);
+        }
         close(file);
         assert_int_equal(symbols_open(&symbols, NULL), VARVE_OK);
         for (uint64_t address = start; address < end; address += 16) {
@@ -215,8 +217,9 @@ static void test_few_modules_stay_open(void **state)
             assert_string_equal(answer.function[answer.count - 1], "outer");
         }
     }
-    for (unsigned i = 0; i < SYMBOLS_MODULES_MAX; i++)
+    for (unsigned i = 0; i < SYMBOLS_MODULES_MAX; i++) {
         open_count += symbols->modules[i] != NULL;
+    }
     assert_int_equal(open_count, SYMBOLS_MODULES_MAX);
     symbols_close(symbols);
 }

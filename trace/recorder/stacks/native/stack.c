@@ -12,7 +12,6 @@
 #include "trace/recorder/stacks/native/unwind_rules.h"
 #include "trace/recorder/stacks/native/window.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 /*
@@ -85,8 +84,8 @@ static struct stack_memo no_memo = {.busy = true};
  * of the address that the set number does not imply; lower half: the rule. 0 is empty (UNWIND_NONE is not
  * stored: code made at run time comes and goes without notice).
  */
-static _Atomic uint64_t rules[1U << RULE_SET_BITS][RULE_WAYS];
-static _Atomic unsigned rules_generation = 1;
+static uint64_t rules[1U << RULE_SET_BITS][RULE_WAYS];
+static unsigned rules_generation = 1;
 
 /* ---- rules ---- */
 
@@ -103,11 +102,11 @@ WALK_INLINE uint32_t rule_tag(uintptr_t address)
 /* 0 (UNWIND_NONE) if it is not in the cache. */
 WALK_INLINE uint32_t rule_cached(uintptr_t address)
 {
-    _Atomic uint64_t *set = rules[rule_set(address)];
-    uint64_t entry = atomic_load_explicit(&set[0], memory_order_relaxed);
+    uint64_t *set = rules[rule_set(address)];
+    uint64_t entry = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
 
     if (UNLIKELY((uint32_t)(entry >> 32) != rule_tag(address))) {
-        entry = atomic_load_explicit(&set[1], memory_order_relaxed);
+        entry = __atomic_load_n(&set[1], __ATOMIC_RELAXED);
         if ((uint32_t)(entry >> 32) != rule_tag(address)) {
             return 0;
         }
@@ -130,7 +129,7 @@ static void search_now(void *argument)
 /* UNWIND_NONE too if there is no memory to look it up. */
 static WALK_COLD uint32_t rule_fill(uintptr_t address)
 {
-    _Atomic uint64_t *set = rules[rule_set(address)];
+    uint64_t *set = rules[rule_set(address)];
     struct search search = {address, unwind_rule(UNWIND_NONE, 0, 0)};
     struct recorder_signals signals;
 
@@ -142,10 +141,10 @@ static WALK_COLD uint32_t rule_fill(uintptr_t address)
     recorder_signals_restore(&signals);
     if (unwind_rule_kind(search.rule) != UNWIND_NONE) {
         /* Newest first; two threads here may drop a rule of each other, which is found again. */
-        uint64_t older = atomic_load_explicit(&set[0], memory_order_relaxed);
+        uint64_t older = __atomic_load_n(&set[0], __ATOMIC_RELAXED);
 
-        atomic_store_explicit(&set[1], older, memory_order_relaxed);
-        atomic_store_explicit(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, memory_order_relaxed);
+        __atomic_store_n(&set[1], older, __ATOMIC_RELAXED);
+        __atomic_store_n(&set[0], (uint64_t)rule_tag(address) << 32 | search.rule, __ATOMIC_RELAXED);
     }
     return search.rule;
 }
@@ -154,12 +153,12 @@ void native_stack_forget(void)
 {
     for (unsigned i = 0; i < 1U << RULE_SET_BITS; i++) {
         for (unsigned way = 0; way < RULE_WAYS; way++) {
-            if (atomic_load_explicit(&rules[i][way], memory_order_relaxed) != 0) {
-                atomic_store_explicit(&rules[i][way], 0, memory_order_relaxed);
+            if (__atomic_load_n(&rules[i][way], __ATOMIC_RELAXED) != 0) {
+                __atomic_store_n(&rules[i][way], 0, __ATOMIC_RELAXED);
             }
         }
     }
-    atomic_fetch_add_explicit(&rules_generation, 1, memory_order_release);
+    __atomic_fetch_add(&rules_generation, 1, __ATOMIC_RELEASE);
 }
 
 /* ---- one step ---- */
@@ -492,7 +491,7 @@ static WALK_COLD unsigned walk_apart(const struct callsite_start *start, uint64_
 /* `memo` is this walk's alone. */
 WALK_INLINE void walk_all(struct walk *walk, struct stack_memo *memo)
 {
-    unsigned generation = atomic_load_explicit(&rules_generation, memory_order_acquire);
+    unsigned generation = __atomic_load_n(&rules_generation, __ATOMIC_ACQUIRE);
 
     if (!stack_window_open(&walk->window, walk->at.sp, 0)) {
         return;
@@ -528,11 +527,11 @@ UNWIND_UNSANITIZED unsigned native_stack_capture(const struct callsite_start *st
         return walk_apart(start, pcs, max);
     }
     memo->busy = true;
-    atomic_signal_fence(memory_order_seq_cst);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     walk_begin(&memo->walk, start, pcs, max, memo->copy);
     walk_all(&memo->walk, memo);
     count = memo->walk.count;
-    atomic_signal_fence(memory_order_seq_cst);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memo->busy = false;
     return count;
 }

@@ -11,7 +11,6 @@
 #include "trace/base/syscall.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #define PAGE_BYTES ((uintptr_t)4096)
 #define MAIN_STACK_BYTES ((uintptr_t)64 << 20)   /* Linux maps nothing else so close below the first stack */
@@ -61,7 +60,7 @@ static bool pages_readable(uintptr_t from, uintptr_t to)
 static void own_stack_set(struct own_stack *own, uintptr_t low, uintptr_t high)
 {
     own->low = low;
-    atomic_signal_fence(memory_order_seq_cst);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     own->high = high;
 }
 

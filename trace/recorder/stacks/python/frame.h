@@ -57,14 +57,17 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
                                                        const void *code_type, const char *at,
                                                        struct python_frame *frame)
 {
-    if (at == NULL || !python_readable(at, layout->frame_bytes))
+    if (at == NULL || !python_readable(at, layout->frame_bytes)) {
         return PYTHON_FRAME_END;
+    }
     uint8_t owner = layout->frames_are_objects ? 0 : (uint8_t)at[layout->frame_owner];
-    if (owner == PYTHON_OWNER_CSTACK)
+    if (owner == PYTHON_OWNER_CSTACK) {
         return PYTHON_FRAME_MARK;
+    }
     const char *code = python_pointer(at, layout->frame_code);
-    if (!python_readable(code, layout->code_bytes) || python_pointer(code, PYTHON_OB_TYPE) != code_type)
+    if (!python_readable(code, layout->code_bytes) || python_pointer(code, PYTHON_OB_TYPE) != code_type) {
         return PYTHON_FRAME_END;
+    }
     if (layout->frames_are_objects) {
         int64_t last = python_int(at, layout->frame_instruction);
         python_frame_set(frame, layout, code, last < 0 ? -1 : last * layout->lasti_unit);
@@ -72,11 +75,13 @@ static inline enum python_frame_kind python_frame_read(const struct python_layou
     }
     int64_t offset = python_pointer(at, layout->frame_instruction) - (code + layout->code_bytecode);
     if (owner != PYTHON_OWNER_GENERATOR &&
-        offset < 2 * (int64_t)python_int(code, layout->code_first_traceable))
+        offset < 2 * (int64_t)python_int(code, layout->code_first_traceable)) {
         return PYTHON_FRAME_HIDDEN;
+    }
     python_frame_set(frame, layout, code, offset);
-    if (layout->has_entry_flag)
+    if (layout->has_entry_flag) {
         frame->is_entry = at[layout->frame_entry] != 0;
+    }
     return PYTHON_FRAME_SHOWN;
 }
 

@@ -127,14 +127,17 @@ static const struct python_layout layouts[] = {
 
 const struct python_layout *python_layout_find(const char *version)
 {
-    if (strncmp(version, "3.", 2) != 0 || strstr(version, "free-threading") != NULL || sizeof(void *) != 8)
+    if (strncmp(version, "3.", 2) != 0 || strstr(version, "free-threading") != NULL || sizeof(void *) != 8) {
         return NULL;
+    }
     unsigned minor = 0;
-    for (const char *digit = version + 2; *digit >= '0' && *digit <= '9' && minor < 1000; digit++)
+    for (const char *digit = version + 2; *digit >= '0' && *digit <= '9' && minor < 1000; digit++) {
         minor = minor * 10 + (unsigned)(*digit - '0');
+    }
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-        if (layouts[i].minor == minor)
+        if (layouts[i].minor == minor) {
             return &layouts[i];
+        }
     }
     return NULL;
 }

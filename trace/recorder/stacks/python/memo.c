@@ -110,13 +110,15 @@ static inline bool memo_follow(struct memo_walk *walk)
             break;
         }
         /* Its own reference keeps the code object there, so what it says now can be read if it is the one. */
-        if (python_pointer(at, code_at) != known->code || known->code == NULL)
+        if (python_pointer(at, code_at) != known->code || known->code == NULL) {
             break;
+        }
         if ((((word_at(at, instruction_at) & walk->instruction_mask) ^ known->instruction) |
              (uint64_t)(tag_of(walk, at) ^ known->tag) |
              (word_at(known->code, name_at) ^ (uintptr_t)known->name) |
-             (word_at(known->code, filename_at) ^ (uintptr_t)known->filename)) != 0)
+             (word_at(known->code, filename_at) ^ (uintptr_t)known->filename)) != 0) {
             break;
+        }
         if (shown + known->shown > walk->max) {
             complete = true;
             break;
@@ -138,8 +140,9 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
     struct python_frame frame;
     enum python_frame_kind kind = python_frame_read(layout, walk->code_type, walk->at, &frame);
 
-    if (kind == PYTHON_FRAME_END || (kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max))
+    if (kind == PYTHON_FRAME_END || (kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max)) {
         return false;
+    }
     *known = (struct known_frame){.kind = (uint8_t)kind, .tag = tag_of(walk, walk->at)};
     known->instruction = word_at(walk->at, layout->frame_instruction) & walk->instruction_mask;
     if (kind == PYTHON_FRAME_SHOWN) {
@@ -165,8 +168,9 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
 /* The frame at `slot` has changed. False if the walk ends before it. */
 static bool memo_replace(struct memo_walk *walk)
 {
-    if (!frame_learn(walk, &walk->memo->known[walk->slot]))
+    if (!frame_learn(walk, &walk->memo->known[walk->slot])) {
         return false;
+    }
     walk->slot++;
     walk->dirty = walk->slot;
     return true;
@@ -178,8 +182,9 @@ static bool memo_insert(struct memo_walk *walk, unsigned count, unsigned met)
     struct python_memo *memo = walk->memo;
     const unsigned found = walk->slot - memo->first;
 
-    if (found + count > met)
+    if (found + count > met) {
         return false;
+    }
     const unsigned first = met - count - found;
     memmove(&memo->frames[first], &memo->frames[memo->first], found * sizeof(memo->frames[0]));
     memmove(&memo->known[first], &memo->known[memo->first], found * sizeof(memo->known[0]));
@@ -187,8 +192,9 @@ static bool memo_insert(struct memo_walk *walk, unsigned count, unsigned met)
     memcpy(&memo->known[first + found], memo->new_known, count * sizeof(memo->known[0]));
     memo->first = first;
     walk->slot = met;
-    if (found + count > 0)
+    if (found + count > 0) {
         walk->dirty = met;
+    }
     return true;
 }
 
@@ -201,13 +207,16 @@ static bool memo_meet(struct memo_walk *walk, bool *complete)
 
     for (;;) {
         unsigned met = walk->at != NULL ? walk->slot : MEMO_ENTRIES;
-        while (met < MEMO_ENTRIES && memo->frames[met] != walk->at)
+        while (met < MEMO_ENTRIES && memo->frames[met] != walk->at) {
             met++;
-        if (met < MEMO_ENTRIES)
+        }
+        if (met < MEMO_ENTRIES) {
             return memo_insert(walk, count, met);
+        }
         const char *frame = walk->at;
-        if (count == MEMO_ENTRIES)
+        if (count == MEMO_ENTRIES) {
             return false;
+        }
         if (!frame_learn(walk, &memo->new_known[count])) {
             *complete = true;
             return count == 0 || memo_insert(walk, count, MEMO_ENTRIES);
@@ -225,10 +234,12 @@ static void memo_rehash(const struct memo_walk *walk)
     struct stack_hash hash = {0};
     unsigned outer = slot;
 
-    if (slot < end)
+    if (slot < end) {
         hash = memo->hashes[slot];
-    while (outer < end && memo->known[outer].kind == PYTHON_FRAME_HIDDEN)
+    }
+    while (outer < end && memo->known[outer].kind == PYTHON_FRAME_HIDDEN) {
         outer++;
+    }
     bool mark = outer < end && memo->known[outer].kind == PYTHON_FRAME_MARK;
     while (slot-- > memo->first) {
         const struct known_frame *known = &memo->known[slot];
@@ -249,8 +260,9 @@ static __attribute__((noinline, cold)) struct python_memo *memo_make(void)
     struct python_memo *memo = recorder_map(sizeof(*memo));
 
     thread_memo = memo != NULL ? memo : NO_MEMO;
-    if (memo != NULL)
+    if (memo != NULL) {
         memo->first = MEMO_ENTRIES;
+    }
     return thread_memo;
 }
 
@@ -261,8 +273,9 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
     struct memo_walk walk = {.memo = memo, .code_type = code_type, .at = at, .max = max};
     bool complete = false;
 
-    if (memo == NO_MEMO || max > PYTHON_MEMO_FRAMES_MAX)
+    if (memo == NO_MEMO || max > PYTHON_MEMO_FRAMES_MAX) {
         return PYTHON_STACK_UNKNOWN;
+    }
     walk_layout(&walk, layout);
     walk.slot = memo->first;
     while (!complete) {
@@ -276,10 +289,12 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
             complete = memo_follow(&walk) || (walk.at == memo->frames[walk.slot] && !memo_replace(&walk));
         }
     }
-    if (walk.dirty > memo->first || memo->hash_end != walk.slot)
+    if (walk.dirty > memo->first || memo->hash_end != walk.slot) {
         memo_rehash(&walk);
-    if (walk.shown > 0)
+    }
+    if (walk.shown > 0) {
         *hash = memo->hashes[memo->first];
+    }
     return walk.shown;
 }
 
@@ -288,6 +303,7 @@ void python_memo_thread_end(void)
     struct python_memo *memo = thread_memo;
 
     thread_memo = NO_MEMO;
-    if (memo != NULL && memo != NO_MEMO)
+    if (memo != NULL && memo != NO_MEMO) {
         recorder_unmap(memo, sizeof(*memo));
+    }
 }

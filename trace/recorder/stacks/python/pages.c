@@ -9,24 +9,28 @@
 #include "trace/recorder/guest/memory.h"
 
 /* Numbers of pages, each where its low bits say. Static: it is about this process; written by any thread. */
-_Atomic uintptr_t python_pages[PYTHON_PAGE_SLOTS];
+uintptr_t python_pages[PYTHON_PAGE_SLOTS];
 
 bool python_memory_probe(const void *address, size_t bytes)
 {
     uintptr_t first = (uintptr_t)address / PYTHON_PAGE_BYTES;
     uintptr_t last = ((uintptr_t)address + bytes - 1) / PYTHON_PAGE_BYTES;
-    if (bytes == 0)
+    if (bytes == 0) {
         return true;
-    if (last < first)
+    }
+    if (last < first) {
         return false;
+    }
     for (uintptr_t page = first; page <= last; page++) {
-        _Atomic uintptr_t *slot = &python_pages[page % PYTHON_PAGE_SLOTS];
+        uintptr_t *slot = &python_pages[page % PYTHON_PAGE_SLOTS];
         char byte;
-        if (atomic_load_explicit(slot, memory_order_relaxed) == page)
+        if (__atomic_load_n(slot, __ATOMIC_RELAXED) == page) {
             continue;
-        if (!recorder_read_memory(&byte, page * PYTHON_PAGE_BYTES, 1))
+        }
+        if (!recorder_read_memory(&byte, page * PYTHON_PAGE_BYTES, 1)) {
             return false;
-        atomic_store_explicit(slot, page, memory_order_relaxed);
+        }
+        __atomic_store_n(slot, page, __ATOMIC_RELAXED);
     }
     return true;
 }

@@ -8,7 +8,6 @@
 
 #include "trace/recorder/stacks/python/layout.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +15,7 @@
 #define PYTHON_PAGE_BYTES 4096U
 #define PYTHON_PAGE_SLOTS 4096U
 
-extern _Atomic uintptr_t python_pages[PYTHON_PAGE_SLOTS];
+extern uintptr_t python_pages[PYTHON_PAGE_SLOTS];
 
 /// True if all of it can be read; asks the kernel about pages that are not remembered.
 bool python_memory_probe(const void *address, size_t bytes);
@@ -24,7 +23,7 @@ bool python_memory_probe(const void *address, size_t bytes);
 static inline bool python_page_known(uintptr_t address)
 {
     uintptr_t page = address / PYTHON_PAGE_BYTES;
-    return atomic_load_explicit(&python_pages[page % PYTHON_PAGE_SLOTS], memory_order_relaxed) == page;
+    return __atomic_load_n(&python_pages[page % PYTHON_PAGE_SLOTS], __ATOMIC_RELAXED) == page;
 }
 
 /// True if `address` may be an object of at least `bytes` bytes, at most a page, and reading it does not

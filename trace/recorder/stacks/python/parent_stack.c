@@ -12,16 +12,15 @@
 #include "trace/recorder/stacks/python/stack.h"
 #include "trace/trace.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
 #define PUBLISHED_MAX 64U
 
 struct published {
-    _Atomic uint32_t owner;   /* 0: none; 1: a thread of this process */
-    _Atomic uint32_t version; /* odd while frames are written or taken away */
-    _Atomic uint32_t count;
+    uint32_t owner;   /* 0: none; 1: a thread of this process */
+    uint32_t version; /* odd while frames are written or taken away */
+    uint32_t count;
     struct python_frame frames[PUBLISHED_MAX];
 };
 
@@ -31,8 +30,8 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) bool is_owner;
 
 static void write_begin(struct published *published)
 {
-    atomic_fetch_add_explicit(&published->version, 1, memory_order_acq_rel);
-    atomic_thread_fence(memory_order_release);
+    __atomic_fetch_add(&published->version, 1, __ATOMIC_ACQ_REL);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 void varve_python_stack_publish(uint32_t skip)
@@ -43,7 +42,8 @@ void varve_python_stack_publish(uint32_t skip)
     unsigned count;
 
     if (publish_depth++ > 0 || (published = recorder_map_wiped_once(&shared, sizeof(*published))) == NULL ||
-        !atomic_compare_exchange_strong(&published->owner, &nobody, 1)) {
+        !__atomic_compare_exchange_n(&published->owner, &nobody, 1, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST)) {
         return;
     }
     is_owner = true;
@@ -51,8 +51,8 @@ void varve_python_stack_publish(uint32_t skip)
     skip = skip < count ? skip : count;
     write_begin(published);
     memcpy(published->frames, frames + skip, (count - skip) * sizeof(frames[0]));
-    atomic_store_explicit(&published->count, count - skip, memory_order_relaxed);
-    atomic_fetch_add_explicit(&published->version, 1, memory_order_release);
+    __atomic_store_n(&published->count, count - skip, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&published->version, 1, __ATOMIC_RELEASE);
 }
 
 void varve_python_stack_withdraw(void)
@@ -64,9 +64,9 @@ void varve_python_stack_withdraw(void)
     }
     is_owner = false;
     write_begin(published);
-    atomic_store_explicit(&published->count, 0, memory_order_relaxed);
-    atomic_fetch_add_explicit(&published->version, 1, memory_order_release);
-    atomic_store_explicit(&published->owner, 0, memory_order_release);
+    __atomic_store_n(&published->count, 0, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&published->version, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&published->owner, 0, __ATOMIC_RELEASE);
 }
 
 unsigned parent_stack_inherit(struct python_frame *frames, unsigned max)
@@ -75,16 +75,16 @@ unsigned parent_stack_inherit(struct python_frame *frames, unsigned max)
     uint32_t version;
     unsigned count;
 
-    if (published == NULL || atomic_load_explicit(&published->owner, memory_order_acquire) == 0) {
+    if (published == NULL || __atomic_load_n(&published->owner, __ATOMIC_ACQUIRE) == 0) {
         return 0;
     }
-    version = atomic_load_explicit(&published->version, memory_order_acquire);
-    count = atomic_load_explicit(&published->count, memory_order_relaxed);
+    version = __atomic_load_n(&published->version, __ATOMIC_ACQUIRE);
+    count = __atomic_load_n(&published->count, __ATOMIC_RELAXED);
     if (version % 2 != 0 || count > PUBLISHED_MAX) {
         return 0;
     }
     count = count < max ? count : max;
     memcpy(frames, published->frames, count * sizeof(frames[0]));
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&published->version, memory_order_relaxed) == version ? count : 0;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(&published->version, __ATOMIC_RELAXED) == version ? count : 0;
 }

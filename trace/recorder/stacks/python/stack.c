@@ -22,7 +22,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 /*
  * What makes it safe: the state is this thread's and still there (thread_state), and the layout is verified
@@ -57,13 +56,13 @@ static struct {
     int (*is_initialized)(void); /* 0 from the beginning of Py_Finalize on */
 } interpreter;
 
-static _Atomic int phase;
-static _Atomic int searcher; /* process id: a fork child does not wait for a thread that it has not */
-static _Atomic unsigned modules_generation = 1;
-static _Atomic unsigned searched_generation;
-static _Atomic unsigned captures_without;
-static _Atomic unsigned frames_verified;
-static _Atomic unsigned stacks_refused;
+static int phase;
+static int searcher; /* process id: a fork child does not wait for a thread that it has not */
+static unsigned modules_generation = 1;
+static unsigned searched_generation;
+static unsigned captures_without;
+static unsigned frames_verified;
+static unsigned stacks_refused;
 
 /* Reading the thread state may allocate (lazy binding, thread-local storage): that call's stack is not taken.
  */
@@ -74,7 +73,7 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) const void *othe
 
 void python_stack_modules_changed(void)
 {
-    atomic_fetch_add_explicit(&modules_generation, 1, memory_order_release);
+    __atomic_fetch_add(&modules_generation, 1, __ATOMIC_RELEASE);
 }
 
 /* Its library, the loader's own text: looked at where one is about to be unloaded. NULL: it stays. */
@@ -100,8 +99,9 @@ static bool interpreter_find(void)
 {
     struct elf_object object = {0};
     const char *(*version)(void) = NULL;
-    if (!elf_symbol_object("Py_GetVersion", &object))
+    if (!elf_symbol_object("Py_GetVersion", &object)) {
         return false;
+    }
     interpreter_path = object.path[0] != '\0' ? object.path : NULL;
     *(void **)&version = elf_symbol_in(&object, "Py_GetVersion");
     interpreter.layout = python_layout_find(version());
@@ -112,8 +112,9 @@ static bool interpreter_find(void)
     *(void **)&interpreter.own_state = elf_symbol_in(&object, "PyGILState_GetThisThreadState");
     *(void **)&interpreter.is_initialized = elf_symbol_in(&object, "Py_IsInitialized");
     void *current = elf_symbol_in(&object, "PyThreadState_GetUnchecked");
-    if (current == NULL)
+    if (current == NULL) {
         current = elf_symbol_in(&object, "_PyThreadState_UncheckedGet");
+    }
     *(void **)&interpreter.current_state = current;
     return true;
 }
@@ -129,8 +130,9 @@ static bool interpreter_is_complete(void)
 static void interpreter_find_now(void *argument)
 {
     int *found = argument;
-    if (interpreter_find())
+    if (interpreter_find()) {
         *found = interpreter_is_complete() ? INTERPRETER_UNVERIFIED : INTERPRETER_REFUSED;
+    }
 }
 
 /* What needs far more of the stack than a walk, or binds symbols, which does. */
@@ -146,27 +148,31 @@ static __attribute__((noinline, cold)) void run_aside(void (*function)(void *arg
  * loaded by dlopen shows in native stacks only. Returns the phase afterwards. */
 static int interpreter_search(void)
 {
-    unsigned generation = atomic_load_explicit(&modules_generation, memory_order_acquire);
-    if (atomic_load_explicit(&searched_generation, memory_order_relaxed) == generation &&
-        atomic_fetch_add_explicit(&captures_without, 1, memory_order_relaxed) % SEARCH_EVERY !=
-            SEARCH_EVERY - 1)
+    unsigned generation = __atomic_load_n(&modules_generation, __ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&searched_generation, __ATOMIC_RELAXED) == generation &&
+        __atomic_fetch_add(&captures_without, 1, __ATOMIC_RELAXED) % SEARCH_EVERY != SEARCH_EVERY - 1) {
         return INTERPRETER_ABSENT;
+    }
     int expected = INTERPRETER_ABSENT;
-    if (!atomic_compare_exchange_strong(&phase, &expected, INTERPRETER_SEARCHING))
+    if (!__atomic_compare_exchange_n(&phase, &expected, INTERPRETER_SEARCHING, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST)) {
         return expected;
-    atomic_store(&searcher, recorder_sys_getpid());
+    }
+    __atomic_store_n(&searcher, recorder_sys_getpid(), __ATOMIC_SEQ_CST);
     int found = INTERPRETER_ABSENT;
     run_aside(interpreter_find_now, &found);
-    atomic_store_explicit(&searched_generation, generation, memory_order_relaxed);
-    atomic_store_explicit(&phase, found, memory_order_release);
+    __atomic_store_n(&searched_generation, generation, __ATOMIC_RELAXED);
+    __atomic_store_n(&phase, found, __ATOMIC_RELEASE);
     return found;
 }
 
 static int interpreter_phase_now(void)
 {
-    int now = atomic_load_explicit(&phase, memory_order_acquire);
-    if (now == INTERPRETER_SEARCHING && atomic_load(&searcher) != recorder_sys_getpid()) {
-        atomic_compare_exchange_strong(&phase, &now, INTERPRETER_ABSENT);
+    int now = __atomic_load_n(&phase, __ATOMIC_ACQUIRE);
+    if (now == INTERPRETER_SEARCHING &&
+        __atomic_load_n(&searcher, __ATOMIC_SEQ_CST) != recorder_sys_getpid()) {
+        __atomic_compare_exchange_n(&phase, &now, INTERPRETER_ABSENT, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
         now = INTERPRETER_ABSENT;
     }
     return now == INTERPRETER_ABSENT ? interpreter_search() : now;
@@ -180,8 +186,9 @@ static int interpreter_phase_now(void)
 static bool is_of_this_thread(const char *state)
 {
     pthread_t thread;
-    if (state == other_threads_state)
+    if (state == other_threads_state) {
         return false;
+    }
     if (!recorder_read_memory(&thread, (uintptr_t)state + interpreter.layout->state_thread, sizeof(thread)) ||
         thread != pthread_self()) {
         other_threads_state = state;
@@ -201,11 +208,13 @@ static const char *thread_state(const char **top)
     const char *state = interpreter.current_state();
     if (state == NULL || !layout->state_per_thread) {
         const char *own = interpreter.own_state();
-        if (state == NULL || (state != own && (own == NULL || !is_of_this_thread(state))))
+        if (state == NULL || (state != own && (own == NULL || !is_of_this_thread(state)))) {
             state = own != NULL && interpreter.is_initialized() ? own : NULL;
+        }
     }
-    if (state != NULL)
+    if (state != NULL) {
         *top = python_pointer(state, layout->state_frame);
+    }
     return state;
 }
 
@@ -222,14 +231,16 @@ static unsigned walk_frames(const char *at, struct python_frame *frames, unsigne
     for (; (kind = python_frame_read(layout, interpreter.types.code, at, &frame)) != PYTHON_FRAME_END &&
            steps > 0;
          steps--, at = python_pointer(at, layout->frame_previous)) {
-        if (kind == PYTHON_FRAME_SHOWN && count == max)
+        if (kind == PYTHON_FRAME_SHOWN && count == max) {
             break;
+        }
         if (kind == PYTHON_FRAME_SHOWN) {
             last = &frames[count++];
             *last = frame;
         } else if (kind == PYTHON_FRAME_MARK) {
-            if (last != NULL)
+            if (last != NULL) {
                 last->is_entry = true;
+            }
             last = NULL;
         }
     }
@@ -239,22 +250,27 @@ static unsigned walk_frames(const char *at, struct python_frame *frames, unsigne
 /* True if the stack below `state` may be walked: the layout is trusted, or this very stack is verified. */
 static bool stack_is_safe(const char *state, int now)
 {
-    if (now == INTERPRETER_TRUSTED)
+    if (now == INTERPRETER_TRUSTED) {
         return true;
+    }
     unsigned looked_at = 0;
     switch (python_verify_stack(interpreter.layout, &interpreter.types, state, &looked_at)) {
     case PYTHON_VERDICT_NO_FRAMES:
         return false;
     case PYTHON_VERDICT_BAD:
-        if (atomic_fetch_add_explicit(&stacks_refused, 1, memory_order_relaxed) + 1 == REFUSE_AFTER)
-            atomic_compare_exchange_strong(&phase, &now, INTERPRETER_REFUSED);
+        if (__atomic_fetch_add(&stacks_refused, 1, __ATOMIC_RELAXED) + 1 == REFUSE_AFTER) {
+            __atomic_compare_exchange_n(&phase, &now, INTERPRETER_REFUSED, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST);
+        }
         return false;
     case PYTHON_VERDICT_GOOD:
         break;
     }
-    unsigned before = atomic_fetch_add_explicit(&frames_verified, looked_at, memory_order_relaxed);
-    if (before + looked_at >= TRUST_AFTER_FRAMES)
-        atomic_compare_exchange_strong(&phase, &now, INTERPRETER_TRUSTED);
+    unsigned before = __atomic_fetch_add(&frames_verified, looked_at, __ATOMIC_RELAXED);
+    if (before + looked_at >= TRUST_AFTER_FRAMES) {
+        __atomic_compare_exchange_n(&phase, &now, INTERPRETER_TRUSTED, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST);
+    }
     return true;
 }
 
@@ -264,10 +280,12 @@ static const char *stack_top(int now)
     const struct python_layout *layout = interpreter.layout;
     const char *at = NULL;
     const char *state = thread_state(&at);
-    if (state == NULL || !stack_is_safe(state, now))
+    if (state == NULL || !stack_is_safe(state, now)) {
         return NULL;
-    if (layout->has_cframe)
+    }
+    if (layout->has_cframe) {
         at = python_readable(at, 16) ? python_pointer(at, layout->cframe_frame) : NULL;
+    }
     return at;
 }
 
@@ -285,37 +303,41 @@ static void capture_unverified(void *argument)
 
 unsigned python_stack_capture(struct python_frame *frames, unsigned max)
 {
-    if (capturing || max == 0)
+    if (capturing || max == 0) {
         return 0;
+    }
     struct capture capture = {frames, max, 0};
     capturing = true;
-    atomic_signal_fence(memory_order_seq_cst);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     int now = interpreter_phase_now();
-    if (now == INTERPRETER_TRUSTED)
+    if (now == INTERPRETER_TRUSTED) {
         capture.count = walk_frames(stack_top(now), frames, max);
-    else if (now == INTERPRETER_UNVERIFIED)
+    } else if (now == INTERPRETER_UNVERIFIED) {
         run_aside(capture_unverified, &capture);
-    atomic_signal_fence(memory_order_seq_cst);
+    }
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     capturing = false;
     return capture.count;
 }
 
 unsigned python_stack_hash(struct stack_hash *hash, unsigned max)
 {
-    if (capturing || max == 0)
+    if (capturing || max == 0) {
         return 0;
+    }
     unsigned count = 0;
     capturing = true;
-    atomic_signal_fence(memory_order_seq_cst);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     int now = interpreter_phase_now();
     if (now == INTERPRETER_UNVERIFIED) {
         count = PYTHON_STACK_UNKNOWN;
     } else if (now == INTERPRETER_TRUSTED) {
         const char *at = stack_top(now);
-        if (at != NULL)
+        if (at != NULL) {
             count = python_memo_hash(interpreter.layout, interpreter.types.code, at, max, hash);
+        }
     }
-    atomic_signal_fence(memory_order_seq_cst);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     capturing = false;
     return count;
 }
@@ -331,16 +353,19 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
     if (layout == NULL || !python_readable(code, layout->code_bytes) ||
         python_pointer(code, PYTHON_OB_TYPE) != interpreter.types.code ||
         !python_text_copy(layout, &interpreter.types, frame->name, name, name_bytes) ||
-        !python_text_copy(layout, &interpreter.types, frame->filename, file, file_bytes))
+        !python_text_copy(layout, &interpreter.types, frame->filename, file, file_bytes)) {
         return false;
+    }
     const char *table = python_pointer(code, layout->code_lines);
     if (!python_readable(table, PYTHON_BYTES_DATA) ||
-        python_pointer(table, PYTHON_OB_TYPE) != interpreter.types.bytes)
+        python_pointer(table, PYTHON_OB_TYPE) != interpreter.types.bytes) {
         return false;
+    }
     int64_t table_bytes = python_size(table, PYTHON_OB_SIZE);
     if (table_bytes < 0 || table_bytes > PYTHON_LENGTH_MAX ||
-        !python_memory_probe(table, PYTHON_BYTES_DATA + (size_t)table_bytes))
+        !python_memory_probe(table, PYTHON_BYTES_DATA + (size_t)table_bytes)) {
         return false;
+    }
     *line = python_line_find(layout->lines, (const uint8_t *)table + PYTHON_BYTES_DATA, (size_t)table_bytes,
                              (int32_t)frame->first_line, (int32_t)frame->instruction);
     return true;

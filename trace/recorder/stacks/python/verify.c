@@ -19,8 +19,9 @@
 static bool unicode_is_good(const struct python_types *types, const void *object)
 {
     char head[PYTHON_UNICODE_STATE + 8];
-    if (!python_plausible(object) || !recorder_read_memory(head, (uintptr_t)object, sizeof(head)))
+    if (!python_plausible(object) || !recorder_read_memory(head, (uintptr_t)object, sizeof(head))) {
         return false;
+    }
     uint32_t state = (uint32_t)python_int(head, PYTHON_UNICODE_STATE);
     unsigned kind = (state >> 2) & 7U;
     int64_t length = python_size(head, PYTHON_UNICODE_LENGTH);
@@ -33,8 +34,9 @@ static int64_t bytes_length(const struct python_types *types, const void *object
 {
     char head[PYTHON_BYTES_DATA];
     if (!python_plausible(object) || !recorder_read_memory(head, (uintptr_t)object, sizeof(head)) ||
-        python_pointer(head, PYTHON_OB_TYPE) != types->bytes)
+        python_pointer(head, PYTHON_OB_TYPE) != types->bytes) {
         return -1;
+    }
     int64_t length = python_size(head, PYTHON_OB_SIZE);
     return length < PYTHON_LENGTH_MAX ? length : -1;
 }
@@ -50,8 +52,9 @@ static bool code_is_good(const struct python_layout *layout, const struct python
         !unicode_is_good(types, python_pointer(code, layout->code_name)) ||
         !unicode_is_good(types, python_pointer(code, layout->code_filename)) ||
         bytes_length(types, python_pointer(code, layout->code_lines)) < 0 ||
-        python_int(code, layout->code_first_line) < 0)
+        python_int(code, layout->code_first_line) < 0) {
         return false;
+    }
     if (layout->frames_are_objects) {
         int64_t length = bytes_length(types, python_pointer(code, layout->code_bytecode));
         int64_t last = python_int(frame, layout->frame_instruction);
@@ -67,12 +70,14 @@ static bool code_is_good(const struct python_layout *layout, const struct python
 static bool frame_is_good(const struct python_layout *layout, const struct python_types *types,
                           const char *frame)
 {
-    if (layout->frames_are_objects)
+    if (layout->frames_are_objects) {
         return python_pointer(frame, PYTHON_OB_TYPE) == types->frame && code_is_good(layout, types, frame);
+    }
     uint8_t owner = (uint8_t)frame[layout->frame_owner];
-    if (layout->has_entry_flag)
+    if (layout->has_entry_flag) {
         return owner < PYTHON_OWNER_CSTACK && (uint8_t)frame[layout->frame_entry] <= 1 &&
                code_is_good(layout, types, frame);
+    }
     /* The entry frame on the C stack is only half written: the interpreter sets what it needs itself. */
     return owner == PYTHON_OWNER_CSTACK ||
            (owner < PYTHON_OWNER_CSTACK && code_is_good(layout, types, frame));
@@ -85,30 +90,36 @@ enum python_verdict python_verify_stack(const struct python_layout *layout, cons
     *frames = 0;
     if (!python_plausible(state) ||
         !recorder_read_memory(head, (uintptr_t)state, (size_t)layout->state_thread + 8) ||
-        python_size(head, layout->state_thread) != (int64_t)pthread_self())
+        python_size(head, layout->state_thread) != (int64_t)pthread_self()) {
         return PYTHON_VERDICT_BAD;
+    }
     const char *at = python_pointer(head, layout->state_frame);
     if (layout->has_cframe) {
         char cframe[16];
-        if (!python_plausible(at) || !recorder_read_memory(cframe, (uintptr_t)at, sizeof(cframe)))
+        if (!python_plausible(at) || !recorder_read_memory(cframe, (uintptr_t)at, sizeof(cframe))) {
             return PYTHON_VERDICT_BAD;
+        }
         at = python_pointer(cframe, layout->cframe_frame);
     }
     bool entered = layout->frames_are_objects; /* the outermost frame was entered from C */
     for (; at != NULL; (*frames)++) {
         char frame[128];
-        if (*frames == CHAIN_MAX)
+        if (*frames == CHAIN_MAX) {
             return PYTHON_VERDICT_NO_FRAMES;
+        }
         if (!python_plausible(at) || !recorder_read_memory(frame, (uintptr_t)at, layout->frame_bytes) ||
-            !frame_is_good(layout, types, frame))
+            !frame_is_good(layout, types, frame)) {
             return PYTHON_VERDICT_BAD;
-        if (layout->has_entry_flag)
+        }
+        if (layout->has_entry_flag) {
             entered = frame[layout->frame_entry] == 1;
-        else if (!layout->frames_are_objects)
+        } else if (!layout->frames_are_objects) {
             entered = (uint8_t)frame[layout->frame_owner] == PYTHON_OWNER_CSTACK;
+        }
         at = python_pointer(frame, layout->frame_previous);
     }
-    if (*frames == 0)
+    if (*frames == 0) {
         return PYTHON_VERDICT_NO_FRAMES;
+    }
     return entered ? PYTHON_VERDICT_GOOD : PYTHON_VERDICT_BAD;
 }

@@ -71,7 +71,7 @@ static void test_table(void **state)
 }
 
 static struct callsite_table shared_table;
-static _Atomic uint32_t shared_published;
+static uint32_t shared_published;
 static _Atomic unsigned shared_wrong;
 static _Atomic unsigned shared_late; /* published numbers that a reader did not find: it must ask again */
 
@@ -87,7 +87,7 @@ static void *table_reader(void *argument)
     uint32_t published;
 
     do {
-        published = atomic_load(&shared_published);
+        published = __atomic_load_n(&shared_published, __ATOMIC_SEQ_CST);
         for (unsigned i = 0; i < 100 && published > 0; i++) {
             uint32_t number = 1 + (uint32_t)random_below(&seed, published);
             uint32_t found = callsite_table_find(&shared_table, plain_hash(number));
@@ -110,7 +110,7 @@ static void test_table_readers(void **state)
     for (uint32_t number = 1; number <= 200000; number++) {
         assert_int_equal(callsite_table_reserve(&shared_table), VARVE_OK);
         callsite_table_insert(&shared_table, plain_hash(number), number);
-        atomic_store(&shared_published, number);
+        __atomic_store_n(&shared_published, number, __ATOMIC_SEQ_CST);
     }
     for (unsigned i = 0; i < 3; i++) {
         pthread_join(threads[i], NULL);
@@ -190,15 +190,15 @@ static void test_threads(void **state)
 
 /* ---- signals ---- */
 
-static _Atomic uint32_t handler_path;
-static _Atomic uint32_t handler_callsites;
+static uint32_t handler_path;
+static uint32_t handler_callsites;
 
 static void handle(int number)
 {
     struct capture capture = {.max = 0};
 
     (void)number;
-    capture_by_path(&capture, atomic_fetch_add(&handler_path, 1), 10);
+    capture_by_path(&capture, __atomic_fetch_add(&handler_path, 1, __ATOMIC_SEQ_CST), 10);
     handler_callsites += capture.callsite != 0;
 }
 

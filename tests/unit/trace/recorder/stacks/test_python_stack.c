@@ -51,8 +51,9 @@ static int run(const char *const *settings, const char *const *argv, char *out)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        for (; settings != NULL && *settings != NULL; settings++)
+        for (; settings != NULL && *settings != NULL; settings++) {
             putenv((char *)(uintptr_t)*settings);
+        }
         dup2(ends[1], STDOUT_FILENO);
         execv(argv[0], (char *const *)(uintptr_t)argv);
         _exit(127);
@@ -62,8 +63,9 @@ static int run(const char *const *settings, const char *const *argv, char *out)
     ssize_t got;
     char rest[256] = {0};
     while ((got = read(ends[0], used < TEXT_BYTES - 1 ? out + used : rest,
-                       used < TEXT_BYTES - 1 ? TEXT_BYTES - 1 - used : sizeof(rest))) > 0)
+                       used < TEXT_BYTES - 1 ? TEXT_BYTES - 1 - used : sizeof(rest))) > 0) {
         used += used < TEXT_BYTES - 1 ? (size_t)got : 0;
+    }
     out[used] = '\0';
     close(ends[0]);
     int status;
@@ -83,15 +85,18 @@ static void add_python(const char *path)
         "sep='\\n')\n";
     const char *argv[] = {path, "-c", question, NULL};
     char out[TEXT_BYTES];
-    if (python_count == PYTHONS_MAX || access(path, X_OK) != 0 || run(NULL, argv, out) != 0)
+    if (python_count == PYTHONS_MAX || access(path, X_OK) != 0 || run(NULL, argv, out) != 0) {
         return;
+    }
     struct python *python = &pythons[python_count];
     if (sscanf(out, "%1023[^\n]\n%15[^\n]\n%1023[^\n]\n%1023[^\n]", python->executable, python->version,
-               python->prefix, python->shared_object) != 4)
+               python->prefix, python->shared_object) != 4) {
         return;
+    }
     for (unsigned i = 0; i < python_count; i++) {
-        if (strcmp(pythons[i].executable, python->executable) == 0)
+        if (strcmp(pythons[i].executable, python->executable) == 0) {
             return;
+        }
     }
     python_count++;
 }
@@ -104,12 +109,14 @@ static void add_from_list(const char *list, bool folders)
     snprintf(copy, sizeof(copy), "%s", list != NULL ? list : "");
     char *rest = NULL;
     for (char *item = strtok_r(copy, ":", &rest); item != NULL; item = strtok_r(NULL, ":", &rest)) {
-        if (!folders)
+        if (!folders) {
             add_python(item);
+        }
         for (size_t i = 0; folders && i < sizeof(names) / sizeof(names[0]); i++) {
             char path[PATH_BYTES];
-            if (snprintf(path, sizeof(path), "%s/%s", item, names[i]) < (int)sizeof(path))
+            if (snprintf(path, sizeof(path), "%s/%s", item, names[i]) < (int)sizeof(path)) {
                 add_python(path);
+            }
         }
     }
 }
@@ -122,8 +129,9 @@ static int find_pythons(void **state)
     add_from_list(getenv("VARVE_TEST_PYTHONS"), false);
     snprintf(pattern, sizeof(pattern), "%s/.pyenv/versions/*/bin/python3", getenv("HOME"));
     if (glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++)
+        for (size_t i = 0; i < found.gl_pathc; i++) {
             add_python(found.gl_pathv[i]);
+        }
         globfree(&found);
     }
     add_from_list(getenv("PATH"), true);
@@ -149,8 +157,9 @@ static void test_no_interpreter(void **state)
 {
     (void)state;
     struct python_frame frames[4];
-    for (unsigned i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < 1000; i++) {
         assert_int_equal(python_stack_capture(frames, 4), 0);
+    }
     assert_int_equal(python_stack_capture(frames, 0), 0);
     const struct python_frame nothing = {0};
     char text[8];
@@ -200,8 +209,9 @@ static struct counts run_counted(const struct python *python, const char *const 
     const char *all[8] = {preload, setting};
     snprintf(report, sizeof(report), "%s/report", folder);
     snprintf(setting, sizeof(setting), "PYTHON_STACK_PROBE_REPORT=%s", report);
-    for (unsigned i = 0; settings[i] != NULL; i++)
+    for (unsigned i = 0; settings[i] != NULL; i++) {
         all[i + 2] = settings[i];
+    }
     assert_int_equal(run(all, argv, out), 0);
     FILE *stream = fopen(report, "r");
     assert_non_null(stream);
@@ -305,11 +315,13 @@ static void *take(void *self, void *arguments)
 static int embed(const struct python *python)
 {
     setenv("PYTHONHOME", python->prefix, 1);
-    if (python_stack_capture(taken, 8) != 0)
+    if (python_stack_capture(taken, 8) != 0) {
         return 2;
+    }
     void *library = dlopen(python->shared_object, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
+    if (library == NULL) {
         return 3;
+    }
     void (*initialize)(void), *(*module)(const char *), *(*dictionary)(void *);
     void *(*method)(void *, void *, void *);
     int (*set)(void *, const char *, void *), (*execute)(const char *);
@@ -326,8 +338,9 @@ static int embed(const struct python *python)
     /* Without word of the new library there is none; the object that take returns is borrowed, once each
      * time. */
     execute(program);
-    if (taken_count != 0)
+    if (taken_count != 0) {
         return 4;
+    }
     python_stack_modules_changed();
     execute(program);
     return taken_right ? 0 : 5;
@@ -338,16 +351,19 @@ static void test_late_and_local(void **state)
     (void)state;
     unsigned embedded = 0;
     for (unsigned i = 0; i < python_count; i++) {
-        if (strstr(pythons[i].shared_object, ".so") == NULL || access(pythons[i].shared_object, R_OK) != 0)
+        if (strstr(pythons[i].shared_object, ".so") == NULL || access(pythons[i].shared_object, R_OK) != 0) {
             continue;
+        }
         pid_t pid = fork();
         assert_true(pid >= 0);
-        if (pid == 0)
+        if (pid == 0) {
             _exit(embed(&pythons[i]));
+        }
         int status;
         assert_int_equal(waitpid(pid, &status, 0), pid);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 3) {
             continue;
+        }
         print_message("%s: %s\n", pythons[i].version, pythons[i].shared_object);
         assert_int_equal(status, 0);
         embedded++;

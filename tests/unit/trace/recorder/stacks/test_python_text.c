@@ -45,8 +45,9 @@ static void test_layout_of_version(void **state)
                              "3",
                              "3.x",
                              "3.13.0 experimental free-threading build (main, Oct  8 2024) [GCC]"};
-    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
         assert_null(python_layout_find(unknown[i]));
+    }
 }
 
 /* ---- names ---- */
@@ -56,8 +57,9 @@ static const struct python_types types = {.unicode = &type_of_str};
 
 static size_t encode(char *out, uint32_t point)
 {
-    if (point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF))
+    if (point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF)) {
         point = 0xFFFD;
+    }
     if (point < 0x80) {
         out[0] = (char)point;
         return 1;
@@ -92,8 +94,9 @@ static char *make_str(const struct python_layout *layout, unsigned kind, bool as
     memcpy(object + PYTHON_OB_TYPE, &type, sizeof(type));
     memcpy(object + PYTHON_UNICODE_LENGTH, &length, sizeof(length));
     memcpy(object + PYTHON_UNICODE_STATE, &bits, sizeof(bits));
-    for (int64_t i = 0; i < length; i++)
+    for (int64_t i = 0; i < length; i++) {
         memcpy(object + data + (size_t)i * kind, &points[i], kind);
+    }
     return object;
 }
 
@@ -109,10 +112,11 @@ static void test_text_is_utf8_cut_between_characters(void **state)
         bool ascii = choice == 0;
         uint32_t points[40];
         int64_t length = random_below(&seed, 40);
-        for (int64_t i = 0; i < length; i++)
+        for (int64_t i = 0; i < length; i++) {
             points[i] = random_below(&seed, random_below(&seed, 3) == 0 ? 0x80
                                             : ascii                     ? 0x80
                                                                         : limits[kinds[choice]]);
+        }
         char *object = make_str(layout, kinds[choice], ascii, points, length);
         size_t room = 1 + random_below(&seed, 120);
         char want[256];
@@ -120,8 +124,9 @@ static void test_text_is_utf8_cut_between_characters(void **state)
         for (int64_t i = 0; i < length; i++) {
             char one[4];
             size_t bytes = encode(one, points[i]);
-            if (used + bytes > room - 1)
+            if (used + bytes > room - 1) {
                 break;
+            }
             memcpy(want + used, one, bytes);
             used += bytes;
         }
@@ -209,8 +214,9 @@ static size_t write_ranges(uint8_t *out, const struct range *ranges, unsigned co
 static size_t write_number(uint8_t *out, uint32_t value)
 {
     size_t used = 0;
-    for (; value >= 64; value >>= 6)
+    for (; value >= 64; value >>= 6) {
         out[used++] = (uint8_t)(0x40 | (value & 63));
+    }
     out[used++] = (uint8_t)value;
     return used;
 }
@@ -224,19 +230,23 @@ static size_t write_locations(uint8_t *out, const struct range *ranges, unsigned
             int32_t delta = ranges[i].line == 0 ? 0 : ranges[i].line - line;
             line += delta;
             unsigned code = ranges[i].line == 0 ? 15 : 13 + random_below(&seed, 2);
-            if (ranges[i].line != 0 && delta >= 0 && delta <= 2 && random_below(&seed, 2) == 0)
+            if (ranges[i].line != 0 && delta >= 0 && delta <= 2 && random_below(&seed, 2) == 0) {
                 code = delta == 0 && random_below(&seed, 2) == 0 ? random_below(&seed, 10)
                                                                  : 10 + (unsigned)delta;
+            }
             out[used++] = (uint8_t)(0x80 | code << 3 | size);
-            if (code == 13 || code == 14)
+            if (code == 13 || code == 14) {
                 used +=
                     write_number(out + used, delta < 0 ? (uint32_t)-delta << 1 | 1 : (uint32_t)delta << 1);
-            if (code == 14) {
-                for (unsigned columns = 0; columns < 3; columns++)
-                    used += write_number(out + used, random_below(&seed, 300));
             }
-            for (unsigned columns = code >= 13 ? 0 : code >= 10 ? 2 : 1; columns > 0; columns--)
+            if (code == 14) {
+                for (unsigned columns = 0; columns < 3; columns++) {
+                    used += write_number(out + used, random_below(&seed, 300));
+                }
+            }
+            for (unsigned columns = code >= 13 ? 0 : code >= 10 ? 2 : 1; columns > 0; columns--) {
                 out[used++] = (uint8_t)random_below(&seed, 128);
+            }
         }
     }
     return used;
@@ -269,12 +279,14 @@ static void test_lines_of_every_offset(void **state)
         memcpy(table, scratch, bytes);
         int32_t at = 0;
         for (unsigned i = 0; i < count; i++) {
-            for (int32_t end = at + ranges[i].bytes; at < end; at += 2)
+            for (int32_t end = at + ranges[i].bytes; at < end; at += 2) {
                 assert_int_equal(python_line_find(format, table, bytes, first_line, at), ranges[i].line);
+            }
         }
         assert_int_equal(python_line_find(format, table, bytes, first_line, -1), first_line);
-        if (format != PYTHON_LINES_LNOTAB)
+        if (format != PYTHON_LINES_LNOTAB) {
             assert_int_equal(python_line_find(format, table, bytes, first_line, at), 0);
+        }
         free(table);
     }
 }
@@ -287,8 +299,9 @@ static void test_lines_of_garbage(void **state)
         size_t bytes = random_below(&seed, 24);
         uint8_t *table = malloc(bytes == 0 ? 1 : bytes);
         assert_non_null(table);
-        for (size_t i = 0; i < bytes; i++)
+        for (size_t i = 0; i < bytes; i++) {
             table[i] = (uint8_t)random_below(&seed, 256);
+        }
         int32_t first_line = (int32_t)random_below(&seed, UINT32_C(0x7FFFFFFF));
         uint32_t line = python_line_find((enum python_line_format)random_below(&seed, 3), table, bytes,
                                          first_line, (int32_t)random_below(&seed, 200) - 10);

@@ -66,8 +66,9 @@ static void make_frame(const struct python_layout *layout, enum block block, con
         return;
     }
     put_pointer(block, layout->frame_instruction, memory[BLOCK_CODE] + layout->code_bytecode + 8);
-    if (layout->has_entry_flag)
+    if (layout->has_entry_flag) {
         put(block, layout->frame_entry, previous == NULL, 1);
+    }
 }
 
 static void make_stack(const struct python_layout *layout)
@@ -76,12 +77,14 @@ static void make_stack(const struct python_layout *layout)
     bool entry_frames = !layout->frames_are_objects && !layout->has_entry_flag;
     put(BLOCK_STATE, layout->state_thread, (uint64_t)pthread_self(), 8);
     put_pointer(BLOCK_STATE, layout->state_frame, memory[layout->has_cframe ? BLOCK_CFRAME : BLOCK_INNER]);
-    if (layout->has_cframe)
+    if (layout->has_cframe) {
         put_pointer(BLOCK_CFRAME, layout->cframe_frame, memory[BLOCK_INNER]);
+    }
     make_frame(layout, BLOCK_INNER, memory[BLOCK_OUTER]);
     make_frame(layout, BLOCK_OUTER, entry_frames ? memory[BLOCK_ENTRY] : NULL);
-    if (entry_frames)
+    if (entry_frames) {
         put(BLOCK_ENTRY, layout->frame_owner, PYTHON_OWNER_CSTACK, 1);
+    }
     put_pointer(BLOCK_CODE, PYTHON_OB_TYPE, types.code);
     put_pointer(BLOCK_CODE, layout->code_name, memory[BLOCK_NAME]);
     put_pointer(BLOCK_CODE, layout->code_filename, memory[BLOCK_NAME]);
@@ -166,8 +169,9 @@ static void test_wrong_pointers(void **state)
             for (size_t j = 0; j < sizeof(wrong) / sizeof(wrong[0]); j++) {
                 /* f_lasti is a number, and 8 is one inside the bytecode. */
                 if (layout->frames_are_objects && pointers[i].offset == layout->frame_instruction &&
-                    (int32_t)wrong[j] >= -1 && (int64_t)(int32_t)wrong[j] * layout->lasti_unit < 2 * UNITS)
+                    (int32_t)wrong[j] >= -1 && (int64_t)(int32_t)wrong[j] * layout->lasti_unit < 2 * UNITS) {
                     continue;
+                }
                 make_stack(layout);
                 put(pointers[i].block, pointers[i].offset, wrong[j], 8);
                 assert_int_equal(verify(layout), PYTHON_VERDICT_BAD);
@@ -202,8 +206,9 @@ static void test_no_end_and_wrong_version(void **state)
         assert_int_equal(verify(layout), PYTHON_VERDICT_NO_FRAMES);
         for (unsigned other = 9; other <= 13; other++) {
             make_stack(layout);
-            if (other != minor && (other > 10 || minor > 10))
+            if (other != minor && (other > 10 || minor > 10)) {
                 assert_int_not_equal(verify(layout_of(other)), PYTHON_VERDICT_GOOD);
+            }
         }
     }
 }
@@ -220,8 +225,9 @@ static void test_noise(void **state)
             (char)(1 + random_below(&seed, 255));
         (void)verify(layout);
         char *all = memory[0];
-        for (size_t i = 0; i < sizeof(memory); i++)
+        for (size_t i = 0; i < sizeof(memory); i++) {
             all[i] = (char)random_below(&seed, 256);
+        }
         assert_int_equal(verify(layout), PYTHON_VERDICT_BAD);
     }
 }

@@ -17,8 +17,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(bool is_true)
 {
-    if (!is_true)
+    if (!is_true) {
         abort();
+    }
 }
 
 static void write_all(int file, const uint8_t *data, size_t size)
@@ -54,8 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (uint32_t number = 1; number <= callsites->stacks.count; number++) {
         const struct callsites_stack *stack = &callsites->stacks.stacks[number - 1];
 
-        for (unsigned i = 0; i < (unsigned)stack->native_count + stack->python_count; i++)
+        for (unsigned i = 0; i < (unsigned)stack->native_count + stack->python_count; i++) {
             check(callsites->stacks.words[stack->start + i] - 1 < callsites->frames.count);
+        }
     }
     callsites_close(callsites);
     close(file);
