@@ -7,12 +7,12 @@
  * PyTorch keeps queues and uses in hash tables, whose order nobody can rely on; here both go by stream
  * handle.
  */
-#include "alloc/core/stream_use.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/free.h"
-#include "alloc/core/pools.h"
-#include "alloc/core/stream_ordered.h"
+#include "alloc/core/streams/stream_use.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/blocks.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/streams/stream_ordered.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,10 +4,10 @@
  * is mapped once, however many blocks of it are opened. Peers get access to expandable segments, which have
  * no access of their own by default.
  */
-#include "alloc/core/share.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/oom.h"
+#include "alloc/core/segments/share.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/message.h"
 
 #include <stdlib.h>
 #include <string.h>

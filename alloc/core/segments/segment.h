@@ -3,10 +3,10 @@
 /*
  * Memory from the device and back: alloc_block and release_block.
  */
-#ifndef VARVE_ALLOC_CORE_SEGMENT_H
-#define VARVE_ALLOC_CORE_SEGMENT_H
+#ifndef VARVE_ALLOC_CORE_SEGMENTS_SEGMENT_H
+#define VARVE_ALLOC_CORE_SEGMENTS_SEGMENT_H
 
-#include "alloc/core/request.h"
+#include "alloc/core/state/allocator.h"
 
 /// alloc_block: a segment, or mapped memory, for the request. VARVE_ERROR_NO_MEMORY, or a fatal error.
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry,

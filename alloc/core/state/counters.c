@@ -2,7 +2,7 @@
 /*
  * The moves that are rare: peaks while something waits.
  */
-#include "alloc/core/counters.h"
+#include "alloc/core/state/counters.h"
 
 static void note_peak(struct varve_alloc_stat *active, const struct varve_alloc_stat *allocated)
 {

@@ -4,8 +4,8 @@
  * Blocks of the device's own pool, as under the policy `cuda-async`: each is a segment of its own, which comes
  * with a request (segment.c) and goes with its free.
  */
-#ifndef VARVE_ALLOC_CORE_STREAM_ORDERED_H
-#define VARVE_ALLOC_CORE_STREAM_ORDERED_H
+#ifndef VARVE_ALLOC_CORE_STREAMS_STREAM_ORDERED_H
+#define VARVE_ALLOC_CORE_STREAMS_STREAM_ORDERED_H
 
 #include "alloc/alloc.h"
 #include "alloc/index/block.h"

@@ -8,13 +8,12 @@
  * What can't be freed now (a stream is being captured, the device fails) is kept in the deferred list and tried
  * again by later requests. A stream on which memory was freed must live until the next trim.
  */
-#include "alloc/core/stream_ordered.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/segment.h"
-#include "alloc/core/stream_use.h"
-#include "alloc/policy/policy.h"
+#include "alloc/core/streams/stream_ordered.h"
+#include "alloc/core/segments/segment.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/streams/stream_use.h"
 
 static void forget(struct varve_alloc *alloc, struct block *block)
 {

@@ -3,8 +3,8 @@
 /*
  * Memory of other processes and other devices (varve_alloc_ipc_*, varve_alloc_enable_peer).
  */
-#ifndef VARVE_ALLOC_CORE_SHARE_H
-#define VARVE_ALLOC_CORE_SHARE_H
+#ifndef VARVE_ALLOC_CORE_SEGMENTS_SHARE_H
+#define VARVE_ALLOC_CORE_SEGMENTS_SHARE_H
 
 #include "alloc/alloc.h"
 

@@ -3,10 +3,9 @@
  * Which pool a request goes to, and how private pools come and go. A pool without references stays in the list
  * of freeable ones until a release of cached segments finds nothing in it.
  */
-#include "alloc/core/pools.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/expandable.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/emit.h"
 
 #include <stdlib.h>
 

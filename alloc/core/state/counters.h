@@ -16,8 +16,8 @@
  *            what waits, `peak` the highest total since the last reset while something waited (while nothing
  *            does, it is the other figure's), `allocated` is not used
  */
-#ifndef VARVE_ALLOC_CORE_COUNTERS_H
-#define VARVE_ALLOC_CORE_COUNTERS_H
+#ifndef VARVE_ALLOC_CORE_STATE_COUNTERS_H
+#define VARVE_ALLOC_CORE_STATE_COUNTERS_H
 
 #include "alloc/alloc.h"
 

@@ -2,8 +2,8 @@
 /*
  * A block with memory is either free, and then in its pool's index, or in use, and then in the map.
  */
-#include "alloc/core/walk.h"
-#include "alloc/core/pools.h"
+#include "alloc/core/state/walk.h"
+#include "alloc/core/state/pools.h"
 
 struct block *walk_next(struct varve_alloc *alloc, struct block_walk *walk)
 {

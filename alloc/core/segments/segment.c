@@ -3,13 +3,13 @@
  * Memory from the device and back: alloc_block and release_block. The limit is tested with the size of a
  * whole segment even where an expandable one would map less, as PyTorch does.
  */
-#include "alloc/core/segment.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/oom.h"
-#include "alloc/core/pools.h"
+#include "alloc/core/segments/segment.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/message.h"
+#include "alloc/core/state/pools.h"
 
 #include <inttypes.h>
 

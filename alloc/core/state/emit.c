@@ -3,9 +3,9 @@
  * Where the recorder is the ring, as in nearly all recorded programs, records go there without a call through a
  * pointer.
  */
-#include "alloc/core/emit.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/pools.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/pools.h"
 
 static void record_into_ring(void *context, const struct varve_record *record)
 {

@@ -4,8 +4,8 @@
  * All pools: private ones, for graph captures and memory pools, come and go (beginAllocateToPool,
  * endAllocateToPool, releasePool); streams get their bins in a pool, and their numbers in records.
  */
-#ifndef VARVE_ALLOC_CORE_POOLS_H
-#define VARVE_ALLOC_CORE_POOLS_H
+#ifndef VARVE_ALLOC_CORE_STATE_POOLS_H
+#define VARVE_ALLOC_CORE_STATE_POOLS_H
 
 #include "alloc/alloc.h"
 #include "alloc/index/pool.h"

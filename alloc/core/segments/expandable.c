@@ -5,13 +5,13 @@
  * memory is a block as well, in the pool's `unmapped` list, so that neighbours are found and merged in one
  * way.
  */
-#include "alloc/core/expandable.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/free.h"
-#include "alloc/core/oom.h"
-#include "alloc/core/pools.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/blocks.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/message.h"
+#include "alloc/core/state/pools.h"
 
 #include <inttypes.h>
 #include <sys/mman.h>

@@ -4,8 +4,8 @@
  * Blocks used by several streams: record_stream, and what follows when such a block is freed (insert_events,
  * process_events, synchronize_and_free_events). Owns the uses, the queues of events and the deferred list.
  */
-#ifndef VARVE_ALLOC_CORE_STREAM_USE_H
-#define VARVE_ALLOC_CORE_STREAM_USE_H
+#ifndef VARVE_ALLOC_CORE_STREAMS_STREAM_USE_H
+#define VARVE_ALLOC_CORE_STREAMS_STREAM_USE_H
 
 #include "alloc/alloc.h"
 #include "alloc/index/block.h"

@@ -5,8 +5,8 @@
  * library's mutex costs as much as the rest of a cached allocation. Waiters sleep in the kernel. After "mutex
  * 2" of U. Drepper, Futexes Are Tricky (2011): 0 free, 1 held, 2 held and somebody may wait.
  */
-#ifndef VARVE_ALLOC_CORE_LOCK_H
-#define VARVE_ALLOC_CORE_LOCK_H
+#ifndef VARVE_ALLOC_CORE_STATE_LOCK_H
+#define VARVE_ALLOC_CORE_STATE_LOCK_H
 
 #include <assert.h>
 #include <stdbool.h>

@@ -4,10 +4,10 @@
  * Decisions become records: the only module where an allocator's event gets its fields and its number in the
  * device's order. Called with the lock held, which is what makes that order exact.
  */
-#ifndef VARVE_ALLOC_CORE_EMIT_H
-#define VARVE_ALLOC_CORE_EMIT_H
+#ifndef VARVE_ALLOC_CORE_STATE_EMIT_H
+#define VARVE_ALLOC_CORE_STATE_EMIT_H
 
-#include "alloc/core/allocator.h"
+#include "alloc/core/state/allocator.h"
 
 struct emission {
     enum varve_kind kind;

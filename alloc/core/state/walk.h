@@ -4,10 +4,10 @@
  * The walk over every block that has memory, once, for everything that looks at the whole heap: free blocks
  * by pool, stream, size and address, then those in use in no order. The heap must not change meanwhile.
  */
-#ifndef VARVE_ALLOC_CORE_WALK_H
-#define VARVE_ALLOC_CORE_WALK_H
+#ifndef VARVE_ALLOC_CORE_STATE_WALK_H
+#define VARVE_ALLOC_CORE_STATE_WALK_H
 
-#include "alloc/core/allocator.h"
+#include "alloc/core/state/allocator.h"
 
 /* Begins as {0}. */
 struct block_walk {

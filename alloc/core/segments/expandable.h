@@ -4,19 +4,10 @@
  * Expandable segments: a large range of addresses that gets memory in units where it is needed
  * (find_expandable_block, try_allocate_expandable_block, map_block, unmap_block).
  */
-#ifndef VARVE_ALLOC_CORE_EXPANDABLE_H
-#define VARVE_ALLOC_CORE_EXPANDABLE_H
+#ifndef VARVE_ALLOC_CORE_SEGMENTS_EXPANDABLE_H
+#define VARVE_ALLOC_CORE_SEGMENTS_EXPANDABLE_H
 
-#include "alloc/core/request.h"
-
-/* A range of addresses of the device. */
-struct expandable {
-    struct expandable *next;
-    const struct pool *pool;
-    uint64_t addr, bytes, unit;
-    uint64_t *handles; /* by unit; 0: not mapped. A mapping of our own */
-    uint32_t segment_id;
-};
+#include "alloc/core/state/allocator.h"
 
 int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct block **block_out);
 /// unmap_block, and release_expandable_segment if nothing of it is left; returns the bytes unmapped.

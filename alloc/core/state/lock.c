@@ -3,7 +3,7 @@
  * Where a thread waits for the allocator's lock: a short spin, since a request takes a fraction of a
  * microsecond, then the kernel. See lock.h.
  */
-#include "alloc/core/lock.h"
+#include "alloc/core/state/lock.h"
 
 #include <linux/futex.h>
 #include <stddef.h>

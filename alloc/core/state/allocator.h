@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * The allocator's state. All of it is touched with its lock held. The names of PyTorch's functions in the
- * comments of this folder are those of c10/cuda/CUDACachingAllocator.cpp (2.11).
+ * The allocator's state, and a request on its way. All of it is touched with the lock held. The names of PyTorch's functions in the
+ * comments of core/ are those of c10/cuda/CUDACachingAllocator.cpp (2.11).
  */
-#ifndef VARVE_ALLOC_CORE_ALLOCATOR_H
-#define VARVE_ALLOC_CORE_ALLOCATOR_H
+#ifndef VARVE_ALLOC_CORE_STATE_ALLOCATOR_H
+#define VARVE_ALLOC_CORE_STATE_ALLOCATOR_H
 
 #include "alloc/alloc.h"
-#include "alloc/core/lock.h"
+#include "alloc/core/state/lock.h"
 #include "alloc/index/block_map.h"
 #include "alloc/index/block_slab.h"
 #include "alloc/index/pool.h"
+#include "alloc/policy/policy.h"
 
 /* Internal assertions, and the walkers after each step, by the build's level. */
 #ifndef VARVE_ASSERT
@@ -21,10 +22,18 @@
 #define CAPTURES_MAX 16
 #define CALLBACKS_MAX 8
 
-struct alloc_policy;
 struct event_queue;
 struct private_pool;
 struct shared_mapping;
+
+/* An expandable segment: a range of addresses of the device. */
+struct expandable {
+    struct expandable *next;
+    const struct pool *pool;
+    uint64_t addr, bytes, unit;
+    uint64_t *handles; /* by unit; 0: not mapped. A mapping of our own */
+    uint32_t segment_id;
+};
 
 /* Requests whose stream passes the filter go to the pool. */
 struct capture {
@@ -108,6 +117,33 @@ HOT void alloc_lock(struct varve_alloc *alloc)
 HOT void alloc_unlock(struct varve_alloc *alloc)
 {
     lock_release(&alloc->lock);
+}
+
+/* One request on its way. */
+struct request {
+    uint64_t bytes, segment_bytes;
+    struct wanted_block wanted;
+    struct pool *pool;
+    enum varve_cause source;
+    enum varve_alloc_stage stage;
+    struct varve_message *message; /* of a device's fatal error */
+};
+
+/// Size of the segment that the request would need.
+static inline uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request)
+{
+    return request->wanted.stream_ordered
+               ? request->wanted.rounded
+               : alloc->policy->segment_size(&alloc->config, request->wanted.rounded);
+}
+
+/// Descriptors for one request, before anything is decided, so that nothing can fail half way: front part and
+/// leftovers of a map. To be done again wherever others may have used up what was reserved. VARVE_ERROR_FULL.
+static inline int request_reserve(struct varve_alloc *alloc)
+{
+    return block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK
+               ? VARVE_ERROR_FULL
+               : VARVE_OK;
 }
 
 #endif
