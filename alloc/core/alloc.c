@@ -3,20 +3,21 @@
  * The allocator's life and its entry points: each takes the lock, checks its arguments and leaves the work to
  * the other files. The lock is recursive, because callbacks that run in the middle of a request may free.
  */
-#include "alloc/core/allocator.h"
+#include "alloc/core/state/allocator.h"
 #include "alloc/config/config.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/free.h"
 #include "alloc/core/oom.h"
-#include "alloc/core/pools.h"
 #include "alloc/core/release.h"
 #include "alloc/core/request.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/segments/share.h"
 #include "alloc/core/settings.h"
-#include "alloc/core/share.h"
-#include "alloc/core/stream_ordered.h"
-#include "alloc/core/stream_use.h"
-#include "alloc/core/walk.h"
+#include "alloc/core/state/blocks.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/message.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/state/walk.h"
+#include "alloc/core/streams/stream_ordered.h"
+#include "alloc/core/streams/stream_use.h"
 #include "alloc/policy/policy.h"
 #include "alloc/policy/rounding.h"
 
@@ -272,6 +273,55 @@ int varve_alloc_raw_alloc(struct varve_alloc *alloc, uint64_t bytes, uint64_t *a
                           struct varve_message *message)
 {
     return varve_alloc_raw_alloc_with_stream(alloc, bytes, 0, addr_out, message);
+}
+
+static __attribute__((noinline)) int refuse_addr(uint64_t addr, bool was_freed, struct varve_message *message)
+{
+    return varve_message_set(message, VARVE_ERROR_NOT_FOUND,
+                             was_freed ? "address %#" PRIx64 " was freed already"
+                                       : "address %#" PRIx64 " is not allocated by this allocator",
+                             addr);
+}
+
+static __attribute__((noinline)) int wait_for_streams(struct varve_alloc *alloc, struct block *block,
+                                                      struct varve_message *message)
+{
+    int error = stream_use_wait(alloc, block);
+
+    return error == VARVE_OK ? error
+                             : device_message(alloc, error, message,
+                                              "freed, but the device failed to order it behind its streams' "
+                                              "work, which is tried again");
+}
+
+static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
+{
+    struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
+    struct block *block;
+    bool is_small;
+
+    if (UNLIKELY(slot == NULL || !slot->block->is_allocated)) {
+        return refuse_addr(addr, slot != NULL, message);
+    }
+    block = slot->block;
+    is_small = block_pool(block)->is_small;
+    block->is_allocated = false;
+    stat_free(&alloc->stats, is_small, block->size);
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_REQUESTED,
+                                  .bins = block->bins,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .requested = block->requested,
+                                  .arg = block->segment_id,
+                                  .id = block->id});
+    if (block->size >= alloc->config.max_split_size) {
+        stat_decrease(&alloc->stats.oversize_allocations, 1);
+    }
+    if (UNLIKELY(block->uses != NULL || block->stream_ordered)) {
+        return wait_for_streams(alloc, block, message);
+    }
+    block_complete(alloc, block, slot);
+    return VARVE_OK;
 }
 
 int varve_alloc_raw_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)

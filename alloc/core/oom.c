@@ -4,13 +4,12 @@
  * pool's blocks, or waits for a stream) and which option would have.
  */
 #include "alloc/core/oom.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/pools.h"
-#include "alloc/core/walk.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/state/walk.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 static uint64_t largest_of(const struct stream_bins *bins)
@@ -144,23 +143,4 @@ int oom_message(const struct varve_alloc_oom *oom, struct varve_message *message
                              oom->requested, oom->segment_bytes, stage_texts[oom->stage], oom->allocated,
                              oom->pending, oom->reserved, oom->device_free, oom->limit, oom->largest_free,
                              hole, oom->advice != NULL ? "; " : "", oom->advice != NULL ? oom->advice : "");
-}
-
-int device_message(const struct varve_alloc *alloc, int error, struct varve_message *message,
-                   const char *what, ...)
-{
-    struct varve_message text, reason = {""};
-    va_list arguments;
-
-    if (message == NULL) {
-        return error;
-    }
-    va_start(arguments, what);
-    vsnprintf(text.text, sizeof(text.text), what, arguments);
-    va_end(arguments);
-    if (error != VARVE_ERROR_NO_MEMORY && error != VARVE_ERROR_FULL) { /* those may be our own */
-        alloc->device->ops->reason(alloc->device, &reason);
-    }
-    return varve_message_set(message, error, "%.200s: %s", text.text,
-                             reason.text[0] != '\0' ? reason.text : varve_strerror(error));
 }

@@ -3,12 +3,12 @@
  * A plan is a list through the blocks themselves (`planned_next`), since it may be as long as the pool.
  */
 #include "alloc/core/release.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/pools.h"
-#include "alloc/core/segment.h"
-#include "alloc/core/stream_ordered.h"
-#include "alloc/core/stream_use.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/segments/segment.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/streams/stream_ordered.h"
+#include "alloc/core/streams/stream_use.h"
 
 void plan_add(struct release_plan *plan, struct block *block, uint64_t bytes)
 {

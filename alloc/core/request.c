@@ -3,14 +3,14 @@
  * The order of the stages, and of what each of them counts and records, is PyTorch's.
  */
 #include "alloc/core/request.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/free.h"
-#include "alloc/core/oom.h"
-#include "alloc/core/pools.h"
 #include "alloc/core/release.h"
-#include "alloc/core/segment.h"
+#include "alloc/core/segments/segment.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/blocks.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/message.h"
+#include "alloc/core/state/pools.h"
 #include "alloc/policy/pytorch.h"
 
 #include <assert.h>
@@ -57,22 +57,6 @@ HOT int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, stru
 int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     return prepare(alloc, bytes, stream, request);
-}
-
-uint64_t request_segment_size(const struct varve_alloc *alloc, const struct request *request)
-{
-    return request->wanted.stream_ordered
-               ? request->wanted.rounded
-               : alloc->policy->segment_size(&alloc->config, request->wanted.rounded);
-}
-
-/* Before anything is decided, so that nothing can fail half way: front part and leftovers of a map. To be
- * done again wherever others may have used up what was reserved. */
-int request_reserve(struct varve_alloc *alloc)
-{
-    return block_map_reserve(&alloc->map) != VARVE_OK || block_slab_reserve(&alloc->slab, 4) != VARVE_OK
-               ? VARVE_ERROR_FULL
-               : VARVE_OK;
 }
 
 HOT int reserve(struct varve_alloc *alloc)

@@ -3,11 +3,11 @@
  * Entry points for what may change while an allocator runs. Each takes the lock.
  */
 #include "alloc/core/settings.h"
-#include "alloc/core/allocator.h"
 #include "alloc/config/config.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/walk.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/walk.h"
 
 /* Settings that took effect, so that a trace explains the decisions after them; the number is in `arg`. */
 enum config_number {

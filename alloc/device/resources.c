@@ -2,8 +2,8 @@
 /*
  * What is out: segments, reservations of addresses, handles of physical memory and their mappings, and how
  * much physical memory that is. Each entry point first looks for everything that the driver would refuse,
- * says why in `reason`, and then changes the table in steps that cannot fail. Called by the sim and the host
- * device.
+ * says why in `reason`, and then changes the table in steps that cannot fail. Called by the operations of all
+ * devices.
  *
  * A handle may be mapped at several addresses. Released, it takes no more mappings, and its memory is gone with
  * the last one that it has.
@@ -53,11 +53,10 @@ static void handle_drop(struct device_resources *resources, uint64_t id)
 {
     const struct device_slot *handle = slots_find(&resources->handles, id);
 
-    resources->used -= resources_footprint(resources, handle->bytes);
     if (resources->handle_gone) {
         resources->handle_gone(resources->handle_gone_context, handle);
     }
-    slots_release(&resources->handles, id);
+    resources_handle_cancel(resources, id);
 }
 
 void resources_init(struct device_resources *resources, uint64_t capacity, uint64_t grain, uint64_t floor,
@@ -123,43 +122,77 @@ void resources_pool_shrink(struct device_resources *resources, uint64_t bytes)
     resources->used -= bytes;
 }
 
-struct device_range *resources_range_new(struct device_resources *resources, enum device_range_kind kind,
-                                         uint64_t bytes)
+/* Does a size make sense for that kind of range, and is there room for it? */
+static int range_check(struct device_resources *resources, enum device_range_kind kind, uint64_t bytes)
 {
-    struct device_range *range = calloc(1, sizeof(*range));
-
-    if (range) {
-        range->kind = kind;
-        range->bytes = bytes;
-    } else {
-        varve_message_set(&resources->reason, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s",
-                          kind_name(kind));
+    if (kind == DEVICE_RANGE_SEGMENT) {
+        return resources_room(resources, bytes);
     }
-    return range;
+    if (kind == DEVICE_RANGE_POOLED && bytes == 0) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes of memory asked for");
+    }
+    if (kind == DEVICE_RANGE_RESERVATION && bytes == 0) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
+    }
+    if (kind == DEVICE_RANGE_RESERVATION && !is_whole(resources, 0, bytes)) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
+                             "a reservation of %llu bytes is not a multiple of %llu",
+                             (unsigned long long)bytes, (unsigned long long)resources->grain);
+    }
+    if (kind == DEVICE_RANGE_RESERVATION && bytes > UINT64_MAX / 2) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no addresses for %llu bytes",
+                             (unsigned long long)bytes);
+    }
+    return 0;
 }
 
-int resources_range_enter(struct device_resources *resources, struct device_range *range, uint64_t addr)
+/* Only segments have memory of their own. */
+static uint64_t range_memory(const struct device_resources *resources, const struct device_range *range)
 {
-    const struct device_range *other;
-    int error = 0;
+    return range->kind == DEVICE_RANGE_SEGMENT ? resources_footprint(resources, range->bytes) : 0;
+}
 
-    range->addr = addr;
-    if (addr == 0 || range->bytes == 0 || addr > UINT64_MAX - range->bytes) {
-        error =
-            DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
-                          kind_name(range->kind), (unsigned long long)range->bytes, (unsigned long long)addr);
-    } else {
-        other = device_ranges_overlap(&resources->space, addr, range->bytes);
-        error = other ? refuse_overlap(resources, range, other) : 0;
-    }
+int resources_range_new(struct device_resources *resources, enum device_range_kind kind, uint64_t bytes,
+                        struct device_range **range_out)
+{
+    int error = range_check(resources, kind, bytes);
+    struct device_range *range;
+
     if (error != 0) {
-        free(range);
         return error;
     }
-    device_ranges_insert(&resources->space, range);
-    if (range->kind == DEVICE_RANGE_SEGMENT) {
-        resources->used += resources_footprint(resources, range->bytes);
+    range = calloc(1, sizeof(*range));
+    if (!range) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a %s",
+                             kind_name(kind));
     }
+    range->kind = kind;
+    range->bytes = bytes;
+    *range_out = range;
+    return 0;
+}
+
+void resources_range_end(struct device_resources *resources, struct device_range *range)
+{
+    resources->used -= range_memory(resources, range);
+    free(range);
+}
+
+int resources_range_enter(struct device_resources *resources, struct device_range *range)
+{
+    const struct device_range *other;
+
+    if (range->addr == 0 || range->bytes == 0 || range->addr > UINT64_MAX - range->bytes) {
+        return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "a %s of %llu bytes cannot lie at %#llx",
+                             kind_name(range->kind), (unsigned long long)range->bytes,
+                             (unsigned long long)range->addr);
+    }
+    other = device_ranges_overlap(&resources->space, range->addr, range->bytes);
+    if (other) {
+        return refuse_overlap(resources, range, other);
+    }
+    device_ranges_insert(&resources->space, range);
+    resources->used += range_memory(resources, range);
     return 0;
 }
 
@@ -193,24 +226,19 @@ int resources_range_find(struct device_resources *resources, enum device_range_k
 int resources_range_to_free(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
                             uint64_t bytes, struct device_range **range_out)
 {
-    return bytes == 0 ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
-                      : resources_range_find(resources, kind, addr, bytes, range_out);
+    return bytes == 0 && kind != DEVICE_RANGE_IMPORT
+               ? DEVICE_REFUSE(resources, VARVE_ERROR_INVALID, "0 bytes to free")
+               : resources_range_find(resources, kind, addr, bytes, range_out);
 }
 
-void resources_range_drop(struct device_resources *resources, struct device_range *range)
+int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t *handle_out)
 {
-    if (range->kind == DEVICE_RANGE_SEGMENT) {
-        resources->used -= resources_footprint(resources, range->bytes);
-    }
-    device_ranges_remove(&resources->space, range);
-    free(range);
-}
-
-int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t value,
-                            uint64_t *handle_out)
-{
+    int error = resources_room(resources, bytes);
     struct device_slot *slot;
 
+    if (error != 0) {
+        return error;
+    }
     if (!is_whole(resources, 0, bytes)) {
         return DEVICE_REFUSE(resources, VARVE_ERROR_INVALID,
                              "a handle of %llu bytes is not a multiple of %llu", (unsigned long long)bytes,
@@ -221,14 +249,18 @@ int resources_handle_create(struct device_resources *resources, uint64_t bytes, 
         return DEVICE_REFUSE(resources, VARVE_ERROR_NO_MEMORY, "no memory for the entry of a handle");
     }
     slot->bytes = bytes;
-    slot->value = value;
     resources->used += resources_footprint(resources, bytes);
     return 0;
 }
 
-/* The handle, if it lives, was not released and has that size. */
-static int handle_find(struct device_resources *resources, uint64_t handle, uint64_t bytes,
-                       struct device_slot **slot_out)
+void resources_handle_cancel(struct device_resources *resources, uint64_t handle)
+{
+    resources->used -= resources_footprint(resources, slots_find(&resources->handles, handle)->bytes);
+    slots_release(&resources->handles, handle);
+}
+
+int resources_handle_find(struct device_resources *resources, uint64_t handle, uint64_t bytes,
+                          struct device_slot **slot_out)
 {
     struct device_slot *slot = slots_find(&resources->handles, handle);
 
@@ -244,20 +276,15 @@ static int handle_find(struct device_resources *resources, uint64_t handle, uint
     return 0;
 }
 
-int resources_handle_release(struct device_resources *resources, uint64_t handle, uint64_t bytes)
+void resources_handle_release(struct device_resources *resources, uint64_t handle)
 {
-    struct device_slot *slot;
-    int error = handle_find(resources, handle, bytes, &slot);
+    struct device_slot *slot = slots_find(&resources->handles, handle);
 
-    if (error != 0) {
-        return error;
-    }
     if (slot->maps == 0) {
         handle_drop(resources, handle);
     } else {
         slot->is_released = true;
     }
-    return 0;
 }
 
 int resources_map_check(struct device_resources *resources, uint64_t addr, uint64_t bytes, uint64_t handle,
@@ -267,7 +294,7 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
     const struct device_range *other;
     struct device_range *mapping;
     struct device_slot *slot;
-    int error = handle_find(resources, handle, bytes, &slot);
+    int error = resources_handle_find(resources, handle, bytes, &slot);
 
     if (error != 0) {
         return error;
@@ -282,9 +309,9 @@ int resources_map_check(struct device_resources *resources, uint64_t addr, uint6
                              (unsigned long long)bytes, (unsigned long long)addr,
                              (unsigned long long)resources->grain);
     }
-    mapping = resources_range_new(resources, DEVICE_RANGE_MAPPING, bytes);
-    if (!mapping) {
-        return VARVE_ERROR_NO_MEMORY;
+    error = resources_range_new(resources, DEVICE_RANGE_MAPPING, bytes, &mapping);
+    if (error != 0) {
+        return error;
     }
     mapping->addr = addr;
     mapping->value = handle;
@@ -327,22 +354,16 @@ int resources_mapped_check(struct device_resources *resources, uint64_t addr, ui
     return 0;
 }
 
-void resources_unmap_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes)
+void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping)
 {
-    uint64_t end = addr + bytes;
+    struct device_slot *slot = slots_find(&resources->handles, mapping->value);
 
-    while (addr < end) {
-        struct device_range *mapping = device_ranges_at_or_before(&resources->mappings, addr);
-        struct device_slot *slot = slots_find(&resources->handles, mapping->value);
-
-        assert(mapping->addr == addr && slot->maps != 0);
-        addr += mapping->bytes;
-        if (--slot->maps == 0 && slot->is_released) {
-            handle_drop(resources, mapping->value);
-        }
-        device_ranges_remove(&resources->mappings, mapping);
-        free(mapping);
+    assert(slot->maps != 0);
+    if (--slot->maps == 0 && slot->is_released) {
+        handle_drop(resources, mapping->value);
     }
+    device_ranges_remove(&resources->mappings, mapping);
+    free(mapping);
 }
 
 /* ---- events ----

@@ -54,33 +54,39 @@ int resources_room(struct device_resources *resources, uint64_t bytes);
 int resources_pool_room(struct device_resources *resources, uint64_t bytes);
 void resources_pool_grow(struct device_resources *resources, uint64_t bytes);
 void resources_pool_shrink(struct device_resources *resources, uint64_t bytes);
-/// A new range, not entered; NULL if there is no memory.
-struct device_range *resources_range_new(struct device_resources *resources, enum device_range_kind kind,
-                                         uint64_t bytes);
-/// Enter it at `addr`; takes the range over, frees it after an error (VARVE_ERROR_INVALID: overlap, address
-/// 0, wraps).
-int resources_range_enter(struct device_resources *resources, struct device_range *range, uint64_t addr);
+/// A new range, not entered; the caller's, to be freed or entered. Errors: VARVE_ERROR_INVALID (of a size that
+/// such a range can't have), NO_MEMORY.
+int resources_range_new(struct device_resources *resources, enum device_range_kind kind, uint64_t bytes,
+                        struct device_range **range_out);
+/// Enter it at its address. VARVE_ERROR_INVALID: overlap, address 0, wraps.
+int resources_range_enter(struct device_resources *resources, struct device_range *range);
+/// The end of one that was entered and is out of `space`: its memory counts no more, and the entry goes.
+void resources_range_end(struct device_resources *resources, struct device_range *range);
 /// The range that begins at `addr`. Errors: VARVE_ERROR_NOT_FOUND, INVALID if its size is not `bytes`, or,
 /// for reservations, if something is mapped in it. bytes 0: any size.
 int resources_range_find(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
                          uint64_t bytes, struct device_range **range_out);
-/// The same of one that is to go, of which 0 bytes are none: VARVE_ERROR_INVALID.
+/// The same of one that is to go, of which 0 bytes are none: VARVE_ERROR_INVALID. Imports go without a size.
 int resources_range_to_free(struct device_resources *resources, enum device_range_kind kind, uint64_t addr,
                             uint64_t bytes, struct device_range **range_out);
-void resources_range_drop(struct device_resources *resources, struct device_range *range);
 
-/// After resources_room.
-int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t value,
-                            uint64_t *handle_out);
-int resources_handle_release(struct device_resources *resources, uint64_t handle, uint64_t bytes);
+/// A handle, whose memory counts already; `value` is for the caller. Errors: VARVE_ERROR_INVALID, NO_MEMORY.
+int resources_handle_create(struct device_resources *resources, uint64_t bytes, uint64_t *handle_out);
+/// There is no memory for the handle after all.
+void resources_handle_cancel(struct device_resources *resources, uint64_t handle);
+/// The handle, if it lives, was not released and has that size. Errors: VARVE_ERROR_NOT_FOUND, INVALID.
+int resources_handle_find(struct device_resources *resources, uint64_t handle, uint64_t bytes,
+                          struct device_slot **slot_out);
+/// After resources_handle_find.
+void resources_handle_release(struct device_resources *resources, uint64_t handle);
 /// May `handle` be mapped there? The mapping, for resources_map_enter, or to be freed.
 int resources_map_check(struct device_resources *resources, uint64_t addr, uint64_t bytes, uint64_t handle,
                         struct device_range **mapping_out);
 void resources_map_enter(struct device_resources *resources, struct device_range *mapping);
 /// Does the range consist of whole mappings? VARVE_ERROR_INVALID if not.
 int resources_mapped_check(struct device_resources *resources, uint64_t addr, uint64_t bytes);
-/// After resources_mapped_check.
-void resources_unmap_enter(struct device_resources *resources, uint64_t addr, uint64_t bytes);
+/// One mapping goes.
+void resources_unmap_enter(struct device_resources *resources, struct device_range *mapping);
 /// What a size counts for.
 uint64_t resources_footprint(const struct device_resources *resources, uint64_t bytes);
 

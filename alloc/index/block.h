@@ -33,8 +33,9 @@ struct block {
     bool is_mapped;
     bool is_free;            /* in the free index: address, size and bins must not change then */
     bool is_planned : 1;     /* core/release.c: it is in a plan */
-    bool stream_ordered : 1; /* core/stream_ordered.c: of the device's pool, a segment of its own */
-    bool is_joining : 1; /* core/stream_ordered.c: freed, and the device's own stream waits for it already */
+    bool stream_ordered : 1; /* core/streams/stream_ordered.c: of the device's pool, a segment of its own */
+    bool
+        is_joining : 1; /* core/streams/stream_ordered.c: freed, and the device's own stream waits for it already */
     struct block *prev, *next;     /* neighbours by address in the segment */
     uint64_t requested;            /* what the last request asked for; stays when the block is freed */
     uint64_t id;                   /* of the allocation, 1, 2, …; 0 if not in use */

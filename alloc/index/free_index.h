@@ -29,7 +29,7 @@ struct stream_bins {
     uint64_t blocks;
     uint32_t position; /* in index->streams */
     uint16_t number;   /* of the stream, as records carry it */
-    bool has_freed;    /* core/stream_ordered.c: memory was freed on the stream since the last trim */
+    bool has_freed;    /* core/streams/stream_ordered.c: memory was freed on the stream since the last trim */
     uint64_t summary;  /* bit w: words[w] is not 0 */
     uint64_t words[INDEX_WORD_COUNT];     /* bit b of word w: roots[64 w + b] is not NULL */
     struct block *roots[INDEX_BIN_COUNT]; /* of the trees, by bin */

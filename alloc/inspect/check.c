@@ -3,10 +3,10 @@
  * The walker: every list against the others, every sum against its parts. Debug and fuzz builds call it after
  * each step. It reports the first thing that is wrong.
  */
-#include "alloc/core/allocator.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/pools.h"
-#include "alloc/core/stream_use.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/streams/stream_use.h"
 #include "alloc/inspect/stats.h"
 
 #include <inttypes.h>

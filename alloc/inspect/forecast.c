@@ -3,11 +3,11 @@
  * What a request would meet and what a stage would release, without a change: for replay, which
  * attributes a burst of releases to its cause. Rests on the plans of core/release.c and on the policy's pure search.
  */
-#include "alloc/core/allocator.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/pools.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/pools.h"
 #include "alloc/core/release.h"
-#include "alloc/core/stream_use.h"
+#include "alloc/core/streams/stream_use.h"
 #include "alloc/policy/rounding.h"
 
 static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)

@@ -5,13 +5,13 @@
  * one reservation for each pool and stream, at the lowest of their ranges; what lies between the ranges is
  * address space without memory.
  */
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/emit.h"
-#include "alloc/core/expandable.h"
-#include "alloc/core/free.h"
-#include "alloc/core/pools.h"
-#include "alloc/core/segment.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/blocks.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/segments/segment.h"
 #include "alloc/policy/rounding.h"
 
 #include <assert.h>

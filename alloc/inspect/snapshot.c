@@ -3,9 +3,9 @@
  * Segments and blocks as they are now, by address. A segment begins at a block without a neighbour before it
  * that has memory; an expandable segment gives one entry for each contiguous range with memory.
  */
-#include "alloc/core/allocator.h"
-#include "alloc/core/pools.h"
-#include "alloc/core/walk.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/pools.h"
+#include "alloc/core/state/walk.h"
 
 #include <stdlib.h>
 

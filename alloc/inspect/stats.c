@@ -5,9 +5,9 @@
  * keys are literals, so a caller may keep them.
  */
 #include "alloc/inspect/stats.h"
-#include "alloc/core/allocator.h"
-#include "alloc/core/counters.h"
-#include "alloc/core/pools.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/pools.h"
 
 #include <stddef.h>
 

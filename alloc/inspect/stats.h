@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * Statistics as callers know them, from the counters that allocations move (core/counters.h), under the flat
+ * Statistics as callers know them, from the counters that allocations move (core/state/counters.h), under the flat
  * keys of torch.cuda.memory_stats.
  */
 #ifndef VARVE_ALLOC_INSPECT_STATS_H

@@ -12,9 +12,8 @@
  */
 #include "alloc/device/cuda/cuda.h"
 #include "alloc/device/cuda/event.h"
-#include "alloc/device/cuda/pool.h"
+#include "alloc/device/cuda/memory.h"
 #include "alloc/device/cuda/share.h"
-#include "alloc/device/cuda/vmm.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,7 +41,7 @@ int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format
     vsnprintf(call, sizeof(call), format, arguments);
     va_end(arguments);
     cuda_driver_describe(cuda->driver, result, what, sizeof(what));
-    varve_message_set(&cuda->resources.reason, VARVE_ERROR_IO, "%s: %s", call, what);
+    varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_IO, "%s: %s", call, what);
     if (result == CUDA_RESULT_DEINITIALIZED || result == CUDA_RESULT_CONTEXT_IS_DESTROYED) {
         __atomic_store_n(&cuda->gone, result, __ATOMIC_RELEASE);
     }
@@ -51,215 +50,132 @@ int cuda_failed(struct cuda_device *cuda, cuda_result result, const char *format
 
 void cuda_unlock(struct cuda_device *cuda)
 {
-    pthread_mutex_unlock(&cuda->mutex);
+    pthread_mutex_unlock(&cuda->table.mutex);
 }
 
 void cuda_lock(struct cuda_device *cuda)
 {
-    pthread_mutex_lock(&cuda->mutex);
+    pthread_mutex_lock(&cuda->table.mutex);
 }
 
-int cuda_enter(struct cuda_device *cuda, struct cuda_scope *scope)
+/* The device's context becomes the thread's, and captures of the thread allow what follows. */
+static int context_enter(struct cuda_device *cuda, struct device_call *call)
 {
     const struct cuda_driver *driver = cuda->driver;
+    enum cuda_capture_mode mode = CUDA_CAPTURE_MODE_RELAXED;
     cuda_context current = NULL;
-    cuda_result result;
+    cuda_result result = driver->context_current(&current);
     int error;
 
-    *scope = (struct cuda_scope){.mode = CUDA_CAPTURE_MODE_RELAXED};
-    if (cuda_is_inherited(cuda) || is_gone(cuda)) {
-        return VARVE_ERROR_UNSUPPORTED;
-    }
-    result = driver->context_current(&current);
     if (result == CUDA_RESULT_SUCCESS && current != cuda->context) {
         result = driver->context_push(cuda->context);
-        scope->has_pushed = result == CUDA_RESULT_SUCCESS;
+        call->scope.has_pushed = result == CUDA_RESULT_SUCCESS;
     }
     if (result == CUDA_RESULT_SUCCESS) {
-        result = driver->capture_mode_exchange(&scope->mode);
-        if (result != CUDA_RESULT_SUCCESS && scope->has_pushed) {
+        result = driver->capture_mode_exchange(&mode);
+        if (result != CUDA_RESULT_SUCCESS && call->scope.has_pushed) {
             driver->context_pop(&current);
         }
     }
+    call->scope.mode = (int)mode;
     cuda_lock(cuda);
-    if (result == CUDA_RESULT_SUCCESS) {
-        return VARVE_OK;
-    }
     error = cuda_failed(cuda, result, "the context of CUDA device %d", cuda->ordinal);
-    cuda_unlock(cuda);
+    if (error != VARVE_OK) {
+        cuda_unlock(cuda);
+    }
     return error;
 }
 
-int cuda_leave(struct cuda_device *cuda, const struct cuda_scope *scope, int result)
+static bool is_inherited(const struct device_table *table)
 {
-    enum cuda_capture_mode mode = scope->mode;
+    return cuda_is_inherited(cuda_of_table(table));
+}
+
+/* Errors: VARVE_ERROR_UNSUPPORTED (fork child; the driver has ended). */
+static bool enter(struct device_table *table, struct device_call *call, int *result_out)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+
+    *result_out = is_inherited(table) || is_gone(cuda) ? VARVE_ERROR_UNSUPPORTED : context_enter(cuda, call);
+    if (*result_out == VARVE_OK) {
+        return true;
+    }
+    if (call->gives_back && is_gone(cuda) && !is_inherited(table)) {
+        *result_out = VARVE_OK;
+    }
+    return false;
+}
+
+static int leave(struct device_table *table, struct device_call *call, int result)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    enum cuda_capture_mode mode = (enum cuda_capture_mode)call->scope.mode;
     cuda_context popped;
 
     cuda_unlock(cuda);
     cuda->driver->capture_mode_exchange(&mode);
-    if (scope->has_pushed) {
+    if (call->scope.has_pushed) {
         cuda->driver->context_pop(&popped);
     }
-    return result;
-}
-
-int cuda_enter_freed(const struct cuda_device *cuda, int error)
-{
-    return is_gone(cuda) && !cuda_is_inherited(cuda) ? VARVE_OK : error;
-}
-
-int cuda_leave_freed(struct cuda_device *cuda, const struct cuda_scope *scope, int result)
-{
-    return cuda_leave(cuda, scope, result < 0 && is_gone(cuda) ? VARVE_OK : result);
-}
-
-/* ---- segments ---- */
-
-static int cuda_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream,
-                              uint64_t *addr_out)
-{
-    struct cuda_device *cuda = cuda_of(device);
-    struct device_range *range = NULL;
-    struct cuda_scope scope;
-    cuda_address addr = 0;
-    cuda_result result;
-    int error = cuda_enter(cuda, &scope);
-
-    (void)stream;
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = resources_room(&cuda->resources, bytes);
-    if (error == VARVE_OK) {
-        range = resources_range_new(&cuda->resources, DEVICE_RANGE_SEGMENT, bytes);
-        error = range ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-    }
-    if (error != VARVE_OK) {
-        return cuda_leave(cuda, &scope, error);
-    }
-    cuda->resources.used += resources_footprint(&cuda->resources, bytes);
-    cuda_unlock(cuda);
-    result = cuda->driver->memory_alloc(&addr, bytes);
-    cuda_lock(cuda);
-    cuda->resources.used -= resources_footprint(&cuda->resources, bytes);
-    error = cuda_failed(cuda, result, "cuMemAlloc of %llu bytes", (unsigned long long)bytes);
-    if (error != VARVE_OK) {
-        free(range);
-        return cuda_leave(cuda, &scope, error);
-    }
-    error = resources_range_enter(&cuda->resources, range, addr);
-    if (error != VARVE_OK) {
-        cuda->driver->memory_free(addr);
-        return cuda_leave(cuda, &scope, error);
-    }
-    *addr_out = addr;
-    return cuda_leave(cuda, &scope, VARVE_OK);
-}
-
-/* The driver waits for the GPU here. The range leaves the table before its addresses can come again, and its
- * bytes leave them after the memory is back. */
-static int segment_release(struct cuda_device *cuda, struct device_range *range)
-{
-    cuda_result result;
-
-    device_ranges_remove(&cuda->resources.space, range);
-    cuda_unlock(cuda);
-    result = cuda->driver->memory_free(range->addr);
-    cuda_lock(cuda);
-    if (result != CUDA_RESULT_SUCCESS) {
-        device_ranges_insert(&cuda->resources.space, range);
-        return cuda_failed(cuda, result, "cuMemFree of %llu bytes at %#llx", (unsigned long long)range->bytes,
-                           (unsigned long long)range->addr);
-    }
-    cuda->resources.used -= resources_footprint(&cuda->resources, range->bytes);
-    cuda_export_withdraw(cuda, range->addr);
-    free(range);
-    return VARVE_OK;
-}
-
-static int cuda_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
-{
-    struct cuda_device *cuda = cuda_of(device);
-    struct device_range *range;
-    struct cuda_scope scope;
-    int error = cuda_enter(cuda, &scope);
-
-    if (error != VARVE_OK) {
-        return cuda_enter_freed(cuda, error);
-    }
-    error = resources_range_to_free(&cuda->resources, DEVICE_RANGE_SEGMENT, addr, bytes, &range);
-    if (error == VARVE_OK) {
-        error = segment_release(cuda, range);
-    }
-    return cuda_leave_freed(cuda, &scope, error);
+    return call->gives_back && result < 0 && is_gone(cuda) ? VARVE_OK : result;
 }
 
 /* Others use the device too, so what it has free may be less than what the limit leaves. */
+static int memory_info(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    uint64_t capacity = table->resources.capacity, left = capacity - table->resources.used;
+    uint64_t *free_and_total = call->out;
+    size_t free_bytes = 0, total = 0;
+    int error = cuda_failed(cuda, cuda->driver->memory_info(&free_bytes, &total), "cuMemGetInfo");
+
+    free_and_total[0] = cuda->has_limit && left < free_bytes ? left : free_bytes;
+    free_and_total[1] = cuda->has_limit && capacity < total ? capacity : total;
+    return error;
+}
+
 static int cuda_memory_info(struct varve_device *device, uint64_t *free_out, uint64_t *total_out)
 {
-    struct cuda_device *cuda = cuda_of(device);
-    size_t free_bytes = 0, total = 0;
-    struct cuda_scope scope;
-    int error = cuda_enter(cuda, &scope);
+    uint64_t free_and_total[2];
+    int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
 
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = cuda_failed(cuda, cuda->driver->memory_info(&free_bytes, &total), "cuMemGetInfo");
     if (error == VARVE_OK) {
-        uint64_t left = cuda->resources.capacity - cuda->resources.used;
-
-        *free_out = cuda->has_limit && left < free_bytes ? left : free_bytes;
-        *total_out = cuda->has_limit && cuda->resources.capacity < total ? cuda->resources.capacity : total;
+        *free_out = free_and_total[0];
+        *total_out = free_and_total[1];
     }
-    return cuda_leave(cuda, &scope, error);
+    return error;
 }
 
 /* ---- opening and closing ---- */
 
 int cuda_peer_ordinal(struct cuda_device *cuda, int peer, cuda_ordinal *ordinal_out)
 {
-    int count = 0, number = peer - cuda->device.index + cuda->ordinal;
+    int count = 0, number = peer - cuda->table.device.index + cuda->ordinal;
+    int error = device_index_check(&cuda->table, peer);
 
-    if (peer < 0 || peer > DEVICE_INDEX_MAX) {
-        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID, "%d is no device's index", peer);
+    if (error != VARVE_OK) {
+        return error;
     }
     if (cuda->driver->device_count(&count) != CUDA_RESULT_SUCCESS || number < 0 || number >= count ||
         cuda->driver->device_get(ordinal_out, number) != CUDA_RESULT_SUCCESS) {
-        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_NOT_FOUND,
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_NOT_FOUND,
                              "there is no device %d: it would be CUDA device %d of %d", peer, number, count);
     }
     return VARVE_OK;
 }
 
-/* Segments, what is out of the pool, and imports; a failure leaves the rest to the end of the context. */
-static void space_close(struct cuda_device *cuda)
-{
-    const struct device_range *range = device_ranges_at_or_after(&cuda->resources.space, 0);
-
-    for (; range; range = device_ranges_at_or_after(&cuda->resources.space, range->addr + 1)) {
-        if (range->kind == DEVICE_RANGE_SEGMENT || range->kind == DEVICE_RANGE_POOLED) {
-            cuda->driver->memory_free(range->addr);
-        }
-        for (uint64_t i = 0; range->kind == DEVICE_RANGE_IMPORT && i < range->value; i++) {
-            cuda->driver->ipc_close(range->addr);
-        }
-    }
-    cuda_pool_close(cuda);
-}
-
 static void cuda_close(struct varve_device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
+    struct device_call call = {.gives_back = true};
     cuda_ordinal peer;
-    struct cuda_scope scope;
+    int result;
 
     if (cuda_is_inherited(cuda)) {
         return; /* a thread may have been changing the table when the parent forked */
     }
-    if (cuda_enter(cuda, &scope) == VARVE_OK) {
-        cuda_vmm_close(cuda);
-        space_close(cuda);
+    if (enter(&cuda->table, &call, &result)) {
+        cuda_memory_close(cuda);
         for (uint32_t i = 0; i < cuda->event_capacity; i++) {
             if (cuda->events[i]) {
                 cuda->driver->event_destroy(cuda->events[i]);
@@ -270,51 +186,25 @@ static void cuda_close(struct varve_device *device)
                 cuda->driver->primary_release(peer);
             }
         }
-        cuda_leave(cuda, &scope, VARVE_OK);
+        leave(&cuda->table, &call, VARVE_OK);
     }
     if (cuda->gone != CUDA_RESULT_DEINITIALIZED) {
         cuda->driver->primary_release(cuda->ordinal);
     }
-    resources_close(&cuda->resources);
+    resources_close(&cuda->table.resources);
     free(cuda->events);
     free(cuda->exports);
-    pthread_mutex_destroy(&cuda->mutex);
+    pthread_mutex_destroy(&cuda->table.mutex);
     free(cuda);
-}
-
-static void get_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct cuda_device *cuda = cuda_of(device);
-
-    message_out->text[0] = '\0';
-    if (!cuda_is_inherited(cuda)) {
-        cuda_lock(cuda);
-        *message_out = cuda->resources.reason;
-        cuda_unlock(cuda);
-    }
 }
 
 static const struct varve_device_ops cuda_ops = {
     .name = "cuda",
-    .segment_alloc = cuda_segment_alloc,
-    .segment_free = cuda_segment_free,
+    DEVICE_OPERATIONS,
     .vmm_granularity = CUDA_GRAIN,
-    .vmm_reserve = cuda_vmm_reserve,
-    .vmm_create = cuda_vmm_create,
-    .vmm_map = cuda_vmm_map,
-    .vmm_set_access = cuda_vmm_set_access,
-    .vmm_unmap = cuda_vmm_unmap,
-    .vmm_release = cuda_vmm_release,
-    .vmm_address_free = cuda_vmm_address_free,
-    .stream_synchronize = cuda_stream_synchronize,
-    .event_create = cuda_event_create,
-    .event_destroy = cuda_event_destroy,
-    .event_record = cuda_event_record,
-    .event_query = cuda_event_query,
-    .event_synchronize = cuda_event_synchronize,
-    .alloc_async = cuda_alloc_async,
-    .free_async = cuda_free_async,
-    .stream_wait_event = cuda_stream_wait_event,
+    .alloc_async = device_alloc_async,
+    .free_async = device_free_async,
+    .stream_wait_event = device_stream_wait_event,
     .join_stream = cuda_join_stream,
     .pool_trim = cuda_pool_trim,
     .memory_info = cuda_memory_info,
@@ -322,8 +212,26 @@ static const struct varve_device_ops cuda_ops = {
     .ipc_export = cuda_ipc_export,
     .ipc_open = cuda_ipc_open,
     .ipc_close = cuda_ipc_close,
-    .reason = get_reason,
     .close = cuda_close,
+};
+
+static const struct device_hooks cuda_hooks = {
+    .enter = enter,
+    .leave = leave,
+    .obtain = cuda_obtain,
+    .is_inherited = is_inherited,
+    .give_back = cuda_give_back,
+    .memory_create = cuda_memory_create,
+    .memory_release = cuda_memory_release,
+    .map = cuda_map,
+    .set_access = cuda_set_access,
+    .unmap = cuda_unmap,
+    .stream_wait = cuda_stream_wait,
+    .event_make = cuda_event_make,
+    .event_record = cuda_event_record,
+    .event_query = cuda_event_query,
+    .event_wait = cuda_event_wait,
+    .stream_wait_event = cuda_stream_wait_event,
 };
 
 /* Without virtual memory in pieces that expandable segments can use, the device has none. */
@@ -389,7 +297,8 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
     }
     cuda->driver = driver;
     cuda->ops = cuda_ops;
-    cuda->device = (struct varve_device){&cuda->ops, options->index};
+    cuda->table.device = (struct varve_device){&cuda->ops, options->index};
+    cuda->table.hooks = &cuda_hooks;
     cuda->forks = cuda_forks();
     cuda->has_limit = options->limit_bytes != 0;
     error = device_find(cuda, options, message);
@@ -397,10 +306,10 @@ int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_o
         free(cuda);
         return error;
     }
-    resources_init(&cuda->resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2, CUDA_GRAIN, 0,
-                   CUDA_GRAIN);
-    pthread_mutex_init(&cuda->mutex, NULL);
-    *device_out = &cuda->device;
+    resources_init(&cuda->table.resources, cuda->has_limit ? options->limit_bytes : UINT64_MAX / 2,
+                   CUDA_GRAIN, 0, CUDA_GRAIN);
+    pthread_mutex_init(&cuda->table.mutex, NULL);
+    *device_out = &cuda->table.device;
     return VARVE_OK;
 }
 
@@ -464,9 +373,10 @@ int varve_cuda_check(const struct varve_device *device, struct varve_message *me
         return VARVE_ERROR_UNSUPPORTED;
     }
     cuda_lock(cuda);
-    error = resources_check(&cuda->resources, message);
-    for (uint32_t i = 0; error == VARVE_OK && i < cuda->resources.events.count; i++) {
-        if (cuda->resources.events.slots[i].is_live && (i >= cuda->event_capacity || !cuda->events[i])) {
+    error = resources_check(&cuda->table.resources, message);
+    for (uint32_t i = 0; error == VARVE_OK && i < cuda->table.resources.events.count; i++) {
+        if (cuda->table.resources.events.slots[i].is_live &&
+            (i >= cuda->event_capacity || !cuda->events[i])) {
             error = varve_message_set(message, VARVE_ERROR_CORRUPT, "the event of slot %u is none", i);
         }
     }

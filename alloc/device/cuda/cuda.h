@@ -6,22 +6,18 @@
  * limit.
  *
  *   driver.c  finds the driver
- *   cuda.c         opening and closing, calls and their failures, segments, memory info
- *   vmm.c     reservations and mappings
+ *   cuda.c    opening and closing, calls and their failures, memory info
+ *   memory.c  segments, reservations, mappings, stream-ordered memory
  *   event.c   streams and events
- *   pool.c    stream-ordered memory
  *   share.c   peers, and segments of other processes
  *
- * Every operation stands between cuda_enter and cuda_leave. What may last (memory of the driver, waiting)
- * is called with the table unlocked: cuda_unlock and cuda_lock around it.
+ * What may last (memory of the driver, waiting) is called with the table unlocked: cuda_unlock and cuda_lock around it.
  */
 #ifndef VARVE_ALLOC_DEVICE_CUDA_CUDA_H
 #define VARVE_ALLOC_DEVICE_CUDA_CUDA_H
 
 #include "alloc/device/cuda/driver.h"
-#include "alloc/device/resources.h"
-
-#include <pthread.h>
+#include "alloc/device/operations.h"
 
 /* A segment that other processes may open; this one opens it by a look into the table. */
 struct cuda_export {
@@ -31,7 +27,7 @@ struct cuda_export {
 };
 
 struct cuda_device {
-    struct varve_device device;
+    struct device_table table;   /* its resources' `used` holds what is being allocated right now, too */
     struct varve_device_ops ops; /* without what this GPU does not have */
     const struct cuda_driver *driver;
     cuda_ordinal ordinal;
@@ -39,9 +35,7 @@ struct cuda_device {
     uint32_t forks;       /* when it was opened; the driver is nothing to a fork child */
     bool has_limit, shares;
     cuda_result gone; /* atomic: how the driver, or the context with all that was in it, has ended */
-    pthread_mutex_t mutex;
-    /* Guarded by the mutex: */
-    struct device_resources resources; /* `used` holds what is being allocated right now, too */
+    /* Guarded by the table's mutex: */
     cuda_event *events; /* by slot of the table's events: they serve the slot's next owner again */
     uint32_t event_capacity;
     cuda_pool pool;          /* NULL: not asked for yet */
@@ -51,15 +45,14 @@ struct cuda_device {
     bool has_peer[DEVICE_INDEX_MAX + 1]; /* by index: its primary context is retained */
 };
 
-/* What an operation found, to be put back. */
-struct cuda_scope {
-    enum cuda_capture_mode mode;
-    bool has_pushed;
-};
-
 static inline struct cuda_device *cuda_of(const struct varve_device *device)
 {
     return (struct cuda_device *)(uintptr_t)device;
+}
+
+static inline struct cuda_device *cuda_of_table(const struct device_table *table)
+{
+    return cuda_of(&table->device);
 }
 
 static inline bool cuda_is_inherited(const struct cuda_device *cuda)
@@ -70,15 +63,6 @@ static inline bool cuda_is_inherited(const struct cuda_device *cuda)
 /// As varve_cuda_open, on any driver; it must outlive the device.
 int cuda_device_open(const struct cuda_driver *driver, const struct varve_cuda_options *options,
                      struct varve_device **device_out, struct varve_message *message);
-/// The device's context becomes the thread's, captures of the thread allow what follows, the resource table is
-/// locked. Errors, with nothing of that done: VARVE_ERROR_UNSUPPORTED (fork child; the driver has ended).
-int cuda_enter(struct cuda_device *cuda, struct cuda_scope *scope);
-/// All of it back; returns `result`.
-int cuda_leave(struct cuda_device *cuda, const struct cuda_scope *scope, int result);
-/// As cuda_leave, for what gives something back: that is no error any more once everything is gone.
-int cuda_leave_freed(struct cuda_device *cuda, const struct cuda_scope *scope, int result);
-/// The result of a cuda_enter that failed, likewise.
-int cuda_enter_freed(const struct cuda_device *cuda, int error);
 void cuda_unlock(struct cuda_device *cuda);
 void cuda_lock(struct cuda_device *cuda);
 /// The error for a failed call, its reason noted: the call with its sizes, then what CUDA says. 0 for

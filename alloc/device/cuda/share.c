@@ -10,7 +10,7 @@
  */
 #include "alloc/device/cuda/share.h"
 #include "alloc/device/cuda/cuda.h"
-#include "alloc/device/cuda/pool.h"
+#include "alloc/device/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,14 +54,17 @@ static int access_set(struct cuda_device *cuda, int peer, cuda_ordinal ordinal)
     return error;
 }
 
-static int peer_enable(struct cuda_device *cuda, int peer)
+static int peer_enable(struct device_table *table, struct device_call *call)
 {
+    struct cuda_device *cuda = cuda_of_table(table);
+    int peer = call->peer;
     cuda_ordinal ordinal;
     int can = 0;
     int error;
 
-    if (peer == cuda->device.index) {
-        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_INVALID, "device %d is no peer of itself", peer);
+    if (peer == cuda->table.device.index) {
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_INVALID, "device %d is no peer of itself",
+                             peer);
     }
     error = cuda_peer_ordinal(cuda, peer, &ordinal);
     if (error != VARVE_OK || cuda->has_peer[peer]) {
@@ -70,7 +73,7 @@ static int peer_enable(struct cuda_device *cuda, int peer)
     error = cuda_failed(cuda, cuda->driver->device_can_access(&can, ordinal, cuda->ordinal),
                         "cuDeviceCanAccessPeer of CUDA device %d to %d", ordinal, cuda->ordinal);
     if (error == VARVE_OK && !can) {
-        return DEVICE_REFUSE(&cuda->resources, VARVE_ERROR_UNSUPPORTED,
+        return DEVICE_REFUSE(&cuda->table.resources, VARVE_ERROR_UNSUPPORTED,
                              "CUDA device %d has no way to the memory of %d", ordinal, cuda->ordinal);
     }
     return error != VARVE_OK ? error : access_set(cuda, peer, ordinal);
@@ -78,11 +81,7 @@ static int peer_enable(struct cuda_device *cuda, int peer)
 
 int cuda_peer_enable(struct varve_device *device, int peer)
 {
-    struct cuda_device *cuda = cuda_of(device);
-    struct cuda_scope scope;
-    int error = cuda_enter(cuda, &scope);
-
-    return error != VARVE_OK ? error : cuda_leave(cuda, &scope, peer_enable(cuda, peer));
+    return device_run(device, (struct device_call){.peer = peer}, peer_enable);
 }
 
 /* ---- other processes ---- */
@@ -124,7 +123,7 @@ static struct cuda_export *export_reserve(struct cuda_device *cuda)
         struct cuda_export *grown = realloc(cuda->exports, capacity * sizeof(*grown));
 
         if (!grown) {
-            varve_message_set(&cuda->resources.reason, VARVE_ERROR_NO_MEMORY,
+            varve_message_set(&cuda->table.resources.reason, VARVE_ERROR_NO_MEMORY,
                               "no memory for the entry of an export");
             return NULL;
         }
@@ -154,30 +153,30 @@ static int export_make(struct cuda_device *cuda, const struct device_range *segm
     return error;
 }
 
-int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
+static int segment_export(struct device_table *table, struct device_call *call)
 {
-    struct cuda_device *cuda = cuda_of(device);
+    struct cuda_device *cuda = cuda_of_table(table);
     struct device_range *segment;
-    struct cuda_scope scope;
-    int error = cuda_enter(cuda, &scope);
+    int error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_SEGMENT, call->addr, 0, &segment);
 
-    if (error != VARVE_OK) {
-        return error;
-    }
-    error = resources_range_find(&cuda->resources, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
-    if (error == VARVE_OK && !export_at(cuda, addr)) {
+    if (error == VARVE_OK && !export_at(cuda, call->addr)) {
         error = export_make(cuda, segment);
     }
     if (error == VARVE_OK) {
-        *handle_out = export_at(cuda, addr)->handle;
+        *(struct varve_ipc_handle *)call->out = export_at(cuda, call->addr)->handle;
     }
-    return cuda_leave(cuda, &scope, error);
+    return error;
+}
+
+int cuda_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
+{
+    return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, segment_export);
 }
 
 /* The driver has opened something at `addr`, for the first time or once more. */
 static int import_enter(struct cuda_device *cuda, cuda_address addr)
 {
-    struct device_range *range = device_ranges_at_or_before(&cuda->resources.space, addr);
+    struct device_range *range = device_ranges_at_or_before(&cuda->table.resources.space, addr);
     cuda_address base = 0;
     size_t bytes = 0;
     int error;
@@ -191,69 +190,76 @@ static int import_enter(struct cuda_device *cuda, cuda_address addr)
     if (error != VARVE_OK) {
         return error;
     }
-    range = resources_range_new(&cuda->resources, DEVICE_RANGE_IMPORT, bytes - (addr - base));
-    if (!range) {
-        return VARVE_ERROR_NO_MEMORY;
+    error = resources_range_new(&cuda->table.resources, DEVICE_RANGE_IMPORT, bytes - (addr - base), &range);
+    if (error != VARVE_OK) {
+        return error;
     }
     range->value = 1;
-    return resources_range_enter(&cuda->resources, range, addr);
+    range->addr = addr;
+    error = resources_range_enter(&cuda->table.resources, range);
+    if (error != VARVE_OK) {
+        free(range);
+    }
+    return error;
+}
+
+static int import(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    struct cuda_export *own = export_of(cuda, call->ipc);
+    struct cuda_ipc_memory memory;
+    cuda_address addr = 0;
+    int error;
+
+    if (own) {
+        own->opens++;
+        *(uint64_t *)call->out = own->addr;
+        return VARVE_OK;
+    }
+    memcpy(memory.bytes, call->ipc->bytes, sizeof(memory.bytes));
+    error = cuda_failed(cuda, cuda->driver->ipc_open(&addr, memory, CUDA_IPC_LAZY_PEER_ACCESS),
+                        "cuIpcOpenMemHandle of a segment of another process");
+    if (error != VARVE_OK) {
+        return error;
+    }
+    error = import_enter(cuda, addr);
+    if (error != VARVE_OK) {
+        cuda->driver->ipc_close(addr);
+        return error;
+    }
+    *(uint64_t *)call->out = addr;
+    return VARVE_OK;
 }
 
 int cuda_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
 {
-    struct cuda_device *cuda = cuda_of(device);
-    struct cuda_ipc_memory memory;
-    struct cuda_export *own;
-    cuda_address addr = 0;
-    struct cuda_scope scope;
-    int error = cuda_enter(cuda, &scope);
+    return device_run(device, (struct device_call){.ipc = handle, .out = addr_out}, import);
+}
 
-    if (error != VARVE_OK) {
-        return error;
+static int import_close(struct device_table *table, struct device_call *call)
+{
+    struct cuda_device *cuda = cuda_of_table(table);
+    struct cuda_export *own = export_at(cuda, call->addr);
+    struct device_range *range;
+    int error;
+
+    if (own && own->opens > 0) {
+        own->opens--;
+        return VARVE_OK;
     }
-    own = export_of(cuda, handle);
-    if (own) {
-        own->opens++;
-        *addr_out = own->addr;
-        return cuda_leave(cuda, &scope, VARVE_OK);
-    }
-    memcpy(memory.bytes, handle->bytes, sizeof(memory.bytes));
-    error = cuda_failed(cuda, cuda->driver->ipc_open(&addr, memory, CUDA_IPC_LAZY_PEER_ACCESS),
-                        "cuIpcOpenMemHandle of a segment of another process");
+    error = resources_range_find(&cuda->table.resources, DEVICE_RANGE_IMPORT, call->addr, 0, &range);
     if (error == VARVE_OK) {
-        error = import_enter(cuda, addr);
-        if (error != VARVE_OK) {
-            cuda->driver->ipc_close(addr);
-        } else {
-            *addr_out = addr;
-        }
+        error = cuda_failed(cuda, cuda->driver->ipc_close(call->addr), "cuIpcCloseMemHandle of %#llx",
+                            (unsigned long long)call->addr);
     }
-    return cuda_leave(cuda, &scope, error);
+    if (error == VARVE_OK && --range->value == 0) {
+        device_ranges_remove(&cuda->table.resources.space, range);
+        resources_range_end(&cuda->table.resources, range);
+    }
+    return error;
 }
 
 int cuda_ipc_close(struct varve_device *device, uint64_t addr)
 {
-    struct cuda_device *cuda = cuda_of(device);
-    struct device_range *range;
-    struct cuda_export *own;
-    struct cuda_scope scope;
-    int error = cuda_enter(cuda, &scope);
-
-    if (error != VARVE_OK) {
-        return cuda_enter_freed(cuda, error);
-    }
-    own = export_at(cuda, addr);
-    if (own && own->opens > 0) {
-        own->opens--;
-        return cuda_leave(cuda, &scope, VARVE_OK);
-    }
-    error = resources_range_find(&cuda->resources, DEVICE_RANGE_IMPORT, addr, 0, &range);
-    if (error == VARVE_OK) {
-        error = cuda_failed(cuda, cuda->driver->ipc_close(addr), "cuIpcCloseMemHandle of %#llx",
-                            (unsigned long long)addr);
-    }
-    if (error == VARVE_OK && --range->value == 0) {
-        resources_range_drop(&cuda->resources, range);
-    }
-    return cuda_leave_freed(cuda, &scope, error);
+    return device_run(device, (struct device_call){.addr = addr, .gives_back = true}, import_close);
 }

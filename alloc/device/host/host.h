@@ -5,17 +5,16 @@
  * Page 0 on holds the table of exports, which is how another process knows that what it opens is still what
  * the exporter meant.
  *
- *   host.c      opening, segments, extents, memory info
- *   vmm.c  reservations and mappings
- *   ipc.c  segments of other processes, and ours for them
- *   wait.c streams and events, which a test can hold back
+ *   host.c   opening, extents, memory info
+ *   memory.c segments, reservations and mappings
+ *   ipc.c    segments of other processes, and ours for them
+ *   wait.c   streams and events, which a test can hold back
  */
 #ifndef VARVE_ALLOC_DEVICE_HOST_HOST_H
 #define VARVE_ALLOC_DEVICE_HOST_HOST_H
 
-#include "alloc/device/resources.h"
+#include "alloc/device/operations.h"
 
-#include <pthread.h>
 #include <sys/types.h>
 
 #define HOST_FILE_NAME "varve-device"
@@ -31,24 +30,26 @@ struct host_export {
 #define HOST_EXPORTS (HOST_TABLE_BYTES / sizeof(struct host_export))
 
 struct host_device {
-    struct varve_device device;
-    pid_t pid; /* who opened it; a fork child has nothing but a copy of the resource table */
-    int fd;    /* of the memfd */
-    pthread_mutex_t mutex;
+    struct device_table table;
+    pid_t pid;               /* who opened it; a fork child has nothing but a copy of the resource table */
+    int fd;                  /* of the memfd */
     pthread_cond_t released; /* a stream was */
     /* Guarded by the mutex: */
-    struct device_resources resources;
     struct device_ranges extents; /* of the file; those of segments that were exported stay for ever */
     struct device_slots exports;  /* a slot's index is that of its entry */
     uint64_t file_bytes;
 };
 
-struct host_device *host_of(const struct varve_device *device);
+static inline struct host_device *host_of(const struct varve_device *device)
+{
+    return (struct host_device *)(uintptr_t)device;
+}
 
-/// Takes the lock; VARVE_ERROR_UNSUPPORTED, without it, in a fork child.
-int host_enter(struct host_device *host);
-/// Releases the lock, returns `result`.
-int host_leave(struct host_device *host, int result);
+static inline struct host_device *host_of_table(const struct device_table *table)
+{
+    return host_of(&table->device);
+}
+
 /// The error for errno after a failed call, with the reason.
 int host_failed(struct host_device *host, const char *what);
 int host_extent_alloc(struct host_device *host, uint64_t bytes, uint64_t *offset_out);

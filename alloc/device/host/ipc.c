@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -55,7 +56,7 @@ static int segment_publish(struct host_device *host, struct device_range *segmen
         if (slot) {
             slots_release(&host->exports, id);
         }
-        return DEVICE_REFUSE(&host->resources, VARVE_ERROR_FULL, "more than %llu segments are exported",
+        return DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_FULL, "more than %llu segments are exported",
                              (unsigned long long)HOST_EXPORTS);
     }
     slot->value = export.cookie;
@@ -76,11 +77,13 @@ void host_export_withdraw(struct host_device *host, uint64_t export_id)
     slots_release(&host->exports, export_id);
 }
 
-static int segment_export(struct host_device *host, uint64_t addr, struct varve_ipc_handle *handle_out)
+static int segment_export(struct device_table *table, struct device_call *call)
 {
+    struct host_device *host = host_of_table(table);
+    struct varve_ipc_handle *handle_out = call->out;
     struct host_ticket ticket = {.magic = HOST_IPC_MAGIC, .pid = host->pid, .fd = host->fd};
     struct device_range *segment;
-    int error = resources_range_find(&host->resources, DEVICE_RANGE_SEGMENT, addr, 0, &segment);
+    int error = resources_range_find(&host->table.resources, DEVICE_RANGE_SEGMENT, call->addr, 0, &segment);
 
     if (error == 0 && segment->export_id == 0) {
         error = segment_publish(host, segment);
@@ -99,16 +102,13 @@ static int segment_export(struct host_device *host, uint64_t addr, struct varve_
 
 int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out)
 {
-    struct host_device *host = host_of(device);
-    int error = host_enter(host);
-
-    return error != 0 ? error : host_leave(host, segment_export(host, addr, handle_out));
+    return device_run(device, (struct device_call){.addr = addr, .out = handle_out}, segment_export);
 }
 
 static int refuse_ticket(struct host_device *host, int error, const struct host_ticket *ticket,
                          const char *why)
 {
-    return DEVICE_REFUSE(&host->resources, error, "memory of process %d: %s", (int)ticket->pid, why);
+    return DEVICE_REFUSE(&host->table.resources, error, "memory of process %d: %s", (int)ticket->pid, why);
 }
 
 /* The exporter's file. The link is looked at first: to open just anything by a stale number could block. */
@@ -159,61 +159,49 @@ static int ticket_map(struct host_device *host, const struct host_ticket *ticket
 {
     const struct host_export *export = &ticket->export;
     struct device_range *range;
-    uint64_t addr;
-    int error = host_map_file(host, fd, export->offset, export->bytes, PROT_READ | PROT_WRITE, 0, &addr);
+    int error = resources_range_new(&host->table.resources, DEVICE_RANGE_IMPORT, export->bytes, &range);
 
     if (error != 0) {
         return error;
     }
-    range = resources_range_new(&host->resources, DEVICE_RANGE_IMPORT, export->bytes);
-    error = range ? resources_range_enter(&host->resources, range, addr) : VARVE_ERROR_NO_MEMORY;
-    if (error != 0) {
-        host_unmap(host, addr, export->bytes);
-        return error;
+    error = host_map_file(host, fd, export->offset, export->bytes, PROT_READ | PROT_WRITE, 0, &range->addr);
+    if (error == 0) {
+        error = resources_range_enter(&host->table.resources, range);
+        if (error != 0) {
+            host_unmap(host, range->addr, export->bytes);
+        }
     }
-    *addr_out = addr;
-    return 0;
+    if (error == 0) {
+        *addr_out = range->addr;
+    } else {
+        free(range);
+    }
+    return error;
 }
 
-int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
+static int import(struct device_table *table, struct device_call *call)
 {
-    struct host_device *host = host_of(device);
+    struct host_device *host = host_of_table(table);
     struct host_ticket ticket;
-    int fd = -1, error = host_enter(host);
+    int fd = -1, error;
 
-    if (error != 0) {
-        return error;
-    }
-    memcpy(&ticket, handle->bytes, sizeof(ticket));
+    memcpy(&ticket, call->ipc->bytes, sizeof(ticket));
     if (ticket.magic != HOST_IPC_MAGIC || ticket.pid <= 0 || ticket.fd < 0 || ticket.entry >= HOST_EXPORTS ||
         ticket.export.cookie == 0 || ticket.export.bytes == 0) {
-        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "no handle of a host device");
-        return host_leave(host, error);
+        return DEVICE_REFUSE(&host->table.resources, VARVE_ERROR_INVALID, "no handle of a host device");
     }
     error = exporter_open(host, &ticket, &fd);
     if (error == 0) {
         error = ticket_check(host, &ticket, fd);
         if (error == 0) {
-            error = ticket_map(host, &ticket, fd, addr_out);
+            error = ticket_map(host, &ticket, fd, call->out);
         }
         close(fd);
     }
-    return host_leave(host, error);
+    return error;
 }
 
-int host_ipc_close(struct varve_device *device, uint64_t addr)
+int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out)
 {
-    struct host_device *host = host_of(device);
-    struct device_range *range;
-    int error = host_enter(host);
-
-    if (error != 0) {
-        return error;
-    }
-    error = resources_range_find(&host->resources, DEVICE_RANGE_IMPORT, addr, 0, &range);
-    if (error == 0) {
-        host_unmap(host, addr, range->bytes);
-        resources_range_drop(&host->resources, range);
-    }
-    return host_leave(host, error);
+    return device_run(device, (struct device_call){.ipc = handle, .out = addr_out}, import);
 }

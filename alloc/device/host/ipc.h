@@ -10,7 +10,6 @@
 
 int host_ipc_export(struct varve_device *device, uint64_t addr, struct varve_ipc_handle *handle_out);
 int host_ipc_open(struct varve_device *device, const struct varve_ipc_handle *handle, uint64_t *addr_out);
-int host_ipc_close(struct varve_device *device, uint64_t addr);
 /// The entry of a segment that is about to be freed, so that nobody opens it any more.
 void host_export_withdraw(struct host_device *host, uint64_t export_id);
 

@@ -7,130 +7,82 @@
 #include "alloc/device/host/wait.h"
 #include "alloc/device/host/host.h"
 
-static bool is_blocked(const struct host_device *host, uint64_t stream)
+static bool is_blocked(const struct device_table *table, uint64_t stream)
 {
-    const struct device_stream *entry = resources_stream_find(&host->resources, stream);
+    const struct device_stream *entry = resources_stream_find(&table->resources, stream);
 
     return entry && entry->is_blocked;
 }
 
 /* Until everything on the stream up to that number is complete; the entries move meanwhile. */
-static void wait_for(struct host_device *host, uint64_t stream, uint64_t number)
+static void wait_for(struct device_table *table, uint64_t stream, uint64_t number)
 {
-    const struct device_stream *entry = resources_stream_find(&host->resources, stream);
+    const struct device_stream *entry = resources_stream_find(&table->resources, stream);
 
     while (entry && entry->completed < number) {
-        pthread_cond_wait(&host->released, &host->mutex);
-        entry = resources_stream_find(&host->resources, stream);
+        pthread_cond_wait(&host_of_table(table)->released, &table->mutex);
+        entry = resources_stream_find(&table->resources, stream);
     }
 }
 
-int host_stream_synchronize(struct varve_device *device, uint64_t stream)
+int host_stream_wait(struct device_table *table, uint64_t stream)
 {
-    struct host_device *host = host_of(device);
-    int error = host_enter(host);
-
-    if (error != 0) {
-        return error;
+    if (is_blocked(table, stream)) {
+        wait_for(table, stream, ++table->resources.records);
     }
-    if (is_blocked(host, stream)) {
-        wait_for(host, stream, ++host->resources.records);
-    }
-    return host_leave(host, 0);
+    return 0;
 }
 
-int host_event_create(struct varve_device *device, uint64_t *event_out)
+int host_event_record(struct device_table *table, uint64_t event, uint64_t stream)
 {
-    struct host_device *host = host_of(device);
-    int error = host_enter(host);
-
-    return error != 0 ? error : host_leave(host, resources_event_create(&host->resources, event_out));
-}
-
-int host_event_destroy(struct varve_device *device, uint64_t event)
-{
-    struct host_device *host = host_of(device);
-    int error = host_enter(host);
-
-    return error != 0 ? error : host_leave(host, resources_event_destroy(&host->resources, event));
-}
-
-int host_event_record(struct varve_device *device, uint64_t event, uint64_t stream)
-{
-    struct host_device *host = host_of(device);
-    int error = host_enter(host);
-
-    if (error != 0) {
-        return error;
-    }
-    return host_leave(host,
-                      resources_event_record(&host->resources, event, stream, is_blocked(host, stream)));
-}
-
-int host_event_query(struct varve_device *device, uint64_t event)
-{
-    struct host_device *host = host_of(device);
-    int error = host_enter(host);
-
-    return error != 0 ? error : host_leave(host, resources_event_query(&host->resources, event));
+    (void)event;
+    return is_blocked(table, stream);
 }
 
 /* For the record of now: the event may be recorded again, or destroyed, meanwhile. */
-int host_event_synchronize(struct varve_device *device, uint64_t event)
+int host_event_wait(struct device_table *table, uint64_t event)
 {
-    struct host_device *host = host_of(device);
-    int result = host_enter(host);
+    const struct device_slot *slot = slots_find(&table->resources.events, event);
 
-    if (result != 0) {
-        return result;
-    }
-    result = resources_event_query(&host->resources, event);
-    if (result == 0) {
-        const struct device_slot *slot = slots_find(&host->resources.events, event);
+    wait_for(table, slot->stream, slot->value);
+    return 0;
+}
 
-        wait_for(host, slot->stream, slot->value);
+static int block(struct device_table *table, struct device_call *call)
+{
+    struct device_stream *entry = resources_stream_acquire(&table->resources, call->stream);
+
+    if (!entry) {
+        return VARVE_ERROR_NO_MEMORY;
     }
-    return host_leave(host, result < 0 ? result : 0);
+    if (entry->is_blocked) {
+        return DEVICE_REFUSE(&table->resources, VARVE_ERROR_INVALID, "the stream %#llx is blocked already",
+                             (unsigned long long)call->stream);
+    }
+    entry->is_blocked = true;
+    return 0;
 }
 
 int varve_host_stream_block(struct varve_device *device, uint64_t stream)
 {
-    struct host_device *host = host_of(device);
-    struct device_stream *entry;
-    int error = host_enter(host);
+    return device_run(device, (struct device_call){.stream = stream}, block);
+}
 
-    if (error != 0) {
-        return error;
+static int unblock(struct device_table *table, struct device_call *call)
+{
+    struct device_stream *entry = resources_stream_find(&table->resources, call->stream);
+
+    if (!entry || !entry->is_blocked) {
+        return DEVICE_REFUSE(&table->resources, VARVE_ERROR_INVALID, "the stream %#llx is not blocked",
+                             (unsigned long long)call->stream);
     }
-    entry = resources_stream_acquire(&host->resources, stream);
-    if (!entry) {
-        error = VARVE_ERROR_NO_MEMORY;
-    } else if (entry->is_blocked) {
-        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "the stream %#llx is blocked already",
-                              (unsigned long long)stream);
-    } else {
-        entry->is_blocked = true;
-    }
-    return host_leave(host, error);
+    entry->is_blocked = false;
+    entry->completed = table->resources.records;
+    pthread_cond_broadcast(&host_of_table(table)->released);
+    return 0;
 }
 
 int varve_host_stream_release(struct varve_device *device, uint64_t stream)
 {
-    struct host_device *host = host_of(device);
-    struct device_stream *entry;
-    int error = host_enter(host);
-
-    if (error != 0) {
-        return error;
-    }
-    entry = resources_stream_find(&host->resources, stream);
-    if (!entry || !entry->is_blocked) {
-        error = DEVICE_REFUSE(&host->resources, VARVE_ERROR_INVALID, "the stream %#llx is not blocked",
-                              (unsigned long long)stream);
-    } else {
-        entry->is_blocked = false;
-        entry->completed = host->resources.records;
-        pthread_cond_broadcast(&host->released);
-    }
-    return host_leave(host, error);
+    return device_run(device, (struct device_call){.stream = stream}, unblock);
 }

@@ -63,18 +63,17 @@ uint64_t sim_cost_ns(enum varve_device_call call, uint64_t bytes)
     return ns[at - 1] + (uint64_t)(slope * (double)(bytes - cost_bytes[at - 1]));
 }
 
-int sim_enter(struct sim_device *sim, enum varve_device_call call)
+/* The error that a script wants of this call, or 0. */
+static int scripted_error(struct sim_device *sim, enum varve_device_call kind)
 {
-    uint64_t number;
+    uint64_t number = ++sim->calls[kind];
     int error = 0;
 
-    pthread_mutex_lock(&sim->mutex);
-    number = ++sim->calls[call];
     for (size_t i = 0; i < sim->fault_count && error == 0; i++) {
         const struct sim_fault *fault = &sim->faults[i];
 
-        if (fault->call == call && fault->first <= number && number <= fault->last) {
-            error = DEVICE_REFUSE(&sim->resources, fault->error, "call %llu was to fail",
+        if (fault->call == kind && fault->first <= number && number <= fault->last) {
+            error = DEVICE_REFUSE(&sim->table.resources, fault->error, "call %llu was to fail",
                                   (unsigned long long)number);
         }
     }
@@ -84,6 +83,16 @@ int sim_enter(struct sim_device *sim, enum varve_device_call call)
     return error;
 }
 
+bool sim_enter(struct device_table *table, struct device_call *call, int *result_out)
+{
+    pthread_mutex_lock(&table->mutex);
+    *result_out = is_call(call->kind) ? scripted_error(sim_of(&table->device), call->kind) : 0;
+    if (*result_out != 0) {
+        pthread_mutex_unlock(&table->mutex);
+    }
+    return *result_out == 0;
+}
+
 void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes)
 {
     if (sim->options.has_latency) {
@@ -91,12 +100,12 @@ void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t by
     }
 }
 
-int sim_leave(struct sim_device *sim, enum varve_device_call call, uint64_t bytes, int result)
+int sim_leave(struct device_table *table, struct device_call *call, int result)
 {
-    if (result >= 0) {
-        sim_charge(sim, call, bytes);
+    if (result >= 0 && is_call(call->kind)) {
+        sim_charge(sim_of(&table->device), call->kind, call->bytes);
     }
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&table->mutex);
     return result;
 }
 
@@ -110,7 +119,7 @@ int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uin
     if (!is_call(call) || nth == 0 || count == 0 || error >= 0) {
         return VARVE_ERROR_INVALID;
     }
-    pthread_mutex_lock(&sim->mutex);
+    pthread_mutex_lock(&sim->table.mutex);
     first = sim->calls[call] + nth;
     if (first < nth) {
         result = VARVE_ERROR_INVALID;
@@ -124,7 +133,7 @@ int varve_sim_fail(struct varve_device *device, enum varve_device_call call, uin
             .error = error,
         };
     }
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&sim->table.mutex);
     return result;
 }
 
@@ -136,9 +145,9 @@ uint64_t varve_sim_calls(const struct varve_device *device, enum varve_device_ca
     if (!is_call(call)) {
         return 0;
     }
-    pthread_mutex_lock(&sim->mutex);
+    pthread_mutex_lock(&sim->table.mutex);
     calls = sim->calls[call];
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&sim->table.mutex);
     return calls;
 }
 
@@ -147,9 +156,9 @@ uint64_t varve_sim_clock_ns(const struct varve_device *device)
     struct sim_device *sim = sim_of(device);
     uint64_t now;
 
-    pthread_mutex_lock(&sim->mutex);
+    pthread_mutex_lock(&sim->table.mutex);
     now = sim->clock_ns;
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&sim->table.mutex);
     return now;
 }
 
@@ -157,7 +166,7 @@ void varve_sim_clock_advance(struct varve_device *device, uint64_t ns)
 {
     struct sim_device *sim = sim_of(device);
 
-    pthread_mutex_lock(&sim->mutex);
+    pthread_mutex_lock(&sim->table.mutex);
     sim->clock_ns += ns;
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&sim->table.mutex);
 }

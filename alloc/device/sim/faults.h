@@ -8,11 +8,9 @@
 
 #include "alloc/device/sim/sim.h"
 
-/// Takes the lock and counts the call; the error that a script wants of it, or 0. Always followed by
-/// sim_leave.
-int sim_enter(struct sim_device *sim, enum varve_device_call call);
-/// Charges the clock if `result` is no error, releases the lock, returns `result`.
-int sim_leave(struct sim_device *sim, enum varve_device_call call, uint64_t bytes, int result);
+/* Of struct device_hooks: the call is counted, and fails if a script wants it; a success takes its time. */
+bool sim_enter(struct device_table *table, struct device_call *call, int *result_out);
+int sim_leave(struct device_table *table, struct device_call *call, int result);
 /// The clock goes on by what such a call takes, if calls take time at all.
 void sim_charge(struct sim_device *sim, enum varve_device_call call, uint64_t bytes);
 /// What a call takes on the device that was measured; 0 for calls of which there is no figure.

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments and virtual memory of the sim device: ranges of addresses without memory behind them, within a
- * capacity. Where a range lies is a script's choice, or counted up, or the lowest address that fits. What a
- * script says is checked like everything else: an address may come again after it was freed, but no range
- * that is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads
- * from a recording is never an address ahead of what was allocated.
+ * Where ranges of the sim device lie: a script's choice, or counted up, or the lowest address that fits; no range that
+ * is out is ever overlapped. A script is asked last, when nothing else can fail, so that one that reads from a recording
+ * is never an address ahead of what was allocated. Stream-ordered memory is a pool that is a number: it serves any
+ * request from what it holds, grows in pieces, and shrinks only when it is trimmed.
  */
 #include "alloc/device/sim/memory.h"
 #include "alloc/device/sim/sim.h"
 #include "alloc/device/sim/faults.h"
 
-#include <stdlib.h>
+#define POOL_STEP ((uint64_t)2 << 20)
+#define JOIN_STREAM UINT64_MAX /* no program has such a handle */
 
 static uint64_t align_up(uint64_t value, uint64_t alignment)
 {
@@ -20,12 +20,12 @@ static uint64_t align_up(uint64_t value, uint64_t alignment)
 /* Up from the last one, over what scripts have put in the way. */
 static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_out)
 {
-    uint64_t alignment = sim->resources.space.alignment;
+    uint64_t alignment = sim->table.resources.space.alignment;
     uint64_t addr = sim->next_addr, end = (uint64_t)1 << 63;
     const struct device_range *other;
 
     while (addr < end && bytes <= end - addr) {
-        other = device_ranges_overlap(&sim->resources.space, addr, bytes);
+        other = device_ranges_overlap(&sim->table.resources.space, addr, bytes);
         if (!other) {
             *addr_out = addr;
             sim->next_addr = align_up(addr + bytes, alignment);
@@ -34,7 +34,7 @@ static int place_counted(struct sim_device *sim, uint64_t bytes, uint64_t *addr_
         addr = other->addr + other->bytes;
         addr = addr < end ? align_up(addr, alignment) : end;
     }
-    return DEVICE_REFUSE(&sim->resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
+    return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
                          (unsigned long long)bytes);
 }
 
@@ -47,172 +47,123 @@ static int choose_address(struct sim_device *sim, varve_sim_address script, uint
         if (!sim->options.reuses_addresses) {
             return place_counted(sim, bytes, addr_out);
         }
-        return device_ranges_first_fit(&sim->resources.space, bytes, addr_out)
+        return device_ranges_first_fit(&sim->table.resources.space, bytes, addr_out)
                    ? 0
-                   : DEVICE_REFUSE(&sim->resources, VARVE_ERROR_NO_MEMORY, "no addresses left for %llu bytes",
-                                   (unsigned long long)bytes);
+                   : DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
+                                   "no addresses left for %llu bytes", (unsigned long long)bytes);
     }
     *addr_out = 0;
     error = script(sim->options.address_context, bytes, stream, reservation, addr_out);
     if (error != 0) {
-        return DEVICE_REFUSE(&sim->resources, error < 0 ? error : VARVE_ERROR_INVALID,
+        return DEVICE_REFUSE(&sim->table.resources, error < 0 ? error : VARVE_ERROR_INVALID,
                              "the script has no address for %llu bytes", (unsigned long long)bytes);
     }
     return 0;
 }
 
-int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                    const struct varve_device_reservation *reservation, uint64_t *addr_out)
+/* ---- stream-ordered memory ---- */
+
+static uint64_t whole_steps(uint64_t bytes)
 {
-    varve_sim_address script =
-        kind == DEVICE_RANGE_RESERVATION ? sim->options.reservation_address : sim->options.segment_address;
-    struct device_range *range = resources_range_new(&sim->resources, kind, bytes);
-    uint64_t addr;
+    return (bytes + POOL_STEP - 1) / POOL_STEP * POOL_STEP;
+}
+
+/* So that `bytes` more fit into what the pool holds. */
+static int pool_reserve(struct sim_device *sim, uint64_t bytes)
+{
+    uint64_t spare = sim->table.resources.pooled - sim->pool_used;
+    uint64_t growth;
     int error;
 
-    if (!range) {
-        return VARVE_ERROR_NO_MEMORY;
+    if (bytes <= spare) {
+        return 0;
     }
-    error = choose_address(sim, script, bytes, stream, reservation, &addr);
-    if (error != 0) {
-        free(range);
-        return error;
+    if (bytes > UINT64_MAX / 2) {
+        return DEVICE_REFUSE(&sim->table.resources, VARVE_ERROR_NO_MEMORY,
+                             "%llu bytes are more than a pool can have", (unsigned long long)bytes);
     }
-    error = resources_range_enter(&sim->resources, range, addr);
+    growth = whole_steps(bytes - spare);
+    error = resources_pool_room(&sim->table.resources, growth);
     if (error == 0) {
-        *addr_out = addr;
+        resources_pool_grow(&sim->table.resources, growth);
+        sim_charge(sim, VARVE_DEVICE_VMM_CREATE, growth);
+        sim_charge(sim, VARVE_DEVICE_VMM_MAP, growth);
+        sim_charge(sim, VARVE_DEVICE_VMM_SET_ACCESS, growth);
     }
     return error;
 }
 
-int sim_range_free(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes)
+int sim_obtain(struct device_table *table, struct device_call *call, struct device_range *range)
 {
-    struct device_range *range;
-    int error = bytes == 0 ? DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes to free")
-                           : resources_range_find(&sim->resources, kind, addr, bytes, &range);
+    struct sim_device *sim = sim_of(&table->device);
+    bool is_reservation = range->kind == DEVICE_RANGE_RESERVATION;
+    int error = range->kind == DEVICE_RANGE_POOLED ? pool_reserve(sim, range->bytes) : 0;
 
     if (error == 0) {
-        resources_range_drop(&sim->resources, range);
+        error = choose_address(
+            sim, is_reservation ? sim->options.reservation_address : sim->options.segment_address,
+            range->bytes, call->stream, call->reservation, &range->addr);
+    }
+    if (error == 0 && range->kind == DEVICE_RANGE_POOLED) {
+        sim->pool_used += range->bytes;
     }
     return error;
 }
 
-int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out)
+int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range)
 {
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_ALLOC);
-
-    if (error == 0) {
-        error = resources_room(&sim->resources, bytes);
+    (void)call;
+    if (range->kind == DEVICE_RANGE_POOLED) {
+        sim_of(&table->device)->pool_used -= range->bytes;
     }
-    if (error == 0) {
-        error = sim_range_alloc(sim, DEVICE_RANGE_SEGMENT, bytes, stream, NULL, addr_out);
-    }
-    return sim_leave(sim, VARVE_DEVICE_SEGMENT_ALLOC, bytes, error);
+    return 0;
 }
 
-int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
+int sim_join_stream(struct varve_device *device, uint64_t *stream_out)
 {
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_SEGMENT_FREE);
-
-    if (error == 0) {
-        error = sim_range_free(sim, DEVICE_RANGE_SEGMENT, addr, bytes);
-    }
-    return sim_leave(sim, VARVE_DEVICE_SEGMENT_FREE, bytes, error);
+    (void)device;
+    *stream_out = JOIN_STREAM;
+    return 0;
 }
 
-int sim_vmm_reserve(struct varve_device *device, uint64_t bytes,
-                    const struct varve_device_reservation *reservation, uint64_t *addr_out)
+static int pool_trim(struct device_table *table, struct device_call *call)
 {
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_VMM_RESERVE);
+    struct sim_device *sim = sim_of(&table->device);
+    uint64_t least = whole_steps(sim->pool_used);
 
-    if (error == 0 && bytes == 0) {
-        error = DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "0 bytes of addresses asked for");
+    if (call->bytes > least) {
+        least = call->bytes < table->resources.pooled ? whole_steps(call->bytes) : table->resources.pooled;
     }
-    if (error == 0) {
-        error = sim_range_alloc(sim, DEVICE_RANGE_RESERVATION, bytes, reservation ? reservation->stream : 0,
-                                reservation, addr_out);
+    if (table->resources.pooled > least) {
+        uint64_t released = table->resources.pooled - least;
+
+        resources_pool_shrink(&table->resources, released);
+        sim_charge(sim, VARVE_DEVICE_VMM_UNMAP, released);
+        sim_charge(sim, VARVE_DEVICE_VMM_RELEASE, released);
     }
-    return sim_leave(sim, VARVE_DEVICE_VMM_RESERVE, bytes, error);
+    return 0;
 }
 
-int sim_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out)
+int sim_pool_trim(struct varve_device *device, uint64_t keep_bytes)
 {
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_VMM_CREATE);
-
-    if (error == 0) {
-        error = resources_room(&sim->resources, bytes);
-    }
-    if (error == 0) {
-        error = resources_handle_create(&sim->resources, bytes, 0, handle_out);
-    }
-    return sim_leave(sim, VARVE_DEVICE_VMM_CREATE, bytes, error);
+    return device_run(device, (struct device_call){.kind = VARVE_DEVICE_POOL_TRIM, .bytes = keep_bytes},
+                      pool_trim);
 }
 
-int sim_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle)
+int sim_pool_check(const struct sim_device *sim, struct varve_message *message)
 {
-    struct sim_device *sim = sim_of(device);
-    struct device_range *mapping;
-    int error = sim_enter(sim, VARVE_DEVICE_VMM_MAP);
+    const struct device_range *range = device_ranges_at_or_after(&sim->table.resources.space, 0);
+    uint64_t used = 0;
 
-    if (error == 0) {
-        error = resources_map_check(&sim->resources, addr, bytes, handle, &mapping);
+    for (; range;
+         range = device_ranges_at_or_after(&sim->table.resources.space, range->addr + range->bytes)) {
+        used += range->kind == DEVICE_RANGE_POOLED ? range->bytes : 0;
     }
-    if (error == 0) {
-        resources_map_enter(&sim->resources, mapping);
+    if (used != sim->pool_used || used > sim->table.resources.pooled) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "pool: %llu bytes handed out, %llu counted, %llu held",
+                                 (unsigned long long)used, (unsigned long long)sim->pool_used,
+                                 (unsigned long long)sim->table.resources.pooled);
     }
-    return sim_leave(sim, VARVE_DEVICE_VMM_MAP, bytes, error);
-}
-
-int sim_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer)
-{
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_VMM_SET_ACCESS);
-
-    if (error == 0 && (peer < 0 || peer > DEVICE_INDEX_MAX)) {
-        error = DEVICE_REFUSE(&sim->resources, VARVE_ERROR_INVALID, "%d is no device's index", peer);
-    }
-    if (error == 0) {
-        error = resources_mapped_check(&sim->resources, addr, bytes);
-    }
-    return sim_leave(sim, VARVE_DEVICE_VMM_SET_ACCESS, bytes, error);
-}
-
-int sim_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes)
-{
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_VMM_UNMAP);
-
-    if (error == 0) {
-        error = resources_mapped_check(&sim->resources, addr, bytes);
-    }
-    if (error == 0) {
-        resources_unmap_enter(&sim->resources, addr, bytes);
-    }
-    return sim_leave(sim, VARVE_DEVICE_VMM_UNMAP, bytes, error);
-}
-
-int sim_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes)
-{
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_VMM_RELEASE);
-
-    if (error == 0) {
-        error = resources_handle_release(&sim->resources, handle, bytes);
-    }
-    return sim_leave(sim, VARVE_DEVICE_VMM_RELEASE, bytes, error);
-}
-
-int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes)
-{
-    struct sim_device *sim = sim_of(device);
-    int error;
-
-    pthread_mutex_lock(&sim->mutex);
-    error = sim_range_free(sim, DEVICE_RANGE_RESERVATION, addr, bytes);
-    pthread_mutex_unlock(&sim->mutex);
-    return error;
+    return 0;
 }

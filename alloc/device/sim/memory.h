@@ -1,26 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/device/ */
 /*
- * Segments and virtual memory: capacity, and where ranges lie. Called by sim.c, which has the table of operations.
+ * Where ranges lie, and stream-ordered memory. Called by the operations of all devices, and by sim.c.
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_MEMORY_H
 #define VARVE_ALLOC_DEVICE_SIM_MEMORY_H
 
 #include "alloc/device/sim/sim.h"
 
-int sim_segment_alloc(struct varve_device *device, uint64_t bytes, uint64_t stream, uint64_t *addr_out);
-int sim_segment_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
-/// Addresses for a segment, a reservation or an allocation of the pool, entered in the table.
-int sim_range_alloc(struct sim_device *sim, enum device_range_kind kind, uint64_t bytes, uint64_t stream,
-                    const struct varve_device_reservation *reservation, uint64_t *addr_out);
-int sim_range_free(struct sim_device *sim, enum device_range_kind kind, uint64_t addr, uint64_t bytes);
-int sim_vmm_reserve(struct varve_device *device, uint64_t bytes,
-                    const struct varve_device_reservation *reservation, uint64_t *addr_out);
-int sim_vmm_create(struct varve_device *device, uint64_t bytes, uint64_t *handle_out);
-int sim_vmm_map(struct varve_device *device, uint64_t addr, uint64_t bytes, uint64_t handle);
-int sim_vmm_set_access(struct varve_device *device, uint64_t addr, uint64_t bytes, int peer);
-int sim_vmm_unmap(struct varve_device *device, uint64_t addr, uint64_t bytes);
-int sim_vmm_release(struct varve_device *device, uint64_t handle, uint64_t bytes);
-int sim_vmm_address_free(struct varve_device *device, uint64_t addr, uint64_t bytes);
+/* Of struct device_hooks. */
+int sim_obtain(struct device_table *table, struct device_call *call, struct device_range *range);
+int sim_give_back(struct device_table *table, struct device_call *call, struct device_range *range);
+int sim_join_stream(struct varve_device *device, uint64_t *stream_out);
+int sim_pool_trim(struct varve_device *device, uint64_t keep_bytes);
+/// What is out of the pool is what was counted. With the lock held.
+int sim_pool_check(const struct sim_device *sim, struct varve_message *message);
 
 #endif

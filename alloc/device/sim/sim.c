@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sim device: a device of addresses only, whose capacity, bases, failures and completions a script
- * decides and whose clock is virtual, for replays of recordings and for tests. Its operations check all that
- * the driver would and cost the logarithm of what is out. Called by allocators through the ops table, by
+ * decides and whose clock is virtual, for replays of recordings and for tests. Called by allocators through the ops table, by
  * tests and replays through varve_sim_*.
  *
  * With scripted events a wait does not stand still: whatever is waited for completes. Waiting for an event
@@ -11,7 +10,6 @@
 #include "alloc/device/sim/sim.h"
 #include "alloc/device/sim/faults.h"
 #include "alloc/device/sim/memory.h"
-#include "alloc/device/sim/pool.h"
 
 #include <stdlib.h>
 
@@ -19,83 +17,40 @@
 #define SIM_ALIGNMENT ((uint64_t)2 << 20)
 #define SIM_TOTAL_BYTES ((uint64_t)80 << 30)
 
-struct sim_device *sim_of(const struct varve_device *device)
-{
-    return (struct sim_device *)(uintptr_t)device;
-}
-
 static int stream_complete(struct sim_device *sim, uint64_t stream)
 {
-    struct device_stream *entry = resources_stream_acquire(&sim->resources, stream);
+    struct device_stream *entry = resources_stream_acquire(&sim->table.resources, stream);
 
     if (!entry) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    entry->completed = sim->resources.records;
+    entry->completed = sim->table.resources.records;
     return 0;
 }
 
-static int sim_stream_synchronize(struct varve_device *device, uint64_t stream)
+static int stream_wait(struct device_table *table, uint64_t stream)
 {
-    return varve_sim_stream_complete(device, stream);
+    struct sim_device *sim = sim_of(&table->device);
+
+    return sim->options.events_are_scripted ? stream_complete(sim, stream) : 0;
 }
 
-static int sim_event_create(struct varve_device *device, uint64_t *event_out)
+static int event_record(struct device_table *table, uint64_t event, uint64_t stream)
 {
-    struct sim_device *sim = sim_of(device);
-    int error;
-
-    pthread_mutex_lock(&sim->mutex);
-    error = resources_event_create(&sim->resources, event_out);
-    pthread_mutex_unlock(&sim->mutex);
-    return error;
+    (void)event;
+    (void)stream;
+    return sim_of(&table->device)->options.events_are_scripted;
 }
 
-static int sim_event_destroy(struct varve_device *device, uint64_t event)
+static int event_wait(struct device_table *table, uint64_t event)
 {
-    struct sim_device *sim = sim_of(device);
-    int error;
-
-    pthread_mutex_lock(&sim->mutex);
-    error = resources_event_destroy(&sim->resources, event);
-    pthread_mutex_unlock(&sim->mutex);
-    return error;
+    return resources_event_complete(&table->resources, event);
 }
 
-static int sim_event_record(struct varve_device *device, uint64_t event, uint64_t stream)
+static bool is_inherited(const struct device_table *table)
 {
-    struct sim_device *sim = sim_of(device);
-    int error = sim_enter(sim, VARVE_DEVICE_EVENT_RECORD);
-
-    if (error == 0) {
-        error = resources_event_record(&sim->resources, event, stream, sim->options.events_are_scripted);
-    }
-    return sim_leave(sim, VARVE_DEVICE_EVENT_RECORD, 0, error);
-}
-
-static int sim_event_query(struct varve_device *device, uint64_t event)
-{
-    struct sim_device *sim = sim_of(device);
-    int result = sim_enter(sim, VARVE_DEVICE_EVENT_QUERY);
-
-    if (result == 0) {
-        result = resources_event_query(&sim->resources, event);
-    }
-    return sim_leave(sim, VARVE_DEVICE_EVENT_QUERY, 0, result);
-}
-
-static int sim_event_synchronize(struct varve_device *device, uint64_t event)
-{
-    struct sim_device *sim = sim_of(device);
-    int result;
-
-    pthread_mutex_lock(&sim->mutex);
-    result = resources_event_query(&sim->resources, event);
-    if (result == 0) {
-        result = resources_event_complete(&sim->resources, event);
-    }
-    pthread_mutex_unlock(&sim->mutex);
-    return result < 0 ? result : 0;
+    (void)table;
+    return false;
 }
 
 static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint64_t *total_out)
@@ -104,63 +59,45 @@ static int sim_memory_info(struct varve_device *device, uint64_t *free_out, uint
     uint64_t total = sim->options.total_bytes;
     uint64_t most;
 
-    pthread_mutex_lock(&sim->mutex);
-    most = sim->resources.capacity < total ? sim->resources.capacity : total;
-    *free_out = most > sim->resources.used ? most - sim->resources.used : 0;
+    pthread_mutex_lock(&sim->table.mutex);
+    most = sim->table.resources.capacity < total ? sim->table.resources.capacity : total;
+    *free_out = most > sim->table.resources.used ? most - sim->table.resources.used : 0;
     *total_out = total;
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&sim->table.mutex);
     return 0;
-}
-
-static int sim_peer_enable(struct varve_device *device, int peer)
-{
-    return peer < 0 || peer > DEVICE_INDEX_MAX || peer == device->index ? VARVE_ERROR_INVALID : 0;
 }
 
 static void sim_close(struct varve_device *device)
 {
     struct sim_device *sim = sim_of(device);
 
-    resources_close(&sim->resources);
-    pthread_mutex_destroy(&sim->mutex);
+    resources_close(&sim->table.resources);
+    pthread_mutex_destroy(&sim->table.mutex);
     free(sim);
-}
-
-static void get_reason(const struct varve_device *device, struct varve_message *message_out)
-{
-    struct sim_device *sim = sim_of(device);
-
-    pthread_mutex_lock(&sim->mutex);
-    *message_out = sim->resources.reason;
-    pthread_mutex_unlock(&sim->mutex);
 }
 
 static const struct varve_device_ops sim_ops = {
     .name = "sim",
-    .segment_alloc = sim_segment_alloc,
-    .segment_free = sim_segment_free,
-    .vmm_reserve = sim_vmm_reserve,
-    .vmm_create = sim_vmm_create,
-    .vmm_map = sim_vmm_map,
-    .vmm_set_access = sim_vmm_set_access,
-    .vmm_unmap = sim_vmm_unmap,
-    .vmm_release = sim_vmm_release,
-    .vmm_address_free = sim_vmm_address_free,
-    .stream_synchronize = sim_stream_synchronize,
-    .event_create = sim_event_create,
-    .event_destroy = sim_event_destroy,
-    .event_record = sim_event_record,
-    .event_query = sim_event_query,
-    .event_synchronize = sim_event_synchronize,
-    .alloc_async = sim_alloc_async,
-    .free_async = sim_free_async,
-    .stream_wait_event = sim_stream_wait_event,
+    DEVICE_OPERATIONS,
+    .alloc_async = device_alloc_async,
+    .free_async = device_free_async,
+    .stream_wait_event = device_stream_wait_event,
     .join_stream = sim_join_stream,
     .pool_trim = sim_pool_trim,
     .memory_info = sim_memory_info,
-    .peer_enable = sim_peer_enable,
-    .reason = get_reason,
+    .peer_enable = device_peer_check,
     .close = sim_close,
+};
+
+static const struct device_hooks sim_hooks = {
+    .enter = sim_enter,
+    .leave = sim_leave,
+    .obtain = sim_obtain,
+    .is_inherited = is_inherited,
+    .give_back = sim_give_back,
+    .stream_wait = stream_wait,
+    .event_record = event_record,
+    .event_wait = event_wait,
 };
 
 /* Defaults for zeros. */
@@ -206,16 +143,17 @@ int varve_sim_open(const struct varve_sim_options *options, struct varve_device 
     if (!sim) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "sim: no memory for a device");
     }
-    sim->device = (struct varve_device){&sim_ops, all.index};
+    sim->table.device = (struct varve_device){&sim_ops, all.index};
+    sim->table.hooks = &sim_hooks;
     sim->options = all;
     sim->next_addr = (all.first_addr + all.alignment - 1) & ~(all.alignment - 1);
-    resources_init(&sim->resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1, all.first_addr,
-                   all.alignment);
+    resources_init(&sim->table.resources, all.capacity_bytes ? all.capacity_bytes : UINT64_MAX, 1,
+                   all.first_addr, all.alignment);
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&sim->mutex, &attributes);
+    pthread_mutex_init(&sim->table.mutex, &attributes);
     pthread_mutexattr_destroy(&attributes);
-    *device_out = &sim->device;
+    *device_out = &sim->table.device;
     return 0;
 }
 
@@ -224,21 +162,15 @@ int varve_sim_event_complete(struct varve_device *device, uint64_t event)
     struct sim_device *sim = sim_of(device);
     int error;
 
-    pthread_mutex_lock(&sim->mutex);
-    error = resources_event_complete(&sim->resources, event);
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_lock(&sim->table.mutex);
+    error = resources_event_complete(&sim->table.resources, event);
+    pthread_mutex_unlock(&sim->table.mutex);
     return error;
 }
 
 int varve_sim_stream_complete(struct varve_device *device, uint64_t stream)
 {
-    struct sim_device *sim = sim_of(device);
-    int error;
-
-    pthread_mutex_lock(&sim->mutex);
-    error = sim->options.events_are_scripted ? stream_complete(sim, stream) : 0;
-    pthread_mutex_unlock(&sim->mutex);
-    return error;
+    return device_stream_synchronize(device, stream);
 }
 
 uint64_t varve_sim_used(const struct varve_device *device)
@@ -246,9 +178,9 @@ uint64_t varve_sim_used(const struct varve_device *device)
     struct sim_device *sim = sim_of(device);
     uint64_t used;
 
-    pthread_mutex_lock(&sim->mutex);
-    used = sim->resources.used;
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_lock(&sim->table.mutex);
+    used = sim->table.resources.used;
+    pthread_mutex_unlock(&sim->table.mutex);
     return used;
 }
 
@@ -257,11 +189,11 @@ int varve_sim_check(const struct varve_device *device, struct varve_message *mes
     struct sim_device *sim = sim_of(device);
     int error;
 
-    pthread_mutex_lock(&sim->mutex);
-    error = resources_check(&sim->resources, message);
+    pthread_mutex_lock(&sim->table.mutex);
+    error = resources_check(&sim->table.resources, message);
     if (error == 0) {
         error = sim_pool_check(sim, message);
     }
-    pthread_mutex_unlock(&sim->mutex);
+    pthread_mutex_unlock(&sim->table.mutex);
     return error;
 }

@@ -2,20 +2,16 @@
 /* C only: private to alloc/ */
 /*
  * What the files of the sim device share. Its lock is recursive, since scripts are called with it held and
- * may ask the device or advance its clock. A call of an operation with a value in enum varve_device_call is
- * framed by sim_enter, which counts it and finds its scripted failure, and sim_leave, which charges its time.
+ * may ask the device or advance its clock.
  *
- *   sim.c         opening, events, memory info, what tests ask for
- *   memory.c  segments and virtual memory: capacity, scripted and counted-up bases
- *   pool.c    stream-ordered memory
- *   faults.c  failures at the n-th call; what a call costs on the virtual clock
+ *   sim.c      opening, events, memory info, what tests ask for
+ *   memory.c   scripted and counted-up bases; stream-ordered memory
+ *   faults.c   failures at the n-th call; what a call costs on the virtual clock
  */
 #ifndef VARVE_ALLOC_DEVICE_SIM_SIM_H
 #define VARVE_ALLOC_DEVICE_SIM_SIM_H
 
-#include "alloc/device/resources.h"
-
-#include <pthread.h>
+#include "alloc/device/operations.h"
 
 #define SIM_FAULTS 64
 
@@ -27,10 +23,8 @@ struct sim_fault {
 };
 
 struct sim_device {
-    struct varve_device device;
-    pthread_mutex_t mutex; /* guards all that follows */
+    struct device_table table;
     struct varve_sim_options options;
-    struct device_resources resources;
     uint64_t next_addr; /* where counting up goes on */
     uint64_t clock_ns;
     uint64_t pool_used; /* handed out; resources.pooled is what the pool holds */
@@ -39,7 +33,9 @@ struct sim_device {
     size_t fault_count;
 };
 
-/// The device behind the interface, also where only its lock is changed.
-struct sim_device *sim_of(const struct varve_device *device);
+static inline struct sim_device *sim_of(const struct varve_device *device)
+{
+    return (struct sim_device *)(uintptr_t)device;
+}
 
 #endif

@@ -73,6 +73,8 @@ void alloc_model_reset_peak(struct alloc_model *model);
 /// Segment and allocation numbers are 0: the model has none. Owner: the caller, by alloc_model_snapshot_free.
 void alloc_model_snapshot(const struct alloc_model *model, struct varve_alloc_snapshot *snapshot_out);
 void alloc_model_snapshot_free(struct varve_alloc_snapshot *snapshot);
+/// Room for one item more behind `count`.
+void *alloc_model_grow(void *items, size_t count, size_t *capacity, size_t item_size);
 /// Abort unless the model's own sums agree: lists, statistics, device.
 void alloc_model_check(const struct alloc_model *model);
 

@@ -4,12 +4,53 @@
  * after all others, below all others, or where memory was given back, so that ties by address across segments
  * occur. The sim device then asks for the same places in the same order.
  */
-#include "support/alloc/pair_internal.h"
+#include "support/alloc/pair.h"
+#include "support/alloc/model.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PLACE_ALIGNMENT UINT64_C(0x200000)
+
+/* An answer of the model to "where does it lie", for the sim device to give too. */
+struct pair_address {
+    uint64_t addr, bytes, stream;
+    bool is_reservation;
+};
+
+/* Addresses that the device has back. */
+struct pair_hole {
+    uint64_t addr, bytes;
+};
+
+#define PAIR_MISS_FREES 8U /* at most in a step */
+
+struct pair {
+    const struct alloc_pair_setup *setup;
+    struct alloc_model *model;
+    struct varve_device *device;
+    struct varve_alloc *alloc;
+    struct varve_alloc_recorder recorder;
+    uint64_t *live; /* addresses */
+    size_t live_count, live_capacity;
+    struct alloc_model_event *events; /* of this step, from the allocator */
+    size_t event_count, event_capacity;
+    struct pair_address *places; /* of this step */
+    size_t place_count, place_capacity, place_taken;
+    struct pair_hole *holes;
+    size_t hole_count, hole_capacity;
+    uint64_t lowest, highest; /* of all addresses so far */
+    uint32_t salt;
+    uint64_t missed[PAIR_MISS_FREES]; /* what the model's callback has freed in this step */
+    unsigned missed_count, missed_taken;
+    unsigned misses, misses_taken; /* calls of the callbacks in this step */
+    size_t step;
+    bool is_different;
+    struct alloc_pair_difference *difference;
+    struct varve_message message;
+};
 
 /* Ordered as unsigned numbers, the last above INT64_MAX. */
 static const uint64_t stream_handles[ALLOC_PAIR_STREAMS] = {0, 7, 0x5580c0de, UINT64_C(0x7f1200000010),
@@ -17,7 +58,8 @@ static const uint64_t stream_handles[ALLOC_PAIR_STREAMS] = {0, 7, 0x5580c0de, UI
 /* Which streams a pool is for; 0: no filter at all. */
 static unsigned filter_masks[ALLOC_PAIR_FILTERS] = {0, 0x1, 0x6, 0x1e};
 
-bool alloc_pair_fail(struct pair *pair, const char *format, ...)
+/* Note the first difference; returns false. */
+static __attribute__((format(printf, 2, 3))) bool differ(struct pair *pair, const char *format, ...)
 {
     va_list arguments;
 
@@ -29,6 +71,87 @@ bool alloc_pair_fail(struct pair *pair, const char *format, ...)
         pair->is_different = true;
     }
     return false;
+}
+
+/* ---- addresses: the model asks first, the sim device must then ask for the same ---- */
+
+static uint64_t place_reused(struct pair *pair, uint64_t bytes)
+{
+    for (size_t i = pair->hole_count; i > 0; i--) {
+        struct pair_hole *hole = &pair->holes[i - 1];
+        uint64_t addr = hole->addr;
+
+        if (hole->bytes >= bytes) {
+            hole->addr += bytes;
+            hole->bytes -= bytes;
+            return addr;
+        }
+    }
+    return 0;
+}
+
+static uint64_t address_choose(void *context, uint64_t bytes, uint64_t stream, bool is_reservation)
+{
+    struct pair *pair = context;
+    uint64_t room = (bytes + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
+    uint32_t way = (pair->salt + (uint32_t)pair->place_count) % 4;
+    uint64_t addr = way == 1 ? place_reused(pair, bytes) : 0;
+
+    if (!addr && way == 2) {
+        pair->lowest -= room;
+        addr = pair->lowest;
+    }
+    if (!addr) {
+        addr = pair->highest;
+        pair->highest += room;
+    }
+    pair->places =
+        alloc_model_grow(pair->places, pair->place_count, &pair->place_capacity, sizeof(*pair->places));
+    pair->places[pair->place_count++] = (struct pair_address){addr, bytes, stream, is_reservation};
+    return addr;
+}
+
+static void address_gone(void *context, uint64_t addr, uint64_t bytes)
+{
+    struct pair *pair = context;
+
+    pair->holes = alloc_model_grow(pair->holes, pair->hole_count, &pair->hole_capacity, sizeof(*pair->holes));
+    pair->holes[pair->hole_count++] = (struct pair_hole){addr, bytes};
+}
+
+static int place_take(struct pair *pair, uint64_t bytes, uint64_t stream, bool is_reservation,
+                      uint64_t *addr_out)
+{
+    const struct pair_address *place = &pair->places[pair->place_taken];
+
+    if (pair->place_taken == pair->place_count) {
+        differ(pair, "the allocator asked for a %s of %" PRIu64 " bytes, the model for none",
+               is_reservation ? "reservation" : "segment", bytes);
+        return VARVE_ERROR_INVALID;
+    }
+    if (place->bytes != bytes || place->stream != stream || place->is_reservation != is_reservation) {
+        differ(pair, "the allocator asked for a %s of %" PRIu64 " bytes, the model for a %s of %" PRIu64,
+               is_reservation ? "reservation" : "segment", bytes,
+               place->is_reservation ? "reservation" : "segment", place->bytes);
+        return VARVE_ERROR_INVALID;
+    }
+    pair->place_taken++;
+    *addr_out = place->addr;
+    return VARVE_OK;
+}
+
+static int segment_address(void *context, uint64_t bytes, uint64_t stream,
+                           const struct varve_device_reservation *place, uint64_t *addr_out)
+{
+    (void)place;
+    return place_take(context, bytes, stream, false, addr_out);
+}
+
+static int reservation_address(void *context, uint64_t bytes, uint64_t stream,
+                               const struct varve_device_reservation *place, uint64_t *addr_out)
+{
+    (void)stream;
+    return place_take(context, bytes, place->stream, true, addr_out);
 }
 
 /* ---- events ---- */
@@ -47,7 +170,7 @@ static void record_take(void *context, const struct varve_record *record)
         return;
     }
     pair->events =
-        alloc_pair_grow(pair->events, pair->event_count, &pair->event_capacity, sizeof(*pair->events));
+        alloc_model_grow(pair->events, pair->event_count, &pair->event_capacity, sizeof(*pair->events));
     pair->events[pair->event_count++] =
         (struct alloc_model_event){kind, record->addr, record->size, record->requested};
 }
@@ -82,7 +205,7 @@ static bool events_compare(struct pair *pair)
         if (i >= count || i >= pair->event_count || !is_event_equal(&events[i], &pair->events[i])) {
             event_print(real, sizeof(real), pair->events, pair->event_count, i);
             event_print(model, sizeof(model), events, count, i);
-            return alloc_pair_fail(pair, "event %zu of the step: %s; in the model: %s", i, real, model);
+            return differ(pair, "event %zu of the step: %s; in the model: %s", i, real, model);
         }
     }
     return true;
@@ -138,8 +261,7 @@ static bool filter_stream(void *context, uint64_t stream)
 static bool results_compare(struct pair *pair, const char *what, int real, int model)
 {
     if (real != model) {
-        return alloc_pair_fail(pair, "%s returned %d, in the model %d: %s", what, real, model,
-                               pair->message.text);
+        return differ(pair, "%s returned %d, in the model %d: %s", what, real, model, pair->message.text);
     }
     return true;
 }
@@ -155,10 +277,11 @@ static bool step_alloc(struct pair *pair, const struct alloc_pair_op *op, uint64
         return false;
     }
     if (real == VARVE_OK && real_addr != addr) {
-        return alloc_pair_fail(pair, "address %" PRIx64 ", in the model %" PRIx64, real_addr, addr);
+        return differ(pair, "address %" PRIx64 ", in the model %" PRIx64, real_addr, addr);
     }
     if (real == VARVE_OK && addr) {
-        pair->live = alloc_pair_grow(pair->live, pair->live_count, &pair->live_capacity, sizeof(*pair->live));
+        pair->live =
+            alloc_model_grow(pair->live, pair->live_count, &pair->live_capacity, sizeof(*pair->live));
         pair->live[pair->live_count++] = addr;
     }
     return true;
@@ -303,13 +426,168 @@ static bool step_run(struct pair *pair, const struct alloc_pair_op *op)
     }
     is_equal = is_equal && !pair->is_different && events_compare(pair);
     if (is_equal && pair->place_taken != pair->place_count) {
-        is_equal = alloc_pair_fail(pair, "the model took %zu new segments, the allocator %zu",
-                                   pair->place_count, pair->place_taken);
+        is_equal = differ(pair, "the model took %zu new segments, the allocator %zu", pair->place_count,
+                          pair->place_taken);
     }
     if (is_equal && pair->misses != pair->misses_taken) {
-        is_equal = alloc_pair_fail(pair, "callbacks were called %u times, by the model %u times",
-                                   pair->misses_taken, pair->misses);
+        is_equal = differ(pair, "callbacks were called %u times, by the model %u times", pair->misses_taken,
+                          pair->misses);
     }
+    return is_equal;
+}
+
+/* ---- statistics ---- */
+
+static bool stat_compare(struct pair *pair, const char *name, unsigned pool,
+                         const struct varve_alloc_stat *real, const struct varve_alloc_stat *model)
+{
+    static const char *const pools[] = {"all", "small_pool", "large_pool", "scalar"};
+
+    if (memcmp(real, model, sizeof(*real)) == 0) {
+        return true;
+    }
+    return differ(pair,
+                  "%s.%s: current %" PRId64 " peak %" PRId64 " allocated %" PRId64 " freed %" PRId64
+                  "; in the model: %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+                  name, pools[pool], real->current, real->peak, real->allocated, real->freed, model->current,
+                  model->peak, model->allocated, model->freed);
+}
+
+static bool counter_compare(struct pair *pair, const char *name, int64_t real, int64_t model)
+{
+    return real == model || differ(pair, "%s: %" PRId64 ", in the model %" PRId64, name, real, model);
+}
+
+static bool stats_compare(struct pair *pair)
+{
+    const struct varve_alloc_stats *model = alloc_model_stats(pair->model);
+    struct varve_alloc_stats real;
+    bool is_equal = true;
+
+    if (varve_alloc_get_device_stats(pair->alloc, &real)) {
+        return differ(pair, "no statistics");
+    }
+    for (unsigned i = 0; i < VARVE_ALLOC_STAT_POOLS; i++) {
+#define PAIR_STAT_COMPARE(name) \
+    is_equal = is_equal && stat_compare(pair, #name, i, &real.name[i], &model->name[i]);
+        VARVE_ALLOC_STAT_LIST(PAIR_STAT_COMPARE)
+#undef PAIR_STAT_COMPARE
+    }
+    return is_equal &&
+           stat_compare(pair, "oversize_allocations", VARVE_ALLOC_STAT_POOLS, &real.oversize_allocations,
+                        &model->oversize_allocations) &&
+           stat_compare(pair, "oversize_segments", VARVE_ALLOC_STAT_POOLS, &real.oversize_segments,
+                        &model->oversize_segments) &&
+           counter_compare(pair, "num_alloc_retries", real.num_alloc_retries, model->num_alloc_retries) &&
+           counter_compare(pair, "num_ooms", real.num_ooms, model->num_ooms) &&
+           counter_compare(pair, "num_sync_all_streams", real.num_sync_all_streams,
+                           model->num_sync_all_streams) &&
+           counter_compare(pair, "num_device_alloc", real.num_device_alloc, model->num_device_alloc) &&
+           counter_compare(pair, "num_device_free", real.num_device_free, model->num_device_free) &&
+           counter_compare(pair, "max_split_size", real.max_split_size, model->max_split_size) &&
+           counter_compare(pair, "memory_reserved", varve_alloc_memory_reserved(pair->alloc),
+                           model->reserved_bytes[VARVE_ALLOC_STAT_ALL].current) &&
+           counter_compare(pair, "bytes in use on the device", (int64_t)varve_sim_used(pair->device),
+                           model->reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
+}
+
+/* ---- snapshots ---- */
+
+static bool block_compare(struct pair *pair, const struct varve_block_info *real,
+                          const struct varve_block_info *model)
+{
+    if (real->addr == model->addr && real->bytes == model->bytes && real->requested == model->requested &&
+        real->state == model->state && (real->allocation_id != 0) == (real->state != VARVE_BLOCK_INACTIVE)) {
+        return true;
+    }
+    return differ(pair,
+                  "block %" PRIx64 ": %" PRIu64 " bytes, requested %" PRIu64 ", state %d, id %" PRIu64
+                  "; in the model %" PRIx64 ": %" PRIu64 ", %" PRIu64 ", %d",
+                  real->addr, real->bytes, real->requested, (int)real->state, real->allocation_id,
+                  model->addr, model->bytes, model->requested, (int)model->state);
+}
+
+static bool segment_compare(struct pair *pair, const struct varve_segment_info *real,
+                            const struct varve_segment_info *model)
+{
+    struct varve_segment_info copy = *real;
+
+    copy.segment_id = 0;
+    if (copy.addr == model->addr && copy.bytes == model->bytes &&
+        copy.allocated_bytes == model->allocated_bytes && copy.active_bytes == model->active_bytes &&
+        copy.requested_bytes == model->requested_bytes && copy.stream == model->stream &&
+        copy.pool.capture == model->pool.capture && copy.pool.user == model->pool.user &&
+        copy.is_small == model->is_small && copy.is_expandable == model->is_expandable &&
+        copy.first_block == model->first_block && copy.block_count == model->block_count) {
+        return true;
+    }
+    return differ(pair,
+                  "segment %" PRIx64 ": %" PRIu64 " bytes, %zu blocks, %" PRIu64 " active, stream %" PRIx64
+                  "; in the model %" PRIx64 ": %" PRIu64 ", %zu, %" PRIu64 ", %" PRIx64,
+                  real->addr, real->bytes, real->block_count, real->active_bytes, real->stream, model->addr,
+                  model->bytes, model->block_count, model->active_bytes, model->stream);
+}
+
+/* What an allocated block says of the segment it lies in. */
+static bool base_compare(struct pair *pair, const struct varve_segment_info *segment,
+                         const struct varve_block_info *block)
+{
+    uint64_t base = 0;
+    uint64_t bytes = 0;
+
+    if (varve_alloc_get_base_allocation(pair->alloc, block->addr, &base, &bytes) == VARVE_OK &&
+        base == segment->addr && bytes == segment->bytes) {
+        return true;
+    }
+    return differ(pair, "base allocation of block %" PRIx64 ": %" PRIu64 " bytes at %" PRIx64, block->addr,
+                  bytes, base);
+}
+
+static bool snapshot_compare(struct pair *pair, const struct varve_alloc_snapshot *real,
+                             const struct varve_alloc_snapshot *model)
+{
+    for (size_t i = 0; i < real->segment_count && i < model->segment_count; i++) {
+        if (!segment_compare(pair, &real->segments[i], &model->segments[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < model->segment_count && i < real->segment_count; i++) {
+        const struct varve_segment_info *segment = &model->segments[i];
+        const struct varve_block_info *block = &model->blocks[segment->first_block];
+
+        for (size_t j = 0; j < segment->block_count; j++) {
+            if (block[j].state == VARVE_BLOCK_ACTIVE_ALLOCATED && !base_compare(pair, segment, &block[j])) {
+                return false;
+            }
+        }
+    }
+    for (size_t i = 0; i < real->block_count && i < model->block_count; i++) {
+        if (!block_compare(pair, &real->blocks[i], &model->blocks[i])) {
+            return false;
+        }
+    }
+    if (real->segment_count != model->segment_count || real->block_count != model->block_count) {
+        return differ(pair, "%zu segments and %zu blocks, in the model %zu and %zu", real->segment_count,
+                      real->block_count, model->segment_count, model->block_count);
+    }
+    return true;
+}
+
+static bool state_compare(struct pair *pair)
+{
+    struct varve_alloc_snapshot real, model;
+    bool is_equal;
+
+    if (!stats_compare(pair)) {
+        return false;
+    }
+    if (varve_alloc_snapshot(pair->alloc, &real)) {
+        return differ(pair, "no snapshot");
+    }
+    alloc_model_snapshot(pair->model, &model);
+    is_equal = snapshot_compare(pair, &real, &model);
+    varve_alloc_snapshot_free(&real);
+    alloc_model_snapshot_free(&model);
     return is_equal;
 }
 
@@ -320,15 +598,15 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
     struct varve_sim_options sim = {.capacity_bytes = setup->capacity,
                                     .total_bytes = setup->capacity,
                                     .events_are_scripted = true,
-                                    .segment_address = alloc_pair_segment_address,
-                                    .reservation_address = alloc_pair_reservation_address,
+                                    .segment_address = segment_address,
+                                    .reservation_address = reservation_address,
                                     .address_context = pair};
     struct alloc_model_options model = {.config = setup->config,
                                         .memory_limit = setup->memory_limit,
                                         .capacity = setup->capacity,
                                         .total = setup->capacity,
-                                        .place = alloc_pair_address_choose,
-                                        .gone = alloc_pair_address_gone,
+                                        .place = address_choose,
+                                        .gone = address_gone,
                                         .miss = setup->miss_frees ? miss_model : NULL,
                                         .context = pair};
     struct varve_alloc_options options;
@@ -340,7 +618,7 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
     pair->model = alloc_model_open(&model);
     error = varve_sim_open(&sim, &pair->device, &pair->message);
     if (error) {
-        return alloc_pair_fail(pair, "sim device: %s", pair->message.text);
+        return differ(pair, "sim device: %s", pair->message.text);
     }
     varve_alloc_options_init(&options);
     options.device = pair->device;
@@ -349,10 +627,10 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
     options.recorder = &pair->recorder;
     error = varve_alloc_open(&options, &pair->alloc, &pair->message);
     if (error) {
-        return alloc_pair_fail(pair, "open: %s", pair->message.text);
+        return differ(pair, "open: %s", pair->message.text);
     }
     if (setup->miss_frees && varve_alloc_add_free_callback(pair->alloc, miss_real, pair)) {
-        return alloc_pair_fail(pair, "no callback");
+        return differ(pair, "no callback");
     }
     return true;
 }
@@ -362,8 +640,7 @@ static void pair_close(struct pair *pair)
     if (pair->alloc) {
         varve_alloc_close(pair->alloc);
         if (varve_sim_used(pair->device) != 0) {
-            alloc_pair_fail(pair, "close left %" PRIu64 " bytes of the device in use",
-                            varve_sim_used(pair->device));
+            differ(pair, "close left %" PRIu64 " bytes of the device in use", varve_sim_used(pair->device));
         }
     }
     if (pair->device) {
@@ -389,13 +666,77 @@ bool alloc_pair_run(const struct alloc_pair_setup *setup, const struct alloc_pai
         is_equal = step_run(&pair, &ops[i]);
         if (is_equal && (is_last || (i + 1) % setup->check_every == 0) &&
             varve_alloc_check(pair.alloc, &pair.message)) {
-            is_equal = alloc_pair_fail(&pair, "varve_alloc_check: %s", pair.message.text);
+            is_equal = differ(&pair, "varve_alloc_check: %s", pair.message.text);
         }
         if (is_equal && (is_last || i % 64 == 63)) {
             alloc_model_check(pair.model);
-            is_equal = alloc_pair_compare_state(&pair);
+            is_equal = state_compare(&pair);
         }
     }
     pair_close(&pair);
     return !pair.is_different;
+}
+
+/* ---- readable lines ---- */
+
+void alloc_pair_print_op(FILE *file, const struct alloc_pair_op *op)
+{
+    static const char *const names[] = {
+#define PAIR_NAME(NAME, name) #name,
+        ALLOC_PAIR_LIST(PAIR_NAME)
+#undef PAIR_NAME
+    };
+
+    fprintf(file, "%s", names[op->kind]);
+    switch (op->kind) {
+    case ALLOC_PAIR_ALLOC:
+        fprintf(file, " %" PRIu64 " bytes on stream %u, salt %u", op->bytes, op->stream, op->salt % 4);
+        break;
+    case ALLOC_PAIR_FREE:
+    case ALLOC_PAIR_FREE_WRONG:
+        fprintf(file, " block %u", op->pick);
+        break;
+    case ALLOC_PAIR_RECORD_STREAM:
+        fprintf(file, " block %u on stream %u", op->pick, op->stream);
+        break;
+    case ALLOC_PAIR_COMPLETE:
+        fprintf(file, " stream %u", op->stream);
+        break;
+    case ALLOC_PAIR_BEGIN:
+        fprintf(file, " pool %u, filter %u", op->pick % ALLOC_PAIR_POOLS, op->stream % ALLOC_PAIR_FILTERS);
+        break;
+    case ALLOC_PAIR_END:
+    case ALLOC_PAIR_RELEASE:
+    case ALLOC_PAIR_NO_SPLIT:
+    case ALLOC_PAIR_USE_ON_OOM:
+        fprintf(file, " pool %u", op->pick % ALLOC_PAIR_POOLS);
+        break;
+    case ALLOC_PAIR_LIMIT:
+    case ALLOC_PAIR_FRACTION:
+        fprintf(file, " %" PRIu64, op->bytes);
+        break;
+    case ALLOC_PAIR_FAIL:
+        fprintf(file, " call %u: the %uth and %u in all, error %d", op->pick % 3, op->nth, op->count,
+                op->error);
+        break;
+    default:
+        break;
+    }
+    fprintf(file, "\n");
+}
+
+void alloc_pair_print_setup(FILE *file, const struct alloc_pair_setup *setup)
+{
+    const struct varve_alloc_config *config = &setup->config;
+
+    fprintf(file,
+            "capacity %" PRIu64 ", limit %" PRIu64 ", max_split %" PRIu64 ", non_split_rounding %" PRIu64
+            ", large_segment %" PRIu64 ", gc %.17g, expandable %d, callbacks free %u, divisions",
+            setup->capacity, setup->memory_limit, config->max_split_size, config->max_non_split_rounding_size,
+            config->large_segment_size, config->garbage_collection_threshold, config->expandable_segments,
+            setup->miss_frees);
+    for (unsigned i = 0; i < VARVE_ALLOC_DIVISIONS; i++) {
+        fprintf(file, " %" PRIu64, config->roundup_power2_divisions[i]);
+    }
+    fprintf(file, "\n");
 }

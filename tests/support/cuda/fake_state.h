@@ -159,10 +159,10 @@ static inline cuda_result fake_call(const char *name, unsigned needs)
         fake_wrong(name, 2);
     }
     if ((needs & FAKE_LASTS) && fake.device) {
-        if (pthread_mutex_trylock(&cuda_of(fake.device)->mutex) != 0) {
+        if (pthread_mutex_trylock(&cuda_of(fake.device)->table.mutex) != 0) {
             fake_wrong(name, 3);
         } else {
-            pthread_mutex_unlock(&cuda_of(fake.device)->mutex);
+            pthread_mutex_unlock(&cuda_of(fake.device)->table.mutex);
         }
     }
     if (fake.fail_at != 0 && --fake.fail_at == 0) {

@@ -247,7 +247,7 @@ static void test_sim_check_finds(void **state)
     assert_int_equal(device->ops->vmm_map(device, addr, UNIT, handle), 0);
     assert_int_equal(device->ops->event_create(device, &event), 0);
     assert_int_equal(varve_sim_check(device, &message), 0);
-    mapping = sim->resources.mappings.root;
+    mapping = sim->table.resources.mappings.root;
 #define FINDS(change, undo)                                                       \
     do {                                                                          \
         message.text[0] = '\0';                                                   \
@@ -257,15 +257,16 @@ static void test_sim_check_finds(void **state)
         undo;                                                                     \
         assert_int_equal(varve_sim_check(device, NULL), 0);                       \
     } while (0)
-    FINDS(sim->resources.used++, sim->resources.used--);
-    FINDS(sim->resources.handles.slots[0].maps++, sim->resources.handles.slots[0].maps--);
+    FINDS(sim->table.resources.used++, sim->table.resources.used--);
+    FINDS(sim->table.resources.handles.slots[0].maps++, sim->table.resources.handles.slots[0].maps--);
     FINDS(mapping->addr += 4 * UNIT, mapping->addr -= 4 * UNIT);
     FINDS(mapping->value++, mapping->value--);
-    FINDS(sim->resources.space.root->gap_max += 1, sim->resources.space.root->gap_max -= 1);
-    FINDS(sim->resources.space.count++, sim->resources.space.count--);
-    FINDS(sim->resources.events.live++, sim->resources.events.live--);
-    FINDS(sim->resources.events.slots[0].value = 1, sim->resources.events.slots[0].value = 0);
-    FINDS(sim->resources.handles.slots[0].is_live = false, sim->resources.handles.slots[0].is_live = true);
+    FINDS(sim->table.resources.space.root->gap_max += 1, sim->table.resources.space.root->gap_max -= 1);
+    FINDS(sim->table.resources.space.count++, sim->table.resources.space.count--);
+    FINDS(sim->table.resources.events.live++, sim->table.resources.events.live--);
+    FINDS(sim->table.resources.events.slots[0].value = 1, sim->table.resources.events.slots[0].value = 0);
+    FINDS(sim->table.resources.handles.slots[0].is_live = false,
+          sim->table.resources.handles.slots[0].is_live = true);
 #undef FINDS
     sim_close(device);
 }

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "alloc/core/counters.h"
+#include "alloc/core/state/counters.h"
 #include "alloc/inspect/stats.h"
 #include "support/random.h"
 

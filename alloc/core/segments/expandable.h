@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * Expandable segments: a large range of addresses that gets memory in units where it is needed
+ * (find_expandable_block, try_allocate_expandable_block, map_block, unmap_block).
+ */
+#ifndef VARVE_ALLOC_CORE_SEGMENTS_EXPANDABLE_H
+#define VARVE_ALLOC_CORE_SEGMENTS_EXPANDABLE_H
+
+#include "alloc/core/state/allocator.h"
+
+int expandable_alloc(struct varve_alloc *alloc, struct request *request, struct block **block_out);
+/// unmap_block, and release_expandable_segment if nothing of it is left; returns the bytes unmapped.
+uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+/// Bytes that expandable_release would unmap, and where.
+uint64_t expandable_releasable(const struct block *block, uint64_t *addr_out);
+void expandable_close(struct varve_alloc *alloc);
+/// An empty expandable segment at an address of the device's choice, all of it unmapped.
+int expandable_reserve(struct varve_alloc *alloc, const struct request *request, struct block **block_out);
+/// Memory for the first `bytes` of unmapped space, in whole units.
+int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t bytes,
+                   struct varve_message *message);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory from the device and back: alloc_block and release_block. The limit is tested with the size of a
+ * whole segment even where an expandable one would map less, as PyTorch does.
+ */
+#include "alloc/core/segments/segment.h"
+#include "alloc/core/segments/expandable.h"
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/core/state/message.h"
+#include "alloc/core/state/pools.h"
+
+#include <inttypes.h>
+
+/* The device may be slow: with release_lock_on_cudamalloc others go on meanwhile. */
+static int device_alloc(struct varve_alloc *alloc, const struct request *request, uint64_t *addr_out)
+{
+    const struct varve_device_ops *ops = alloc->device->ops;
+    bool opens = alloc->config.release_lock_on_cudamalloc && alloc->lock.depth == 1;
+    uint64_t stream = request->wanted.bins->stream;
+    int error;
+
+    if (opens) {
+        alloc_unlock(alloc);
+    }
+    error = request->wanted.stream_ordered
+                ? ops->alloc_async(alloc->device, request->segment_bytes, stream, addr_out)
+                : ops->segment_alloc(alloc->device, request->segment_bytes, stream, addr_out);
+    if (opens) {
+        alloc_lock(alloc);
+        if (request_reserve(alloc) != VARVE_OK) {
+            if (error == VARVE_OK && request->wanted.stream_ordered) {
+                ops->free_async(alloc->device, *addr_out, request->segment_bytes, stream);
+            } else if (error == VARVE_OK) {
+                ops->segment_free(alloc->device, *addr_out, request->segment_bytes);
+            }
+            return VARVE_ERROR_FULL;
+        }
+    }
+    return error;
+}
+
+static void count_segment(struct varve_alloc *alloc, const struct request *request)
+{
+    bool is_small = request->pool->is_small;
+
+    if (request->pool->owner != NULL) {
+        request->pool->owner->segment_count++;
+    }
+    alloc->reserved_bytes += request->segment_bytes;
+    stat_change(alloc->stats.segment, is_small, 1);
+    stat_change(alloc->stats.reserved_bytes, is_small, (int64_t)request->segment_bytes);
+    if (request->segment_bytes >= alloc->config.max_split_size) {
+        stat_increase(&alloc->stats.oversize_segments, 1);
+    }
+    alloc->stats.num_device_alloc++;
+}
+
+int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
+{
+    struct block *block;
+    uint64_t addr = 0;
+    int error;
+
+    alloc->stats.num_alloc_retries += is_retry;
+    if (alloc->limit != 0 && (request->segment_bytes > alloc->limit ||
+                              alloc->reserved_bytes > alloc->limit - request->segment_bytes)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    if (request->wanted.is_expandable) {
+        return expandable_alloc(alloc, request, block_out);
+    }
+    error = device_alloc(alloc, request, &addr);
+    if (error != VARVE_OK) {
+        return error == VARVE_ERROR_NO_MEMORY
+                   ? error
+                   : device_message(alloc, error, request->message,
+                                    "the device failed to allocate %" PRIu64 " bytes",
+                                    request->segment_bytes);
+    }
+    block = block_slab_acquire(&alloc->slab);
+    block->addr = addr;
+    block->size = request->segment_bytes;
+    block->bins = request->wanted.bins;
+    block->is_mapped = true;
+    block->stream_ordered = request->wanted.stream_ordered;
+    block->segment_id = ++alloc->segment_id;
+    count_segment(alloc, request);
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
+                                  .cause = request->source,
+                                  .bins = block->bins,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .requested = request->wanted.rounded,
+                                  .arg = block->segment_id});
+    *block_out = block;
+    return VARVE_OK;
+}
+
+void segment_uncount(struct varve_alloc *alloc, const struct block *block)
+{
+    const struct pool *pool = block_pool(block);
+
+    alloc->reserved_bytes -= block->size;
+    if (pool->owner != NULL) {
+        assert(pool->owner->segment_count > 0);
+        pool->owner->segment_count--;
+    }
+    stat_change(alloc->stats.segment, pool->is_small, -1);
+    stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)block->size);
+    if (block->size >= alloc->config.max_split_size) {
+        stat_decrease(&alloc->stats.oversize_segments, 1);
+    }
+    alloc->stats.num_device_free++;
+}
+
+void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
+{
+    struct pool *pool = block_pool(block);
+
+    assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
+    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
+                                  .cause = cause,
+                                  .bins = block->bins,
+                                  .addr = block->addr,
+                                  .size = block->size,
+                                  .arg = block->segment_id});
+    alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
+    segment_uncount(alloc, block);
+    free_index_remove(&pool->index, block);
+    block_slab_release(&alloc->slab, block);
+}

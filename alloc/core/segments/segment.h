@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * Memory from the device and back: alloc_block and release_block.
+ */
+#ifndef VARVE_ALLOC_CORE_SEGMENTS_SEGMENT_H
+#define VARVE_ALLOC_CORE_SEGMENTS_SEGMENT_H
+
+#include "alloc/core/state/allocator.h"
+
+/// alloc_block: a segment, or mapped memory, for the request. VARVE_ERROR_NO_MEMORY, or a fatal error.
+int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry,
+                  struct block **block_out);
+/// release_block: an unsplit free block that is no part of an expandable segment goes back.
+void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause);
+/// The sums no longer count the segment that is this block alone.
+void segment_uncount(struct varve_alloc *alloc, const struct block *block);
+
+#endif

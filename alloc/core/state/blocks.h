@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * Blocks come back: free_block and try_merge_blocks, inline for each cached free. The freed block survives a merge and
+ * its neighbours vanish into it; that identity matters, because `requested` of an inactive block is never reset and shows
+ * up in snapshots.
+ */
+#ifndef VARVE_ALLOC_CORE_STATE_BLOCKS_H
+#define VARVE_ALLOC_CORE_STATE_BLOCKS_H
+
+#include "alloc/core/state/allocator.h"
+#include "alloc/core/state/counters.h"
+#include "alloc/core/state/emit.h"
+#include "alloc/policy/pytorch.h"
+
+/// The block is not in use any more: record, merge, insert.
+void block_free(struct varve_alloc *alloc, struct block *block);
+/// Put a free block into its pool; its age begins.
+void block_insert_free(struct block *block);
+/// The first `bytes` of a block are cut off; the rest is free, and in the index afterwards.
+void block_shrink_free(struct block *block, uint64_t bytes);
+/// Absorb a neighbour (NULL allowed) if that may be; returns the bytes absorbed.
+uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour);
+
+HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *block,
+                          const struct block *neighbour)
+{
+    return block_is_available(neighbour) && neighbour->is_mapped == block->is_mapped &&
+           POLICY_CALL(alloc->policy, may_merge, &alloc->config, block, neighbour);
+}
+
+/* With `takes_place` the block comes into the index where the neighbour was. */
+HOT uint64_t block_absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour,
+                          bool takes_place)
+{
+    struct pool *pool = block_pool(block);
+    bool is_previous = block->prev == neighbour;
+    uint64_t absorbed, absorbed_addr;
+
+    assert(neighbour != NULL);
+    absorbed = neighbour->size;
+    absorbed_addr = neighbour->addr;
+    if (is_previous) {
+        block->addr = neighbour->addr;
+        block->prev = neighbour->prev;
+        if (block->prev != NULL) {
+            block->prev->next = block;
+        }
+    } else {
+        block->next = neighbour->next;
+        if (block->next != NULL) {
+            block->next->prev = block;
+        }
+    }
+    block->size += absorbed;
+    if (takes_place) {
+        free_index_replace(neighbour, block);
+    } else if (neighbour->is_free) {
+        free_index_remove(&pool->index, neighbour);
+    } else if (!neighbour->is_mapped) {
+        pool_unmapped_remove(pool, neighbour);
+    }
+    block_slab_release(&alloc->slab, neighbour);
+    if (block->is_mapped) {
+        EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
+                                      .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
+                                      .bins = block->bins,
+                                      .addr = block->addr,
+                                      .size = block->size,
+                                      .requested = absorbed,
+                                      .arg = absorbed_addr});
+    }
+    return absorbed;
+}
+
+/* The net change of inactive_split is applied once, as one increase or one decrease (free_block). */
+HOT void block_count_inactive(struct varve_alloc *alloc, const struct block *block, uint64_t before,
+                              uint64_t after)
+{
+    bool is_small = block_pool(block)->is_small;
+    int64_t count = -(int64_t)(before > 0) - (int64_t)(after > 0);
+    int64_t bytes = -(int64_t)before - (int64_t)after;
+
+    if (block->expandable != NULL) {
+        return;
+    }
+    if (block_is_split(block)) {
+        count++;
+        bytes += (int64_t)block->size;
+    }
+    if (count != 0) {
+        stat_change(alloc->stats.inactive_split, is_small, count);
+    }
+    if (bytes != 0) {
+        stat_change(alloc->stats.inactive_split_bytes, is_small, bytes);
+    }
+}
+
+/* `slot` is the block's in the map. */
+HOT void block_complete(struct varve_alloc *alloc, struct block *block, struct block_map_slot *slot)
+{
+    uint64_t before = 0, after = 0;
+    bool is_small = block_pool(block)->is_small;
+    bool has_next;
+
+    assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
+    emit_completed(alloc, block);
+    block_map_clear(&alloc->map, slot);
+    block->id = 0;
+    has_next = block_may_absorb(alloc, block, block->next);
+    block->freed_at = block_pool(block)->search_count;
+    if (block_may_absorb(alloc, block, block->prev)) {
+        before = block_absorb(alloc, block, block->prev, !has_next);
+    }
+    if (has_next) {
+        after = block_absorb(alloc, block, block->next, true);
+    }
+    if (!block->is_free) {
+        free_index_insert(&block_pool(block)->index, block);
+    }
+    block_count_inactive(alloc, block, before, after);
+    stat_complete(&alloc->stats, is_small, block->requested);
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* C only: private to alloc/ */
+/*
+ * How statistics move. For each of them, between two resets:
+ *
+ *     current = current at the last reset + allocated - freed        peak >= current >= 0
+ *     all = small_pool + large_pool, but for peaks
+ *
+ * Every cached allocation moves some of them and its free as many, so the moves are inline and leave out what
+ * follows from the rest (inspect/stats.c restores it):
+ *
+ *   freed    holds what was current at the last reset of the accumulated figures
+ *   all      has no `allocated`
+ *   active, active_bytes
+ *            are allocation and allocated_bytes, plus what was freed and waits for other streams: `current` is
+ *            what waits, `peak` the highest total since the last reset while something waited (while nothing
+ *            does, it is the other figure's), `allocated` is not used
+ */
+#ifndef VARVE_ALLOC_CORE_STATE_COUNTERS_H
+#define VARVE_ALLOC_CORE_STATE_COUNTERS_H
+
+#include "alloc/alloc.h"
+
+#include <assert.h>
+
+static inline void stat_increase(struct varve_alloc_stat *stat, int64_t amount)
+{
+    assert(amount >= 0);
+    stat->current += amount;
+    if (stat->peak < stat->current) {
+        stat->peak = stat->current;
+    }
+    stat->allocated += amount;
+}
+
+static inline void stat_decrease(struct varve_alloc_stat *stat, int64_t amount)
+{
+    assert(amount >= 0 && stat->current >= amount);
+    stat->current -= amount;
+}
+
+static inline enum varve_alloc_stat_pool stat_pool_kind(bool is_small)
+{
+    return is_small ? VARVE_ALLOC_STAT_SMALL_POOL : VARVE_ALLOC_STAT_LARGE_POOL;
+}
+
+/* `all` and one kind of pool together; `stats` is an array field of struct varve_alloc_stats. */
+static inline void stat_pool_increase(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
+                                      int64_t amount)
+{
+    struct varve_alloc_stat *all = &stats[VARVE_ALLOC_STAT_ALL];
+
+    all->current += amount;
+    if (all->peak < all->current) {
+        all->peak = all->current;
+    }
+    stat_increase(&stats[stat_pool_kind(is_small)], amount);
+}
+
+static inline void stat_pool_decrease(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
+                                      int64_t amount)
+{
+    stats[VARVE_ALLOC_STAT_ALL].current -= amount;
+    stat_decrease(&stats[stat_pool_kind(is_small)], amount);
+}
+
+/* What is current changes without a move: it is as if it had been so at the last reset. */
+static inline void stat_become(struct varve_alloc_stat *stat, int64_t current)
+{
+    stat->freed += current - stat->current;
+    stat->current = current;
+    stat->peak = stat->peak > current ? stat->peak : current;
+}
+
+/* A net change is one increase or one decrease; of 0 it is neither. */
+static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_POOLS], bool is_small,
+                               int64_t net)
+{
+    if (net > 0) {
+        stat_pool_increase(stats, is_small, net);
+    } else if (net < 0) {
+        stat_pool_decrease(stats, is_small, -net);
+    }
+}
+
+/// The peaks of what is active, where something waits.
+void stats_note_active(struct varve_alloc_stats *stats, bool is_small);
+
+/* ---- the life of a block ---- */
+
+static inline void stat_allocate(struct varve_alloc_stats *stats, bool is_small, uint64_t size,
+                                 uint64_t requested)
+{
+    stat_pool_increase(stats->allocation, is_small, 1);
+    stat_pool_increase(stats->allocated_bytes, is_small, (int64_t)size);
+    stat_pool_increase(stats->requested_bytes, is_small, (int64_t)requested);
+    if (__builtin_expect(stats->active[VARVE_ALLOC_STAT_ALL].current != 0, 0)) {
+        stats_note_active(stats, is_small);
+    }
+}
+
+static inline void stat_free(struct varve_alloc_stats *stats, bool is_small, uint64_t size)
+{
+    stat_pool_decrease(stats->allocation, is_small, 1);
+    stat_pool_decrease(stats->allocated_bytes, is_small, (int64_t)size);
+}
+
+/* Between a free and its completion. */
+static inline void stat_wait(struct varve_alloc_stats *stats, bool is_small, uint64_t size, bool begins)
+{
+    int64_t count = begins ? 1 : -1, bytes = begins ? (int64_t)size : -(int64_t)size;
+
+    stats->active[VARVE_ALLOC_STAT_ALL].current += count;
+    stats->active[stat_pool_kind(is_small)].current += count;
+    stats->active_bytes[VARVE_ALLOC_STAT_ALL].current += bytes;
+    stats->active_bytes[stat_pool_kind(is_small)].current += bytes;
+}
+
+static inline void stat_complete(struct varve_alloc_stats *stats, bool is_small, uint64_t requested)
+{
+    stat_pool_decrease(stats->requested_bytes, is_small, (int64_t)requested);
+}
+
+/* Of all pools, allocated or waiting. */
+static inline int64_t stat_active_bytes(const struct varve_alloc_stats *stats)
+{
+    return stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].current +
+           stats->active_bytes[VARVE_ALLOC_STAT_ALL].current;
+}
+
+#endif
