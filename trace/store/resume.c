@@ -51,8 +51,7 @@ static int thread_take(sqlite3_stmt *row, void *context)
     struct event_reader *reader = context;
     size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
     if (thread_id >= reader->thread_limit &&
-        !array_cover((void **)&reader->process_ids, &reader->thread_limit, thread_id,
-                     sizeof(*reader->process_ids))) {
+        !ARRAY_COVER(reader->process_ids, reader->thread_limit, thread_id)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);

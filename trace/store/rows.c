@@ -169,61 +169,46 @@ int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t dep
 
 /* ---- symbols ---- */
 
-static void hash_add(uint64_t hash[2], const void *data, size_t bytes)
+/* The hash of a text, by what the ones before gave; of none another one than of an empty one. */
+static uint64_t text_hash(const char *text, uint64_t seed)
 {
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < bytes; i++) {
-        hash[0] = (hash[0] ^ byte[i]) * UINT64_C(0x100000001b3);
-        hash[1] = (hash[1] + byte[i] + 1) * UINT64_C(0x9e3779b97f4a7c15);
-        hash[1] ^= hash[1] >> 29;
+    return index_hash(text, text != NULL ? strlen(text) : 0, seed + (text != NULL));
+}
+
+static struct symbol_hash symbol_hash(const struct store_symbol *symbol)
+{
+    const uint64_t numbers =
+        (uint64_t)symbol->line << 2 | (uint64_t)symbol->is_python << 1 | symbol->is_inlined;
+    struct symbol_hash hash;
+    for (uint64_t i = 0; i < 2; i++) {
+        uint64_t seed = text_hash(symbol->module, index_hash(&numbers, sizeof(numbers), i));
+        hash.words[i] = text_hash(symbol->function, text_hash(symbol->file, seed));
     }
-}
-
-/* A text with its NUL, and a mark that distinguishes none from an empty one. */
-static void hash_add_text(uint64_t hash[2], const char *text)
-{
-    hash_add(hash, text != NULL ? "t" : "n", 1);
-    hash_add(hash, text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
-}
-
-static void symbol_hash_make(const struct store_symbol *symbol, uint64_t hash[2])
-{
-    const uint32_t line = symbol->line;
-    const uint8_t numbers[] = {(uint8_t)line,         (uint8_t)(line >> 8), (uint8_t)(line >> 16),
-                               (uint8_t)(line >> 24), symbol->is_python,    symbol->is_inlined};
-    hash[0] = UINT64_C(0xcbf29ce484222325);
-    hash[1] = UINT64_C(0x243f6a8885a308d3);
-    hash_add_text(hash, symbol->function);
-    hash_add_text(hash, symbol->file);
-    hash_add_text(hash, symbol->module);
-    hash_add(hash, numbers, sizeof(numbers));
+    return hash;
 }
 
 struct symbol_key {
     const struct store_symbols *symbols;
-    const uint64_t *hash;
+    const struct symbol_hash *hash;
 };
 
-static bool symbol_is_equal(const void *context, uint32_t number)
+static bool symbol_is_equal(const void *context, uint64_t number)
 {
     const struct symbol_key *key = context;
-    const uint64_t *hash = key->symbols->hashes[number - 1].words;
-    return hash[0] == key->hash[0] && hash[1] == key->hash[1];
+    return memcmp(&key->symbols->hashes[number - 1], key->hash, sizeof(*key->hash)) == 0;
 }
 
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
-    uint64_t hash[2];
-    symbol_hash_make(symbol, hash);
+    const struct symbol_hash hash = symbol_hash(symbol);
     struct store_symbols *symbols = &store->symbols;
-    const struct symbol_key key = {.symbols = symbols, .hash = hash};
-    struct index_slot *slot = index_find(&symbols->index, (uint32_t)hash[1], symbol_is_equal, &key);
-    if (slot == NULL || !array_grow((void **)&symbols->hashes, &symbols->capacity, symbols->index.used + 1,
-                                    sizeof(*symbols->hashes))) {
+    const struct symbol_key key = {.symbols = symbols, .hash = &hash};
+    struct index_slot *slot = index_find_equal(&symbols->index, hash.words[0], symbol_is_equal, &key);
+    if (slot == NULL || !ARRAY_GROW(symbols->hashes, symbols->capacity, symbols->index.count + 1)) {
         return 0;
     }
     if (slot->number != 0) {
-        return symbols->first + slot->number;
+        return symbols->first + (uint32_t)slot->number;
     }
     uint32_t id = store->symbol_last + 1;
     const struct store_value values[] = {
@@ -238,12 +223,12 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     if (ROWS_WRITE(store, STATEMENT_SYMBOL, values) != VARVE_OK) {
         return 0;
     }
-    if (symbols->index.used == 0) {
+    if (symbols->index.count == 0) {
         symbols->first = store->symbol_last;
     }
     store->symbol_last = id;
-    symbols->hashes[symbols->index.used] = (struct symbol_hash){{hash[0], hash[1]}};
-    index_fill(&symbols->index, slot, (uint32_t)hash[1], symbols->index.used + 1);
+    symbols->hashes[symbols->index.count] = hash;
+    index_fill(&symbols->index, slot, hash.words[0], symbols->index.count + 1);
     return id;
 }
 

@@ -162,7 +162,7 @@ static int log_append(struct store_log *log, enum store_statement statement, con
     for (unsigned i = 0; i < count; i++) {
         bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
     }
-    if (!array_grow((void **)&log->bytes, &log->capacity, log->used + bytes, 1)) {
+    if (!ARRAY_GROW(log->bytes, log->capacity, log->used + bytes)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     const struct log_row row = {.statement = statement, .count = count};
