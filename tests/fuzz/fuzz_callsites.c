@@ -53,10 +53,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     callsites_process_end(callsites, 1);
     ask(callsites);
     for (uint32_t number = 1; number <= callsites->stacks.count; number++) {
-        const struct callsites_stack *stack = &callsites->stacks.stacks[number - 1];
+        const struct callsites_stack *stack = callsites_stack(&callsites->stacks, number);
 
         for (unsigned i = 0; i < (unsigned)stack->native_count + stack->python_count; i++) {
-            check(callsites->stacks.words[stack->start + i] - 1 < callsites->frames.count);
+            check(stack->frame_ids[i] - 1 < callsites->frames.count);
         }
     }
     callsites_close(callsites);

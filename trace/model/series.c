@@ -6,41 +6,25 @@
  */
 #include "trace/model/series.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 
 #include <assert.h>
 #include <stdlib.h>
-
-#define CAPACITY_MIN 16U
 
 static uint64_t max_of(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-int series_reserve(struct series *series)
+bool series_reserve(struct series *series)
 {
-    if (series->count < series->capacity || series->capacity >= series->limit) {
-        return VARVE_OK;
+    if (series->count < series->capacity || series->count == series->limit) {
+        return true;
     }
-    uint32_t capacity = series->capacity > 0 ? 2 * series->capacity : CAPACITY_MIN;
-    if (capacity > series->limit) {
-        capacity = series->limit;
-    }
-    void *points = realloc(series->points, capacity * sizeof(*series->points));
-    if (points == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    series->points = points;
-    if (series->has_extras) {
-        void *extras = realloc(series->extras, capacity * sizeof(*series->extras));
-        if (extras == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        series->extras = extras;
-    }
-    series->capacity = capacity;
-    return VARVE_OK;
+    size_t extra_capacity = series->capacity;
+    return (!series->has_extras || ARRAY_GROW(series->extras, extra_capacity, series->count + 1)) &&
+           ARRAY_GROW(series->points, series->capacity, series->count + 1);
 }
 
 void series_free(struct series *series)
@@ -136,8 +120,7 @@ void series_end(struct series *series, uint32_t limit)
 
 int series_check(const struct series *series)
 {
-    if (series->count > series->limit || series->capacity > series->limit ||
-        series->pending_events >= series->stride) {
+    if (series->count > series->limit || series->pending_events >= series->stride) {
         return VARVE_ERROR_CORRUPT;
     }
     for (uint32_t i = 0; i < series->count; i++) {

@@ -7,6 +7,7 @@
 #define VARVE_TRACE_MODEL_SERIES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SERIES_POINTS_ALL 8192U     /* all processes together */
@@ -32,15 +33,15 @@ struct series {
     struct series_extra *extras; /* beside the points; NULL unless has_extras */
     bool has_extras;
     uint32_t count;
-    uint32_t capacity;
     uint32_t limit;
+    size_t capacity;
     uint64_t stride;
     uint64_t pending_events;
     struct series_point pending;
     struct series_extra pending_extra; /* set before series_add */
 };
 
-int series_reserve(struct series *series); /* space for one more point; VARVE_ERROR_NO_MEMORY */
+bool series_reserve(struct series *series); /* space for one more point; false without memory */
 void series_add(struct series *series, uint64_t seq, int64_t ts_ns, uint64_t allocated, uint64_t live);
 /// No more events follow: the last one becomes a point, and at most `limit` points are kept.
 void series_end(struct series *series, uint32_t limit);

@@ -5,7 +5,6 @@
  */
 #include "trace/model/state.h"
 
-#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
@@ -21,11 +20,6 @@
 /* No block is larger than the address space, and what is live stays far from where the sums would wrap. */
 #define SIZE_LIMIT (UINT64_C(1) << 48)
 #define SUM_LIMIT (UINT64_C(1) << 62)
-
-int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t bytes)
-{
-    return array_grow(array, capacity, count + 1, bytes) ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
-}
 
 int derive_blocks_reserve(struct derive *derive, struct varve_message *message)
 {
@@ -77,7 +71,7 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
 /* What totals_reserve would find in order, found at once: it is asked for every event. */
 static inline bool has_space(const struct series *series)
 {
-    return series->count < series->capacity || (series->limit != 0 && series->capacity >= series->limit);
+    return series->count < series->capacity || (series->limit != 0 && series->count == series->limit);
 }
 
 int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message)

@@ -3,7 +3,7 @@
 /*
  * The state behind derive_event, and one event on its way through it. One thread, the collector's, owns all of it.
  *
- *   event ─► process ─► live_index or ranges (what is at this address?) ─► scratch row (what happened to it)
+ *   event ─► process ─► index or ranges (what is at this address?) ─► scratch row (what happened to it)
  *                  ├──► allocator of a device: layout (segments, blocks) ─► block row, segments, keyframes
  *                  ├──► CUDA API (model/device/api.h): addresses, handles, mappings ─► block row
  *                  └──► totals: process, all processes, call site; peaks; samples
@@ -12,7 +12,7 @@
  * completed_seq yet.
  *
  * Invariants (derive_check), for every process that has not ended and each domain:
- *   entries of live_index / ranges = rows of that process with free_seq 0 = total.live_allocations
+ *   entries of index / ranges = rows of that process with free_seq 0 = total.live_allocations
  *   total.allocations - total.frees = total.live_allocations
  * and for every domain:
  *   sum over processes = total of all processes = sum over call sites, at the end and at the peak
@@ -21,8 +21,8 @@
 #define VARVE_TRACE_MODEL_STATE_H
 
 #include "trace/model/domain.h"
-#include "trace/model/live.h"
-#include "trace/model/ranges.h"
+#include "trace/base/index.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/totals.h"
 
@@ -53,7 +53,7 @@ struct derive_api;
 struct derive_process {
     bool is_forked;
     bool has_ended;
-    struct live_index live;
+    struct index live;
     struct ranges ranges;
     struct total **totals[DOMAIN_LIMIT]; /* by domain, then by device; NULL until the domain is used */
     struct derive_device **devices;      /* DEVICE_LIMIT of them; NULL until an allocator is */
@@ -78,8 +78,7 @@ struct derive_thread {
     uint32_t process_id; /* 0: not seen yet */
     int32_t pid;
     int32_t tid;
-    uint32_t realloc_count;
-    uint32_t realloc_capacity;
+    size_t realloc_count, realloc_capacity;
     uint64_t last_alloc_id; /* opened by the thread's last heap event; 0: that was no allocation */
     uint64_t last_block_id; /* by its last alloc or free of a caching allocator */
     struct derive_realloc *reallocs;
@@ -162,8 +161,6 @@ struct derive_step {
     struct totals_step totals;
 };
 
-/// Space for `count` elements and one more, or VARVE_ERROR_NO_MEMORY.
-int derive_array_reserve(void **array, size_t *capacity, size_t count, size_t bytes);
 /// The file of block rows, opened if it is not, and space for one more.
 int derive_blocks_reserve(struct derive *derive, struct varve_message *message);
 

@@ -27,10 +27,10 @@
 
 #define CALLSITE_FILE_MIN 1024U
 
-static int array_reserve(struct domain_totals *domain, uint32_t callsite)
+static bool array_reserve(struct domain_totals *domain, uint32_t callsite)
 {
     if (callsite < domain->callsite_limit) {
-        return VARVE_OK;
+        return true;
     }
     if (callsite >= domain->callsite_capacity) {
         size_t capacity = domain->callsite_capacity > 0 ? domain->callsite_capacity : CALLSITE_FILE_MIN;
@@ -46,16 +46,16 @@ static int array_reserve(struct domain_totals *domain, uint32_t callsite)
                             capacity * sizeof(*domain->callsites), MREMAP_MAYMOVE);
         }
         if (memory == MAP_FAILED) {
-            return VARVE_ERROR_NO_MEMORY;
+            return false;
         }
         domain->callsites = memory;
         domain->callsite_capacity = capacity;
     }
     domain->callsite_limit = (size_t)callsite + 1;
-    return VARVE_OK;
+    return true;
 }
 
-static int total_reserve(struct total *total, uint32_t series_limit, bool has_extras)
+static bool total_reserve(struct total *total, uint32_t series_limit, bool has_extras)
 {
     if (total->series.limit == 0) {
         total->series = (struct series){.limit = series_limit, .stride = 1, .has_extras = has_extras};
@@ -82,17 +82,11 @@ int totals_reserve(struct domain_totals *domain, struct derive_process *process,
 {
     bool has_extras = slot_domain(slot) == DOMAIN_BLOCK;
     struct total *total = process_total_make(process, slot);
-    if (total == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    int error = array_reserve(domain, callsite);
-    if (error == VARVE_OK) {
-        error = total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras);
-    }
-    if (error == VARVE_OK) {
-        error = total_reserve(total, SERIES_POINTS_PROCESS, has_extras);
-    }
-    return error;
+    return total != NULL && array_reserve(domain, callsite) &&
+                   total_reserve(&domain->all, SERIES_POINTS_ALL, has_extras) &&
+                   total_reserve(total, SERIES_POINTS_PROCESS, has_extras)
+               ? VARVE_OK
+               : VARVE_ERROR_NO_MEMORY;
 }
 
 /* The call site of a row that is about to change, its value at the peak saved. */

@@ -28,6 +28,12 @@
 /* Sorted by rowid already, so one commit per so many keeps the log of the database short. */
 #define COMMIT_ROWS ((uint64_t)1 << 18)
 
+struct writer {
+    struct derive *derive;
+    struct store *store;
+    struct varve_message *message;
+};
+
 /* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
 static bool allocation_add(struct store *store, const struct derive *derive, uint64_t id,
                            const struct scratch_block *more)
@@ -85,8 +91,10 @@ static const struct scratch_block *block_follow(const struct derive *derive, uin
     return NULL;
 }
 
-static int write_allocations(struct derive *derive, struct store *store, struct varve_message *message)
+static int write_allocations(const struct writer *writer)
 {
+    struct derive *derive = writer->derive;
+    struct store *store = writer->store;
     struct scratch *scratch = &derive->scratch;
     uint64_t block = 1;
     int error = VARVE_OK;
@@ -96,9 +104,9 @@ static int write_allocations(struct derive *derive, struct store *store, struct 
                 break;
             }
         }
-        error = writer_insert_batch(store, STATEMENT_ALLOCATIONS, message);
+        error = writer_insert_batch(store, STATEMENT_ALLOCATIONS, writer->message);
         if (error == VARVE_OK) {
-            error = writer_commit(store, message);
+            error = writer_commit(store, writer->message);
         }
         if (error != VARVE_OK) {
             /* Not to be taken for events by the next commit; they are in the scratch file. */
@@ -112,15 +120,14 @@ static int write_allocations(struct derive *derive, struct store *store, struct 
     return error;
 }
 
-static int write_row(struct store *store, enum store_statement statement, const struct store_value *values,
-                     unsigned count, struct varve_message *message)
+static int row_result(const struct writer *writer, int error)
 {
-    int error = rows_write(store, statement, values, count);
-    return error == VARVE_OK ? VARVE_OK : varve_message_set(message, error, "%s", store->failure.text);
+    return error == VARVE_OK ? VARVE_OK
+                             : varve_message_set(writer->message, error, "%s", writer->store->failure.text);
 }
 
-#define WRITE_ROW(store, statement, values, message) \
-    write_row(store, statement, values, sizeof(values) / sizeof((values)[0]), message)
+#define WRITE_ROW(writer, statement, ...) \
+    row_result(writer, ROWS_WRITE((writer)->store, statement, __VA_ARGS__))
 
 /* The slots of a domain that were used. */
 struct slots {
@@ -142,8 +149,8 @@ static void slots_gather(const struct derive *derive, enum domain domain, struct
 }
 
 /* One call site in all slots of the domain: of devices, the sum over them, each at its own peak. */
-static int write_callsite(struct store *store, const struct slots *slots, enum domain domain,
-                          uint32_t callsite, struct varve_message *message)
+static int write_callsite(const struct writer *writer, const struct slots *slots, enum domain domain,
+                          uint32_t callsite)
 {
     struct callsite_total sum = {0};
     for (unsigned i = 0; i < slots->count; i++) {
@@ -167,93 +174,84 @@ static int write_callsite(struct store *store, const struct slots *slots, enum d
     if (sum.allocations == 0) {
         return VARVE_OK;
     }
-    const struct store_value values[] = {
-        VALUE_INTEGER(callsite),        VALUE_INTEGER(domain),
-        VALUE_INTEGER(sum.allocations), VALUE_INTEGER(sum.frees),
-        VALUE_INTEGER(sum.bytes),       VALUE_INTEGER(sum.live_allocations),
-        VALUE_INTEGER(sum.live_bytes),  VALUE_INTEGER(sum.peak_allocations),
-        VALUE_INTEGER(sum.peak_bytes),  VALUE_INTEGER(sum.temporary),
-        VALUE_INTEGER(sum.lifetime_ns),
-    };
-    return WRITE_ROW(store, STATEMENT_CALLSITE_STAT, values, message);
+    return WRITE_ROW(writer, STATEMENT_CALLSITE_STAT, VALUE(callsite), VALUE(domain), VALUE(sum.allocations),
+                     VALUE(sum.frees), VALUE(sum.bytes), VALUE(sum.live_allocations), VALUE(sum.live_bytes),
+                     VALUE(sum.peak_allocations), VALUE(sum.peak_bytes), VALUE(sum.temporary),
+                     VALUE(sum.lifetime_ns));
 }
 
-static int write_callsites(const struct derive *derive, struct store *store, enum domain domain,
-                           struct varve_message *message)
+static int write_callsites(const struct writer *writer)
 {
-    struct slots slots = {0};
     int error = VARVE_OK;
-    slots_gather(derive, domain, &slots);
-    for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
-        error = write_callsite(store, &slots, domain, (uint32_t)i, message);
+    for (unsigned domain = DOMAIN_HEAP; domain < DOMAIN_LIMIT; domain++) {
+        struct slots slots = {0};
+        slots_gather(writer->derive, domain, &slots);
+        for (size_t i = 0; i < slots.callsite_limit && error == VARVE_OK; i++) {
+            error = write_callsite(writer, &slots, domain, (uint32_t)i);
+        }
     }
     return error;
 }
 
-static int write_total(struct store *store, uint32_t process_id, unsigned slot, const struct total *total,
-                       struct varve_message *message)
+static int write_total(const struct writer *writer, uint32_t process_id, unsigned slot,
+                       const struct total *total)
 {
     bool has_peak = total->peak_seq != 0;
-    const struct store_value values[] = {
-        VALUE_INTEGER(process_id),
-        VALUE_INTEGER(slot_domain(slot)),
-        VALUE_INTEGER(slot_device(slot)),
-        VALUE_INTEGER(total->allocations),
-        VALUE_INTEGER(total->frees),
-        VALUE_INTEGER(total->bytes),
-        VALUE_INTEGER(total->live_allocations),
-        VALUE_INTEGER(total->live_bytes),
-        VALUE_INTEGER(total->peak_bytes),
-        VALUE_INTEGER(total->peak_allocations),
-        has_peak ? VALUE_INTEGER(total->peak_seq) : VALUE_NULL,
-        has_peak ? VALUE_INTEGER(total->peak_ns) : VALUE_NULL,
-        VALUE_INTEGER(total->temporary),
-        VALUE_INTEGER(total->failed),
-    };
-    return WRITE_ROW(store, STATEMENT_TOTAL_STAT, values, message);
+    return WRITE_ROW(
+        writer, STATEMENT_TOTAL_STAT, VALUE(process_id), VALUE(slot_domain(slot)), VALUE(slot_device(slot)),
+        VALUE(total->allocations), VALUE(total->frees), VALUE(total->bytes), VALUE(total->live_allocations),
+        VALUE(total->live_bytes), VALUE(total->peak_bytes), VALUE(total->peak_allocations),
+        has_peak ? VALUE(total->peak_seq) : VALUE_NULL, has_peak ? VALUE(total->peak_ns) : VALUE_NULL,
+        VALUE(total->temporary), VALUE(total->failed));
 }
 
-static int write_samples(struct store *store, uint32_t process_id, unsigned slot, const struct series *series,
-                         struct varve_message *message)
+static int write_samples(const struct writer *writer, uint32_t process_id, unsigned slot,
+                         const struct series *series)
 {
     int error = VARVE_OK;
     for (uint32_t i = 0; i < series->count && error == VARVE_OK; i++) {
         const struct series_point *point = &series->points[i];
         const struct series_extra *extra = series->has_extras ? &series->extras[i] : NULL;
-        const struct store_value values[] = {
-            VALUE_INTEGER(process_id),
-            VALUE_INTEGER(slot_domain(slot)),
-            VALUE_INTEGER(slot_device(slot)),
-            VALUE_INTEGER(point->seq),
-            VALUE_INTEGER(point->ts_ns),
-            VALUE_INTEGER(point->allocated),
-            VALUE_INTEGER(point->allocated_max),
-            extra != NULL ? VALUE_INTEGER(extra->active) : VALUE_NULL,
-            extra != NULL ? VALUE_INTEGER(extra->reserved) : VALUE_NULL,
-            extra != NULL ? VALUE_INTEGER(extra->requested) : VALUE_NULL,
-            VALUE_INTEGER(point->live),
-        };
-        error = WRITE_ROW(store, STATEMENT_SAMPLE, values, message);
+        error = WRITE_ROW(writer, STATEMENT_SAMPLE, VALUE(process_id), VALUE(slot_domain(slot)),
+                          VALUE(slot_device(slot)), VALUE(point->seq), VALUE(point->ts_ns),
+                          VALUE(point->allocated), VALUE(point->allocated_max),
+                          extra != NULL ? VALUE(extra->active) : VALUE_NULL,
+                          extra != NULL ? VALUE(extra->reserved) : VALUE_NULL,
+                          extra != NULL ? VALUE(extra->requested) : VALUE_NULL, VALUE(point->live));
     }
     return error;
 }
 
 /* Totals of one process, or of all processes (`process` NULL), in order of the key, so that it only appends.
  */
-static int write_totals(struct derive *derive, struct store *store, uint32_t process_id,
-                        const struct derive_process *process, struct varve_message *message)
+static int write_process(const struct writer *writer, uint32_t process_id,
+                         const struct derive_process *process)
 {
     int error = VARVE_OK;
     for (unsigned slot = 1; slot < SLOT_LIMIT && error == VARVE_OK; slot++) {
         struct total **found = process != NULL ? process_total(process, slot) : NULL;
-        struct total *total = process == NULL ? &derive->domains[slot].all : found != NULL ? *found : NULL;
+        struct total *total = process == NULL ? &writer->derive->domains[slot].all
+                              : found != NULL ? *found
+                                              : NULL;
         if (total == NULL || total->series.limit == 0) {
             continue;
         }
         series_end(&total->series, total->series.limit);
-        error = write_total(store, process_id, slot, total, message);
+        error = write_total(writer, process_id, slot, total);
         if (error == VARVE_OK) {
-            error = write_samples(store, process_id, slot, &total->series, message);
+            error = write_samples(writer, process_id, slot, &total->series);
+        }
+    }
+    return error;
+}
+
+static int write_totals(const struct writer *writer)
+{
+    const struct derive *derive = writer->derive;
+    int error = write_process(writer, 0, NULL);
+    for (size_t i = 1; i < derive->process_limit && error == VARVE_OK; i++) {
+        if (derive->processes[i] != NULL) {
+            error = write_process(writer, (uint32_t)i, derive->processes[i]);
         }
     }
     return error;
@@ -261,80 +259,46 @@ static int write_totals(struct derive *derive, struct store *store, uint32_t pro
 
 /* ---- caching allocators ---- */
 
-static int write_segments(const struct derive *derive, struct store *store, struct varve_message *message)
+static int write_segments(const struct writer *writer)
 {
     int error = VARVE_OK;
-    for (size_t i = 0; i < derive->segment_count && error == VARVE_OK; i++) {
-        const struct derive_segment *segment = &derive->segments[i];
+    for (size_t i = 0; i < writer->derive->segment_count && error == VARVE_OK; i++) {
+        const struct derive_segment *segment = &writer->derive->segments[i];
         bool is_freed = segment->free_seq != 0;
-        const struct store_value values[] = {
-            VALUE_INTEGER(i + 1),
-            VALUE_INTEGER(segment->device),
-            VALUE_INTEGER(segment->pool),
-            VALUE_INTEGER(segment->stream),
-            VALUE_INTEGER(segment->addr),
-            VALUE_INTEGER(segment->size),
-            VALUE_INTEGER(segment->alloc_seq),
-            is_freed ? VALUE_INTEGER(segment->free_seq) : VALUE_NULL,
-            VALUE_INTEGER(segment->alloc_ns),
-            is_freed ? VALUE_INTEGER(segment->free_ns) : VALUE_NULL,
-            is_freed ? VALUE_INTEGER(segment->cause) : VALUE_NULL,
-            VALUE_INTEGER(segment->process_id),
-            value_not_negative(segment->number != 0 ? (int64_t)segment->number : -1),
-            VALUE_INTEGER(segment->is_expandable),
-        };
-        error = WRITE_ROW(store, STATEMENT_SEGMENT, values, message);
+        error = WRITE_ROW(
+            writer, STATEMENT_SEGMENT, VALUE(i + 1), VALUE(segment->device), VALUE(segment->pool),
+            VALUE(segment->stream), VALUE(segment->addr), VALUE(segment->size), VALUE(segment->alloc_seq),
+            is_freed ? VALUE(segment->free_seq) : VALUE_NULL, VALUE(segment->alloc_ns),
+            is_freed ? VALUE(segment->free_ns) : VALUE_NULL, is_freed ? VALUE(segment->cause) : VALUE_NULL,
+            VALUE(segment->process_id), value_least(1, segment->number), VALUE(segment->is_expandable));
     }
     return error;
 }
 
-static int write_ooms(const struct derive *derive, struct store *store, struct varve_message *message)
+static int write_ooms(const struct writer *writer)
 {
     int error = VARVE_OK;
-    for (size_t i = 0; i < derive->oom_count && error == VARVE_OK; i++) {
-        const struct derive_oom *oom = &derive->ooms[i];
-        const struct store_value values[] = {
-            VALUE_INTEGER(oom->seq),
-            VALUE_INTEGER(oom->ts_ns),
-            VALUE_INTEGER(oom->device),
-            VALUE_INTEGER(oom->requested),
-            VALUE_INTEGER(oom->allocated),
-            VALUE_INTEGER(oom->reserved),
-            oom->largest_free != 0 ? VALUE_INTEGER(oom->largest_free) : VALUE_NULL,
-            oom->stage != 0 ? VALUE_INTEGER(oom->stage) : VALUE_NULL,
-            VALUE_INTEGER(oom->process_id),
-        };
-        error = WRITE_ROW(store, STATEMENT_OOM, values, message);
+    for (size_t i = 0; i < writer->derive->oom_count && error == VARVE_OK; i++) {
+        const struct derive_oom *oom = &writer->derive->ooms[i];
+        error = WRITE_ROW(writer, STATEMENT_OOM, VALUE(oom->seq), VALUE(oom->ts_ns), VALUE(oom->device),
+                          VALUE(oom->requested), VALUE(oom->allocated), VALUE(oom->reserved),
+                          oom->largest_free != 0 ? VALUE(oom->largest_free) : VALUE_NULL,
+                          oom->stage != 0 ? VALUE(oom->stage) : VALUE_NULL, VALUE(oom->process_id));
     }
     return error;
 }
-
-struct keyframe_writer {
-    struct store *store;
-    struct varve_message *message;
-};
 
 static int write_keyframe(void *context, const struct derive_keyframe *keyframe, const void *bytes)
 {
-    const struct keyframe_writer *writer = context;
-    const struct store_value values[] = {
-        VALUE_INTEGER(keyframe->seq),
-        VALUE_INTEGER(keyframe->process_id),
-        VALUE_INTEGER(keyframe->device),
-        {.blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL},
-    };
-    return write_row(writer->store, STATEMENT_KEYFRAME, values, sizeof(values) / sizeof(values[0]),
-                     writer->message);
+    const struct store_value data = {
+        .blob = bytes, .integer = (int64_t)keyframe->bytes, .is_null = bytes == NULL};
+    return WRITE_ROW((const struct writer *)context, STATEMENT_KEYFRAME, VALUE(keyframe->seq),
+                     VALUE(keyframe->process_id), VALUE(keyframe->device), data);
 }
 
-static int write_blocks(const struct derive *derive, struct store *store, struct varve_message *message)
+static int write_keyframes(const struct writer *writer)
 {
-    struct keyframe_writer writer = {.store = store, .message = message};
-    int error = write_segments(derive, store, message);
-    if (error == VARVE_OK) {
-        error = write_ooms(derive, store, message);
-    }
-    return error == VARVE_OK ? keyframes_each(derive, write_keyframe, &writer, message) : error;
+    return keyframes_each(writer->derive, write_keyframe, (void *)writer, writer->message);
 }
 
 /* ---- the CUDA API ---- */
@@ -350,8 +314,9 @@ static void uuid_text(const uint64_t uuid[2], char text[64])
     }
 }
 
-static int write_devices(const struct derive_names *names, struct store *store, struct varve_message *message)
+static int write_devices(const struct writer *writer)
 {
+    const struct derive_names *names = writer->derive->names;
     int error = VARVE_OK;
     for (unsigned i = 0; i < DEVICE_LIMIT && error == VARVE_OK; i++) {
         const struct derive_name *device = &names->devices[i];
@@ -360,116 +325,85 @@ static int write_devices(const struct derive_names *names, struct store *store, 
             continue;
         }
         uuid_text(device->uuid, text);
-        const struct store_value values[] = {
-            VALUE_INTEGER(i),
-            value_text(device->name[0] != '\0' ? device->name : NULL),
-            value_not_negative(device->total_bytes > 0 ? (int64_t)device->total_bytes : -1),
-            value_text(device->is_used ? text : NULL),
-        };
-        error = WRITE_ROW(store, STATEMENT_DEVICE, values, message);
+        error = WRITE_ROW(writer, STATEMENT_DEVICE, VALUE(i),
+                          VALUE(device->name[0] != '\0' ? device->name : NULL),
+                          value_least(1, device->total_bytes), VALUE(device->is_used ? text : NULL));
     }
     for (size_t i = 0; i < names->ordinal_count && error == VARVE_OK; i++) {
         const struct derive_ordinal *ordinal = &names->ordinals[i];
-        const struct store_value values[] = {VALUE_INTEGER(ordinal->process_id),
-                                             VALUE_INTEGER(ordinal->ordinal), VALUE_INTEGER(ordinal->device)};
-        error = WRITE_ROW(store, STATEMENT_PROCESS_DEVICE, values, message);
+        error = WRITE_ROW(writer, STATEMENT_PROCESS_DEVICE, VALUE(ordinal->process_id),
+                          VALUE(ordinal->ordinal), VALUE(ordinal->device));
     }
     return error;
 }
 
-static int write_meanings(const struct derive *derive, struct store *store, struct varve_message *message)
+static int write_meanings(const struct writer *writer)
 {
-    const struct derive_names *names = derive->names;
+    const struct derive_names *names = writer->derive->names;
     int error = VARVE_OK;
     for (size_t i = 0; i < names->meaning_count && error == VARVE_OK; i++) {
         const struct derive_meaning *row = &names->meanings[i];
-        unsigned device = names_device_of(derive, row);
-        error = row->is_pool ? store_pool(store, row->process_id, device, row->number, row->ids[0],
-                                          row->ids[1], row->is_small)
-                             : store_stream(store, row->process_id, device, row->number, row->ids[0]);
-        if (error != VARVE_OK) {
-            varve_message_set(message, error, "%s", store->failure.text);
-        }
+        unsigned device = names_device_of(writer->derive, row);
+        error =
+            row_result(writer, row->is_pool ? store_pool(writer->store, row->process_id, device, row->number,
+                                                         row->ids[0], row->ids[1], row->is_small)
+                                            : store_stream(writer->store, row->process_id, device,
+                                                           row->number, row->ids[0]));
     }
     return error;
 }
 
-static int write_calls(const struct derive_calls *calls, struct store *store, struct varve_message *message)
+static int write_calls(const struct writer *writer)
 {
+    const struct derive_calls *calls = writer->derive->calls;
     int error = VARVE_OK;
     for (size_t i = 0; i < calls->call_count && error == VARVE_OK; i++) {
         const struct derive_call *call = &calls->calls[i];
-        const struct store_value values[] = {
-            VALUE_INTEGER(call->process_id), VALUE_INTEGER(call->device), VALUE_INTEGER(call->stream),
-            VALUE_INTEGER(call->cause),      VALUE_INTEGER(call->class),  VALUE_INTEGER(call->calls),
-            VALUE_INTEGER(call->failed),     VALUE_INTEGER(call->ns),     VALUE_INTEGER(call->max_ns),
-            VALUE_INTEGER(call->bytes),
-        };
-        error = WRITE_ROW(store, STATEMENT_DEVICE_CALL, values, message);
+        error = WRITE_ROW(writer, STATEMENT_DEVICE_CALL, VALUE(call->process_id), VALUE(call->device),
+                          VALUE(call->stream), VALUE(call->cause), VALUE(call->class), VALUE(call->calls),
+                          VALUE(call->failed), VALUE(call->ns), VALUE(call->max_ns), VALUE(call->bytes));
     }
     for (size_t i = 0; i < calls->memory_count && error == VARVE_OK; i++) {
         const struct derive_memory *memory = &calls->memories[i];
-        const struct store_value values[] = {
-            VALUE_INTEGER(memory->seq),         VALUE_INTEGER(memory->ts_ns),
-            VALUE_INTEGER(memory->process_id),  VALUE_INTEGER(memory->device),
-            VALUE_INTEGER(memory->total_bytes), VALUE_INTEGER(memory->free_bytes),
-            VALUE_INTEGER(memory->live_bytes),
-        };
-        error = WRITE_ROW(store, STATEMENT_DEVICE_MEMORY, values, message);
+        error = WRITE_ROW(writer, STATEMENT_DEVICE_MEMORY, VALUE(memory->seq), VALUE(memory->ts_ns),
+                          VALUE(memory->process_id), VALUE(memory->device), VALUE(memory->total_bytes),
+                          VALUE(memory->free_bytes), VALUE(memory->live_bytes));
     }
     return error;
 }
 
-static int write_streams(const struct derive_streams *streams, struct store *store,
-                         struct varve_message *message)
+static int write_streams(const struct writer *writer)
 {
+    const struct derive_streams *streams = writer->derive->streams;
     int error = VARVE_OK;
     for (size_t i = 0; i < streams->count && error == VARVE_OK; i++) {
         const struct derive_stream *stream = &streams->streams[i];
-        const struct store_value values[] = {
-            VALUE_INTEGER(stream->process_id),  VALUE_INTEGER(stream->domain),
-            VALUE_INTEGER(stream->device),      VALUE_INTEGER(stream->stream),
-            VALUE_INTEGER(stream->allocations), VALUE_INTEGER(stream->frees),
-            VALUE_INTEGER(stream->bytes),       VALUE_INTEGER(stream->live_bytes),
-            VALUE_INTEGER(stream->peak_bytes),
-        };
-        error = WRITE_ROW(store, STATEMENT_STREAM_STAT, values, message);
+        error = WRITE_ROW(writer, STATEMENT_STREAM_STAT, VALUE(stream->process_id), VALUE(stream->domain),
+                          VALUE(stream->device), VALUE(stream->stream), VALUE(stream->allocations),
+                          VALUE(stream->frees), VALUE(stream->bytes), VALUE(stream->live_bytes),
+                          VALUE(stream->peak_bytes));
     }
     return error;
 }
 
-struct event_writer {
-    struct store *store;
-    struct varve_message *message;
-};
-
 static int write_event(void *context, uint64_t seq, unsigned kind)
 {
-    const struct event_writer *writer = context;
-    const struct store_value values[] = {VALUE_INTEGER(seq), VALUE_INTEGER(kind)};
-    return WRITE_ROW(writer->store, STATEMENT_DEVICE_EVENT, values, writer->message);
+    return WRITE_ROW((const struct writer *)context, STATEMENT_DEVICE_EVENT, VALUE(seq), VALUE(kind));
 }
 
-static int write_api(const struct derive *derive, struct store *store, struct varve_message *message)
+static int write_events(const struct writer *writer)
 {
-    struct event_writer writer = {.store = store, .message = message};
-    int error = write_devices(derive->names, store, message);
-    if (error == VARVE_OK) {
-        error = write_meanings(derive, store, message);
-    }
-    if (error == VARVE_OK) {
-        error = write_calls(derive->calls, store, message);
-    }
-    if (error == VARVE_OK) {
-        error = write_streams(derive->streams, store, message);
-    }
-    return error == VARVE_OK ? calls_each_event(derive, write_event, &writer, message) : error;
+    return calls_each_event(writer->derive, write_event, (void *)writer, writer->message);
 }
 
 /* ---- all of it ---- */
 
 int derive_finish(struct derive *derive, struct store *store, struct varve_message *message)
 {
+    static int (*const parts[])(const struct writer *writer) = {
+        write_allocations, write_callsites, write_totals, write_segments, write_ooms,  write_keyframes,
+        write_devices,     write_meanings,  write_calls,  write_streams,  write_events};
+    const struct writer writer = {.derive = derive, .store = store, .message = message};
     /* Events first: the image serves one table at a time. */
     int error = store_commit(store, NULL, 0, message);
     if (error == VARVE_OK) {
@@ -485,25 +419,8 @@ int derive_finish(struct derive *derive, struct store *store, struct varve_messa
                                "DELETE FROM stream_stat;",
                                message);
     }
-    if (error == VARVE_OK) {
-        error = write_allocations(derive, store, message);
-    }
-    for (unsigned number = DOMAIN_HEAP; number < DOMAIN_LIMIT && error == VARVE_OK; number++) {
-        error = write_callsites(derive, store, number, message);
-    }
-    if (error == VARVE_OK) {
-        error = write_totals(derive, store, 0, NULL, message);
-    }
-    for (size_t i = 1; i < derive->process_limit && error == VARVE_OK; i++) {
-        if (derive->processes[i] != NULL) {
-            error = write_totals(derive, store, (uint32_t)i, derive->processes[i], message);
-        }
-    }
-    if (error == VARVE_OK) {
-        error = write_blocks(derive, store, message);
-    }
-    if (error == VARVE_OK) {
-        error = write_api(derive, store, message);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && error == VARVE_OK; i++) {
+        error = parts[i](&writer);
     }
     store->has_derived = error == VARVE_OK;
     return error;

@@ -17,13 +17,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Run a query and hand each row to `take`; its first value other than 0 ends that and is returned. */
-static int query_each(struct store *store, const char *sql, int (*take)(sqlite3_stmt *row, void *context),
-                      void *context, struct varve_message *message)
+/* Run a query, whose parameter, if it has one, is `name`, and hand each row to `take`; its first value other than 0 ends that
+ * and is returned. */
+static int query_each(struct store *store, const char *sql, const char *name,
+                      int (*take)(sqlite3_stmt *row, void *context), void *context,
+                      struct varve_message *message)
 {
     sqlite3_stmt *statement;
     if (sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL) != SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot read", message);
+    }
+    if (name != NULL) {
+        sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
     }
     int error = VARVE_OK;
     int result = SQLITE_ROW;
@@ -51,8 +56,7 @@ static int thread_take(sqlite3_stmt *row, void *context)
     struct event_reader *reader = context;
     size_t thread_id = (size_t)sqlite3_column_int64(row, 0);
     if (thread_id >= reader->thread_limit &&
-        !array_cover((void **)&reader->process_ids, &reader->thread_limit, thread_id,
-                     sizeof(*reader->process_ids))) {
+        !ARRAY_COVER(reader->process_ids, reader->thread_limit, thread_id)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     reader->process_ids[thread_id] = (uint32_t)sqlite3_column_int64(row, 1);
@@ -100,13 +104,13 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
         query_each(store,
                    "SELECT id, process_id FROM thread UNION SELECT thread_id, process_id FROM ring_position"
                    " ORDER BY 1",
-                   thread_take, &reader, message);
+                   NULL, thread_take, &reader, message);
     if (error == VARVE_OK) {
         error = query_each(
             store,
             "SELECT seq, ts_ns, pid, tid, device, dev_seq, kind, stream, pool, id, addr, size,"
             " requested, arg, cause, callsite_id, thread_id, flags, ring_seq FROM event ORDER BY seq",
-            event_take, &reader, message);
+            NULL, event_take, &reader, message);
     }
     free(reader.process_ids);
     return error;
@@ -114,14 +118,21 @@ int store_each_event(struct store *store, int (*take)(void *context, struct even
 
 /* ---- the small tables ---- */
 
-struct position_reader {
-    int (*take)(void *context, const struct store_ring_position *position);
+/* Whom a row is handed to, with what it has of the row. */
+struct reader {
+    union {
+        int (*position)(void *context, const struct store_ring_position *position);
+        int (*anchor)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
+        int (*origin)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
+        int (*process)(void *context, uint32_t process_id, uint32_t parent_id);
+        int (*stat)(void *context, int64_t idx, int64_t value);
+    } take;
     void *context;
 };
 
 static int position_take(sqlite3_stmt *row, void *context)
 {
-    const struct position_reader *reader = context;
+    const struct reader *reader = context;
     const struct store_ring_position position = {
         .thread_id = (uint32_t)sqlite3_column_int64(row, 0),
         .process_id = (uint32_t)sqlite3_column_int64(row, 1),
@@ -135,7 +146,7 @@ static int position_take(sqlite3_stmt *row, void *context)
         .last_ns = sqlite3_column_int64(row, 9),
         .is_final = sqlite3_column_int(row, 10) != 0,
     };
-    return reader->take(reader->context, &position);
+    return reader->take.position(reader->context, &position);
 }
 
 /* A ring of which nothing is stored has a row in `thread` and no position: NULL reads as 0. */
@@ -143,47 +154,38 @@ int store_each_ring_position(struct store *store,
                              int (*take)(void *context, const struct store_ring_position *), void *context,
                              struct varve_message *message)
 {
-    struct position_reader reader = {.take = take, .context = context};
+    struct reader reader = {.take.position = take, .context = context};
     return query_each(store,
                       "SELECT t.id, t.process_id, t.ring, p.tail, p.spill_tail, p.sequence, p.orphans,"
                       " p.unreadable, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
                       " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
                       " UNION ALL SELECT *, 0 FROM ring_position"
                       " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY 1",
-                      position_take, &reader, message);
+                      NULL, position_take, &reader, message);
 }
-
-struct anchor_reader {
-    int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
-    void *context;
-};
 
 static int anchor_take(sqlite3_stmt *row, void *context)
 {
-    const struct anchor_reader *reader = context;
-    return reader->take(reader->context, (uint64_t)sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                        sqlite3_column_int64(row, 2));
+    const struct reader *reader = context;
+    return reader->take.anchor(reader->context, (uint64_t)sqlite3_column_int64(row, 0),
+                               sqlite3_column_int64(row, 1), sqlite3_column_int64(row, 2));
 }
 
 int store_each_clock_anchor(struct store *store,
                             int (*take)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns),
                             void *context, struct varve_message *message)
 {
-    struct anchor_reader reader = {.take = take, .context = context};
-    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", anchor_take,
-                      &reader, message);
+    struct reader reader = {.take.anchor = take, .context = context};
+    return query_each(store, "SELECT ticks, mono_ns, real_ns FROM clock_anchor ORDER BY ticks", NULL,
+                      anchor_take, &reader, message);
 }
-
-struct origin_reader {
-    int (*take)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
-    void *context;
-};
 
 static int origin_take(sqlite3_stmt *row, void *context)
 {
-    const struct origin_reader *reader = context;
-    return reader->take(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
-                        (uint32_t)sqlite3_column_int64(row, 1), (uint32_t)sqlite3_column_int64(row, 2));
+    const struct reader *reader = context;
+    return reader->take.origin(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                               (uint32_t)sqlite3_column_int64(row, 1),
+                               (uint32_t)sqlite3_column_int64(row, 2));
 }
 
 int store_each_callsite_origin(struct store *store,
@@ -191,73 +193,62 @@ int store_each_callsite_origin(struct store *store,
                                            uint32_t callsite),
                                void *context, struct varve_message *message)
 {
-    struct origin_reader reader = {.take = take, .context = context};
+    struct reader reader = {.take.origin = take, .context = context};
     return query_each(store, "SELECT callsite_id, process_id, site FROM callsite_origin ORDER BY callsite_id",
-                      origin_take, &reader, message);
+                      NULL, origin_take, &reader, message);
+}
+
+struct integer {
+    int64_t value;
+    bool is_found;
+};
+
+static int integer_take(sqlite3_stmt *row, void *context)
+{
+    *(struct integer *)context = (struct integer){sqlite3_column_int64(row, 0), true};
+    return VARVE_OK;
 }
 
 int store_meta_get_integer(struct store *store, const char *key, int64_t *value_out)
 {
-    sqlite3_stmt *statement;
-    if (sqlite3_prepare_v2(store->db, "SELECT value FROM meta WHERE key = ?", -1, &statement, NULL) !=
-        SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot read", NULL);
+    struct integer integer = {0};
+    int error = query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'integer'", key,
+                           integer_take, &integer, NULL);
+    if (integer.is_found) {
+        *value_out = integer.value;
     }
-    sqlite3_bind_text(statement, 1, key, -1, SQLITE_STATIC);
-    int result = sqlite3_step(statement);
-    int error = VARVE_ERROR_NOT_FOUND;
-    if (result == SQLITE_ROW && sqlite3_column_type(statement, 0) == SQLITE_INTEGER) {
-        *value_out = sqlite3_column_int64(statement, 0);
-        error = VARVE_OK;
-    } else if (result != SQLITE_ROW && result != SQLITE_DONE) {
-        error = schema_error(store->db, store->path, "cannot read", NULL);
-    }
-    sqlite3_finalize(statement);
-    return error;
+    return error == VARVE_OK && !integer.is_found ? VARVE_ERROR_NOT_FOUND : error;
 }
-
-struct process_reader {
-    int (*take)(void *context, uint32_t process_id, uint32_t parent_id);
-    void *context;
-};
 
 static int process_take(sqlite3_stmt *row, void *context)
 {
-    const struct process_reader *reader = context;
-    return reader->take(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
-                        (uint32_t)sqlite3_column_int64(row, 1));
+    const struct reader *reader = context;
+    return reader->take.process(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
+                                (uint32_t)sqlite3_column_int64(row, 1));
 }
 
 int store_each_ended_process(struct store *store,
                              int (*take)(void *context, uint32_t process_id, uint32_t parent_id),
                              void *context, struct varve_message *message)
 {
-    struct process_reader reader = {.take = take, .context = context};
-    return query_each(store, "SELECT id, parent_id FROM process WHERE end_ns IS NOT NULL ORDER BY id",
+    struct reader reader = {.take.process = take, .context = context};
+    return query_each(store, "SELECT id, parent_id FROM process WHERE end_ns IS NOT NULL ORDER BY id", NULL,
                       process_take, &reader, message);
+}
+
+static int stat_take(sqlite3_stmt *row, void *context)
+{
+    const struct reader *reader = context;
+    return reader->take.stat(reader->context, sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1));
 }
 
 int store_each_stat(struct store *store, const char *name,
                     int (*take)(void *context, int64_t idx, int64_t value), void *context,
                     struct varve_message *message)
 {
-    sqlite3_stmt *statement;
-    int result;
-    int error = VARVE_OK;
-
-    if (sqlite3_prepare_v2(store->db, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", -1,
-                           &statement, NULL) != SQLITE_OK) {
-        return schema_error(store->db, store->path, "cannot read", message);
-    }
-    sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
-    while ((result = sqlite3_step(statement)) == SQLITE_ROW && error == VARVE_OK) {
-        error = take(context, sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1));
-    }
-    if (error == VARVE_OK && result != SQLITE_DONE) {
-        error = schema_error(store->db, store->path, "cannot read", message);
-    }
-    sqlite3_finalize(statement);
-    return error;
+    struct reader reader = {.take.stat = take, .context = context};
+    return query_each(store, "SELECT idx, value FROM stats WHERE name = ? ORDER BY idx", name, stat_take,
+                      &reader, message);
 }
 
 /* ---- sums ---- */
@@ -287,7 +278,7 @@ int store_sum(struct store *store, struct store_sums *sums_out, struct varve_mes
         " (SELECT total(unattached) FROM process), (SELECT total(unattached_bytes) FROM process),"
         " count(*), (SELECT count(*) FROM process)"
         " FROM thread",
-        sum_take, sums_out, message);
+        NULL, sum_take, sums_out, message);
 }
 
 int store_count_losses(struct store *store, uint64_t *count_out, struct varve_message *message)

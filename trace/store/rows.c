@@ -16,90 +16,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_WRITE(store, statement, values) \
-    rows_write(store, statement, values, sizeof(values) / sizeof((values)[0]))
-
-/* ---- one function per table ---- */
-
 int store_meta_text(struct store *store, const char *key, const char *value)
 {
-    const struct store_value values[] = {value_text(key), value_text(value)};
-    return ROWS_WRITE(store, STATEMENT_META, values);
+    return ROWS_WRITE(store, STATEMENT_META, VALUE(key), VALUE(value));
 }
 
 int store_meta_integer(struct store *store, const char *key, int64_t value)
 {
-    const struct store_value values[] = {value_text(key), VALUE_INTEGER(value)};
-    return ROWS_WRITE(store, STATEMENT_META, values);
+    return ROWS_WRITE(store, STATEMENT_META, VALUE(key), VALUE(value));
 }
 
 int store_process(struct store *store, const struct store_process *row)
 {
-    const struct store_value values[] = {
-        VALUE_INTEGER(row->id),
-        VALUE_INTEGER(row->pid),
-        value_not_negative(row->parent_pid > 0 ? row->parent_pid : -1),
-        value_not_negative(row->parent_id > 0 ? (int64_t)row->parent_id : -1),
-        value_not_negative(row->rank),
-        value_text(row->executable),
-        value_text(row->command_line),
-        VALUE_INTEGER(row->start_ns),
-        value_not_negative(row->end_ns),
-        value_text(row->end_cause),
-        value_not_negative(row->exit_status),
-        value_text(row->exec_path),
-        VALUE_INTEGER(row->unattached),
-        VALUE_INTEGER(row->unattached_bytes),
-    };
-    return ROWS_WRITE(store, STATEMENT_PROCESS, values);
+    return ROWS_WRITE(store, STATEMENT_PROCESS, VALUE(row->id), VALUE(row->pid),
+                      value_least(1, row->parent_pid), value_least(1, row->parent_id),
+                      value_least(0, row->rank), VALUE(row->executable), VALUE(row->command_line),
+                      VALUE(row->start_ns), value_least(0, row->end_ns), VALUE(row->end_cause),
+                      value_least(0, row->exit_status), VALUE(row->exec_path), VALUE(row->unattached),
+                      VALUE(row->unattached_bytes));
 }
 
 int store_thread(struct store *store, const struct store_thread *row)
 {
-    const struct store_value values[] = {
-        VALUE_INTEGER(row->id),         VALUE_INTEGER(row->process_id),  VALUE_INTEGER(row->ring),
-        VALUE_INTEGER(row->pid),        VALUE_INTEGER(row->tid),         value_text(row->name),
-        VALUE_INTEGER(row->start_ns),   value_not_negative(row->end_ns), VALUE_INTEGER(row->emitted),
-        VALUE_INTEGER(row->stored),     VALUE_INTEGER(row->spilled),     VALUE_INTEGER(row->lost),
-        VALUE_INTEGER(row->lost_bytes), VALUE_INTEGER(row->uncommitted), VALUE_INTEGER(row->unreadable),
-        value_text(row->damage),
-    };
-    return ROWS_WRITE(store, STATEMENT_THREAD, values);
+    return ROWS_WRITE(store, STATEMENT_THREAD, VALUE(row->id), VALUE(row->process_id), VALUE(row->ring),
+                      VALUE(row->pid), VALUE(row->tid), VALUE(row->name), VALUE(row->start_ns),
+                      value_least(0, row->end_ns), VALUE(row->emitted), VALUE(row->stored),
+                      VALUE(row->spilled), VALUE(row->lost), VALUE(row->lost_bytes), VALUE(row->uncommitted),
+                      VALUE(row->unreadable), VALUE(row->damage));
 }
 
 int store_thread_gone(struct store *store, const struct store_ring_position *position, const char *damage,
                       int64_t end_ns)
 {
-    const struct store_value values[] = {
-        VALUE_INTEGER(position->thread_id),
-        VALUE_INTEGER(position->tail + position->spill_tail + position->orphans - position->unreadable),
-        VALUE_INTEGER(position->spill_tail),
-        VALUE_INTEGER(position->unreadable),
-        VALUE_INTEGER(end_ns),
-        value_text(damage),
-    };
-    return ROWS_WRITE(store, STATEMENT_THREAD_GONE, values);
+    return ROWS_WRITE(store, STATEMENT_THREAD_GONE, VALUE(position->thread_id),
+                      VALUE(position->tail + position->spill_tail + position->orphans - position->unreadable),
+                      VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
 }
 
 int store_stat(struct store *store, const char *name, int64_t idx, const char *severity, const char *source,
                int64_t value)
 {
-    const struct store_value values[] = {value_text(name), VALUE_INTEGER(idx), value_text(severity),
-                                         value_text(source), VALUE_INTEGER(value)};
-    return ROWS_WRITE(store, STATEMENT_STAT, values);
+    return ROWS_WRITE(store, STATEMENT_STAT, VALUE(name), VALUE(idx), VALUE(severity), VALUE(source),
+                      VALUE(value));
 }
 
 int store_unrecorded(struct store *store, const char *path, const char *reason, int64_t count)
 {
-    const struct store_value values[] = {value_text(path), value_text(reason), VALUE_INTEGER(count)};
-
-    return ROWS_WRITE(store, STATEMENT_UNRECORDED, values);
+    return ROWS_WRITE(store, STATEMENT_UNRECORDED, VALUE(path), VALUE(reason), VALUE(count));
 }
 
 int store_unrecorded_finish(struct store *store, int64_t *total_out)
 {
-    const struct store_value values[] = {VALUE_INTEGER(0)};
-    int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, values);
+    int error = ROWS_WRITE(store, STATEMENT_UNRECORDED_NONE, VALUE(0));
 
     if (error != VARVE_OK) {
         return error;
@@ -110,140 +78,105 @@ int store_unrecorded_finish(struct store *store, int64_t *total_out)
 
 int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int64_t real_ns)
 {
-    const struct store_value values[] = {VALUE_INTEGER(ticks), VALUE_INTEGER(mono_ns),
-                                         VALUE_INTEGER(real_ns)};
-    return ROWS_WRITE(store, STATEMENT_ANCHOR, values);
+    return ROWS_WRITE(store, STATEMENT_ANCHOR, VALUE(ticks), VALUE(mono_ns), VALUE(real_ns));
 }
 
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
 {
-    const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(process_id),
-                                         VALUE_INTEGER(callsite)};
-    return ROWS_WRITE(store, STATEMENT_ORIGIN, values);
+    return ROWS_WRITE(store, STATEMENT_ORIGIN, VALUE(callsite_id), VALUE(process_id), VALUE(callsite));
 }
 
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)
 {
-    const struct store_value values[] = {VALUE_INTEGER(device), value_text(name),
-                                         value_not_negative(total_bytes > 0 ? (int64_t)total_bytes : -1),
-                                         VALUE_NULL};
-    return ROWS_WRITE(store, STATEMENT_DEVICE, values);
+    return ROWS_WRITE(store, STATEMENT_DEVICE, VALUE(device), VALUE(name), value_least(1, total_bytes),
+                      VALUE_NULL);
 }
 
 int store_stream(struct store *store, uint32_t process_id, unsigned device, unsigned number, uint64_t handle)
 {
-    const struct store_value values[] = {VALUE_INTEGER(process_id), VALUE_INTEGER(device),
-                                         VALUE_INTEGER(number), VALUE_INTEGER(handle)};
-    return ROWS_WRITE(store, STATEMENT_STREAM, values);
+    return ROWS_WRITE(store, STATEMENT_STREAM, VALUE(process_id), VALUE(device), VALUE(number),
+                      VALUE(handle));
 }
 
 int store_pool(struct store *store, uint32_t process_id, unsigned device, unsigned number,
                uint64_t capture_id, uint64_t user_id, bool is_small)
 {
-    const struct store_value values[] = {VALUE_INTEGER(process_id), VALUE_INTEGER(device),
-                                         VALUE_INTEGER(number),     VALUE_INTEGER(capture_id),
-                                         VALUE_INTEGER(user_id),    VALUE_INTEGER(is_small)};
-    return ROWS_WRITE(store, STATEMENT_POOL, values);
+    return ROWS_WRITE(store, STATEMENT_POOL, VALUE(process_id), VALUE(device), VALUE(number),
+                      VALUE(capture_id), VALUE(user_id), VALUE(is_small));
 }
 
 int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex)
 {
-    const struct store_value values[] = {VALUE_INTEGER(id), value_text(path), value_text(build_id_hex)};
-    return ROWS_WRITE(store, STATEMENT_MODULE, values);
+    return ROWS_WRITE(store, STATEMENT_MODULE, VALUE(id), VALUE(path), VALUE(build_id_hex));
 }
 
 int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id)
 {
-    const struct store_value values[] = {VALUE_INTEGER(id), VALUE_INTEGER(depth),
-                                         value_not_negative(symbol_id > 0 ? (int64_t)symbol_id : -1)};
-    return ROWS_WRITE(store, STATEMENT_CALLSITE, values);
+    return ROWS_WRITE(store, STATEMENT_CALLSITE, VALUE(id), VALUE(depth), value_least(1, symbol_id));
 }
 
 int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
                          int64_t pc)
 {
-    const struct store_value values[] = {VALUE_INTEGER(callsite_id), VALUE_INTEGER(depth),
-                                         VALUE_INTEGER(symbol_id), value_not_negative(pc)};
-    return ROWS_WRITE(store, STATEMENT_FRAME, values);
+    return ROWS_WRITE(store, STATEMENT_FRAME, VALUE(callsite_id), VALUE(depth), VALUE(symbol_id),
+                      value_least(0, pc));
 }
 
 /* ---- symbols ---- */
 
-static void hash_add(uint64_t hash[2], const void *data, size_t bytes)
+/* The hash of a text, by what the ones before gave; of none another one than of an empty one. */
+static uint64_t text_hash(const char *text, uint64_t seed)
 {
-    const unsigned char *byte = data;
-    for (size_t i = 0; i < bytes; i++) {
-        hash[0] = (hash[0] ^ byte[i]) * UINT64_C(0x100000001b3);
-        hash[1] = (hash[1] + byte[i] + 1) * UINT64_C(0x9e3779b97f4a7c15);
-        hash[1] ^= hash[1] >> 29;
+    return index_hash(text, text != NULL ? strlen(text) : 0, seed + (text != NULL));
+}
+
+static struct symbol_hash symbol_hash(const struct store_symbol *symbol)
+{
+    const uint64_t numbers =
+        (uint64_t)symbol->line << 2 | (uint64_t)symbol->is_python << 1 | symbol->is_inlined;
+    struct symbol_hash hash;
+    for (uint64_t i = 0; i < 2; i++) {
+        uint64_t seed = text_hash(symbol->module, index_hash(&numbers, sizeof(numbers), i));
+        hash.words[i] = text_hash(symbol->function, text_hash(symbol->file, seed));
     }
-}
-
-/* A text with its NUL, and a mark that distinguishes none from an empty one. */
-static void hash_add_text(uint64_t hash[2], const char *text)
-{
-    hash_add(hash, text != NULL ? "t" : "n", 1);
-    hash_add(hash, text != NULL ? text : "", text != NULL ? strlen(text) + 1 : 1);
-}
-
-static void symbol_hash_make(const struct store_symbol *symbol, uint64_t hash[2])
-{
-    const uint32_t line = symbol->line;
-    const uint8_t numbers[] = {(uint8_t)line,         (uint8_t)(line >> 8), (uint8_t)(line >> 16),
-                               (uint8_t)(line >> 24), symbol->is_python,    symbol->is_inlined};
-    hash[0] = UINT64_C(0xcbf29ce484222325);
-    hash[1] = UINT64_C(0x243f6a8885a308d3);
-    hash_add_text(hash, symbol->function);
-    hash_add_text(hash, symbol->file);
-    hash_add_text(hash, symbol->module);
-    hash_add(hash, numbers, sizeof(numbers));
+    return hash;
 }
 
 struct symbol_key {
     const struct store_symbols *symbols;
-    const uint64_t *hash;
+    const struct symbol_hash *hash;
 };
 
-static bool symbol_is_equal(const void *context, uint32_t number)
+static bool symbol_is_equal(const void *context, uint64_t number)
 {
     const struct symbol_key *key = context;
-    const uint64_t *hash = key->symbols->hashes[number - 1].words;
-    return hash[0] == key->hash[0] && hash[1] == key->hash[1];
+    return memcmp(&key->symbols->hashes[number - 1], key->hash, sizeof(*key->hash)) == 0;
 }
 
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
 {
-    uint64_t hash[2];
-    symbol_hash_make(symbol, hash);
+    const struct symbol_hash hash = symbol_hash(symbol);
     struct store_symbols *symbols = &store->symbols;
-    const struct symbol_key key = {.symbols = symbols, .hash = hash};
-    struct index_slot *slot = index_find(&symbols->index, (uint32_t)hash[1], symbol_is_equal, &key);
-    if (slot == NULL || !array_grow((void **)&symbols->hashes, &symbols->capacity, symbols->index.used + 1,
-                                    sizeof(*symbols->hashes))) {
+    const struct symbol_key key = {.symbols = symbols, .hash = &hash};
+    struct index_slot *slot = index_find_equal(&symbols->index, hash.words[0], symbol_is_equal, &key);
+    if (slot == NULL || !ARRAY_GROW(symbols->hashes, symbols->capacity, symbols->index.count + 1)) {
         return 0;
     }
     if (slot->number != 0) {
-        return symbols->first + slot->number;
+        return symbols->first + (uint32_t)slot->number;
     }
     uint32_t id = store->symbol_last + 1;
-    const struct store_value values[] = {
-        VALUE_INTEGER(id),
-        value_text(symbol->function),
-        value_text(symbol->file),
-        value_not_negative(symbol->line > 0 ? (int64_t)symbol->line : -1),
-        value_text(symbol->module),
-        VALUE_INTEGER(symbol->is_python),
-        VALUE_INTEGER(symbol->is_inlined),
-    };
-    if (ROWS_WRITE(store, STATEMENT_SYMBOL, values) != VARVE_OK) {
+    if (ROWS_WRITE(store, STATEMENT_SYMBOL, VALUE(id), VALUE(symbol->function), VALUE(symbol->file),
+                   value_least(1, symbol->line), VALUE(symbol->module), VALUE(symbol->is_python),
+                   VALUE(symbol->is_inlined)) != VARVE_OK) {
         return 0;
     }
-    if (symbols->index.used == 0) {
+    if (symbols->index.count == 0) {
         symbols->first = store->symbol_last;
     }
     store->symbol_last = id;
-    symbols->hashes[symbols->index.used] = (struct symbol_hash){{hash[0], hash[1]}};
-    index_fill(&symbols->index, slot, (uint32_t)hash[1], symbols->index.used + 1);
+    symbols->hashes[symbols->index.count] = hash;
+    index_fill(&symbols->index, slot, hash.words[0], symbols->index.count + 1);
     return id;
 }
 

@@ -112,14 +112,11 @@ int store_commit(struct store *store, const struct store_ring_position *position
 {
     int error = writer_begin(store, message);
     for (size_t i = 0; i < count && error == VARVE_OK; i++) {
-        const struct store_value values[] = {
-            VALUE_INTEGER(positions[i].thread_id),  VALUE_INTEGER(positions[i].process_id),
-            VALUE_INTEGER(positions[i].ring),       VALUE_INTEGER(positions[i].tail),
-            VALUE_INTEGER(positions[i].spill_tail), VALUE_INTEGER(positions[i].sequence),
-            VALUE_INTEGER(positions[i].orphans),    VALUE_INTEGER(positions[i].unreadable),
-            VALUE_INTEGER(positions[i].last_ticks), VALUE_INTEGER(positions[i].last_ns),
-        };
-        error = rows_write(store, STATEMENT_POSITION, values, sizeof(values) / sizeof(values[0]));
+        const struct store_ring_position *row = &positions[i];
+        error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id),
+                           VALUE(row->ring), VALUE(row->tail), VALUE(row->spill_tail), VALUE(row->sequence),
+                           VALUE(row->orphans), VALUE(row->unreadable), VALUE(row->last_ticks),
+                           VALUE(row->last_ns));
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s", store->failure.text);
         }

@@ -11,80 +11,65 @@
 #include "trace/store/schema.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define VALUES_MAX 16U /* of a row */
+
 /* ---- statements ---- */
 
+/* What ends with VALUES takes the values of all columns, in the order of the schema. */
 static const char *const statement_sql[STATEMENT_LIMIT] = {
-    [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-    [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process(id, pid, parent_pid, parent_id, rank, executable,"
-                          " command_line, start_ns, end_ns, end_cause, exit_status, exec_path, unattached,"
-                          " unattached_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread(id, process_id, ring, pid, tid, name, start_ns,"
-                         " end_ns, emitted, stored, spilled, lost, lost_bytes, uncommitted, unreadable,"
-                         " damage) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES",
+    [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process VALUES",
+    [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread VALUES",
     [STATEMENT_THREAD_GONE] =
         "UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
         " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
-    [STATEMENT_STAT] =
-        "INSERT OR REPLACE INTO stats(name, idx, severity, source, value) VALUES (?, ?, ?, ?, ?)",
+    [STATEMENT_STAT] = "INSERT OR REPLACE INTO stats VALUES",
     [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
                              " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
     [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
-    [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor(ticks, mono_ns, real_ns) VALUES (?, ?, ?)",
-    [STATEMENT_ORIGIN] =
-        "INSERT OR REPLACE INTO callsite_origin(callsite_id, process_id, site) VALUES (?, ?, ?)",
-    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device(id, name, total_bytes, uuid) VALUES (?, ?, ?, ?)",
-    [STATEMENT_STREAM] =
-        "INSERT OR REPLACE INTO stream(process_id, device, number, handle) VALUES (?, ?, ?, ?)",
-    [STATEMENT_POOL] =
-        "INSERT OR REPLACE INTO pool(process_id, device, number, capture_id, user_id, is_small)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-    [STATEMENT_POSITION] =
-        "INSERT OR REPLACE INTO ring_position(thread_id, process_id, ring, tail, spill_tail, sequence,"
-        " orphans, unreadable, last_ticks, last_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module(id, path, build_id) VALUES (?, ?, ?)",
-    [STATEMENT_SYMBOL] = "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined)"
-                         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_CALLSITE] = "INSERT OR REPLACE INTO callsite(id, depth, symbol_id) VALUES (?, ?, ?)",
-    [STATEMENT_FRAME] = "INSERT OR REPLACE INTO callsite_frame(callsite_id, depth, symbol_id, pc)"
-                        " VALUES (?, ?, ?, ?)",
-    [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat(process_id, domain, device, allocations, frees, bytes,"
-                             " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq, peak_ns,"
-                             " temporary, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat(callsite_id, domain, allocations, frees, bytes,"
-                                " live_allocations, live_bytes, peak_allocations, peak_bytes, temporary,"
-                                " lifetime_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_SAMPLE] =
-        "INSERT INTO sample(process_id, domain, device, seq, ts_ns, allocated, allocated_max,"
-        " active, reserved, requested, live) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_SEGMENT] = "INSERT INTO segment(id, device, pool, stream, addr, size, alloc_seq, free_seq,"
-                          " alloc_ns, free_ns, cause, process_id, number, is_expandable)"
-                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_OOM] = "INSERT INTO oom(seq, ts_ns, device, requested, allocated, reserved, largest_free,"
-                      " stage, process_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_KEYFRAME] = "INSERT INTO keyframe(seq, process_id, device, data) VALUES (?, ?, ?, ?)",
-    [STATEMENT_PROCESS_DEVICE] =
-        "INSERT OR REPLACE INTO process_device(process_id, ordinal, device) VALUES (?, ?, ?)",
-    [STATEMENT_DEVICE_CALL] = "INSERT INTO device_call_stat(process_id, device, stream, cause, class, calls,"
-                              " failed, ns, max_ns, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory(seq, ts_ns, process_id, device, total_bytes,"
-                                " free_bytes, live_bytes) VALUES (?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_STREAM_STAT] =
-        "INSERT INTO stream_stat(process_id, domain, device, stream, allocations, frees,"
-        " bytes, live_bytes, peak_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event(seq, kind) VALUES (?, ?)",
+    [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor VALUES",
+    [STATEMENT_ORIGIN] = "INSERT OR REPLACE INTO callsite_origin VALUES",
+    [STATEMENT_DEVICE] = "INSERT OR REPLACE INTO device VALUES",
+    [STATEMENT_STREAM] = "INSERT OR REPLACE INTO stream VALUES",
+    [STATEMENT_POOL] = "INSERT OR REPLACE INTO pool VALUES",
+    [STATEMENT_POSITION] = "INSERT OR REPLACE INTO ring_position VALUES",
+    [STATEMENT_MODULE] = "INSERT OR REPLACE INTO module VALUES",
+    [STATEMENT_SYMBOL] = "INSERT INTO symbol VALUES",
+    [STATEMENT_CALLSITE] = "INSERT OR REPLACE INTO callsite VALUES",
+    [STATEMENT_FRAME] = "INSERT OR REPLACE INTO callsite_frame VALUES",
+    [STATEMENT_TOTAL_STAT] = "INSERT INTO total_stat VALUES",
+    [STATEMENT_CALLSITE_STAT] = "INSERT INTO callsite_stat VALUES",
+    [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES",
+    [STATEMENT_SEGMENT] = "INSERT INTO segment VALUES",
+    [STATEMENT_OOM] = "INSERT INTO oom VALUES",
+    [STATEMENT_KEYFRAME] = "INSERT INTO keyframe VALUES",
+    [STATEMENT_PROCESS_DEVICE] = "INSERT OR REPLACE INTO process_device VALUES",
+    [STATEMENT_DEVICE_CALL] = "INSERT INTO device_call_stat VALUES",
+    [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory VALUES",
+    [STATEMENT_STREAM_STAT] = "INSERT INTO stream_stat VALUES",
+    [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event VALUES",
     [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
     [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
 };
 
-sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement)
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)
 {
-    if (store->statements[statement] == NULL) {
-        sqlite3_prepare_v3(store->db, statement_sql[statement], -1, SQLITE_PREPARE_PERSISTENT,
-                           &store->statements[statement], NULL);
+    static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
+    const char *sql = statement_sql[statement];
+    char whole[128];
+    if (store->statements[statement] != NULL) {
+        return store->statements[statement];
     }
+    assert(count <= VALUES_MAX);
+    if (count > 0 && strchr(sql, '?') == NULL) {
+        snprintf(whole, sizeof(whole), "%s (%.*s)", sql, (int)(2 * count - 1), marks);
+        sql = whole;
+    }
+    sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &store->statements[statement], NULL);
     return store->statements[statement];
 }
 
@@ -120,7 +105,7 @@ int writer_execute(struct store *store, const char *sql, struct varve_message *m
 static int row_execute(struct store *store, enum store_statement statement, const struct store_value *values,
                        unsigned count, struct varve_message *message)
 {
-    sqlite3_stmt *prepared = rows_statement(store, statement);
+    sqlite3_stmt *prepared = rows_statement(store, statement, count);
     if (prepared == NULL) {
         return writer_fail(store, "cannot write", message);
     }
@@ -162,7 +147,7 @@ static int log_append(struct store_log *log, enum store_statement statement, con
     for (unsigned i = 0; i < count; i++) {
         bytes += values[i].text != NULL ? strlen(values[i].text) + 1 : 0;
     }
-    if (!array_grow((void **)&log->bytes, &log->capacity, log->used + bytes, 1)) {
+    if (!ARRAY_GROW(log->bytes, log->capacity, log->used + bytes)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     const struct log_row row = {.statement = statement, .count = count};
@@ -178,13 +163,13 @@ static int log_append(struct store_log *log, enum store_statement statement, con
 
 int rows_replay(struct store *store, struct varve_message *message)
 {
-    struct store_value values[16];
+    struct store_value values[VALUES_MAX];
     int error = VARVE_OK;
     for (size_t at = 0; at < store->log.used && error == VARVE_OK;) {
         struct log_row row;
         memcpy(&row, store->log.bytes + at, sizeof(row));
         at += sizeof(row);
-        assert(row.count <= sizeof(values) / sizeof(values[0]));
+        assert(row.count <= VALUES_MAX);
         for (unsigned i = 0; i < row.count; i++) {
             memcpy(&values[i], store->log.bytes + at, sizeof(values[i]));
             at += sizeof(values[i]);
@@ -225,7 +210,7 @@ int writer_insert_batch(struct store *store, enum store_statement statement, str
         return error;
     }
     image_seal(store->image);
-    sqlite3_stmt *prepared = rows_statement(store, statement);
+    sqlite3_stmt *prepared = rows_statement(store, statement, 0);
     if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
         return writer_fail(store, "cannot write", message);
     }

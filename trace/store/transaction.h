@@ -63,18 +63,25 @@ struct store_value {
     bool is_null;
 };
 
-#define VALUE_INTEGER(value) ((struct store_value){.integer = (int64_t)(value)})
 #define VALUE_NULL ((struct store_value){.is_null = true})
+/* Of an integer, or of a text. */
+#define VALUE(value) \
+    _Generic((value), char * : value_text, const char * : value_text, default : value_integer)(value)
+
+static inline struct store_value value_integer(int64_t value)
+{
+    return (struct store_value){.integer = value};
+}
 
 static inline struct store_value value_text(const char *text)
 {
     return (struct store_value){.text = text, .is_null = text == NULL};
 }
 
-/* Negative or zero stands for NULL. */
-static inline struct store_value value_not_negative(int64_t value)
+/* Less than `least` stands for NULL. */
+static inline struct store_value value_least(int64_t least, int64_t value)
 {
-    return (struct store_value){.integer = value, .is_null = value < 0};
+    return (struct store_value){.integer = value, .is_null = value < least};
 }
 
 /* A row of a small table that is not committed yet, in `log`: this, then its values, texts with their NUL. */
@@ -113,11 +120,15 @@ struct store {
     struct varve_message failure; /* of the last small row: those functions take no message */
 };
 
-/// The statement, prepared; NULL on failure.
-sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement);
+/// The statement, prepared for so many values; NULL on failure.
+sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count);
 /// Bind, step and reset, in the open transaction, which is begun if there is none.
 int rows_write(struct store *store, enum store_statement statement, const struct store_value *values,
                unsigned count);
+/* The same with the values themselves. */
+#define ROWS_WRITE(store, statement, ...)                                   \
+    rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
+               sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
 int rows_replay(struct store *store, struct varve_message *message);
 /// The symbols handed out are not all in the database any more.
 void rows_forget_symbols(struct store *store);

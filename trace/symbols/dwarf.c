@@ -48,8 +48,7 @@ static bool add_ranges(struct symbols_ranges *table, Dwarf_Die *die, uint32_t va
 
 static struct symbols_unit *add_unit(struct symbols_module *module)
 {
-    if (!array_grow((void **)&module->units, &module->unit_capacity, module->unit_count + 1,
-                    sizeof(*module->units))) {
+    if (!ARRAY_GROW(module->units, module->unit_capacity, module->unit_count + 1)) {
         return NULL;
     }
     memset(&module->units[module->unit_count], 0, sizeof(*module->units));
@@ -103,8 +102,7 @@ static bool add_function(struct symbols_unit *unit, Dwarf_Die *die)
     if (!dwarf_hasattr(die, DW_AT_low_pc) && !dwarf_hasattr(die, DW_AT_ranges)) {
         return true;
     }
-    if (!array_grow((void **)&unit->functions, &unit->function_capacity, unit->function_count + 1,
-                    sizeof(*die))) {
+    if (!ARRAY_GROW(unit->functions, unit->function_capacity, unit->function_count + 1)) {
         return false;
     }
     unit->functions[unit->function_count] = *die;

@@ -17,7 +17,7 @@ bool symbols_ranges_add(struct symbols_ranges *table, uint64_t low, uint64_t hig
     if (low >= high) {
         return true;
     }
-    if (!array_grow((void **)&table->ranges, &table->capacity, table->count + 1, sizeof(*table->ranges))) {
+    if (!ARRAY_GROW(table->ranges, table->capacity, table->count + 1)) {
         return false;
     }
     table->ranges[table->count++] = (struct symbols_range){low, high, 0, value, preference};

@@ -9,6 +9,7 @@
  */
 #include "trace/model/derive/blocks.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/derive/keyframes.h"
 #include "trace/model/device/names.h"
@@ -16,7 +17,7 @@
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/model/layout/layout.h"
-#include "trace/model/ranges.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
@@ -29,62 +30,39 @@
 
 /* ---- allocators ---- */
 
-static struct derive_device *device_new(void)
-{
-    struct derive_device *device = calloc(1, sizeof(*device));
-    if (device != NULL) {
-        device->layout = varve_layout_new();
-    }
-    if (device != NULL && device->layout == NULL) {
-        free(device);
-        device = NULL;
-    }
-    return device;
-}
-
-static int device_get(struct derive_process *process, unsigned number, struct derive_device **device_out)
+/* The allocator, made if it is new; NULL without memory. */
+static struct derive_device *device_get(struct derive_process *process, unsigned number)
 {
     if (process->devices == NULL) {
         process->devices = calloc(DEVICE_LIMIT, sizeof(*process->devices));
-        if (process->devices == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
     }
-    if (process->devices[number] == NULL) {
-        process->devices[number] = device_new();
+    if (process->devices == NULL || process->devices[number] != NULL) {
+        return process->devices != NULL ? process->devices[number] : NULL;
     }
-    *device_out = process->devices[number];
-    return *device_out != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+    struct varve_layout *layout = varve_layout_new();
+    struct derive_device *device = layout != NULL ? calloc(1, sizeof(*device)) : NULL;
+    if (device == NULL) {
+        varve_layout_free(layout);
+        return NULL;
+    }
+    device->layout = layout;
+    process->devices[number] = device;
+    return device;
 }
 
 int derive_device_prepare(struct derive *derive, struct derive_process *process, const struct event *event,
                           struct varve_message *message)
 {
-    struct derive_device *device;
     struct derive_keyframes *keyframes = &derive->keyframes;
-    int error = device_get(process, event->device, &device);
-    if (error == VARVE_OK) {
-        error = layout_reserve(device->layout);
+    struct derive_device *device = device_get(process, event->device);
+    if (device == NULL || !layout_reserve(device->layout) || !streams_reserve(derive) ||
+        !ARRAY_GROW(derive->segments, derive->segment_capacity, derive->segment_count + 1) ||
+        !ARRAY_GROW(derive->ooms, derive->oom_capacity, derive->oom_count + 1) ||
+        !ARRAY_GROW(keyframes->dirty, keyframes->dirty_capacity, keyframes->dirty_count + 1)) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the blocks of device %u",
+                                 event->device);
     }
-    if (error == VARVE_OK) {
-        error = streams_reserve(derive);
-    }
-    if (error == VARVE_OK) {
-        error = derive_array_reserve((void **)&derive->segments, &derive->segment_capacity,
-                                     derive->segment_count, sizeof(*derive->segments));
-    }
-    if (error == VARVE_OK) {
-        error = derive_array_reserve((void **)&derive->ooms, &derive->oom_capacity, derive->oom_count,
-                                     sizeof(*derive->ooms));
-    }
-    if (error == VARVE_OK) {
-        error = derive_array_reserve((void **)&keyframes->dirty, &keyframes->dirty_capacity,
-                                     keyframes->dirty_count, sizeof(*keyframes->dirty));
-    }
-    if (error != VARVE_OK) {
-        return varve_message_set(message, error, "no memory for the blocks of device %u", event->device);
-    }
-    error = scratch_reserve(&derive->scratch, 1, message);
+    int error = scratch_reserve(&derive->scratch, 1, message);
     if (error == VARVE_OK) {
         error = derive_blocks_reserve(derive, message);
     }

@@ -18,8 +18,8 @@
 #include "trace/model/device/streams.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
-#include "trace/model/live.h"
-#include "trace/model/ranges.h"
+#include "trace/base/index.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/series.h"
 #include "trace/model/state.h"
@@ -37,8 +37,7 @@
 static struct derive_process *process_get(struct derive *derive, uint32_t process_id)
 {
     if (process_id >= NUMBER_LIMIT || (process_id >= derive->process_limit &&
-                                       !array_cover((void **)&derive->processes, &derive->process_limit,
-                                                    process_id, sizeof(*derive->processes)))) {
+                                       !ARRAY_COVER(derive->processes, derive->process_limit, process_id))) {
         return NULL;
     }
     if (derive->processes[process_id] == NULL) {
@@ -74,7 +73,7 @@ int derive_open(const char *scratch_path, struct derive **derive_out, struct var
 
 static void process_free(struct derive_process *process)
 {
-    live_clear(&process->live);
+    index_free(&process->live);
     ranges_clear(&process->ranges);
     for (unsigned domain = 0; domain < DOMAIN_LIMIT; domain++) {
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
@@ -151,7 +150,7 @@ void derive_process_end(struct derive *derive, uint32_t process_id)
         return;
     }
     struct derive_process *process = derive->processes[process_id];
-    live_clear(&process->live);
+    index_free(&process->live);
     ranges_clear(&process->ranges);
     for (unsigned domain = 0; domain < DOMAIN_LIMIT && !process->has_ended; domain++) {
         for (unsigned i = 0; process->totals[domain] != NULL && i < domain_devices(domain); i++) {
@@ -173,8 +172,7 @@ static int step_prepare(struct derive *derive, const struct event *event, struct
     int error = VARVE_ERROR_INVALID;
     if (event->thread_id < NUMBER_LIMIT && event->process_id < NUMBER_LIMIT) {
         error = event->thread_id < derive->thread_limit ||
-                        array_cover((void **)&derive->threads, &derive->thread_limit, event->thread_id,
-                                    sizeof(*derive->threads))
+                        ARRAY_COVER(derive->threads, derive->thread_limit, event->thread_id)
                     ? VARVE_OK
                     : VARVE_ERROR_NO_MEMORY;
     }
@@ -239,7 +237,7 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
 {
     struct derive_step step = {0};
     int error = step_find(derive, event, &step, message);
-    if (error == VARVE_OK && names_reserve(derive, event) != VARVE_OK) {
+    if (error == VARVE_OK && !names_reserve(derive, event)) {
         error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for what a number means");
     }
     if (error != VARVE_OK) {
@@ -337,9 +335,9 @@ bool derive_is_out_of_order(const struct derive *derive, const struct event *eve
     switch (event->kind) {
     case VARVE_KIND_HEAP_ALLOC:
     case VARVE_KIND_HEAP_REALLOC:
-        return live_find(&process->live, event->addr) != 0;
+        return index_find(&process->live, event->addr) != 0;
     case VARVE_KIND_HEAP_FREE: /* of a realloc, too */
-        return live_find(&process->live, event->addr) == 0;
+        return index_find(&process->live, event->addr) == 0;
     case VARVE_KIND_MMAP:
         /* MAP_FIXED may map over what is there, and the flags of an mremap are not recorded. */
         return event->cause == VARVE_CAUSE_MMAP && ((event->arg >> 32) & MAP_FIXED) == 0 &&
@@ -392,15 +390,14 @@ static int process_check(const struct derive *derive, uint32_t process_id, struc
 {
     const struct derive_process *process = derive->processes[process_id];
     struct walk walk = {.derive = derive, .process_id = process_id};
-    if (live_check(&process->live) != VARVE_OK || ranges_check(&process->ranges) != VARVE_OK) {
+    if (!index_check(&process->live) || !ranges_check(&process->ranges)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "address index of process %u", process_id);
     }
     int error = ranges_each(&process->ranges, walk_range, &walk);
-    uint64_t slots = process->live.slots != NULL ? UINT64_C(1) << process->live.bits : 0;
-    for (uint64_t i = 0; i < slots && error == VARVE_OK; i++) {
-        const struct live_slot *slot = &process->live.slots[i];
-        if (slot->addr != 0) {
-            error = walk_row(&walk, slot->id, slot->addr, DOMAIN_HEAP);
+    for (uint64_t i = 0; i < index_slots(&process->live) && error == VARVE_OK; i++) {
+        const struct index_slot *slot = &process->live.slots[i];
+        if (slot->number != 0) {
+            error = walk_row(&walk, slot->number, slot->key, DOMAIN_HEAP);
         }
     }
     if (error != VARVE_OK) {
@@ -432,7 +429,7 @@ static int reallocs_check(const struct derive *derive, struct varve_message *mes
 {
     for (size_t i = 0; i < derive->thread_limit; i++) {
         const struct derive_thread *thread = &derive->threads[i];
-        for (uint32_t k = 0; k < thread->realloc_count; k++) {
+        for (size_t k = 0; k < thread->realloc_count; k++) {
             const struct scratch_row *row = scratch_peek(&derive->scratch, thread->reallocs[k].id);
             if (row->free_seq == 0 || row->addr != thread->reallocs[k].addr) {
                 return varve_message_set(message, VARVE_ERROR_CORRUPT, "realloc of thread %zu", i);

@@ -5,15 +5,15 @@
  */
 #include "trace/model/derive/heap.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/event.h"
-#include "trace/model/live.h"
+#include "trace/base/index.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
 #include "trace/record.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* A new block of the heap; what the index still has at the address was freed without an event. */
@@ -21,7 +21,7 @@ static void block_open(struct derive_step *step)
 {
     struct event *event = step->event;
     derive_size_check(step);
-    uint64_t before = live_insert(&step->process->live, event->addr, step->derive->scratch.count + 1);
+    uint64_t before = index_insert(&step->process->live, event->addr, step->derive->scratch.count + 1);
     if (before != 0) {
         derive_row_close(step, before);
     }
@@ -33,7 +33,7 @@ static void block_open(struct derive_step *step)
 static int block_reserve(struct derive_step *step, struct varve_message *message)
 {
     int error = scratch_reserve(&step->derive->scratch, 1, message);
-    if (error == VARVE_OK && live_reserve(&step->process->live) != VARVE_OK) {
+    if (error == VARVE_OK && !index_reserve(&step->process->live)) {
         error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more live allocation");
     }
     return error;
@@ -56,25 +56,10 @@ int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
     return VARVE_OK;
 }
 
-static int reallocs_reserve(struct derive_thread *thread)
-{
-    if (thread->realloc_count < thread->realloc_capacity) {
-        return VARVE_OK;
-    }
-    uint32_t capacity = 2 * thread->realloc_capacity + 2;
-    void *grown = realloc(thread->reallocs, capacity * sizeof(*thread->reallocs));
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    thread->reallocs = grown;
-    thread->realloc_capacity = capacity;
-    return VARVE_OK;
-}
-
 /* The id that waits for the end of a realloc of `addr`; 0 if none does. The latest first: calls may nest. */
 static uint64_t realloc_remove(struct derive_thread *thread, uint64_t addr)
 {
-    for (uint32_t i = thread->realloc_count; i-- > 0;) {
+    for (size_t i = thread->realloc_count; i-- > 0;) {
         if (thread->reallocs[i].addr == addr) {
             uint64_t id = thread->reallocs[i].id;
             thread->realloc_count--;
@@ -91,10 +76,10 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
     struct event *event = step->event;
     struct derive_thread *thread = step->thread;
     bool is_realloc = event->cause == VARVE_CAUSE_REALLOC;
-    if (is_realloc && reallocs_reserve(thread) != VARVE_OK) {
+    if (is_realloc && !ARRAY_GROW(thread->reallocs, thread->realloc_capacity, thread->realloc_count + 1)) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more realloc");
     }
-    event->id = live_remove(&step->process->live, event->addr);
+    event->id = index_remove(&step->process->live, event->addr);
     if (event->id == 0) {
         event->cause = step->process->is_forked ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
         thread->last_alloc_id = 0;
@@ -136,7 +121,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
     }
     totals_fail(&step->totals);
     if (old != 0) {
-        uint64_t other = live_remove(&step->process->live, event->addr);
+        uint64_t other = index_remove(&step->process->live, event->addr);
         if (other != 0) {
             derive_row_close(step, other);
         }
@@ -145,7 +130,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
         row->free_seq = 0;
         row->free_ns = 0;
         row->temporary = 0;
-        live_insert(&step->process->live, event->addr, old);
+        index_insert(&step->process->live, event->addr, old);
         event->id = old;
         totals_update_peak(&step->totals);
     }

@@ -8,7 +8,7 @@
 
 #include "trace/error.h"
 #include "trace/model/event.h"
-#include "trace/model/ranges.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
@@ -45,7 +45,7 @@ static uint64_t span_clear(struct derive_step *step, uint64_t start, uint64_t en
 static int span_reserve(struct derive_step *step, uint32_t ranges, struct varve_message *message)
 {
     int error = scratch_reserve(&step->derive->scratch, ranges, message);
-    if (error == VARVE_OK && ranges_reserve(&step->process->ranges, ranges) != VARVE_OK) {
+    if (error == VARVE_OK && !ranges_reserve(&step->process->ranges, ranges)) {
         error = varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for one more mapping");
     }
     return error;

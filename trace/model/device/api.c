@@ -17,8 +17,8 @@
 #include "trace/model/device/vmm.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
-#include "trace/model/live.h"
-#include "trace/model/ranges.h"
+#include "trace/base/index.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
@@ -41,18 +41,18 @@ static void address_alloc(const struct api_step *step)
         derive_size_check(step->step);
     }
     /* What the index still has at the address was freed without an event. */
-    uint64_t before = live_remove(&step->index->live, event->addr);
+    uint64_t before = index_remove(&step->index->live, event->addr);
     if (before != 0) {
         api_close(step, before, false);
     }
-    live_insert(&step->index->live, event->addr, api_open(step, domain, event->addr));
+    index_insert(&step->index->live, event->addr, api_open(step, domain, event->addr));
 }
 
 static void address_free(const struct api_step *step)
 {
     struct event *event = step->step->event;
     event->id = 0;
-    step->undo->block = live_remove(&step->index->live, event->addr);
+    step->undo->block = index_remove(&step->index->live, event->addr);
     if (step->undo->block != 0) {
         api_describe(step, step->undo->block);
         api_close(step, step->undo->block, true);
@@ -66,11 +66,11 @@ static void address_take_back(const struct api_step *step)
     if (undo->block == 0 || !api_reopen(step, undo->block, undo->seq)) {
         return;
     }
-    uint64_t other = live_remove(&step->index->live, undo->addr);
+    uint64_t other = index_remove(&step->index->live, undo->addr);
     if (other != 0) {
         api_close(step, other, false);
     }
-    live_insert(&step->index->live, undo->addr, undo->block);
+    index_insert(&step->index->live, undo->addr, undo->block);
     api_describe_row(step, undo->block);
 }
 
@@ -80,14 +80,14 @@ static void reset(const struct api_step *step)
 {
     const struct event *event = step->step->event;
     unsigned context = event->pool & 0xfffU;
-    struct live_index *live = &step->index->live;
+    struct index *live = &step->index->live;
     *step->step->last_id = 0;
-    for (uint64_t i = 0; live->slots != NULL && i < UINT64_C(1) << live->bits;) {
-        const struct live_slot slot = live->slots[i];
-        if (slot.addr != 0 &&
-            api_is_of(derive_block_row(step->step->derive, slot.id), event->device, context)) {
-            api_close(step, slot.id, true);
-            live_remove(live, slot.addr); /* another one may be in its slot now */
+    for (uint64_t i = 0; i < index_slots(live);) {
+        const struct index_slot slot = live->slots[i];
+        if (slot.number != 0 &&
+            api_is_of(derive_block_row(step->step->derive, slot.number), event->device, context)) {
+            api_close(step, slot.number, true);
+            index_remove(live, slot.key); /* another one may be in its slot now */
         } else {
             i++;
         }
@@ -178,16 +178,10 @@ static int api_reserve(const struct api_step *step, struct varve_message *messag
 {
     struct derive *derive = step->step->derive;
     const struct derive_api *api = step->api;
-    int error = live_reserve(&step->index->live);
-    if (error == VARVE_OK) {
-        error = live_reserve(&step->index->handles);
-    }
-    if (error == VARVE_OK) {
-        error = streams_reserve(derive);
-    }
-    if (error == VARVE_OK) {
-        error = vmm_reserve(step);
-    }
+    int error = index_reserve(&step->index->live) && index_reserve(&step->index->handles) &&
+                        streams_reserve(derive) && vmm_reserve(step)
+                    ? VARVE_OK
+                    : VARVE_ERROR_NO_MEMORY;
     for (size_t i = 0; i < api->slot_count && error == VARVE_OK; i++) {
         error = totals_reserve(&derive->domains[api->slots[i]], step->step->process, api->slots[i], 0);
     }
@@ -303,10 +297,10 @@ bool derive_api_is_out_of_order(const struct derive *derive, const struct derive
     switch (event->kind) {
     case VARVE_KIND_DEV_ALLOC:
     case VARVE_KIND_DEV_ALLOC_ASYNC:
-        return live_find(&index->live, event->addr) != 0;
+        return index_find(&index->live, event->addr) != 0;
     case VARVE_KIND_DEV_FREE:
     case VARVE_KIND_DEV_FREE_ASYNC:
-        return event->addr != 0 && live_find(&index->live, event->addr) == 0;
+        return event->addr != 0 && index_find(&index->live, event->addr) == 0;
     default:
         return vmm_is_out_of_order(derive, index, event);
     }
@@ -318,8 +312,8 @@ void derive_api_end(struct derive_process *process)
 {
     for (unsigned side = 0; side < 2 && process->api != NULL; side++) {
         struct api_index *index = &process->api->sides[side];
-        live_clear(&index->live);
-        live_clear(&index->handles);
+        index_free(&index->live);
+        index_free(&index->handles);
         ranges_clear(&index->mappings);
     }
 }
@@ -388,10 +382,10 @@ static int walk_block(const struct walk *walk, const struct scratch_block *block
 
 static int walk_live(const struct walk *walk)
 {
-    const struct live_index *live = &walk->index->live;
-    for (uint64_t i = 0; live->slots != NULL && i < UINT64_C(1) << live->bits; i++) {
-        const struct live_slot *slot = &live->slots[i];
-        if (slot->addr != 0 && walk_block(walk, block_at(walk, slot->id), &slot->addr) != VARVE_OK) {
+    const struct index *live = &walk->index->live;
+    for (uint64_t i = 0; i < index_slots(live); i++) {
+        const struct index_slot *slot = &live->slots[i];
+        if (slot->number != 0 && walk_block(walk, block_at(walk, slot->number), &slot->key) != VARVE_OK) {
             return VARVE_ERROR_CORRUPT;
         }
     }
@@ -400,12 +394,12 @@ static int walk_live(const struct walk *walk)
 
 static int walk_handles(const struct walk *walk)
 {
-    const struct live_index *handles = &walk->index->handles;
-    for (uint64_t i = 0; handles->slots != NULL && i < UINT64_C(1) << handles->bits; i++) {
-        const struct live_slot *slot = &handles->slots[i];
-        const struct scratch_block *block = slot->addr != 0 ? block_at(walk, slot->id) : NULL;
-        if (slot->addr != 0 && (walk_block(walk, block, NULL) != VARVE_OK || block->handle != slot->addr ||
-                                (block->refs == 0 && block->maps == 0))) {
+    const struct index *handles = &walk->index->handles;
+    for (uint64_t i = 0; i < index_slots(handles); i++) {
+        const struct index_slot *slot = &handles->slots[i];
+        const struct scratch_block *block = slot->number != 0 ? block_at(walk, slot->number) : NULL;
+        if (slot->number != 0 && (walk_block(walk, block, NULL) != VARVE_OK || block->handle != slot->key ||
+                                  (block->refs == 0 && block->maps == 0))) {
             return VARVE_ERROR_CORRUPT;
         }
     }
@@ -429,7 +423,7 @@ static int walk_mappings(const struct walk *walk)
         if (block == NULL || block->maps != count || block->handle == 0) {
             return VARVE_ERROR_CORRUPT;
         }
-        bool is_named = live_find(&walk->index->handles, block->handle) == range.id;
+        bool is_named = index_find(&walk->index->handles, block->handle) == range.id;
         if (!is_named && (block->refs != 0 || (is_first && walk_block(walk, block, NULL) != VARVE_OK))) {
             return VARVE_ERROR_CORRUPT;
         }
@@ -437,10 +431,10 @@ static int walk_mappings(const struct walk *walk)
     return VARVE_OK;
 }
 
-static int index_check(const struct walk *walk)
+static int walk_index(const struct walk *walk)
 {
-    if (live_check(&walk->index->live) != VARVE_OK || live_check(&walk->index->handles) != VARVE_OK ||
-        ranges_check(&walk->index->mappings) != VARVE_OK || walk_live(walk) != VARVE_OK ||
+    if (!index_check(&walk->index->live) || !index_check(&walk->index->handles) ||
+        !ranges_check(&walk->index->mappings) || walk_live(walk) != VARVE_OK ||
         walk_handles(walk) != VARVE_OK) {
         return VARVE_ERROR_CORRUPT;
     }
@@ -482,7 +476,7 @@ int derive_api_check(const struct derive *derive, uint32_t process_id, struct va
     for (unsigned side = 0; side < 2 && error == VARVE_OK; side++) {
         walk.index = &process->api->sides[side];
         walk.is_duplicate = side == 1;
-        error = index_check(&walk);
+        error = walk_index(&walk);
     }
     if (error != VARVE_OK) {
         varve_message_set(message, error, "process %u: the indexes of the device API and its rows differ",

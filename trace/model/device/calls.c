@@ -9,10 +9,11 @@
  */
 #include "trace/model/device/calls.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
-#include "trace/model/live.h"
+#include "trace/base/index.h"
 #include "trace/model/state.h"
 #include "trace/record.h"
 
@@ -38,7 +39,7 @@ void calls_close(struct derive_calls *calls)
         if (calls->fd >= 0) {
             close(calls->fd);
         }
-        live_clear(&calls->index);
+        index_free(&calls->index);
         free(calls->calls);
         free(calls->memories);
         free(calls->buffer);
@@ -180,21 +181,14 @@ static uint64_t call_key(const struct event *event)
 int calls_reserve(struct derive *derive, const struct event *event, struct varve_message *message)
 {
     struct derive_calls *calls = derive->calls;
-    int error = live_reserve(&calls->index);
-    if (error == VARVE_OK) {
-        error = derive_array_reserve((void **)&calls->calls, &calls->call_capacity, calls->call_count,
-                                     sizeof(*calls->calls));
-    }
-    if (error == VARVE_OK && event->kind == VARVE_KIND_DEV_MEMORY) {
-        error = derive_array_reserve((void **)&calls->memories, &calls->memory_capacity, calls->memory_count,
-                                     sizeof(*calls->memories));
-    }
-    if (error == VARVE_OK && calls->buffer == NULL) {
+    if (calls->buffer == NULL) {
         calls->buffer = malloc(CALL_EVENTS_BUFFERED * sizeof(*calls->buffer));
-        error = calls->buffer != NULL ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
     }
-    if (error != VARVE_OK) {
-        return varve_message_set(message, error, "no memory for the calls of the device API");
+    if (calls->buffer == NULL || !index_reserve(&calls->index) ||
+        !ARRAY_GROW(calls->calls, calls->call_capacity, calls->call_count + 1) ||
+        (event->kind == VARVE_KIND_DEV_MEMORY &&
+         !ARRAY_GROW(calls->memories, calls->memory_capacity, calls->memory_count + 1))) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the calls of the device API");
     }
     return calls->buffered == CALL_EVENTS_BUFFERED ? buffer_flush(derive, message) : VARVE_OK;
 }
@@ -203,7 +197,7 @@ static struct derive_call *call_get(struct derive_calls *calls, const struct eve
                                     enum call_class class)
 {
     uint64_t key = call_key(event);
-    uint64_t number = live_find(&calls->index, key);
+    uint64_t number = index_find(&calls->index, key);
     if (number == 0) {
         calls->calls[calls->call_count++] = (struct derive_call){.process_id = event->process_id,
                                                                  .stream = event->stream,
@@ -211,7 +205,7 @@ static struct derive_call *call_get(struct derive_calls *calls, const struct eve
                                                                  .cause = event->cause,
                                                                  .class = (uint8_t) class};
         number = calls->call_count;
-        live_insert(&calls->index, key, number);
+        index_insert(&calls->index, key, number);
     }
     return &calls->calls[number - 1];
 }

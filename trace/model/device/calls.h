@@ -6,7 +6,7 @@
 #ifndef VARVE_TRACE_MODEL_DEVICE_CALLS_H
 #define VARVE_TRACE_MODEL_DEVICE_CALLS_H
 
-#include "trace/model/live.h"
+#include "trace/base/index.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ struct derive_memory {
 #define CALL_EVENTS_BUFFERED 4096U
 
 struct derive_calls {
-    struct live_index index; /* process, device, stream and cause → 1 + position in `calls` */
+    struct index index; /* process, device, stream and cause → 1 + position in `calls` */
     struct derive_call *calls;
     size_t call_count, call_capacity;
     struct derive_memory *memories;

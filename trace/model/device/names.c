@@ -12,7 +12,7 @@
  */
 #include "trace/model/device/names.h"
 
-#include "trace/error.h"
+#include "trace/base/array.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/model/state.h"
@@ -31,16 +31,15 @@ uint8_t names_device(const struct derive *derive, const struct event *event)
                                                               : event->device;
 }
 
-int names_reserve(struct derive *derive, const struct event *event)
+bool names_reserve(struct derive *derive, const struct event *event)
 {
     struct derive_names *names = derive->names;
     struct derive_process *process = derive->processes[event->process_id];
     if (event->kind == VARVE_KIND_STREAM || event->kind == VARVE_KIND_POOL) {
-        return derive_array_reserve((void **)&names->meanings, &names->meaning_capacity, names->meaning_count,
-                                    sizeof(*names->meanings));
+        return ARRAY_GROW(names->meanings, names->meaning_capacity, names->meaning_count + 1);
     }
     if (event->kind != VARVE_KIND_DEVICE) {
-        return VARVE_OK;
+        return true;
     }
     if (process->device_numbers == NULL) {
         process->device_numbers = malloc(DEVICE_LIMIT);
@@ -48,10 +47,8 @@ int names_reserve(struct derive *derive, const struct event *event)
             process->device_numbers[i] = (uint8_t)i;
         }
     }
-    return process->device_numbers == NULL
-               ? VARVE_ERROR_NO_MEMORY
-               : derive_array_reserve((void **)&names->ordinals, &names->ordinal_capacity,
-                                      names->ordinal_count, sizeof(*names->ordinals));
+    return process->device_numbers != NULL &&
+           ARRAY_GROW(names->ordinals, names->ordinal_capacity, names->ordinal_count + 1);
 }
 
 /* The number of the device with this UUID: the one it has, else `wanted`, else the next free one. */

@@ -46,8 +46,8 @@ struct derive_names {
 
 /// The number that the device of `event` has in the trace.
 uint8_t names_device(const struct derive *derive, const struct event *event);
-/// Space for what names_apply may need; VARVE_ERROR_NO_MEMORY.
-int names_reserve(struct derive *derive, const struct event *event);
+/// Space for what names_apply may need; false without memory.
+bool names_reserve(struct derive *derive, const struct event *event);
 /// The event's device becomes the one of the trace; what the event says of numbers is remembered.
 void names_apply(struct derive *derive, struct event *event);
 /// The device of a stream or pool, as the trace calls it by now.

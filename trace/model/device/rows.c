@@ -7,6 +7,7 @@
  */
 #include "trace/model/device/rows.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/device/streams.h"
 #include "trace/model/domain.h"
@@ -74,12 +75,10 @@ int api_slot_use(const struct api_step *step, unsigned domain, struct varve_mess
 {
     struct derive_api *api = step->api;
     unsigned slot = slot_of(domain, step->step->event->device);
-    int error =
-        derive_array_reserve((void **)&api->slots, &api->slot_capacity, api->slot_count, sizeof(*api->slots));
-    if (error != VARVE_OK) {
-        return varve_message_set(message, error, "no memory for totals");
+    if (!ARRAY_GROW(api->slots, api->slot_capacity, api->slot_count + 1)) {
+        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for totals");
     }
-    error = derive_step_enter(step->step, (enum domain)domain, message);
+    int error = derive_step_enter(step->step, (enum domain)domain, message);
     if (error != VARVE_OK) {
         return error;
     }

@@ -15,8 +15,8 @@
 
 #include "trace/model/device/api.h"
 #include "trace/model/domain.h"
-#include "trace/model/live.h"
-#include "trace/model/ranges.h"
+#include "trace/base/index.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 
 #include <stdbool.h>
@@ -30,8 +30,8 @@ struct varve_message;
 
 /* What an index holds are numbers of block rows. */
 struct api_index {
-    struct live_index live;
-    struct live_index handles; /* the names of physical memory */
+    struct index live;
+    struct index handles; /* the names of physical memory */
     struct ranges mappings;
 };
 

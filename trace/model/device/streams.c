@@ -6,33 +6,31 @@
  */
 #include "trace/model/device/streams.h"
 
-#include "trace/error.h"
-#include "trace/model/live.h"
+#include "trace/base/array.h"
+#include "trace/base/index.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-int streams_reserve(struct derive *derive)
+bool streams_reserve(struct derive *derive)
 {
     struct derive_streams *streams = derive->streams;
-    int error = live_reserve(&streams->index);
-    return error == VARVE_OK ? derive_array_reserve((void **)&streams->streams, &streams->capacity,
-                                                    streams->count, sizeof(*streams->streams))
-                             : error;
+    return index_reserve(&streams->index) &&
+           ARRAY_GROW(streams->streams, streams->capacity, streams->count + 1);
 }
 
 static struct derive_stream *stream_get(struct derive_streams *streams, const struct derive_stream *like)
 {
     uint64_t key = (uint64_t)like->process_id << 32 | (uint64_t)like->domain << 24 |
                    (uint64_t)like->device << 16 | like->stream;
-    uint64_t number = live_find(&streams->index, key);
+    uint64_t number = index_find(&streams->index, key);
     if (number == 0) {
         assert(streams->count < streams->capacity);
         streams->streams[streams->count++] = *like;
         number = streams->count;
-        live_insert(&streams->index, key, number);
+        index_insert(&streams->index, key, number);
     }
     return &streams->streams[number - 1];
 }
@@ -60,7 +58,7 @@ void streams_count(struct derive *derive, const struct scratch_block *block, enu
 void streams_close(struct derive_streams *streams)
 {
     if (streams != NULL) {
-        live_clear(&streams->index);
+        index_free(&streams->index);
         free(streams->streams);
         free(streams);
     }

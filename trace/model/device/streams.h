@@ -6,9 +6,10 @@
 #ifndef VARVE_TRACE_MODEL_DEVICE_STREAMS_H
 #define VARVE_TRACE_MODEL_DEVICE_STREAMS_H
 
-#include "trace/model/live.h"
+#include "trace/base/index.h"
 #include "trace/model/scratch.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,7 @@ struct derive_stream {
 };
 
 struct derive_streams {
-    struct live_index index; /* process, domain, device and stream → 1 + position in `streams` */
+    struct index index; /* process, domain, device and stream → 1 + position in `streams` */
     struct derive_stream *streams;
     size_t count, capacity;
 };
@@ -34,7 +35,7 @@ enum stream_change {
     STREAM_REOPENS,
 };
 
-int streams_reserve(struct derive *derive); /* for one row that opens; VARVE_ERROR_NO_MEMORY */
+bool streams_reserve(struct derive *derive); /* for one row that opens; false without memory */
 /// What happened to the row of this block row, which has one.
 void streams_count(struct derive *derive, const struct scratch_block *block, enum stream_change change);
 void streams_close(struct derive_streams *streams); /* NULL is allowed */

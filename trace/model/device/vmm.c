@@ -11,11 +11,11 @@
  */
 #include "trace/model/device/vmm.h"
 
-#include "trace/error.h"
+#include "trace/base/array.h"
 #include "trace/model/device/rows.h"
 #include "trace/model/event.h"
-#include "trace/model/live.h"
-#include "trace/model/ranges.h"
+#include "trace/base/index.h"
+#include "trace/base/ranges.h"
 #include "trace/model/scratch.h"
 #include "trace/model/state.h"
 #include "trace/record.h"
@@ -29,7 +29,7 @@ static struct scratch_block *block_of(const struct api_step *step, uint64_t numb
 
 static uint64_t named(const struct api_step *step, uint64_t handle)
 {
-    return live_find(&step->index->handles, handle);
+    return index_find(&step->index->handles, handle);
 }
 
 static uint64_t span_end(uint64_t addr, uint64_t size)
@@ -43,7 +43,7 @@ static bool memory_end(const struct api_step *step, uint64_t number, bool is_fre
     uint64_t handle = block_of(step, number)->handle;
     bool was_named = named(step, handle) == number;
     if (was_named) {
-        live_remove(&step->index->handles, handle);
+        index_remove(&step->index->handles, handle);
     }
     api_close(step, number, is_free);
     return was_named;
@@ -75,19 +75,19 @@ static void handle_assign(const struct api_step *step, uint64_t number)
     if (before != 0 && before != number) {
         struct scratch_block *block = block_of(step, before);
         block->refs = 0;
-        live_remove(&step->index->handles, handle);
+        index_remove(&step->index->handles, handle);
         if (block->maps == 0) {
             api_close(step, before, false);
         }
     }
     if (before != number) {
-        live_insert(&step->index->handles, handle, number);
+        index_insert(&step->index->handles, handle, number);
     }
 }
 
 /* ---- events ---- */
 
-int vmm_reserve(const struct api_step *step)
+bool vmm_reserve(const struct api_step *step)
 {
     const struct event *event = step->step->event;
     struct api_undo *undo = step->undo;
@@ -97,7 +97,7 @@ int vmm_reserve(const struct api_step *step)
         return ranges_reserve(&step->index->mappings, 1);
     }
     if (event->kind != VARVE_KIND_VMM_UNMAP) {
-        return VARVE_OK;
+        return true;
     }
     if (event->flags & VARVE_FLAG_FAILED) {
         return ranges_reserve(&step->index->mappings, (uint32_t)undo->count);
@@ -106,7 +106,7 @@ int vmm_reserve(const struct api_step *step)
     for (uint64_t at = event->addr; ranges_first(&step->index->mappings, at, end, &range); at = range.end) {
         count++;
     }
-    return derive_array_reserve((void **)&undo->mappings, &undo->capacity, count, sizeof(*undo->mappings));
+    return ARRAY_GROW(undo->mappings, undo->capacity, count + 1);
 }
 
 void vmm_create(const struct api_step *step)
@@ -245,7 +245,7 @@ void vmm_take_back(const struct api_step *step)
 void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
 {
     struct ranges *mappings = &step->index->mappings;
-    struct live_index *handles = &step->index->handles;
+    struct index *handles = &step->index->handles;
     struct range range;
     for (uint64_t at = 0; ranges_first(mappings, at, UINT64_MAX, &range); at = range.end) {
         struct scratch_block *block = block_of(step, range.id);
@@ -254,12 +254,12 @@ void vmm_reset(const struct api_step *step, unsigned device, unsigned context)
             mapping_end(step, &range, true);
         }
     }
-    for (uint64_t i = 0; handles->slots != NULL && i < UINT64_C(1) << handles->bits;) {
+    for (uint64_t i = 0; i < index_slots(handles);) {
         struct scratch_block *block =
-            handles->slots[i].addr != 0 ? block_of(step, handles->slots[i].id) : NULL;
+            handles->slots[i].number != 0 ? block_of(step, handles->slots[i].number) : NULL;
         if (block != NULL && api_is_of(block, device, context)) {
             block->refs = 0;
-            memory_end(step, handles->slots[i].id, true); /* another one may be in its slot now */
+            memory_end(step, handles->slots[i].number, true); /* another one may be in its slot now */
         } else {
             i++;
         }
@@ -272,7 +272,7 @@ bool vmm_is_out_of_order(const struct derive *derive, const struct api_index *in
                          const struct event *event)
 {
     struct range range;
-    uint64_t number = live_find(&index->handles, event->arg);
+    uint64_t number = index_find(&index->handles, event->arg);
     uint64_t end = span_end(event->addr, event->size);
     bool has_ref = number != 0 && derive_block_row(derive, number)->refs > 0;
     switch (event->kind) {

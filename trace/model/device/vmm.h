@@ -13,7 +13,7 @@ struct api_step;
 struct derive;
 struct event;
 
-int vmm_reserve(const struct api_step *step);
+bool vmm_reserve(const struct api_step *step); /* false without memory */
 void vmm_create(const struct api_step *step);
 void vmm_map(const struct api_step *step);
 void vmm_unmap(const struct api_step *step);

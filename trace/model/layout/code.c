@@ -17,7 +17,7 @@
 #include "trace/error.h"
 #include "trace/model/event.h"
 #include "trace/model/layout/layout.h"
-#include "trace/model/ranges.h"
+#include "trace/base/ranges.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 
@@ -186,7 +186,7 @@ static int get_segments(struct varve_layout *layout, struct decoder *decoder)
         uint64_t flags = get(decoder);
         segment.is_expandable = flags & FLAG_EXPANDABLE;
         segment.is_implied = flags & FLAG_IMPLIED;
-        if (layout_reserve(layout) != VARVE_OK) {
+        if (!layout_reserve(layout)) {
             return VARVE_ERROR_NO_MEMORY;
         }
         layout_segment_add(layout, &segment);
@@ -214,7 +214,7 @@ static int get_blocks(struct varve_layout *layout, struct decoder *decoder)
             (block.state == VARVE_LAYOUT_FREE && block.size != extent)) {
             return VARVE_ERROR_CORRUPT;
         }
-        if (layout_reserve(layout) != VARVE_OK) {
+        if (!layout_reserve(layout)) {
             return VARVE_ERROR_NO_MEMORY;
         }
         layout_block_add(layout, range.start, range.end, &block);
@@ -233,7 +233,7 @@ static int get_unmapped(struct varve_layout *layout, struct decoder *decoder)
         if (decoder->is_bad || range.id == 0) {
             return VARVE_ERROR_CORRUPT;
         }
-        if (layout_reserve(layout) != VARVE_OK) {
+        if (!layout_reserve(layout)) {
             return VARVE_ERROR_NO_MEMORY;
         }
         ranges_insert(&layout->unmapped, &range);
@@ -294,11 +294,11 @@ int varve_layout_apply(struct varve_layout *layout, const struct varve_record *r
         .arg = record->arg,
     };
     struct layout_change change = {0};
-    int error = layout_reserve(layout);
-    if (error == VARVE_OK) {
-        layout_apply(layout, &event, &change);
+    if (!layout_reserve(layout)) {
+        return VARVE_ERROR_NO_MEMORY;
     }
-    return error;
+    layout_apply(layout, &event, &change);
+    return VARVE_OK;
 }
 
 bool varve_layout_block(const struct varve_layout *layout, uint64_t from,

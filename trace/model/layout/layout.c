@@ -9,9 +9,10 @@
  */
 #include "trace/model/layout/layout.h"
 
+#include "trace/base/array.h"
+#include "trace/base/ranges.h"
 #include "trace/error.h"
 #include "trace/model/event.h"
-#include "trace/model/ranges.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 
@@ -22,37 +23,13 @@
 
 /* ---- slots ---- */
 
-static int slots_grow(void **slots, uint32_t *capacity, uint32_t wanted, size_t bytes)
+bool layout_reserve(struct varve_layout *layout)
 {
-    if (wanted <= *capacity) {
-        return VARVE_OK;
-    }
-    uint32_t larger = 2 * wanted + 12;
-    void *grown = realloc(*slots, larger * bytes);
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    *slots = grown;
-    *capacity = larger;
-    return VARVE_OK;
-}
-
-int layout_reserve(struct varve_layout *layout)
-{
-    int error = slots_grow((void **)&layout->blocks, &layout->block_capacity,
-                           layout->block_limit + BLOCKS_PER_EVENT, sizeof(*layout->blocks));
-    if (error == VARVE_OK) {
-        error = slots_grow((void **)&layout->segments, &layout->segment_capacity, layout->segment_limit + 1,
-                           sizeof(*layout->segments));
-    }
-    if (error == VARVE_OK) {
-        error = slots_grow((void **)&layout->expandable, &layout->expandable_capacity,
-                           layout->expandable_count + 1, sizeof(*layout->expandable));
-    }
-    if (error == VARVE_OK) {
-        error = ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT);
-    }
-    return error == VARVE_OK ? ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT) : error;
+    return ARRAY_GROW(layout->blocks, layout->block_capacity, layout->block_limit + BLOCKS_PER_EVENT) &&
+           ARRAY_GROW(layout->segments, layout->segment_capacity, layout->segment_limit + 1) &&
+           ARRAY_GROW(layout->expandable, layout->expandable_capacity, layout->expandable_count + 1) &&
+           ranges_reserve(&layout->ranges, BLOCKS_PER_EVENT) &&
+           ranges_reserve(&layout->unmapped, BLOCKS_PER_EVENT);
 }
 
 void layout_clear(struct varve_layout *layout)
@@ -85,7 +62,7 @@ uint32_t layout_segment_add(struct varve_layout *layout, const struct layout_seg
 
 static void segment_drop(struct varve_layout *layout, uint32_t number)
 {
-    for (uint32_t i = 0; i < layout->expandable_count; i++) {
+    for (size_t i = 0; i < layout->expandable_count; i++) {
         if (layout->expandable[i] == number) {
             layout->expandable[i] = layout->expandable[--layout->expandable_count];
         }
@@ -380,7 +357,7 @@ static uint32_t segment_find(const struct varve_layout *layout, const struct eve
 {
     struct range range;
     uint64_t end = span_end(event);
-    for (uint32_t i = 0; i < layout->expandable_count && event->arg != 0; i++) {
+    for (size_t i = 0; i < layout->expandable_count && event->arg != 0; i++) {
         if (layout->segments[layout->expandable[i] - 1].number == (uint32_t)event->arg) {
             return layout->expandable[i];
         }
@@ -423,7 +400,7 @@ static uint64_t unmapped_remove(struct varve_layout *layout, uint64_t start, uin
 static uint64_t segment_reach(const struct varve_layout *layout, const struct layout_segment *segment)
 {
     uint64_t reach = UINT64_MAX;
-    for (uint32_t i = 0; i < layout->expandable_count; i++) {
+    for (size_t i = 0; i < layout->expandable_count; i++) {
         uint64_t addr = layout->segments[layout->expandable[i] - 1].addr;
         reach = addr > segment->addr && addr < reach ? addr : reach;
     }
@@ -753,7 +730,7 @@ int layout_check(const struct varve_layout *layout)
         return VARVE_ERROR_NO_MEMORY;
     }
     int error =
-        ranges_check(&layout->ranges) == VARVE_OK ? ranges_check(&layout->unmapped) : VARVE_ERROR_CORRUPT;
+        ranges_check(&layout->ranges) && ranges_check(&layout->unmapped) ? VARVE_OK : VARVE_ERROR_CORRUPT;
     if (error == VARVE_OK) {
         error = ranges_each(&layout->ranges, walk_range, &walk);
     }

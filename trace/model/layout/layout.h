@@ -11,10 +11,11 @@
 #ifndef VARVE_TRACE_MODEL_LAYOUT_LAYOUT_H
 #define VARVE_TRACE_MODEL_LAYOUT_LAYOUT_H
 
-#include "trace/model/ranges.h"
+#include "trace/base/ranges.h"
 #include "trace/trace.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct event;
@@ -47,11 +48,13 @@ struct varve_layout {
     struct ranges ranges;
     struct ranges unmapped; /* id: 1 + requested of the unmapped block object that begins there */
     struct layout_block *blocks;
-    uint32_t block_capacity, block_limit, block_spare; /* spare ones are linked through `segment` */
+    size_t block_capacity;
+    uint32_t block_limit, block_spare; /* spare ones are linked through `segment` */
     struct layout_segment *segments;
-    uint32_t segment_capacity, segment_limit, segment_spare;
+    size_t segment_capacity;
+    uint32_t segment_limit, segment_spare;
     uint32_t *expandable; /* numbers of the expandable ones */
-    uint32_t expandable_count, expandable_capacity;
+    size_t expandable_count, expandable_capacity;
     struct layout_sums sums;
     bool has_merge_events; /* splits or merges were events: nothing must be implied by a free */
     bool has_cut;          /* an allocation cut a free block that no event had split */
@@ -75,7 +78,7 @@ struct layout_change {
 };
 
 void layout_clear(struct varve_layout *layout);
-int layout_reserve(struct varve_layout *layout); /* for one event; VARVE_ERROR_NO_MEMORY */
+bool layout_reserve(struct varve_layout *layout); /* for one event; false without memory */
 /// After layout_reserve it cannot fail. Events that contradict the state change nothing, or as much as is
 /// known.
 void layout_apply(struct varve_layout *layout, const struct event *event, struct layout_change *change);

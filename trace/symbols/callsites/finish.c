@@ -47,8 +47,7 @@ static void add_symbol(struct finish *finish, const struct store_symbol *symbol,
     if (row == 0) {
         finish->result = VARVE_ERROR_DATABASE;
     } else if (finish->symbol_count >= UINT32_MAX ||
-               !array_grow((void **)&finish->symbols, &finish->symbol_capacity, finish->symbol_count + 1,
-                           sizeof(*finish->symbols))) {
+               !ARRAY_GROW(finish->symbols, finish->symbol_capacity, finish->symbol_count + 1)) {
         finish->result = VARVE_ERROR_NO_MEMORY;
     } else {
         finish->symbols[finish->symbol_count++] = (struct callsites_line_symbol){row, roles};
@@ -78,7 +77,7 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
                            const struct callsites_frame *frame)
 {
     static const struct symbols_frame unknown = {NULL, NULL, 0, false};
-    const struct callsites_texts *texts = &finish->callsites->texts;
+    const struct interned *texts = &finish->callsites->texts;
     const struct callsites_pair *module;
     const char *build_id;
     size_t build_id_bytes;
@@ -90,7 +89,7 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
         take_native(finish, &unknown);
         return;
     }
-    module = &finish->callsites->modules.pairs[frame->owner - 1];
+    module = &((const struct callsites_pair *)finish->callsites->modules.bytes)[frame->owner - 1];
     finish->module_path = callsites_text(texts, module->first, NULL);
     if (callsites_path_is_interpreter(finish->module_path)) {
         finish->module_roles |= CALLSITES_ROLE_INTERPRETER;
@@ -115,12 +114,13 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
 
 static void resolve_python(struct finish *finish, const struct callsites_frame *frame)
 {
-    const struct callsites_texts *texts = &finish->callsites->texts;
+    const struct interned *texts = &finish->callsites->texts;
     struct store_symbol symbol = {.is_python = true};
     uint32_t roles = CALLSITES_ROLE_PYTHON;
 
     if (frame->owner) {
-        const struct callsites_pair *code = &finish->callsites->codes.pairs[frame->owner - 1];
+        const struct callsites_pair *codes = finish->callsites->codes.bytes;
+        const struct callsites_pair *code = &codes[frame->owner - 1];
 
         symbol.function = callsites_text(texts, code->first, NULL);
         symbol.file = callsites_text(texts, code->second, NULL);
@@ -151,7 +151,7 @@ static int compare_frames(const void *left, const void *right, void *context)
 static int resolve_frames(struct finish *finish, struct symbols *symbols, store_progress progress,
                           void *context)
 {
-    const struct callsites_frames *frames = &finish->callsites->frames;
+    const struct interned *frames = &finish->callsites->frames;
     uint32_t *order = malloc(((size_t)frames->count + 1) * sizeof(*order));
 
     finish->resolved = calloc((size_t)frames->count + 1, sizeof(*finish->resolved));
@@ -162,9 +162,9 @@ static int resolve_frames(struct finish *finish, struct symbols *symbols, store_
     for (uint32_t i = 0; i < frames->count; i++) {
         order[i] = i + 1;
     }
-    qsort_r(order, frames->count, sizeof(*order), compare_frames, frames->frames);
+    qsort_r(order, frames->count, sizeof(*order), compare_frames, frames->bytes);
     for (uint32_t i = 0; i < frames->count && finish->result == VARVE_OK; i++) {
-        const struct callsites_frame *frame = &frames->frames[order[i] - 1];
+        const struct callsites_frame *frame = (const struct callsites_frame *)frames->bytes + (order[i] - 1);
         struct callsites_resolved *resolved = &finish->resolved[order[i] - 1];
 
         if (progress && i % PROGRESS_STEP == 0) {
@@ -191,7 +191,8 @@ static int write_modules(const struct callsites *callsites, struct store *store)
     int result = VARVE_OK;
 
     for (uint32_t id = 1; id <= callsites->modules.count && result == VARVE_OK; id++) {
-        const struct callsites_pair *module = &callsites->modules.pairs[id - 1];
+        const struct callsites_pair *modules = callsites->modules.bytes;
+        const struct callsites_pair *module = &modules[id - 1];
         char hex[2 * 64 + 1];
         size_t bytes;
         const char *build_id = callsites_text(&callsites->texts, module->second, &bytes);
@@ -210,15 +211,13 @@ static int write_modules(const struct callsites *callsites, struct store *store)
 
 static int write_stacks(struct finish *finish)
 {
-    const struct callsites_stacks *stacks = &finish->callsites->stacks;
+    const struct interned *stacks = &finish->callsites->stacks;
     struct callsites_lines lines = {NULL, 0, 0};
     int result = VARVE_OK;
 
     for (uint32_t id = 1; id <= stacks->count && result == VARVE_OK; id++) {
-        const struct callsites_stack *stack = &stacks->stacks[id - 1];
-
-        if (!callsites_merge(stack, stacks->frame_ids + stack->start, finish->callsites->frames.frames,
-                             finish->resolved, finish->symbols, &lines)) {
+        if (!callsites_merge(callsites_stack(stacks, id), finish->callsites->frames.bytes, finish->resolved,
+                             finish->symbols, &lines)) {
             result = VARVE_ERROR_NO_MEMORY;
             break;
         }
@@ -236,23 +235,18 @@ static int write_errors(const struct callsites *callsites, struct store *store)
 {
     int result = VARVE_OK;
 
-    for (size_t id = 0; id < callsites->process_capacity && result == VARVE_OK; id++) {
+    for (size_t id = 0; id < callsites->process_capacity; id++) {
+        static const char *const names[] = {"callsite_file_errors", "callsites_lost", CALLSITES_STAT_UNKNOWN,
+                                            "callsites_gone"};
         const struct callsites_process *process = callsites->processes[id];
+        const struct callsites_process none = {0};
+        const struct callsites_process *from = process ? process : &none;
+        const uint64_t counts[] = {from->errors, from->lost, from->unknown, from->gone};
 
-        if (process && process->errors) {
-            result =
-                store_stat(store, "callsite_file_errors", (int64_t)id, "data_loss", "sites", process->errors);
-        }
-        if (process && process->lost && result == VARVE_OK) {
-            result = store_stat(store, "callsites_lost", (int64_t)id, "data_loss", "sites",
-                                (int64_t)process->lost);
-        }
-        if (process && process->unknown && result == VARVE_OK) {
-            result = store_stat(store, CALLSITES_STAT_UNKNOWN, (int64_t)id, "data_loss", "sites",
-                                process->unknown);
-        }
-        if (process && process->gone && result == VARVE_OK) {
-            result = store_stat(store, "callsites_gone", (int64_t)id, "data_loss", "sites", process->gone);
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names) && result == VARVE_OK; i++) {
+            if (counts[i]) {
+                result = store_stat(store, names[i], (int64_t)id, "data_loss", "sites", (int64_t)counts[i]);
+            }
         }
     }
     return result;

@@ -4,25 +4,30 @@
  * Equal things get equal numbers. Everything that repeats is stored once and named by a number from 1 (0 = none), because a
  * recording has many more stacks than distinct frames:
  *
- *   text  ◄─ pair (module: path, build id; code object: function, file) ◄─ frame ◄─ site (numbers of frames)
+ *   text  ◄─ pair (module: path, build id; code object: function, file) ◄─ frame ◄─ stack (numbers of frames)
  *
- * A site of depth 30 takes 120 bytes plus about 40, whatever its frames are called.
+ * A stack of depth 30 takes 128 bytes plus about 60, whatever its frames are called.
  */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_INTERN_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_INTERN_H
 
 #include "trace/base/index.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Texts (and build ids, which are bytes), NUL-terminated, one after the other. */
-struct callsites_texts {
-    char *bytes;
-    size_t bytes_used, bytes_capacity;
-    uint64_t *starts; /* of text n at [n - 1]; its end is where the next one starts */
-    uint32_t count, capacity;
+struct interned_entry {
+    uint32_t start; /* in units of 8 bytes */
+    uint32_t length;
+};
+
+/* Bytes of any length, each at a multiple of 8: things of 8 or 16 bytes are an array, number n at [n - 1]. */
+struct interned {
+    void *bytes;
+    size_t used, capacity;
+    struct interned_entry *entries; /* of number n at [n - 1] */
+    size_t entry_capacity;
+    uint32_t count;
     struct index index;
 };
 
@@ -31,72 +36,31 @@ struct callsites_pair {
     uint32_t second; /* text: build id, file; 0 if there is none */
 };
 
-struct callsites_pairs {
-    struct callsites_pair *pairs;
-    uint32_t count, capacity;
-    struct index index;
-};
-
 struct callsites_frame {
     uint64_t position;  /* native: return address in the module; Python: callsite_file_python.line */
     uint32_t owner;     /* native: module, 0 if no module was there; Python: code object, 0 if unknown */
     uint32_t is_python; /* 0 or 1 */
 };
 
-struct callsites_frames {
-    struct callsites_frame *frames;
-    uint32_t count, capacity;
-    struct index index;
-};
-
+/* As it is interned: without the frames that it does not have. */
 struct callsites_stack {
-    uint32_t start; /* in frame_ids[] */
-    uint16_t native_count;
-    uint16_t python_count;
-    uint32_t process_id; /* where it was first seen: together the key of callsite_origin */
-    uint32_t local;
+    uint16_t native_count, python_count;
+    uint32_t frame_ids[]; /* numbers of frames: native, then Python, each innermost first */
 };
 
-struct callsites_stacks {
-    struct callsites_stack *stacks;
-    uint32_t count, capacity;
-    uint32_t *frame_ids; /* frame numbers: native, then Python, each innermost first */
-    size_t frame_ids_used, frame_ids_capacity;
-    struct index index;
-};
-
-/// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries).
-uint32_t callsites_text_intern(struct callsites_texts *texts, const void *bytes, size_t length);
-uint32_t callsites_pair_intern(struct callsites_pairs *pairs, struct callsites_pair pair);
-uint32_t callsites_frame_intern(struct callsites_frames *frames, struct callsites_frame frame);
-/// `words`: native_count + python_count frame numbers. process_id and local are kept of the first one only.
-uint32_t callsites_stack_intern(struct callsites_stacks *stacks, const struct callsites_stack *stack,
-                                const uint32_t *frame_ids);
+/// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries). `zeros`: so many zero bytes
+/// follow a new one.
+uint32_t intern(struct interned *interned, const void *bytes, size_t length, size_t zeros);
+/// What has this number; borrowed until the next is interned.
+const void *interned_at(const struct interned *interned, uint32_t number, size_t *length_out);
+/// Put the entry of number n + 1 to entries[n]; all that were interned and `count` more numbers have entries. The first of
+/// equal ones is found from now on. 0 bytes: a number without contents. Takes the array; VARVE_ERROR_NO_MEMORY.
+int interned_renumber(struct interned *interned, struct interned_entry *entries, uint32_t count);
+void interned_free(struct interned *interned);
 
 /// Text of a number; "" for 0. Borrowed until the next text is interned.
-const char *callsites_text(const struct callsites_texts *texts, uint32_t number, size_t *length_out);
-
-/// Empty the index of the stacks and enter all of them again, in order of their numbers (equal ones: the
-/// first).
-bool callsites_stacks_reindex(struct callsites_stacks *stacks);
-
-/* Sparse map of the numbers in a process' file to ours; reading a number that is not there gives 0. One above
- * CALLSITE_FILE_NUMBER_MAX is taken for damage. */
-#define CALLSITES_MAP_PAGE 256U
-
-struct callsites_map {
-    uint32_t **pages;
-    size_t page_count;
-};
-
-static inline uint32_t callsites_map_get(const struct callsites_map *map, uint32_t number)
-{
-    size_t page = number / CALLSITES_MAP_PAGE;
-
-    return page < map->page_count && map->pages[page] ? map->pages[page][number % CALLSITES_MAP_PAGE] : 0;
-}
-
-bool callsites_map_set(struct callsites_map *map, uint32_t number, uint32_t value);
-void callsites_map_free(struct callsites_map *map);
+const char *callsites_text(const struct interned *texts, uint32_t number, size_t *length_out);
+/// The stack of a number; one without frames if its contents are gone.
+const struct callsites_stack *callsites_stack(const struct interned *stacks, uint32_t number);
 
 #endif

@@ -17,7 +17,7 @@
 
 static bool add_line(struct callsites_lines *out, const struct callsites_line_symbol *symbol, int64_t pc)
 {
-    if (!array_grow((void **)&out->lines, &out->capacity, out->count + 1, sizeof(*out->lines))) {
+    if (!ARRAY_GROW(out->lines, out->capacity, out->count + 1)) {
         return false;
     }
     out->lines[out->count++] = (struct callsites_line){symbol->symbol, symbol->roles, pc};
@@ -84,10 +84,11 @@ static bool has_loop(const struct merge *merge, size_t native_count)
     return false;
 }
 
-bool callsites_merge(const struct callsites_stack *stack, const uint32_t *frame_ids,
-                     const struct callsites_frame *frames, const struct callsites_resolved *resolved,
-                     const struct callsites_line_symbol *symbols, struct callsites_lines *out)
+bool callsites_merge(const struct callsites_stack *stack, const struct callsites_frame *frames,
+                     const struct callsites_resolved *resolved, const struct callsites_line_symbol *symbols,
+                     struct callsites_lines *out)
 {
+    const uint32_t *frame_ids = stack->frame_ids;
     const struct merge merge = {frame_ids, frames, resolved, symbols, out};
     size_t native_count = stack->native_count, end = native_count + stack->python_count;
     size_t python = native_count;

@@ -45,9 +45,9 @@ struct callsites_lines {
 };
 
 /// The stack as it is shown, innermost first, into `out` (emptied before); false without memory.
-bool callsites_merge(const struct callsites_stack *stack, const uint32_t *frame_ids,
-                     const struct callsites_frame *frames, const struct callsites_resolved *resolved,
-                     const struct callsites_line_symbol *symbols, struct callsites_lines *out);
+bool callsites_merge(const struct callsites_stack *stack, const struct callsites_frame *frames,
+                     const struct callsites_resolved *resolved, const struct callsites_line_symbol *symbols,
+                     struct callsites_lines *out);
 
 /// The symbol that stands for the whole stack: the innermost that is no allocation function; Python code
 /// rather than the interpreter's own, or PyTorch's; 0 for an empty stack.

@@ -83,76 +83,47 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
 
 /* ---- modules ---- */
 
-/* First live module whose end is past `address`. */
-static size_t mapped_find(const struct callsites_process *process, uint64_t address)
-{
-    size_t low = 0, high = process->mapped_count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (process->mapped[middle].end <= address) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* What the new range overlaps was unmapped without a word; ranges stay disjoint and ordered. */
-static bool mapped_insert(struct callsites_process *process, const struct callsites_mapped *mapped)
-{
-    size_t from = mapped_find(process, mapped->base), to = from;
-
-    if (!array_grow((void **)&process->mapped, &process->mapped_capacity, process->mapped_count + 1,
-                    sizeof(*mapped))) {
-        return false;
-    }
-    while (to < process->mapped_count && process->mapped[to].base < mapped->end) {
-        to++;
-    }
-    memmove(process->mapped + from + 1, process->mapped + to,
-            (process->mapped_count - to) * sizeof(*process->mapped));
-    process->mapped[from] = *mapped;
-    process->mapped_count = process->mapped_count - (to - from) + 1;
-    return true;
-}
-
 static void take_module(struct callsites *callsites, struct callsites_process *process,
                         const uint8_t *payload)
 {
     struct callsite_file_module module;
     struct callsites_pair pair = {0, 0};
-    struct callsites_mapped mapped;
+    struct range range;
+    uint32_t number;
 
     memcpy(&module, payload, sizeof(module));
     payload += sizeof(module);
-    pair.first = callsites_text_intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes);
+    pair.first = intern(&callsites->texts, payload + module.build_id_bytes, module.path_bytes, 1);
     if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX) {
-        pair.second = callsites_text_intern(&callsites->texts, payload, module.build_id_bytes);
+        pair.second = intern(&callsites->texts, payload, module.build_id_bytes, 1);
     }
-    mapped = (struct callsites_mapped){module.base, module.end, module.bias,
-                                       callsites_pair_intern(&callsites->modules, pair), module.number};
-    if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || mapped.module == 0 ||
-        !mapped_insert(process, &mapped)) {
+    number = intern(&callsites->modules, &pair, sizeof(pair), 0);
+    if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || number == 0 ||
+        !ranges_reserve(&process->mapped, 1) ||
+        !ARRAY_GROW(process->modules, process->module_capacity, process->module_count + 1)) {
         process->errors++;
+        return;
     }
+    /* What the new range overlaps was unmapped without a word. */
+    while (ranges_first(&process->mapped, module.base, module.end, &range)) {
+        ranges_remove(&process->mapped, range.start);
+    }
+    process->modules[process->module_count++] = (struct callsites_module){module.bias, number, module.number};
+    range = (struct range){.start = module.base, .end = module.end, .id = process->module_count};
+    ranges_insert(&process->mapped, &range);
 }
 
 static void take_gone(struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_gone gone;
+    struct range range;
 
     memcpy(&gone, payload, sizeof(gone));
-    for (size_t i = 0; i < process->mapped_count; i++) {
-        if (process->mapped[i].number != gone.number) {
-            continue;
+    for (uint64_t at = 0; ranges_first(&process->mapped, at, UINT64_MAX, &range); at = range.end) {
+        if (process->modules[range.id - 1].number == gone.number) {
+            ranges_remove(&process->mapped, range.start);
+            return;
         }
-        process->mapped_count--;
-        memmove(process->mapped + i, process->mapped + i + 1,
-                (process->mapped_count - i) * sizeof(*process->mapped));
-        break;
     }
 }
 
@@ -166,73 +137,91 @@ static void take_code(struct callsites *callsites, struct callsites_process *pro
 
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
-    pair.first = callsites_text_intern(&callsites->texts, payload, code.name_bytes);
-    pair.second = callsites_text_intern(&callsites->texts, payload + code.name_bytes, code.file_bytes);
-    number = callsites_pair_intern(&callsites->codes, pair);
+    pair.first = intern(&callsites->texts, payload, code.name_bytes, 1);
+    pair.second = intern(&callsites->texts, payload + code.name_bytes, code.file_bytes, 1);
+    number = intern(&callsites->codes, &pair, sizeof(pair), 0);
     if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX ||
-        !callsites_map_set(&process->codes, code.code, number)) {
+        !index_reserve(&process->codes)) {
         process->errors++;
+        return;
     }
+    index_insert(&process->codes, code.code, number);
 }
 
-/* ---- sites ---- */
+/* ---- stacks ---- */
 
 /* A call at the very end of a module returns past it: the module is that of the call, one byte before. */
 static uint32_t native_frame(struct callsites *callsites, const struct callsites_process *process,
                              uint64_t pc)
 {
     struct callsites_frame frame = {pc, 0, 0};
-    uint64_t call = pc ? pc - 1 : 0;
-    size_t at = mapped_find(process, call);
+    const struct range *range = ranges_at(&process->mapped, pc ? pc - 1 : 0);
 
-    if (at < process->mapped_count && process->mapped[at].base <= call) {
-        frame.position = pc - process->mapped[at].bias;
-        frame.owner = process->mapped[at].module;
+    if (range) {
+        const struct callsites_module *module = &process->modules[range->id - 1];
+
+        frame.position = pc - module->bias;
+        frame.owner = module->module;
     }
-    return callsites_frame_intern(&callsites->frames, frame);
+    return intern(&callsites->frames, &frame, sizeof(frame), 0);
+}
+
+static uint32_t intern_stack(struct callsites *callsites, const struct callsites_stack *stack,
+                             struct callsites_origin origin)
+{
+    size_t depth = (size_t)stack->native_count + stack->python_count;
+    uint32_t count = callsites->stacks.count;
+    uint32_t number;
+
+    if (!ARRAY_GROW(callsites->origins, callsites->origin_capacity, (size_t)count + 1)) {
+        return 0;
+    }
+    number = intern(&callsites->stacks, stack, sizeof(*stack) + depth * sizeof(*stack->frame_ids), 0);
+    if (number > count) {
+        callsites->origins[count] = origin;
+    }
+    return number;
 }
 
 static void take_callsite(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
                           const uint8_t *payload)
 {
-    uint32_t frame_ids[2 * CALLSITE_FILE_DEPTH_MAX], number = 0, missing = 0;
-    struct callsites_stack stack = {.process_id = process_id};
+    uint32_t buffer[1 + 2 * CALLSITE_FILE_DEPTH_MAX], number = 0, missing = 0;
+    struct callsites_stack *stack = (struct callsites_stack *)buffer;
     struct callsite_file_stack callsite;
 
     memcpy(&callsite, payload, sizeof(callsite));
     payload += sizeof(callsite);
-    stack.local = callsite.callsite;
-    stack.native_count = callsite.native_count;
-    stack.python_count = callsite.python_count;
+    stack->native_count = callsite.native_count;
+    stack->python_count = callsite.python_count;
     for (unsigned i = 0; i < callsite.native_count; i++, payload += sizeof(uint64_t)) {
         uint64_t pc;
 
         memcpy(&pc, payload, sizeof(pc));
-        frame_ids[i] = native_frame(callsites, process, pc);
-        missing += frame_ids[i] == 0;
+        stack->frame_ids[i] = native_frame(callsites, process, pc);
+        missing += stack->frame_ids[i] == 0;
     }
     for (unsigned i = 0; i < callsite.python_count; i++, payload += sizeof(struct callsite_file_python)) {
         struct callsite_file_python python;
         struct callsites_frame frame = {.is_python = 1};
+        uint32_t *id = &stack->frame_ids[callsite.native_count + i];
 
         memcpy(&python, payload, sizeof(python));
         frame.position = python.line;
-        frame.owner = callsites_map_get(&process->codes, python.code);
-        frame_ids[callsite.native_count + i] = callsites_frame_intern(&callsites->frames, frame);
-        missing += frame_ids[callsite.native_count + i] == 0;
+        frame.owner = (uint32_t)index_find(&process->codes, python.code);
+        *id = intern(&callsites->frames, &frame, sizeof(frame), 0);
+        missing += *id == 0;
     }
     /* A number that comes twice keeps its first stack: events may carry it already. */
-    if (callsite.callsite == 0 || callsite.callsite > CALLSITE_FILE_NUMBER_MAX ||
-        callsites_map_get(&process->callsites, callsite.callsite) != 0) {
+    if (callsite.callsite != 0 && callsite.callsite <= CALLSITE_FILE_NUMBER_MAX && missing == 0 &&
+        index_find(&process->callsites, callsite.callsite) == 0 && index_reserve(&process->callsites)) {
+        number = intern_stack(callsites, stack, (struct callsites_origin){process_id, callsite.callsite});
+    }
+    if (number == 0) {
         process->errors++;
         return;
     }
-    if (missing == 0) {
-        number = callsites_stack_intern(&callsites->stacks, &stack, frame_ids);
-    }
-    if (number == 0 || !callsites_map_set(&process->callsites, callsite.callsite, number)) {
-        process->errors++;
-    }
+    index_insert(&process->callsites, callsite.callsite, number);
 }
 
 static bool entry_take(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
@@ -294,10 +283,11 @@ static void process_end(struct callsites *callsites, struct callsites_process *p
 {
     process->is_ended = true;
     process_file_close(callsites, process);
-    callsites_map_free(&process->codes);
-    free(process->mapped);
-    process->mapped = NULL;
-    process->mapped_count = process->mapped_capacity = 0;
+    index_free(&process->codes);
+    ranges_clear(&process->mapped);
+    free(process->modules);
+    process->modules = NULL;
+    process->module_count = process->module_capacity = 0;
 }
 
 void callsites_close(struct callsites *callsites)
@@ -312,23 +302,17 @@ void callsites_close(struct callsites *callsites)
             continue;
         }
         process_end(callsites, process);
-        callsites_map_free(&process->callsites);
+        index_free(&process->callsites);
         free(process->path);
         free(process);
     }
     free(callsites->processes);
-    free(callsites->texts.bytes);
-    free(callsites->texts.starts);
-    index_free(&callsites->texts.index);
-    free(callsites->modules.pairs);
-    index_free(&callsites->modules.index);
-    free(callsites->codes.pairs);
-    index_free(&callsites->codes.index);
-    free(callsites->frames.frames);
-    index_free(&callsites->frames.index);
-    free(callsites->stacks.stacks);
-    free(callsites->stacks.frame_ids);
-    index_free(&callsites->stacks.index);
+    interned_free(&callsites->texts);
+    interned_free(&callsites->modules);
+    interned_free(&callsites->codes);
+    interned_free(&callsites->frames);
+    interned_free(&callsites->stacks);
+    free(callsites->origins);
     free(callsites->buffer);
     free(callsites);
 }
@@ -341,8 +325,7 @@ int callsites_process(struct callsites *callsites, uint32_t process_id, const ch
         return VARVE_ERROR_INVALID;
     }
     if (process_id >= callsites->process_capacity &&
-        !array_cover((void **)&callsites->processes, &callsites->process_capacity, process_id,
-                     sizeof(struct callsites_process *))) {
+        !ARRAY_COVER(callsites->processes, callsites->process_capacity, process_id)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     if (callsites->processes[process_id]) {
@@ -505,7 +488,7 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         taken = take_entries(callsites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
-        if (taken == 0 || process->is_ended || (wanted && callsites_map_get(&process->callsites, wanted))) {
+        if (taken == 0 || process->is_ended || (wanted && index_find(&process->callsites, wanted))) {
             break;
         }
     }
@@ -551,12 +534,12 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
     if (local == 0 || !process) {
         return 0;
     }
-    number = callsites_map_get(&process->callsites, local);
+    number = (uint32_t)index_find(&process->callsites, local);
     if (number) {
         return number;
     }
     process_read(callsites, process, process_id, local);
-    number = callsites_map_get(&process->callsites, local);
+    number = (uint32_t)index_find(&process->callsites, local);
     if (number == 0 && process->unknown < UINT32_MAX) {
         process->unknown++;
     }
@@ -584,8 +567,8 @@ int callsites_commit(struct callsites *callsites, struct store *store)
 {
     while (callsites->committed < callsites->stacks.count) {
         uint32_t number = callsites->committed + 1;
-        const struct callsites_stack *stack = &callsites->stacks.stacks[number - 1];
-        int result = store_callsite_origin(store, number, stack->process_id, stack->local);
+        const struct callsites_origin *origin = &callsites->origins[number - 1];
+        int result = store_callsite_origin(store, number, origin->process_id, origin->local);
 
         if (result != VARVE_OK) {
             return result;
@@ -613,28 +596,11 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
 {
     struct origins *origins = context;
 
-    if (!array_grow((void **)&origins->rows, &origins->capacity, origins->count + 1,
-                    sizeof(*origins->rows))) {
+    if (!ARRAY_GROW(origins->rows, origins->capacity, origins->count + 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
     origins->rows[origins->count++] = (struct origin){callsite_id, process_id, callsite};
     return VARVE_OK;
-}
-
-static uint32_t origin_stack(const struct callsites *callsites, const struct origin *origin)
-{
-    const struct callsites_process *process = process_of(callsites, origin->process_id);
-
-    return process ? callsites_map_get(&process->callsites, origin->local) : 0;
-}
-
-static void note_gone(const struct callsites *callsites, uint32_t process_id)
-{
-    struct callsites_process *process = process_of(callsites, process_id);
-
-    if (process) {
-        process->gone++;
-    }
 }
 
 static int take_unknown(void *context, int64_t idx, int64_t value)
@@ -649,95 +615,94 @@ static int take_unknown(void *context, int64_t idx, int64_t value)
     return VARVE_OK;
 }
 
-/* Fill the numbers 1..origins->count of `placed`; `moved` says for each stack read where it went. */
-static int place_stored(const struct callsites *callsites, const struct origins *origins,
-                        struct callsites_stack *placed, uint32_t *moved, struct varve_message *message)
-{
-    bool *is_taken = calloc(origins->count + 1, sizeof(*is_taken));
+/* The stacks and where they were seen under their new numbers; `moved` says for each stack read where it went. */
+struct placed {
+    struct interned_entry *entries;
+    struct callsites_origin *origins;
+    uint32_t *moved;
+    bool *is_taken;
+};
 
-    if (!is_taken) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the call sites");
-    }
+/* Fill the numbers 1..origins->count. */
+static int place_stored(const struct callsites *callsites, const struct origins *origins,
+                        const struct placed *placed, struct varve_message *message)
+{
     for (size_t i = 0; i < origins->count; i++) {
         const struct origin *origin = &origins->rows[i];
-        uint32_t read = origin_stack(callsites, origin);
+        struct callsites_process *process = process_of(callsites, origin->process_id);
+        uint32_t read = process ? (uint32_t)index_find(&process->callsites, origin->local) : 0;
 
-        if (origin->number == 0 || origin->number > origins->count || is_taken[origin->number]) {
-            free(is_taken);
+        if (origin->number == 0 || origin->number > origins->count || placed->is_taken[origin->number]) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "call site %u of %zu in callsite_origin",
                                      origin->number, origins->count);
         }
-        is_taken[origin->number] = true;
-        if (read == 0) {
-            note_gone(callsites, origin->process_id);
-        }
+        placed->is_taken[origin->number] = true;
+        placed->origins[origin->number - 1] = (struct callsites_origin){origin->process_id, origin->local};
         if (read) {
-            placed[origin->number - 1] = callsites->stacks.stacks[read - 1];
-            if (moved[read] == 0) {
-                moved[read] = origin->number;
-            }
+            placed->entries[origin->number - 1] = callsites->stacks.entries[read - 1];
+            placed->moved[read] = placed->moved[read] ? placed->moved[read] : origin->number;
+        } else if (process) {
+            process->gone++;
         }
-        placed[origin->number - 1].process_id = origin->process_id;
-        placed[origin->number - 1].local = origin->local;
     }
-    free(is_taken);
     return VARVE_OK;
 }
 
-static void renumber_maps(struct callsites *callsites, const uint32_t *moved)
-{
-    for (size_t i = 0; i < callsites->process_capacity; i++) {
-        struct callsites_process *process = callsites->processes[i];
-
-        for (size_t page = 0; process && page < process->callsites.page_count; page++) {
-            uint32_t *numbers = process->callsites.pages[page];
-
-            for (size_t at = 0; numbers && at < CALLSITES_MAP_PAGE; at++) {
-                numbers[at] = moved[numbers[at]];
-            }
-        }
-    }
-}
-
-/* Stored stacks first, the others behind them; then maps and index follow. */
-static int place_all(struct callsites *callsites, const struct origins *origins,
+/* Stored stacks first, the others behind them; then the indexes follow. */
+static int place_all(struct callsites *callsites, const struct origins *origins, const struct placed *placed,
                      struct varve_message *message)
 {
-    size_t capacity = origins->count + callsites->stacks.count + 1;
-    struct callsites_stack *placed = calloc(capacity, sizeof(*placed));
-    uint32_t *moved = calloc((size_t)callsites->stacks.count + 1, sizeof(*moved));
     uint32_t count = (uint32_t)origins->count;
-    int result = VARVE_ERROR_NO_MEMORY;
+    int result = place_stored(callsites, origins, placed, message);
 
-    if (!placed || !moved ||
-        !array_grow((void **)&callsites->stacks.frame_ids, &callsites->stacks.frame_ids_capacity, 1,
-                    sizeof(uint32_t))) {
-        varve_message_set(message, result, "no memory for the call sites");
-    } else {
-        result = place_stored(callsites, origins, placed, moved, message);
-    }
     if (result != VARVE_OK) {
-        free(placed);
-        free(moved);
+        free(placed->entries);
+        free(placed->origins);
         return result;
     }
     for (uint32_t read = 1; read <= callsites->stacks.count; read++) {
-        if (moved[read] == 0) {
-            placed[count++] = callsites->stacks.stacks[read - 1];
-            moved[read] = count;
+        if (placed->moved[read] == 0) {
+            placed->entries[count] = callsites->stacks.entries[read - 1];
+            placed->origins[count] = callsites->origins[read - 1];
+            placed->moved[read] = ++count;
         }
     }
-    renumber_maps(callsites, moved);
-    free(moved);
-    free(callsites->stacks.stacks);
-    callsites->stacks.stacks = placed;
-    callsites->stacks.count = count;
-    callsites->stacks.capacity = (uint32_t)capacity;
-    callsites->committed = (uint32_t)origins->count;
-    if (!callsites_stacks_reindex(&callsites->stacks)) {
-        return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for the call sites");
+    for (size_t i = 0; i < callsites->process_capacity; i++) {
+        struct index *numbers = callsites->processes[i] ? &callsites->processes[i]->callsites : NULL;
+
+        for (uint64_t at = 0; numbers && at < index_slots(numbers); at++) {
+            numbers->slots[at].number = placed->moved[numbers->slots[at].number];
+        }
     }
-    return VARVE_OK;
+    free(callsites->origins);
+    callsites->origins = placed->origins;
+    callsites->origin_capacity = count;
+    callsites->committed = (uint32_t)origins->count;
+    return interned_renumber(&callsites->stacks, placed->entries, count);
+}
+
+static int renumber(struct callsites *callsites, const struct origins *origins, struct varve_message *message)
+{
+    size_t capacity = origins->count + callsites->stacks.count + 1;
+    const struct placed placed = {
+        .entries = calloc(capacity, sizeof(*placed.entries)),
+        .origins = calloc(capacity, sizeof(*placed.origins)),
+        .moved = calloc((size_t)callsites->stacks.count + 1, sizeof(*placed.moved)),
+        .is_taken = calloc(origins->count + 1, sizeof(*placed.is_taken)),
+    };
+    int result = VARVE_ERROR_NO_MEMORY;
+
+    if (placed.entries && placed.origins && placed.moved && placed.is_taken) {
+        result = place_all(callsites, origins, &placed, message);
+    } else {
+        free(placed.entries);
+        free(placed.origins);
+    }
+    free(placed.moved);
+    free(placed.is_taken);
+    return result == VARVE_ERROR_NO_MEMORY
+               ? varve_message_set(message, result, "no memory for the call sites")
+               : result;
 }
 
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)
@@ -759,7 +724,7 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
         result = varve_message_set(message, VARVE_ERROR_CORRUPT, "too many rows in callsite_origin");
     }
     if (result == VARVE_OK) {
-        result = place_all(callsites, &origins, message);
+        result = renumber(callsites, &origins, message);
     }
     free(origins.rows);
     return result;

@@ -6,6 +6,8 @@
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_READER_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_READER_H
 
+#include "trace/base/index.h"
+#include "trace/base/ranges.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/intern.h"
 
@@ -13,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct callsites_mapped {
-    uint64_t base, end, bias;
+struct callsites_module {
+    uint64_t bias;
     uint32_t module; /* pair */
     uint32_t number; /* in the file */
 };
@@ -25,23 +27,29 @@ struct callsites_process {
     uint64_t offset; /* everything before was taken */
     bool is_ended;   /* nothing more is read: the process ended, or the file is damaged from offset on */
     uint32_t errors;
-    uint64_t lost;    /* stacks that the process could not store */
-    uint32_t unknown; /* call sites of events that the file does not hold */
-    uint32_t gone;    /* … that it held when they were stored, and does not hold any more */
-    struct callsites_map callsites, codes;
-    struct callsites_mapped *mapped; /* live modules, by base; ranges never overlap */
-    size_t mapped_count, mapped_capacity;
+    uint64_t lost;                 /* stacks that the process could not store */
+    uint32_t unknown;              /* call sites of events that the file does not hold */
+    uint32_t gone;                 /* … that it held when they were stored, and does not hold any more */
+    struct index callsites, codes; /* numbers in the file → ours */
+    struct ranges mapped;          /* id: number in modules[], from 1 */
+    struct callsites_module *modules;
+    size_t module_count, module_capacity;
 };
 
 #define CALLSITES_STAT_UNKNOWN "callsites_unknown" /* by process */
 
+/* Where a stack was first seen: the key of callsite_origin. */
+struct callsites_origin {
+    uint32_t process_id;
+    uint32_t local;
+};
+
 struct callsites {
     struct callsites_process **processes; /* by process_id */
     size_t process_capacity;
-    struct callsites_texts texts;
-    struct callsites_pairs modules, codes;
-    struct callsites_frames frames;
-    struct callsites_stacks stacks;
+    struct interned texts, modules, codes, frames, stacks; /* modules and codes: pairs */
+    struct callsites_origin *origins;                      /* of stack n at [n - 1] */
+    size_t origin_capacity;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;
     bool has_new_unknown; /* since the last commit */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The growing array and the hash index against a naive model: a list that is searched from end to end.
+ * The growing array, the hash index and the map of ranges against naive models: a list that is searched from end to end, an
+ * array of all keys, an array of all addresses.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +9,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/random.h"
 #include "trace/base/array.h"
 #include "trace/base/index.h"
+#include "trace/base/ranges.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +30,7 @@ struct key {
     const struct entry *wanted;
 };
 
-static bool entry_is_equal(const void *context, uint32_t number)
+static bool entry_is_equal(const void *context, uint64_t number)
 {
     const struct key *key = context;
     const struct entry *entry = &key->entries[number - 1];
@@ -58,7 +61,7 @@ static struct entry random_entry(uint64_t *state)
     return entry;
 }
 
-static void intern_all(struct index *index, unsigned steps, uint32_t hash_mask, uint64_t *state)
+static void intern_all(struct index *index, unsigned steps, uint64_t hash_mask, uint64_t *state)
 {
     struct entry *entries = NULL;
     size_t count = 0;
@@ -66,20 +69,20 @@ static void intern_all(struct index *index, unsigned steps, uint32_t hash_mask, 
     for (unsigned step = 0; step < steps; step++) {
         const struct entry wanted = random_entry(state);
         const struct key key = {.entries = entries, .wanted = &wanted};
-        uint32_t hash = index_hash(wanted.bytes, wanted.length, 5) & hash_mask;
+        uint64_t hash = index_hash(wanted.bytes, wanted.length, 5) & hash_mask;
         uint32_t expected = naive_find(entries, count, &wanted);
-        struct index_slot *slot = index_find(index, hash, entry_is_equal, &key);
+        struct index_slot *slot = index_find_equal(index, hash, entry_is_equal, &key);
         assert_non_null(slot);
         if (slot->number != expected) {
-            fail_msg("step %u: number %u, expected %u", step, slot->number, expected);
+            fail_msg("step %u: number %u, expected %u", step, (unsigned)slot->number, expected);
         }
         if (expected == 0) {
-            assert_true(array_grow((void **)&entries, &capacity, count + 1, sizeof(*entries)));
+            assert_true(ARRAY_GROW(entries, capacity, count + 1));
             entries[count++] = wanted;
-            index_fill(index, slot, hash, (uint32_t)count);
+            index_fill(index, slot, hash, count);
         }
-        assert_int_equal(index->used, count);
-        assert_true(2 * index->used <= index->slot_count + 1);
+        assert_int_equal(index->count, count);
+        assert_true(index->count <= index_slots(index) / 4 * 3);
     }
     assert_in_range(count, 2, ENTRIES_MAX);
     free(entries);
@@ -87,17 +90,15 @@ static void intern_all(struct index *index, unsigned steps, uint32_t hash_mask, 
 
 static void test_index_against_list(void **state)
 {
-    static const uint32_t masks[] = {UINT32_MAX, 0xff, 0}; /* good hashes, poor ones, one for all */
+    static const uint64_t masks[] = {UINT64_MAX, 0xff, 0}; /* good hashes, poor ones, one for all */
     uint64_t random = 1;
     (void)state;
     for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         struct index index = {0};
         intern_all(&index, ENTRIES_MAX, masks[i], &random);
-        index_clear(&index);
-        intern_all(&index, ENTRIES_MAX / 4, masks[i], &random);
         index_free(&index);
         assert_null(index.slots);
-        assert_int_equal(index.used + index.slot_count, 0);
+        assert_int_equal(index.count + index.bits, 0);
     }
 }
 
@@ -106,7 +107,7 @@ static void test_hash_depends_on_everything(void **state)
     unsigned char bytes[KEY_BYTES_MAX] = {0};
     (void)state;
     for (size_t length = 0; length < sizeof(bytes); length++) {
-        uint32_t hash = index_hash(bytes, length, 1);
+        uint64_t hash = index_hash(bytes, length, 1);
         assert_int_equal(index_hash(bytes, length, 1), hash);
         assert_int_not_equal(index_hash(bytes, length + 1, 1), hash);
         assert_int_not_equal(index_hash(bytes, length, 2), hash);
@@ -126,7 +127,7 @@ static void test_array_keeps_and_clears(void **state)
     for (size_t index = 0; index < 100000; index = index * 3 / 2 + 1) {
         size_t before = capacity;
         if (index >= capacity) {
-            assert_true(array_cover((void **)&array, &capacity, index, sizeof(*array)));
+            assert_true(ARRAY_COVER(array, capacity, index));
         }
         assert_true(index < capacity);
         for (size_t i = before; i < capacity; i++) {
@@ -139,14 +140,132 @@ static void test_array_keeps_and_clears(void **state)
     }
     size_t before = capacity;
     const uint32_t *same = array;
-    assert_true(array_grow((void **)&array, &capacity, before, sizeof(*array)));
+    assert_true(ARRAY_GROW(array, capacity, before));
     assert_ptr_equal(array, same);
     assert_int_equal(capacity, before);
     /* What can't be had leaves everything as it was. */
-    assert_false(array_grow((void **)&array, &capacity, SIZE_MAX / 8, sizeof(*array)));
+    assert_false(ARRAY_GROW(array, capacity, SIZE_MAX / 8));
     assert_ptr_equal(array, same);
     assert_int_equal(capacity, before);
     free(array);
+}
+
+static uint64_t random_state; /* seeded by each test */
+
+/* ---- the index by key ---- */
+
+static void test_index_as_array(void **state)
+{
+    (void)state;
+    enum { ADDRESSES = 3000 };
+    static uint64_t ids[ADDRESSES];
+    struct index index = {0};
+    uint64_t count = 0;
+    random_state = 11;
+    memset(ids, 0, sizeof(ids));
+    assert_int_equal(index_find(&index, 16), 0);
+    assert_int_equal(index_remove(&index, 16), 0);
+    for (uint64_t step = 1; step < 60000; step++) {
+        /* Grows in the first third, shrinks in the last. */
+        uint64_t bias = step < 20000 ? 70 : step < 40000 ? 50 : 25;
+        uint64_t slot = random_below(&random_state, ADDRESSES);
+        uint64_t addr = UINT64_C(0x7f0000000000) + 16 * slot;
+        assert_int_equal(index_find(&index, addr), ids[slot]);
+        if (random_below(&random_state, 100) < bias) {
+            assert_true(index_reserve(&index));
+            assert_int_equal(index_insert(&index, addr, step), ids[slot]);
+            count += ids[slot] == 0;
+            ids[slot] = step;
+        } else {
+            assert_int_equal(index_remove(&index, addr), ids[slot]);
+            count -= ids[slot] != 0;
+            ids[slot] = 0;
+        }
+        assert_int_equal(index.count, count);
+        if (step % 64 == 0) {
+            assert_true(index_check(&index));
+        }
+    }
+    for (uint64_t i = 0; i < ADDRESSES; i++) {
+        assert_int_equal(index_find(&index, UINT64_C(0x7f0000000000) + 16 * i), ids[i]);
+    }
+    index_free(&index);
+    assert_int_equal(index_find(&index, 16), 0);
+}
+
+/* The promise of 64 bytes per live block, also while the table is doubled. */
+static void test_index_bytes(void **state)
+{
+    (void)state;
+    struct index index = {0};
+    uint64_t slots_before = 0;
+    for (uint64_t i = 1; i <= 200000; i++) {
+        assert_true(index_reserve(&index));
+        uint64_t slots = UINT64_C(1) << index.bits;
+        if (slots != slots_before && i > 1000) {
+            assert_true((slots + slots_before) * sizeof(struct index_slot) <= 64 * i + 4096);
+        }
+        slots_before = slots;
+        index_insert(&index, i * 32, i);
+    }
+    index_free(&index);
+}
+
+/* ---- ranges ---- */
+
+/* One cell per page: the id of the range that covers it. */
+enum { PAGES = 4000 };
+
+static int expect_range(void *context, const struct range *range)
+{
+    const uint64_t *pages = context;
+    for (uint64_t page = range->start; page < range->end; page++) {
+        assert_int_equal(pages[page], range->id);
+    }
+    return 0;
+}
+
+static void test_ranges_as_pages(void **state)
+{
+    (void)state;
+    static uint64_t pages[PAGES];
+    struct ranges ranges = {0};
+    uint64_t covered = 0;
+    random_state = 5;
+    memset(pages, 0, sizeof(pages));
+    for (uint64_t step = 1; step < 30000; step++) {
+        uint64_t start = random_below(&random_state, PAGES - 8);
+        uint64_t end = start + 1 + random_below(&random_state, 4);
+        struct range range;
+        uint64_t first = 0;
+        for (uint64_t page = start; page < end && first == 0; page++) {
+            first = pages[page];
+        }
+        assert_int_equal(ranges_first(&ranges, start, end, &range), first != 0);
+        if (first != 0) {
+            assert_int_equal(range.id, first);
+            ranges_remove(&ranges, range.start);
+            memset(&pages[range.start], 0, (range.end - range.start) * sizeof(pages[0]));
+            covered -= range.end - range.start;
+        } else if (step < 20000 || random_below(&random_state, 4) == 0) {
+            range = (struct range){.start = start, .end = end, .id = step};
+            assert_true(ranges_reserve(&ranges, 1));
+            ranges_insert(&ranges, &range);
+            for (uint64_t page = start; page < end; page++) {
+                pages[page] = step;
+            }
+            covered += end - start;
+        }
+        assert_true(ranges_check(&ranges));
+    }
+    assert_int_equal(ranges_each(&ranges, expect_range, pages), 0);
+    uint64_t cells = 0;
+    for (uint64_t i = 0; i < PAGES; i++) {
+        cells += pages[i] != 0;
+    }
+    assert_int_equal(cells, covered);
+    assert_true(ranges.leaf_count > 4);
+    ranges_clear(&ranges);
 }
 
 int main(void)
@@ -155,6 +274,9 @@ int main(void)
         cmocka_unit_test(test_index_against_list),
         cmocka_unit_test(test_hash_depends_on_everything),
         cmocka_unit_test(test_array_keeps_and_clears),
+        cmocka_unit_test(test_index_as_array),
+        cmocka_unit_test(test_index_bytes),
+        cmocka_unit_test(test_ranges_as_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,9 +240,9 @@ static void test_resume_keeps_numbers(void **state)
     assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 2), number);
     assert_true(callsites_global(callsites, 1, 1) > store->origin_count);
-    assert_int_equal(callsites->stacks.stacks[0].native_count, 0);
-    assert_int_equal(callsites->stacks.stacks[1].native_count, 0);
-    assert_int_equal(callsites->stacks.stacks[number - 1].native_count, 1);
+    assert_int_equal(callsites_stack(&callsites->stacks, 1)->native_count, 0);
+    assert_int_equal(callsites_stack(&callsites->stacks, 2)->native_count, 0);
+    assert_int_equal(callsites_stack(&callsites->stacks, number)->native_count, 1);
     callsites_close(callsites);
 
     /* Numbers that cannot be: the database is damaged. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mapped ranges of a process, disjoint and in order of address. munmap and mmap over old mappings cut
- * them anywhere, so a hash of first addresses would not do. Two levels of sorted arrays: the upper one is
- * searched by bisection and moved only when a leaf splits or goes away. mapping.c calls it.
+ * Disjoint ranges in order of address. munmap and mmap over old mappings cut them anywhere, so a hash of first addresses
+ * would not do. Two levels of sorted arrays: the upper one is searched by bisection and moved only when a leaf splits or
+ * goes away.
  */
-#include "trace/model/ranges.h"
+#include "trace/base/ranges.h"
 
-#include "trace/error.h"
+#include "trace/base/array.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -44,27 +44,21 @@ static uint32_t position_find(const struct range_leaf *leaf, uint64_t addr)
     return low;
 }
 
-int ranges_reserve(struct ranges *ranges, uint32_t count)
+bool ranges_reserve(struct ranges *ranges, uint32_t count)
 {
-    if (ranges->leaf_count + count > ranges->leaf_capacity) {
-        size_t capacity = 2 * (ranges->leaf_count + count) + 6;
-        void *leaves = realloc(ranges->leaves, capacity * sizeof(void *));
-        if (leaves == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        ranges->leaves = leaves;
-        ranges->leaf_capacity = capacity;
+    if (!ARRAY_GROW(ranges->leaves, ranges->leaf_capacity, ranges->leaf_count + count)) {
+        return false;
     }
     while (ranges->spare_count < count) {
         struct range_leaf *leaf = malloc(sizeof(*leaf));
         if (leaf == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
+            return false;
         }
         leaf->next = ranges->spare;
         ranges->spare = leaf;
         ranges->spare_count++;
     }
-    return VARVE_OK;
+    return true;
 }
 
 bool ranges_first(const struct ranges *ranges, uint64_t start, uint64_t end, struct range *range_out)
@@ -249,7 +243,7 @@ int ranges_each(const struct ranges *ranges, int (*take)(void *context, const st
     return 0;
 }
 
-int ranges_check(const struct ranges *ranges)
+bool ranges_check(const struct ranges *ranges)
 {
     uint64_t count = 0;
     uint64_t end = 0;
@@ -257,16 +251,16 @@ int ranges_check(const struct ranges *ranges)
         const struct range_leaf *leaf = ranges->leaves[i];
         bool is_sparse = i > 0 && ranges->leaves[i - 1]->count + leaf->count <= RANGE_LEAF_MAX / 2;
         if (leaf->count == 0 || leaf->count > RANGE_LEAF_MAX || is_sparse) {
-            return VARVE_ERROR_CORRUPT;
+            return false;
         }
         for (uint32_t k = 0; k < leaf->count; k++) {
             const struct range *range = &leaf->ranges[k];
             if (range->start >= range->end || range->start < end || range->id == 0) {
-                return VARVE_ERROR_CORRUPT;
+                return false;
             }
             end = range->end;
             count++;
         }
     }
-    return count == ranges->count ? VARVE_OK : VARVE_ERROR_CORRUPT;
+    return count == ranges->count;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs outside the workload */
 /*
- * Disjoint ranges of addresses, sorted: mappings of a process, blocks of an allocator.
+ * Disjoint ranges of addresses, sorted: mappings and modules of a process, blocks of an allocator.
  */
-#ifndef VARVE_TRACE_MODEL_RANGES_H
-#define VARVE_TRACE_MODEL_RANGES_H
+#ifndef VARVE_TRACE_BASE_RANGES_H
+#define VARVE_TRACE_BASE_RANGES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,8 +35,8 @@ struct ranges {
     uint32_t spare_count;
 };
 
-/// Space for `count` more insertions; VARVE_ERROR_NO_MEMORY.
-int ranges_reserve(struct ranges *ranges, uint32_t count);
+/// Space for `count` more insertions; false without memory.
+bool ranges_reserve(struct ranges *ranges, uint32_t count);
 /// The lowest range that has an address in [start, end); false if there is none.
 bool ranges_first(const struct ranges *ranges, uint64_t start, uint64_t end, struct range *range_out);
 /// The range that holds `addr`, NULL if none does; until the next change. Its end may be moved as long as it
@@ -54,6 +54,6 @@ void ranges_clear(struct ranges *ranges);
 /// Every range in order; stops at the first call that returns other than 0 and returns that.
 int ranges_each(const struct ranges *ranges, int (*take)(void *context, const struct range *range),
                 void *context);
-int ranges_check(const struct ranges *ranges);
+bool ranges_check(const struct ranges *ranges);
 
 #endif
