@@ -14,7 +14,7 @@ static uint64_t left;
 
 static void fill(void)
 {
-#define X(exported, symbol, version, flags, parameters) api.exported = exported;
+#define X(exported, symbol, version, flags, ...) api.exported = exported;
     CUDA_HOOK_LIST(X)
 #undef X
 #define X(name, parameters) api.name = name;

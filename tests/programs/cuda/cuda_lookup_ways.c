@@ -70,7 +70,7 @@ static void set(void *field, void *found, const char *name)
 
 static void fill(struct api *api, find_function *find)
 {
-#define X(exported, symbol, version, flags, parameters) \
+#define X(exported, symbol, version, flags, ...) \
     set(&api->exported, find(#exported, #symbol, version, flags), #exported);
     CUDA_HOOK_LIST(X)
 #undef X

@@ -32,8 +32,8 @@ int main(void)
     if (library == NULL) {
         return 2;
     }
-#define X(exported, symbol, version, flags, parameters) \
-    found = find(library, #exported);                   \
+#define X(exported, symbol, version, flags, ...) \
+    found = find(library, #exported);            \
     memcpy(&api.exported, &found, sizeof(found));
     CUDA_HOOK_LIST(X)
 #undef X

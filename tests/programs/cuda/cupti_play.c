@@ -40,21 +40,21 @@ static uint32_t play(uint32_t id, const void *parameters, uint32_t result)
 
 static void alloc(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
 {
-    struct cupti_call_alloc parameters = {.out = result == 0 ? &addr : (uint64_t *)8, .bytes = bytes};
+    struct cuda_arguments_alloc parameters = {.out = result == 0 ? &addr : (uint64_t *)8, .bytes = bytes};
 
     play(id, &parameters, result); /* an address that must not be read, if it fails */
 }
 
 static void take_back(uint32_t id, uint64_t addr, uint32_t result)
 {
-    struct cupti_call_free parameters = {.addr = addr};
+    struct cuda_arguments_free parameters = {.addr = addr};
 
     play(id, &parameters, result);
 }
 
 static void range(uint32_t id, uint64_t addr, size_t bytes, uint32_t result)
 {
-    struct cupti_call_range parameters = {.addr = addr, .bytes = bytes};
+    struct cuda_arguments_range parameters = {.addr = addr, .bytes = bytes};
 
     play(id, &parameters, result);
 }
@@ -65,8 +65,8 @@ static void play_linear(void)
 {
     uint64_t out = 0x7000001000;
     size_t pitch = 512;
-    struct cupti_call_alloc_pitch pitched = {&out, &pitch, 500, 10, 4};
-    struct cupti_call_out opened = {&out};
+    struct cuda_arguments_alloc_pitch pitched = {&out, &pitch, 500, 10, 4};
+    struct cuda_arguments_out opened = {&out};
 
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0x7000000000, 4096, 0);
     play(CUPTI_CALL_cuMemAllocPitch_v2, &pitched, 0);
@@ -89,7 +89,7 @@ static void play_arrays(void)
     struct cuda_array_2d flat = {.width = 64, .height = 32, .format = 0x20, .channels = 4};
     struct cuda_array_3d deep = {.width = 8, .height = 4, .depth = 2, .format = 0x10, .channels = 1};
     struct cuda_array_3d sparse = {.width = 8, .format = 0x01, .channels = 1, .flags = 0x40};
-    struct cupti_call_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
+    struct cuda_arguments_array create = {.out = &out, .array = &flat}, wrong = {.out = &out};
 
     play(CUPTI_CALL_cuArrayCreate_v2, &wrong, 1);
     play(CUPTI_CALL_cuArrayCreate_v2, &create, 0);
@@ -109,13 +109,13 @@ static void play_arrays(void)
 static void play_ordered(void)
 {
     uint64_t out = 0x7100000000, pool = 0x9000, threshold = 1 << 20;
-    struct cupti_call_alloc_async async = {&out, 1000, 0x55};
-    struct cupti_call_alloc_pool pooled = {&out, 2000, pool, 0};
-    struct cupti_call_free_async freed = {0x7100000000, 0x55};
-    struct cupti_memory_properties properties = {.location = {CUPTI_LOCATION_DEVICE, 1}};
-    struct cupti_call_pool_create create = {&pool, &properties};
-    struct cupti_call_pool_set set = {pool, CUPTI_POOL_THRESHOLD, &threshold};
-    struct cupti_call_pool_trim trim = {pool, 4096};
+    struct cuda_arguments_alloc_async async = {&out, 1000, 0x55};
+    struct cuda_arguments_alloc_pool pooled = {&out, 2000, pool, 0};
+    struct cuda_arguments_free_async freed = {0x7100000000, 0x55};
+    struct cuda_placement properties = {.location = {CUDA_LOCATION_DEVICE, 1}};
+    struct cuda_arguments_pool_create create = {&pool, &properties};
+    struct cuda_arguments_pool_set set = {pool, CUDA_POOL_THRESHOLD, &threshold};
+    struct cuda_arguments_pool_trim trim = {pool, 4096};
 
     play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
     play(CUPTI_CALL_cuMemPoolSetAttribute, &set, 0);
@@ -130,7 +130,7 @@ static void play_ordered(void)
     play(CUPTI_CALL_cuMemFreeAsync, &freed, 0);
     play(CUPTI_CALL_cuMemPoolTrimTo, &trim, 0);
     take_back(CUPTI_CALL_cuMemPoolDestroy, pool, 0);
-    properties.type = CUPTI_ALLOCATION_MANAGED;
+    properties.type = CUDA_ALLOCATION_MANAGED;
     play(CUPTI_CALL_cuMemPoolCreate, &create, 0);
     pooled.stream = 1; /* the stream that is 0, too */
     play(CUPTI_CALL_cuMemAllocFromPoolAsync, &pooled, 0);
@@ -139,12 +139,12 @@ static void play_ordered(void)
 static void play_virtual(void)
 {
     uint64_t out = 0x7200000000;
-    struct cupti_memory_properties properties = {.location = {CUPTI_LOCATION_DEVICE, 1}};
-    struct cupti_access access[2] = {{{CUPTI_LOCATION_DEVICE, 0}, 3}, {{CUPTI_LOCATION_DEVICE, 1}, 3}};
-    struct cupti_call_create create = {&out, 2 << 20, &properties, 0};
-    struct cupti_call_map map = {0x7200000000, 2 << 20, 0, 0x77, 0};
-    struct cupti_call_access open = {0x7200000000, 2 << 20, access, 2};
-    struct cupti_call_out again = {&out};
+    struct cuda_placement properties = {.location = {CUDA_LOCATION_DEVICE, 1}};
+    struct cuda_access access[2] = {{{CUDA_LOCATION_DEVICE, 0}, 3}, {{CUDA_LOCATION_DEVICE, 1}, 3}};
+    struct cuda_arguments_create create = {&out, 2 << 20, &properties, 0};
+    struct cuda_arguments_map map = {0x7200000000, 2 << 20, 0, 0x77, 0};
+    struct cuda_arguments_access open = {0x7200000000, 2 << 20, access, 2};
+    struct cuda_arguments_out again = {&out};
 
     alloc(CUPTI_CALL_cuMemAddressReserve, 0x7200000000, 20 << 20, 0);
     out = 0x77;
@@ -172,10 +172,10 @@ static void end_context(void *context)
 static void play_waits(void)
 {
     size_t free_bytes = 111, total_bytes = 222;
-    struct cupti_call_sync stream = {0x55}, event = {0xe0};
-    struct cupti_call_info info = {&free_bytes, &total_bytes};
-    struct cupti_call_device device = {1};
-    struct cupti_call_context context = {(cupti_context)CONTEXT_1};
+    struct cuda_arguments_sync stream = {0x55}, event = {0xe0};
+    struct cuda_arguments_info info = {&free_bytes, &total_bytes};
+    struct cuda_arguments_device device = {1};
+    struct cuda_arguments_context context = {(cupti_context)CONTEXT_1};
 
     play(CUPTI_CALL_cuCtxSynchronize, &context, 0);
     play(CUPTI_CALL_cuStreamSynchronize, &stream, 0);
@@ -189,9 +189,9 @@ static void play_waits(void)
 
 static void play_failures(void)
 {
-    struct cupti_call_map map = {0x7200000000, 4096, 0, 0x77, 0};
+    struct cuda_arguments_map map = {0x7200000000, 4096, 0, 0x77, 0};
     size_t nothing = 0;
-    struct cupti_call_info info = {&nothing, &nothing};
+    struct cuda_arguments_info info = {&nothing, &nothing};
 
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 1 << 30, 2);
     alloc(CUPTI_CALL_cuMemAlloc_v2, 0, 0, 1);
@@ -225,9 +225,9 @@ static void end_capture(void *context)
 static void play_graph(void)
 {
     uint64_t out = 0x7300001000;
-    struct cupti_call_alloc_async async = {&out, 1000, FAKE_CAPTURED};
-    struct cupti_call_alloc_async legacy = {&out, 1000, 0};
-    struct cupti_call_free_async freed = {0x7300001000, FAKE_CAPTURED};
+    struct cuda_arguments_alloc_async async = {&out, 1000, FAKE_CAPTURED};
+    struct cuda_arguments_alloc_async legacy = {&out, 1000, 0};
+    struct cuda_arguments_free_async freed = {0x7300001000, FAKE_CAPTURED};
 
     fake->capture(true);
     play(CUPTI_CALL_cuMemAllocAsync, &async, 0);
@@ -244,7 +244,7 @@ static void play_nested(void)
 {
     uint64_t out = 0x7300001000;
     size_t pitch = 64;
-    struct cupti_call_alloc_pitch pitched = {&out, &pitch, 60, 2, 4};
+    struct cuda_arguments_alloc_pitch pitched = {&out, &pitch, 60, 2, 4};
     struct cupti_callback_data lone = {.callsite = CUPTI_SITE_EXIT, .parameters = &pitched};
     uint32_t result = 0;
 

@@ -333,7 +333,7 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define X(exported, symbol, version, flags, parameters) \
+#define X(exported, symbol, version, flags, ...) \
     {#exported, #symbol, version, flags, (void (*)(void))exported},
     CUDA_HOOK_LIST(X)
 #undef X

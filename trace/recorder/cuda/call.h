@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the CUDA recorder */
 /*
- * A call of the driver from its beginning to its record:
- *
- *   dlsym (dlsym_*.c) ────────► lookup.c ──► real.c       who is behind our functions
- *   cuGetProcAddress ─────────┘      │
- *   symbols of linked programs ──────┴─► memory.c, array.c, vmm.c, pools.c, contexts.c
- *                                            │            the functions: what each call means
- *   cudaMalloc … (runtime.c)                 └─► call.c ─► resources.c
- *      which only notes what was called          records       device, context, pool, stream
- *
- * The driver is the truth: one record per call of it that returned, whichever entry point it came through.
- * Rules: the driver is never called while a lock is held, nor before a call of the program has shown that
- * it works in this process image (in a fork child it does not), and errno stays the program's.
+ * A call of the driver from its beginning to its record. The driver is the truth: one record per call of it that
+ * returned, whichever entry point it came through. The driver is never called while a lock is held, nor before a
+ * call of the program has shown that it works in this process image (in a fork child it does not), and errno
+ * stays the program's.
  */
 #ifndef VARVE_TRACE_RECORDER_CUDA_CALL_H
 #define VARVE_TRACE_RECORDER_CUDA_CALL_H
 
+#include "trace/recorder/cuda/driver_calls.h"
 #include "trace/recorder/cuda/real.h"
 #include "trace/recorder/cuda/record.h"
 #include "trace/recorder/stacks/native/stack.h"
@@ -43,6 +36,10 @@ struct cuda_thread {
 extern __thread struct cuda_thread cuda_thread __attribute__((tls_model("initial-exec")));
 
 struct cuda_scope {
+    struct cuda_entry entry;
+    const struct cuda_rule *rule;
+    const void *arguments;        /* the struct that the rule reads */
+    struct cuda_parameters given; /* what they say */
     struct cuda_call call;
     uint64_t stream; /* handle; becomes call.stream when the device is known */
     uint64_t began_ns;
@@ -55,17 +52,11 @@ struct cuda_scope {
 
 /// Number of the program's stack: of a runtime function's caller, if the call came through one; 0: none.
 uint32_t cuda_callsite(const struct cuda_entry *entry);
-/// Begin a call; its record will be of this kind. Fill in more of scope->call before cuda_end.
-void cuda_begin(struct cuda_scope *scope, const struct cuda_entry *entry, enum varve_kind kind,
-                enum varve_cause cause, enum varve_memory_kind memory);
+/// A call begins: `scope` holds its entry, and zeros. False: it was served by another allocator, call.result says how.
+bool cuda_call_begin(struct cuda_scope *scope, enum cuda_driver_call number, const void *arguments);
 /// The real function has returned `result`, which is returned.
-int cuda_returned(struct cuda_scope *scope, int result);
-/// Emit its record. Returns the result.
-int cuda_end(struct cuda_scope *scope);
-
-/// For calls that give something back: after cuda_begin, when the call is described, before the real one.
-void cuda_free_emit(struct cuda_scope *scope);
-/// Instead of cuda_returned and cuda_end.
-int cuda_free_end(struct cuda_scope *scope, int result);
+int cuda_call_end(struct cuda_scope *scope, int result);
+/// The program has reset this device, in a way that no hook of the driver saw.
+void cuda_reset_emit(int device);
 
 #endif

@@ -16,35 +16,33 @@
 
 #include <stddef.h>
 
-#define CUDA_ENTRY(function)                                  \
-    {                                                         \
-        .real = (function), .start = hook_start(HOOK_FRAME()) \
+#define CUDA_SCOPE(function)                                              \
+    {                                                                     \
+        .entry = {.real = (function), .start = hook_start(HOOK_FRAME()) } \
     }
 
-#define CUDA_REAL(entry, exported) ((cuda_type_##exported *)(entry)->real)
+#define CUDA_REAL(real, exported) ((cuda_type_##exported *)(real))
 
 /* A version that dlsym does not find, so that it answers as if we were not there; that references without a
  * version find all the same, the driver's have none (recorder/exports.map). */
 #define CUDA_EXPORT(function, name, node) __asm__(".symver " #function "," #name "@" node)
 
-/* `call` is an expression that uses `entry`, a const struct cuda_entry *. Where nothing is recorded programs
- * that link the driver go straight through. */
+/* `call` is an expression that uses `scope`, a struct cuda_scope. Where nothing is recorded programs that link the
+ * driver go straight through. */
 #define CUDA_ENTRIES(exported, parameters, arguments, call)                                           \
     __attribute__((noinline)) int cuda_resolved_##exported parameters                                 \
     {                                                                                                 \
-        const struct cuda_entry here = CUDA_ENTRY(cuda_real_resolved(CUDA_HOOK_##exported));          \
-        const struct cuda_entry *entry = &here;                                                       \
+        struct cuda_scope scope = CUDA_SCOPE(cuda_real_resolved(CUDA_HOOK_##exported));               \
         return call;                                                                                  \
     }                                                                                                 \
     HOOK int cuda_exported_##exported parameters                                                      \
     {                                                                                                 \
         cuda_function real = __atomic_load_n(&cuda_exported[CUDA_HOOK_##exported], __ATOMIC_ACQUIRE); \
         if (cuda_is_off() && real != NULL) {                                                          \
-            return ((cuda_type_##exported *)real)arguments;                                           \
+            return CUDA_REAL(real, exported) arguments;                                               \
         }                                                                                             \
-        const struct cuda_entry here = CUDA_ENTRY(cuda_real_exported(CUDA_HOOK_##exported));          \
-        const struct cuda_entry *entry = &here;                                                       \
-        return here.real == NULL ? CUDA_RESULT_NOT_INITIALIZED : call;                                \
+        struct cuda_scope scope = CUDA_SCOPE(cuda_real_exported(CUDA_HOOK_##exported));               \
+        return scope.entry.real == NULL ? CUDA_RESULT_NOT_INITIALIZED : call;                         \
     }                                                                                                 \
     CUDA_EXPORT(cuda_exported_##exported, exported, "VARVE_CUDA")
 

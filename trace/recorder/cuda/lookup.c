@@ -35,7 +35,7 @@ struct row {
 
 /* In the order of enum cuda_hook. */
 static const struct row rows[] = {
-#define CUDA_ROW(exported, symbol, version, flags, parameters) \
+#define CUDA_ROW(exported, symbol, version, flags, ...) \
     {#exported, #symbol, version, flags, (cuda_function)cuda_resolved_##exported},
     CUDA_HOOK_LIST(CUDA_ROW)
 #undef CUDA_ROW
@@ -200,10 +200,10 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
     errno = saved_errno;
 }
 
-static int address_get(const struct cuda_entry *entry, const char *symbol, void **function_out, int version,
+static int address_get(cuda_function real, const char *symbol, void **function_out, int version,
                        uint64_t flags)
 {
-    int result = CUDA_REAL(entry, cuGetProcAddress)(symbol, function_out, version, flags);
+    int result = CUDA_REAL(real, cuGetProcAddress)(symbol, function_out, version, flags);
 
     if (result == 0) {
         answer(symbol, function_out, version, flags);
@@ -211,10 +211,10 @@ static int address_get(const struct cuda_entry *entry, const char *symbol, void 
     return result;
 }
 
-static int address_get_v2(const struct cuda_entry *entry, const char *symbol, void **function_out,
-                          int version, uint64_t flags, int *status_out)
+static int address_get_v2(cuda_function real, const char *symbol, void **function_out, int version,
+                          uint64_t flags, int *status_out)
 {
-    int result = CUDA_REAL(entry, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
+    int result = CUDA_REAL(real, cuGetProcAddress_v2)(symbol, function_out, version, flags, status_out);
 
     if (result == 0) {
         answer(symbol, function_out, version, flags);
@@ -224,8 +224,8 @@ static int address_get_v2(const struct cuda_entry *entry, const char *symbol, vo
 
 CUDA_ENTRIES(cuGetProcAddress, (const char *symbol, void **function_out, int version, uint64_t flags),
              (symbol, function_out, version, flags),
-             address_get(entry, symbol, function_out, version, flags));
+             address_get(scope.entry.real, symbol, function_out, version, flags));
 CUDA_ENTRIES(cuGetProcAddress_v2,
              (const char *symbol, void **function_out, int version, uint64_t flags, int *status_out),
              (symbol, function_out, version, flags, status_out),
-             address_get_v2(entry, symbol, function_out, version, flags, status_out));
+             address_get_v2(scope.entry.real, symbol, function_out, version, flags, status_out));

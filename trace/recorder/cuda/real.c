@@ -19,7 +19,7 @@ static cuda_function resolved[CUDA_HOOK_COUNT];
 cuda_function cuda_exported[CUDA_HOOK_COUNT];
 
 static const char *const names[] = {
-#define CUDA_NAME(exported, symbol, version, flags, parameters) #exported,
+#define CUDA_NAME(exported, ...) #exported,
     CUDA_HOOK_LIST(CUDA_NAME)
 #undef CUDA_NAME
 };

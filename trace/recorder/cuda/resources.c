@@ -277,27 +277,20 @@ void cuda_resolve(struct cuda_scope *scope)
     describe(driver, scope->call.device);
 }
 
-void cuda_resolve_location(struct cuda_scope *scope, const struct cuda_location *location)
-{
-    if (!scope->is_recorded || location == NULL) {
-        return;
-    }
-    if (location->type == CUDA_LOCATION_DEVICE) {
-        scope->call.device = (unsigned)location->id;
-        scope->has_device = true;
-    } else {
-        scope->call.memory = VARVE_MEMORY_PINNED;
-    }
-}
-
 void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
     struct cuda_properties properties = {0};
 
-    if (scope->is_recorded && driver != NULL && driver->handle_properties != NULL &&
-        driver->handle_properties(&properties, handle) == 0) {
-        cuda_resolve_location(scope, &properties.location);
+    if (driver == NULL || driver->handle_properties == NULL ||
+        driver->handle_properties(&properties, handle) != 0) {
+        return;
+    }
+    if (properties.location.type == CUDA_LOCATION_DEVICE) {
+        scope->call.device = (unsigned)properties.location.id;
+        scope->has_device = true;
+    } else {
+        scope->call.memory = VARVE_MEMORY_PINNED;
     }
 }
 
@@ -317,17 +310,6 @@ void cuda_resolve_context(struct cuda_scope *scope, void *context)
 
 /* ---- streams ---- */
 
-/* Two handles stand for default streams: one for the one of all threads, which is 0 too. */
-static uint64_t stream_handle(void *stream, bool is_own)
-{
-    uint64_t handle = (uintptr_t)stream;
-
-    if (handle == 0 && is_own) {
-        return CUDA_STREAM_PER_THREAD;
-    }
-    return handle == CUDA_STREAM_LEGACY ? 0 : handle;
-}
-
 void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own)
 {
     const struct cuda_queries *driver = cuda_driver_asked();
@@ -337,7 +319,7 @@ void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own)
     if (!scope->is_recorded) {
         return;
     }
-    scope->stream = stream_handle(stream, is_own);
+    scope->stream = cuda_stream_handle((uintptr_t)stream, is_own);
     if (is_valid && !scope->is_captured && scope->stream > CUDA_STREAM_PER_THREAD && driver != NULL &&
         driver->stream_device != NULL && driver->stream_device(stream, &device) == 0) {
         scope->call.device = (unsigned)device;

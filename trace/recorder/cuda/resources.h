@@ -31,8 +31,7 @@ void cuda_resolve_stream(struct cuda_scope *scope, void *stream, bool is_own);
 bool cuda_is_captured(void *stream, bool is_own);
 /// … about a pool. NULL: the current one of the call's device.
 void cuda_resolve_pool(struct cuda_scope *scope, void *pool);
-/// … about memory at this location, or of this handle.
-void cuda_resolve_location(struct cuda_scope *scope, const struct cuda_location *location);
+/// … about physical memory of this handle.
 void cuda_resolve_handle(struct cuda_scope *scope, uint64_t handle);
 /// … about a context. It gets a number if it has none.
 void cuda_resolve_context(struct cuda_scope *scope, void *context);

@@ -6,7 +6,6 @@
  * reaches the driver past all hooks: it is recorded here.
  */
 #include "trace/recorder/cuda/call.h"
-#include "trace/recorder/cuda/contexts.h"
 #include "trace/recorder/cuda/entry.h"
 #include "trace/recorder/cuda/hooks.h"
 #include "trace/recorder/cuda/lookup.h"

@@ -7,11 +7,11 @@
  * the function's cause); an allocation when it has returned.
  */
 #include "trace/recorder/cupti/calls.h"
+#include "trace/recorder/cuda/driver_calls.h"
 #include "trace/recorder/cuda/record.h"
 #include "trace/recorder/cupti/activity.h"
 #include "trace/recorder/cupti/device.h"
 #include "trace/recorder/cupti/driver.h"
-#include "trace/recorder/cupti/parameters.h"
 #include "trace/recorder/cupti/recorder.h"
 #include "trace/trace.h"
 
@@ -26,10 +26,6 @@
  * makes one record, of the outer one.
  */
 
-/* The driver's handles of default streams. The first one is also called 0. */
-#define STREAM_LEGACY 1U
-#define STREAM_PER_THREAD 2U
-
 /* The call that this thread is in. */
 static __thread struct {
     uint64_t begin_ns;
@@ -41,6 +37,19 @@ static __thread struct {
     bool is_captured; /* becomes part of a graph */
     bool ends_context;
 } current;
+
+/* NULL: none of ours. */
+static const struct cuda_rule *rule_of(uint32_t id)
+{
+    static const uint8_t calls[CUPTI_CALL_LIMIT] = {/* 1 + enum cuda_driver_call */
+#define CALL(name, number, ...) [number] = 1 + CUDA_CALL_##name,
+                                                    CUDA_DRIVER_CALL_LIST(CALL)
+#undef CALL
+    };
+
+    return id < CUPTI_CALL_LIMIT && calls[id] != 0 ? cuda_rule_of((enum cuda_driver_call)(calls[id] - 1))
+                                                   : NULL;
+}
 
 void cupti_calls_mark_end(void)
 {
@@ -54,11 +63,11 @@ cupti_result cupti_calls_enable(const struct cupti_recorder *recorder)
     cupti_result first = CUPTI_RESULT_SUCCESS;
 
     for (uint32_t id = 0; id < CUPTI_CALL_LIMIT; id++) {
-        const struct cupti_rule *rule = cupti_rule_of(id);
+        const struct cuda_rule *rule = rule_of(id);
         cupti_result result = CUPTI_RESULT_SUCCESS;
 
         /* The CUDA recorder asks for the state of the device itself: no need to see that too. */
-        if (rule != NULL && (rule->role != CUPTI_ROLE_INFO || recorder->flags == 0)) {
+        if (rule != NULL && (rule->role != CUDA_ROLE_INFO || recorder->flags == 0)) {
             result = recorder->functions.enable_callback(1, recorder->subscriber, CUPTI_DOMAIN_DRIVER, id);
         }
         for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
@@ -84,28 +93,20 @@ static void emit(const struct cuda_call *call)
     cuda_call_emit(call);
 }
 
-static uint64_t stream_handle(const struct cupti_rule *rule, uint64_t handle)
+static bool is_captured(const struct cuda_rule *rule, const struct cupti_callback_data *data)
 {
-    if (rule->is_per_thread && handle == 0) {
-        return STREAM_PER_THREAD;
-    }
-    return handle == STREAM_LEGACY ? 0 : handle;
-}
-
-static bool is_captured(const struct cupti_rule *rule, const struct cupti_callback_data *data)
-{
-    struct cupti_parameters parameters = {.device = -1};
+    struct cuda_parameters parameters = {0};
 
     return (rule->kind == VARVE_KIND_DEV_ALLOC_ASYNC || rule->kind == VARVE_KIND_DEV_FREE_ASYNC) &&
            rule->read(data->parameters, false, &parameters) &&
-           cupti_stream_is_captured(stream_handle(rule, parameters.stream));
+           cupti_stream_is_captured(cuda_stream_handle(parameters.stream, rule->is_own));
 }
 
 /* False: the call is not worth a record. */
-static bool describe(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
+static bool describe(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                      const struct cupti_callback_data *data, int result, struct cuda_call *call)
 {
-    struct cupti_parameters parameters = {.device = -1, .memory = (enum varve_memory_kind)rule->memory};
+    struct cuda_parameters parameters = {.memory = (enum varve_memory_kind)rule->memory};
     bool is_at_exit = data->callsite == CUPTI_SITE_EXIT;
 
     if (!rule->read(data->parameters, is_at_exit && result == 0, &parameters)) {
@@ -115,10 +116,10 @@ static bool describe(const struct cupti_recorder *recorder, const struct cupti_r
         .kind = (enum varve_kind)rule->kind,
         .cause = (enum varve_cause)rule->cause,
         .memory = parameters.memory,
-        .device = parameters.device >= 0 ? (unsigned)parameters.device : current.device,
+        .device = parameters.has_device ? (unsigned)parameters.device : current.device,
         .context = parameters.pool != 0 ? cupti_pool_number(parameters.pool) : current.context_id,
         .result = result,
-        .is_alloc = rule->is_alloc,
+        .is_alloc = rule->role == CUDA_ROLE_ALLOC,
         .addr = parameters.addr,
         .bytes = parameters.bytes,
         .arg = parameters.arg,
@@ -129,21 +130,21 @@ static bool describe(const struct cupti_recorder *recorder, const struct cupti_r
         call->context = cupti_pool_number(parameters.pool); /* 0: the device's own */
         call->memory = cupti_pool_memory(call->context);
     }
-    call->stream = varve_stream_number(call->device, stream_handle(rule, parameters.stream));
+    call->stream = varve_stream_number(call->device, cuda_stream_handle(parameters.stream, rule->is_own));
     return true;
 }
 
 /* The device, context and stream of the call. The context of cuCtxDestroy is another one than the current one, perhaps, and
  * cannot be asked about later. */
-static void set_origin(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
+static void set_origin(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                        const struct cupti_callback_data *data)
 {
-    struct cupti_parameters parameters = {.device = -1};
+    struct cuda_parameters parameters = {0};
     cupti_context context = data->context;
     uint32_t id = data->context_id;
 
     current.context_id = id;
-    if (rule->role == CUPTI_ROLE_RESET && rule->read(data->parameters, false, &parameters)) {
+    if (rule->role == CUDA_ROLE_RESET && rule->read(data->parameters, false, &parameters)) {
         current.context_id = 0; /* all that the device has */
         if (parameters.context != NULL && recorder->functions.context_id != NULL &&
             recorder->functions.context_id(parameters.context, &id) == CUPTI_RESULT_SUCCESS) {
@@ -154,7 +155,7 @@ static void set_origin(const struct cupti_recorder *recorder, const struct cupti
     current.device = (uint8_t)cupti_device_of(recorder, context, id);
 }
 
-static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule,
+static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule,
                   const struct cupti_callback_data *data)
 {
     struct cuda_call call;
@@ -164,11 +165,11 @@ static void begin(struct cupti_recorder *recorder, const struct cupti_rule *rule
     current.callsite = varve_callsite_here();
     current.is_captured = is_captured(rule, data);
     set_origin(recorder, rule, data);
-    if (rule->role == CUPTI_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
+    if (rule->role == CUDA_ROLE_FREE && describe(recorder, rule, data, 0, &call)) {
         current.is_reported = true;
         emit(&call);
     }
-    if (rule->role == CUPTI_ROLE_RESET) {
+    if (rule->role == CUDA_ROLE_RESET) {
         cupti_activity_flush(recorder, false);
     }
     current.begin_ns = varve_clock_monotonic_ns();
@@ -191,30 +192,30 @@ static void end_free(const struct cuda_call *call, uint64_t took_ns)
     cuda_call_emit(&ended);
 }
 
-static void end(const struct cupti_recorder *recorder, const struct cupti_rule *rule,
+static void end(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                 const struct cupti_callback_data *data)
 {
     uint64_t took_ns = varve_clock_monotonic_ns() - current.begin_ns;
     int result = data->result != NULL ? (int)*data->result : 0;
     struct cuda_call call;
 
-    if (data->context != NULL && current.context_id == 0 && rule->role != CUPTI_ROLE_RESET) {
+    if (data->context != NULL && current.context_id == 0 && rule->role != CUDA_ROLE_RESET) {
         set_origin(recorder, rule, data); /* the call made the context current */
     }
-    if ((rule->role == CUPTI_ROLE_FREE && !current.is_reported) ||
-        (rule->role == CUPTI_ROLE_RELEASE && !current.ends_context) ||
+    if ((rule->role == CUDA_ROLE_FREE && !current.is_reported) ||
+        (rule->role == CUDA_ROLE_RELEASE && !current.ends_context) ||
         !describe(recorder, rule, data, result, &call)) {
         return;
     }
     call.took_ns = took_ns;
-    if (rule->role == CUPTI_ROLE_RELEASE) {
+    if (rule->role == CUDA_ROLE_RELEASE) {
         call.context = 0;
     }
-    if (rule->role == CUPTI_ROLE_FREE) {
+    if (rule->role == CUDA_ROLE_FREE) {
         end_free(&call, took_ns);
         return;
     }
-    if (rule->role == CUPTI_ROLE_INFO) {
+    if (rule->role == CUDA_ROLE_INFO) {
         call.took_ns = call.arg; /* the field has no room for both */
         call.arg = 0;
     }
@@ -227,14 +228,14 @@ static void end(const struct cupti_recorder *recorder, const struct cupti_rule *
     } else if (rule->cause == VARVE_CAUSE_CU_MEM_POOL_DESTROY && result == 0) {
         cupti_pool_forget(call.addr);
     }
-    if (rule->is_alloc && result == 0) {
+    if (rule->role == CUDA_ROLE_ALLOC && result == 0) {
         cupti_exit_watch_again();
     }
 }
 
 void cupti_calls_take(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data)
 {
-    const struct cupti_rule *rule = cupti_rule_of(id);
+    const struct cuda_rule *rule = rule_of(id);
 
     if (rule == NULL || data->parameters == NULL) {
         return;

@@ -2,7 +2,7 @@
 /* C only: private to the CUPTI recorder (cupti/) and its tests */
 /*
  * What the CUPTI recorder knows of CUPTI: own declarations of the types, numbers and functions that it uses,
- * so that it builds where there is no toolkit. Nothing links against CUPTI. Names are ours, values and
+ * so that it builds where there is no toolkit; arguments of the driver's functions are in cuda/driver_calls.h. Nothing links against CUPTI. Names are ours, values and
  * layouts CUPTI's; test_cupti_headers.c compares all of them with the real headers where there are any.
  *
  * Of activity records only the front part is declared, which has been the same since CUPTI_VERSION_OLDEST
@@ -11,7 +11,7 @@
 #ifndef VARVE_TRACE_RECORDER_CUPTI_DRIVER_H
 #define VARVE_TRACE_RECORDER_CUPTI_DRIVER_H
 
-#include "trace/recorder/cuda/array.h"
+#include "trace/recorder/cuda/driver_calls.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -70,65 +70,10 @@ enum cupti_constant {
     CUPTI_CAPTURE_ACTIVE = 1, /* CUstreamCaptureStatus */
 };
 
-/* X(NAME, number): the driver functions that are looked at, CUPTI_DRIVER_TRACE_CBID_NAME. Not those of the
- * interface's first version whose addresses have 32 bits: no GPU of today serves them. */
-/* clang-format off */
-#define CUPTI_CALL_LIST(X)                  \
-    X(cuCtxDestroy, 11)                     \
-    X(cuCtxSynchronize, 17)                 \
-    X(cuMemFreeHost, 38)                    \
-    X(cuMemHostAlloc, 39)                   \
-    X(cuArrayDestroy, 89)                   \
-    X(cuEventSynchronize, 121)              \
-    X(cuStreamSynchronize, 126)             \
-    X(cuMemGetInfo_v2, 242)                 \
-    X(cuMemAlloc_v2, 243)                   \
-    X(cuMemAllocPitch_v2, 244)              \
-    X(cuMemFree_v2, 245)                    \
-    X(cuMemHostAlloc_v2, 271)               \
-    X(cuArrayCreate_v2, 272)                \
-    X(cuArray3DCreate_v2, 274)              \
-    X(cuMemAllocHost_v2, 294)               \
-    X(cuMemHostRegister, 301)               \
-    X(cuMemHostUnregister, 302)             \
-    X(cuCtxDestroy_v2, 322)                 \
-    X(cuIpcOpenMemHandle, 329)              \
-    X(cuIpcCloseMemHandle, 330)             \
-    X(cuMipmappedArrayCreate, 347)          \
-    X(cuMipmappedArrayDestroy, 349)         \
-    X(cuMemAllocManaged, 371)               \
-    X(cuMemHostRegister_v2, 379)            \
-    X(cuDevicePrimaryCtxRelease, 387)       \
-    X(cuDevicePrimaryCtxReset, 389)         \
-    X(cuStreamSynchronize_ptsz, 440)        \
-    X(cuDevicePrimaryCtxRelease_v2, 544)    \
-    X(cuDevicePrimaryCtxReset_v2, 545)      \
-    X(cuMemAddressReserve, 547)             \
-    X(cuMemAddressFree, 548)                \
-    X(cuMemCreate, 549)                     \
-    X(cuMemRelease, 550)                    \
-    X(cuMemMap, 551)                        \
-    X(cuMemUnmap, 552)                      \
-    X(cuMemSetAccess, 553)                  \
-    X(cuMemImportFromShareableHandle, 555)  \
-    X(cuMemRetainAllocationHandle, 565)     \
-    X(cuIpcOpenMemHandle_v2, 567)           \
-    X(cuMemAllocAsync, 598)                 \
-    X(cuMemAllocAsync_ptsz, 599)            \
-    X(cuMemFreeAsync, 600)                  \
-    X(cuMemFreeAsync_ptsz, 601)             \
-    X(cuMemPoolTrimTo, 602)                 \
-    X(cuMemPoolSetAttribute, 603)           \
-    X(cuMemPoolCreate, 607)                 \
-    X(cuMemPoolDestroy, 608)                \
-    X(cuMemAllocFromPoolAsync, 611)         \
-    X(cuMemAllocFromPoolAsync_ptsz, 612)    \
-    X(cuCtxSynchronize_v2, 800)
-/* clang-format on */
-
+/* The driver functions that are looked at: CUPTI_DRIVER_TRACE_CBID_name. */
 enum cupti_call_id {
-#define CUPTI_CALL_ENUM(NAME, number) CUPTI_CALL_##NAME = (number),
-    CUPTI_CALL_LIST(CUPTI_CALL_ENUM)
+#define CUPTI_CALL_ENUM(name, number, ...) CUPTI_CALL_##name = (number),
+    CUDA_DRIVER_CALL_LIST(CUPTI_CALL_ENUM)
 #undef CUPTI_CALL_ENUM
 };
 
@@ -192,136 +137,6 @@ struct cupti_activity_pool {
     uint64_t addr, bytes, threshold;
     uint64_t timestamp_ns;
     uint64_t used_bytes; /* from CUPTI_VERSION_UTILIZED on */
-};
-
-/* ---- parameters of the driver's functions, as CUPTI hands them over ---- */
-
-/* Allocations and others that give out an address or a handle first: cuMemAlloc_v2, Managed, AllocHost,
- * HostAlloc, cuMemAddressReserve, and the beginning of the asynchronous ones. */
-struct cupti_call_alloc {
-    uint64_t *out;
-    size_t bytes;
-};
-
-struct cupti_call_alloc_async {
-    uint64_t *out;
-    size_t bytes;
-    uint64_t stream;
-};
-
-struct cupti_call_alloc_pool {
-    uint64_t *out;
-    size_t bytes;
-    uint64_t pool, stream;
-};
-
-struct cupti_call_alloc_pitch {
-    uint64_t *out;
-    size_t *pitch_out;
-    size_t width_bytes, height;
-    uint32_t element_bytes;
-};
-
-/* cuMemFree_v2, FreeHost, HostUnregister, ArrayDestroy, MipmappedArrayDestroy, IpcClose, cuMemRelease: the
- * handle. */
-struct cupti_call_free {
-    uint64_t addr;
-};
-
-struct cupti_call_free_async {
-    uint64_t addr, stream;
-};
-
-/* cuMemHostRegister, cuMemUnmap, cuMemAddressFree. */
-struct cupti_call_range {
-    uint64_t addr;
-    size_t bytes;
-};
-
-/* What is wanted is a struct cuda_array_2d or cuda_array_3d. */
-struct cupti_call_array {
-    uint64_t *out;
-    const void *array;
-    uint32_t levels; /* only of mipmapped ones */
-};
-
-struct cupti_location {
-    uint32_t type;
-    int32_t id;
-};
-
-#define CUPTI_LOCATION_DEVICE 1U
-#define CUPTI_ALLOCATION_MANAGED 2U
-
-struct cupti_memory_properties {
-    uint32_t type, handle_types;
-    struct cupti_location location;
-};
-
-struct cupti_call_create {
-    uint64_t *out;
-    size_t bytes;
-    const struct cupti_memory_properties *properties;
-    unsigned long long flags;
-};
-
-struct cupti_call_map {
-    uint64_t addr;
-    size_t bytes, offset;
-    uint64_t handle;
-    unsigned long long flags;
-};
-
-struct cupti_access {
-    struct cupti_location location;
-    uint32_t flags;
-};
-
-struct cupti_call_access {
-    uint64_t addr;
-    size_t bytes;
-    const struct cupti_access *access;
-    size_t count;
-};
-
-/* cuMemRetainAllocationHandle, cuMemImportFromShareableHandle, cuIpcOpenMemHandle: what they give out. */
-struct cupti_call_out {
-    uint64_t *out;
-};
-
-struct cupti_call_pool_create {
-    uint64_t *out;
-    const struct cupti_memory_properties *properties; /* of a pool: the same front part */
-};
-
-struct cupti_call_pool_trim {
-    uint64_t pool;
-    size_t bytes_to_keep;
-};
-
-#define CUPTI_POOL_THRESHOLD 4U /* the attribute: the others do not say how much it holds */
-
-struct cupti_call_pool_set {
-    uint64_t pool;
-    uint32_t attribute;
-    const uint64_t *value;
-};
-
-struct cupti_call_device {
-    int32_t device;
-};
-
-struct cupti_call_context {
-    cupti_context context;
-};
-
-/* cuStreamSynchronize and cuEventSynchronize. */
-struct cupti_call_sync {
-    uint64_t handle;
-};
-
-struct cupti_call_info {
-    size_t *free_out, *total_out;
 };
 
 /* ---- CUPTI's functions ---- */

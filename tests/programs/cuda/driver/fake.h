@@ -95,7 +95,7 @@ FAKE_HIDDEN void fake_drop_all(int device);
 
 /* ---- what it exports ---- */
 
-#define X(exported, symbol, version, flags, parameters) cuda_type_##exported exported;
+#define X(exported, ...) cuda_type_##exported exported;
 CUDA_HOOK_LIST(X)
 #undef X
 

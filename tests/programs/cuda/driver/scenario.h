@@ -28,7 +28,7 @@
     X(cuStreamEndCapture, (void *stream, void **graph_out))
 
 struct api {
-#define FIELD(exported, symbol, version, flags, parameters) cuda_type_##exported *exported;
+#define FIELD(exported, ...) cuda_type_##exported *exported;
     CUDA_HOOK_LIST(FIELD)
 #undef FIELD
 #define FIELD(name, parameters) int(*name) parameters;

@@ -34,7 +34,7 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define ROW(exported, symbol, version, flags, parameters) {#exported, #symbol, version, flags},
+#define ROW(exported, symbol, version, flags, ...) {#exported, #symbol, version, flags},
     CUDA_HOOK_LIST(ROW)
 #undef ROW
 };
@@ -144,7 +144,7 @@ SAME_LOCATION(struct cuda_access, flags, CUmemAccessDesc, flags);
 #define TYPE_0(symbol, version) PFN_##symbol##_v##version
 #define TYPE_CUDA_HOOK_PER_THREAD(symbol, version) PFN_##symbol##_v##version##_ptsz
 #define TYPE_CUDA_HOOK_REPLACE(symbol, version) PFN_##symbol##_v##version
-#define VERSION_CHECK(exported, symbol, version, flags, parameters)                             \
+#define VERSION_CHECK(exported, symbol, version, flags, parameters, ...)                        \
     _Static_assert(IS_SAME(CUresult(*) parameters, TYPE_##flags(symbol, version)), "prototype " \
                                                                                    "of " #exported);
 /* The header's own macros would lead from a symbol to the name of its newest version. */
@@ -173,7 +173,7 @@ extern PFN_cuGetProcAddress_v11030 first_version;
     _Static_assert(IS_SAME(CUresult(*) parameters, __typeof__(&exported)), "declaration of " #exported);
 #define EXPORT_CUDA_HOOK_REPLACE(exported, parameters) EXPORT_0(exported, parameters)
 #define EXPORT_CUDA_HOOK_PER_THREAD(exported, parameters)
-#define EXPORT_CHECK(exported, symbol, version, flags, parameters) EXPORT_##flags(exported, parameters)
+#define EXPORT_CHECK(exported, symbol, version, flags, parameters, ...) EXPORT_##flags(exported, parameters)
 CUDA_HOOK_LIST(EXPORT_CHECK)
 
 /* Variants per thread again are names that only macros lead to. */

@@ -31,8 +31,8 @@
 
 /* ---- numbers ---- */
 
-#define CALL_CHECK(NAME, number) _Static_assert((int)CUPTI_DRIVER_TRACE_CBID_##NAME == (number), #NAME);
-CUPTI_CALL_LIST(CALL_CHECK)
+#define CALL_CHECK(NAME, number, ...) _Static_assert((int)CUPTI_DRIVER_TRACE_CBID_##NAME == (number), #NAME);
+CUDA_DRIVER_CALL_LIST(CALL_CHECK)
 
 #define SAME(ours, theirs) _Static_assert((unsigned)(ours) == (unsigned)(theirs), #theirs)
 SAME(CUPTI_RESULT_SUCCESS, CUPTI_SUCCESS);
@@ -56,9 +56,9 @@ SAME(CUPTI_POOL_CREATED, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_CREATED);
 SAME(CUPTI_POOL_DESTROYED, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_DESTROYED);
 SAME(CUPTI_POOL_TRIMMED, CUPTI_ACTIVITY_MEMORY_POOL_OPERATION_TYPE_TRIMMED);
 SAME(CUPTI_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-SAME(CUPTI_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
-SAME(CUPTI_ALLOCATION_MANAGED, CU_MEM_ALLOCATION_TYPE_MANAGED);
-SAME(CUPTI_POOL_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+SAME(CUDA_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
+SAME(CUDA_ALLOCATION_MANAGED, CU_MEM_ALLOCATION_TYPE_MANAGED);
+SAME(CUDA_POOL_THRESHOLD, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 
 /* ---- layouts ---- */
 
@@ -147,7 +147,7 @@ POOL_UTILIZED(CUpti_ActivityMemoryPool3);
 /* ---- parameters of the driver's functions ---- */
 
 #define CALL(ours, field, function, their_field) \
-    FIELD(struct cupti_call_##ours, field, function##_params, their_field)
+    FIELD(struct cuda_arguments_##ours, field, function##_params, their_field)
 
 CALL(alloc, out, cuMemAlloc_v2, dptr);
 CALL(alloc, bytes, cuMemAlloc_v2, bytesize);
@@ -240,12 +240,12 @@ ARRAY(cuda_array_2d, CUDA_ARRAY_DESCRIPTOR);
 ARRAY(cuda_array_3d, CUDA_ARRAY3D_DESCRIPTOR);
 FIELD(struct cuda_array_3d, depth, CUDA_ARRAY3D_DESCRIPTOR, Depth);
 FIELD(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
-FIELD(struct cupti_memory_properties, type, CUmemPoolProps, allocType);
-FIELD(struct cupti_memory_properties, location, CUmemAllocationProp, location);
-FIELD(struct cupti_memory_properties, location, CUmemPoolProps, location);
-FIELD(struct cupti_location, type, CUmemLocation, type);
-FIELD(struct cupti_location, id, CUmemLocation, id);
-SAME_SIZE(struct cupti_access, CUmemAccessDesc);
+FIELD(struct cuda_placement, type, CUmemPoolProps, allocType);
+FIELD(struct cuda_placement, location, CUmemAllocationProp, location);
+FIELD(struct cuda_placement, location, CUmemPoolProps, location);
+FIELD(struct cuda_location, type, CUmemLocation, type);
+FIELD(struct cuda_location, id, CUmemLocation, id);
+SAME_SIZE(struct cuda_access, CUmemAccessDesc);
 
 /* ---- prototypes: ours, written with CUPTI's types from here on ---- */
 
