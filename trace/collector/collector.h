@@ -77,9 +77,9 @@ struct collector {
     size_t reader_count, reader_capacity;
     struct ring_reader **heap; /* merge.c; capacity as readers */
     size_t heap_count;
-    uint32_t deferred_count; /* readers whose next record is deferred */
-    bool must_rebuild;       /* one of them was released: the heap is out of order */
-    uint32_t thread_count;   /* rings ever opened */
+    struct ring_reader *deferred; /* merge.c: readers whose next record is deferred */
+    bool must_rebuild;            /* one of them was released: the heap is out of order */
+    uint32_t thread_count;        /* rings ever opened */
     uint64_t seq;
     uint64_t seq_committed;
     uint64_t commits;     /* of the database, those that it lost included */
