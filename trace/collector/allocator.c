@@ -187,7 +187,7 @@ static int report(struct collector *collector, uint32_t process_id, const char *
 {
     char source[1200];
 
-    collector->sum.own_allocators++;
+    collector->own_allocators++;
     snprintf(source, sizeof(source), "%s, linked into %.1024s", allocator, path);
     return collector->is_unstored
                ? VARVE_OK
@@ -198,8 +198,7 @@ int collect_allocator_launched(struct collector *collector, const char *path)
 {
     const char *allocator = NULL;
 
-    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 &&
-        collector->sum.own_allocators == 0) {
+    if ((collector->directory.control->records & VARVE_RECORDS_HEAP) != 0 && collector->own_allocators == 0) {
         allocator = remembered(collector, path);
     }
     return allocator != NULL ? report(collector, 0, allocator, path) : VARVE_OK;

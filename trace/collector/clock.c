@@ -9,6 +9,7 @@
  */
 #include "trace/collector/clock.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/record.h"
 
@@ -109,19 +110,11 @@ static void set_stretch(struct collect_clock *clock, struct clock_anchor *anchor
 
 int collect_clock_add(struct collect_clock *clock, const struct clock_anchor *anchor)
 {
-    struct clock_anchor *grown;
-
     if (clock->count > 0 && anchor->ticks <= clock->anchors[clock->count - 1].ticks) {
         return VARVE_OK; /* the same moment again */
     }
-    if (clock->count == clock->capacity) {
-        size_t capacity = clock->capacity == 0 ? 256 : clock->capacity * 2;
-        grown = realloc(clock->anchors, capacity * sizeof(*grown));
-        if (grown == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        clock->anchors = grown;
-        clock->capacity = capacity;
+    if (!array_grow((void **)&clock->anchors, &clock->capacity, clock->count + 1, sizeof(*clock->anchors))) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     clock->anchors[clock->count] = *anchor;
     set_stretch(clock, &clock->anchors[clock->count]);

@@ -294,21 +294,7 @@ static int store_open_rows(struct collector *collector)
  * retired already. */
 int collector_load_sums(struct collector *collector, struct varve_message *message)
 {
-    struct store_sums sums;
-    int error = store_sum(collector->store, &sums, message);
-
-    collector->sum.emitted = sums.emitted;
-    collector->sum.stored = sums.stored;
-    collector->sum.spilled = sums.spilled;
-    collector->sum.lost = sums.lost;
-    collector->sum.lost_bytes = sums.lost_bytes;
-    collector->sum.uncommitted = sums.uncommitted;
-    collector->sum.unreadable = sums.unreadable;
-    collector->sum.damaged = sums.damaged;
-    collector->sum.unattached = sums.unattached;
-    collector->sum.threads = sums.threads;
-    collector->sum.processes = sums.processes;
-    return error;
+    return store_sum(collector->store, &collector->sum, message);
 }
 
 /* Events that no ring could take: of threads without one, and of processes without a page. */
@@ -338,7 +324,7 @@ static int store_sums(struct collector *collector)
         {"spill_unreadable", "data_loss", collector->sum.unreadable},
         {"rings_damaged", "data_loss", collector->sum.damaged},
         {"processes_missing", "data_loss", collect_processes_missing(collector)},
-        {"processes_unrecorded", "data_loss", collector->sum.unrecorded},
+        {"processes_unrecorded", "data_loss", collector->unrecorded},
         {"processes_running", "data_loss", collector->processes_alive},
         {"execs_unexamined", "data_loss", collector->directory.counts->execs_dropped},
     };
@@ -399,7 +385,7 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
         error = callsites_finish(collector->callsites, collector->store, progress, context, message);
     }
     if (error == VARVE_OK) {
-        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
+        error = store_count_losses(collector->store, &collector->loss_rows, message);
     }
     return error == VARVE_OK ? store_finish(collector->store, progress, context, message) : error;
 }
@@ -455,11 +441,11 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->lost = collector->sum.lost + events_unattached(collector);
     result->unattached = collect_processes_unattached(collector) + collect_processes_missing(collector);
     result->uncommitted = collector->sum.uncommitted;
-    result->loss_rows = collector->sum.loss_rows;
+    result->loss_rows = collector->loss_rows;
     result->running = collector->processes_alive;
-    result->unrecorded = collector->sum.unrecorded;
+    result->unrecorded = collector->unrecorded;
     result->processes = collector->sum.processes;
-    result->own_allocators = collector->sum.own_allocators;
+    result->own_allocators = collector->own_allocators;
     result->threads = collector->sum.threads;
     result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }

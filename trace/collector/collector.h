@@ -15,6 +15,7 @@
 #include "trace/collector/process.h"
 #include "trace/collector/session/directory.h"
 #include "trace/record.h"
+#include "trace/store/rows.h"
 #include "trace/store/store.h"
 #include "trace/trace.h"
 
@@ -61,7 +62,8 @@ struct collector {
     struct callsites *callsites;
     struct store *store;
     struct traced_process **processes; /* [id - 1], NULL: not (or never) opened */
-    uint32_t process_count, process_capacity;
+    uint32_t process_count;
+    size_t process_capacity;
     uint32_t numbers_seen;    /* taken by processes, and opened or given up */
     uint32_t processes_alive; /* opened and not ended */
     uint32_t first_open;      /* processes before this one are closed */
@@ -75,11 +77,11 @@ struct collector {
     bool has_opened_files;
     struct ring_reader **readers;
     size_t reader_count, reader_capacity;
-    struct ring_reader **heap; /* merge.c; capacity as readers */
-    size_t heap_count;
-    uint32_t deferred_count; /* readers whose next record is deferred */
-    bool must_rebuild;       /* one of them was released: the heap is out of order */
-    uint32_t thread_count;   /* rings ever opened */
+    struct ring_reader **heap; /* merge.c */
+    size_t heap_count, heap_capacity;
+    struct ring_reader *deferred; /* merge.c: readers whose next record is deferred */
+    bool must_rebuild;            /* one of them was released: the heap is out of order */
+    uint32_t thread_count;        /* rings ever opened */
     uint64_t seq;
     uint64_t seq_committed;
     uint64_t commits;     /* of the database, those that it lost included */
@@ -99,10 +101,8 @@ struct collector {
     uint64_t next_missing_ns;   /* when to look for these again */
     uint64_t first_pending_ns;  /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
     uint64_t next_check_ns, next_anchor_ns;
-    struct {
-        uint64_t emitted, stored, lost, lost_bytes, uncommitted, unattached, spilled, unreadable, stragglers,
-            unrecorded, own_allocators, damaged, threads, processes, loss_rows;
-    } sum;
+    struct store_sums sum;
+    uint64_t unrecorded, own_allocators, loss_rows;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
     uint32_t program_count;
     uint64_t newest_ts_ns; /* of merged events */

@@ -315,13 +315,13 @@ int collect_execs_finish(struct collector *collector)
         for (size_t i = 0; i < execs->program_count; i++) {
             total += execs->programs[i].count;
         }
-        collector->sum.unrecorded = (uint64_t)total;
+        collector->unrecorded = (uint64_t)total;
         return VARVE_OK;
     }
     error = collect_execs_store(collector);
     if (error == VARVE_OK) {
         error = store_unrecorded_finish(collector->store, &total);
     }
-    collector->sum.unrecorded = (uint64_t)total;
+    collector->unrecorded = (uint64_t)total;
     return error;
 }

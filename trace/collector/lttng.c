@@ -35,14 +35,19 @@ static struct lttng_recording_options session_options(const struct collect_lttng
         .name = lttng->name, .output = lttng->output, .may_block = lttng->may_block};
 }
 
-static int write_name(const struct collector *collector)
+static FILE *open_name(const struct collector *collector, const char *mode)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
-    FILE *file;
-    bool is_written;
 
     snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
-    file = fopen(path, "we");
+    return fopen(path, mode);
+}
+
+static int write_name(const struct collector *collector)
+{
+    FILE *file = open_name(collector, "we");
+    bool is_written;
+
     if (file == NULL) {
         return VARVE_ERROR_IO;
     }
@@ -63,12 +68,9 @@ static bool is_own_name(const struct collector *collector)
 
 static bool read_name(struct collector *collector)
 {
-    char path[DIRECTORY_PATH_BYTES + 16];
-    FILE *file;
+    FILE *file = open_name(collector, "re");
     bool is_read;
 
-    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
-    file = fopen(path, "re");
     if (file == NULL) {
         return false;
     }
@@ -139,7 +141,6 @@ int collect_lttng_start(struct collector *collector, const struct varve_collect_
 void collect_lttng_abandon(struct collector *collector)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    char path[DIRECTORY_PATH_BYTES + 16];
 
     if (lttng->session != NULL) {
         lttng_recording_stop(lttng->session, NULL, NULL);
@@ -149,8 +150,7 @@ void collect_lttng_abandon(struct collector *collector)
         lttng_folder_remove(lttng->output);
         lttng->output[0] = '\0';
     }
-    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
-    unlink(path);
+    unlinkat(collector->directory.fd, NAME_FILE, 0);
 }
 
 /* What went wrong costs the second sink, not the recording. */
@@ -163,37 +163,39 @@ static void report_failure(const struct collector *collector, const struct varve
 
 /* ---- what the trace lacks ---- */
 
+/* Without memory for it a ring is not counted. */
+static void add_ring(struct collect_lttng *lttng, const struct lttng_ring *ring)
+{
+    if (array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1,
+                   sizeof(*lttng->rings))) {
+        lttng->rings[lttng->ring_count++] = *ring;
+    }
+}
+
 void collect_lttng_ring(struct collector *collector, const struct ring_reader *reader)
 {
-    struct collect_lttng *lttng = &collector->lttng;
+    const struct lttng_ring ring = {.process = reader->process->id,
+                                    .ring = reader->index,
+                                    .records = reader->read + reader->spill_read - reader->unreadable,
+                                    .last = reader->sequence};
 
-    if (lttng->output[0] == '\0' || lttng->numbers == NULL ||
-        !array_grow((void **)&lttng->rings, &lttng->ring_capacity, lttng->ring_count + 1,
-                    sizeof(*lttng->rings))) {
-        return; /* without memory for it a ring is not counted */
+    if (collector->lttng.output[0] != '\0' && collector->lttng.numbers != NULL) {
+        add_ring(&collector->lttng, &ring);
     }
-    lttng->rings[lttng->ring_count++] =
-        (struct lttng_ring){.process = reader->process->id,
-                            .ring = reader->index,
-                            .records = reader->read + reader->spill_read - reader->unreadable,
-                            .last = reader->sequence};
 }
 
 /* Rings that the database had complete when the collector died. */
 static void add_known(struct collector *collector)
 {
-    struct collect_lttng *lttng = &collector->lttng;
-
     for (size_t i = 0; i < collector->known_count; i++) {
         const struct store_ring_position *known = &collector->known[i];
+        const struct lttng_ring ring = {.process = known->process_id,
+                                        .ring = known->ring,
+                                        .records = known->tail + known->spill_tail - known->unreadable,
+                                        .last = known->sequence};
 
-        if (known->is_final && array_grow((void **)&lttng->rings, &lttng->ring_capacity,
-                                          lttng->ring_count + 1, sizeof(*lttng->rings))) {
-            lttng->rings[lttng->ring_count++] =
-                (struct lttng_ring){.process = known->process_id,
-                                    .ring = known->ring,
-                                    .records = known->tail + known->spill_tail - known->unreadable,
-                                    .last = known->sequence};
+        if (known->is_final) {
+            add_ring(&collector->lttng, &ring);
         }
     }
 }
@@ -272,7 +274,6 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
                           struct varve_collect_result *result, struct varve_message *message)
 {
     struct collect_lttng *lttng = &collector->lttng;
-    char path[DIRECTORY_PATH_BYTES + 16];
 
     if (lttng->output[0] == '\0') {
         return VARVE_OK;
@@ -287,7 +288,6 @@ int collect_lttng_publish(struct collector *collector, const char *database_path
         return varve_message_set(message, VARVE_ERROR_IO, "cannot move the LTTng trace to %s: %s",
                                  result->ctf_path, strerror(errno));
     }
-    snprintf(path, sizeof(path), "%s/" NAME_FILE, collector->directory.path);
-    unlink(path);
+    unlinkat(collector->directory.fd, NAME_FILE, 0);
     return VARVE_OK;
 }

@@ -9,10 +9,11 @@
  * one: at least 100 microseconds, in which any store that precedes the clock read has left its CPU.
  *
  * Ties of two CPUs. A block freed in one thread and reused in another may carry clock values that are a few
- * ns the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
+ * us the wrong way round, since the CPU may read the clock early; likewise one that is allocated in one
  * thread and freed in another. An allocation of an address that is still live, and a free of one that is not,
- * are therefore deferred until another ring has brought the record in between, or has had HOLD_BACK_NS more
- * without it. Physical memory of a device has a handle where other memory has an address.
+ * are therefore deferred until another ring has brought the record in between, or has had MERGE_HOLD_BACK_NS more
+ * without it. The wait counts from the record's own time: however many such records a ring has, it is behind by
+ * one wait. Physical memory of a device has a handle where other memory has an address.
  *
  * The order depends on the records alone, not on when they were read: a recording that is recovered, or
  * rebuilt from another sink, comes out in the same one. So equal times go by process and ring number.
@@ -29,7 +30,6 @@
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 
-#define HOLD_BACK_NS 20000
 #define SKIPPED_MAX (UINT64_C(1) << 48) /* more is a damaged record */
 #define PENDING_MAX UINT64_C(262144)    /* events that wait for a commit, about 100 bytes each */
 
@@ -78,9 +78,16 @@ static bool load_key(struct collector *collector, struct ring_reader *reader, ui
 static void build(struct collector *collector, uint64_t hold_back)
 {
     collector->heap_count = 0;
+    collector->deferred = NULL;
     for (size_t i = 0; i < collector->reader_count; i++) {
-        if (load_key(collector, collector->readers[i], hold_back)) {
-            collector->heap[collector->heap_count++] = collector->readers[i];
+        struct ring_reader *reader = collector->readers[i];
+
+        if (load_key(collector, reader, hold_back)) {
+            collector->heap[collector->heap_count++] = reader;
+            if (reader->is_deferred) {
+                reader->next_deferred = collector->deferred;
+                collector->deferred = reader;
+            }
         }
     }
     for (size_t i = collector->heap_count / 2; i-- > 0;) {
@@ -127,7 +134,7 @@ static void decode(struct collector *collector, const struct ring_reader *reader
     event->arg = record->arg;
 }
 
-/* What the record that a held-back one waits for has in common with it. */
+/* What the record that a deferred one waits for has in common with it. */
 static uint64_t held_by(const struct event *event)
 {
     return event->kind == VARVE_KIND_VMM_CREATE || event->kind == VARVE_KIND_VMM_MAP ||
@@ -136,16 +143,23 @@ static uint64_t held_by(const struct event *event)
                : event->addr;
 }
 
-/* What a held-back record waited for may have come: it is the oldest record again, and looked at again. */
-static void release_deferred(struct collector *collector, const struct event *event)
+/* An event is taken: what a deferred record waited for may have come. Then it is the oldest record again, and looked at
+ * again. `taken` itself, if it was deferred, no longer is. */
+static void release_deferred(struct collector *collector, struct ring_reader *taken,
+                             const struct event *event)
 {
-    for (size_t i = 0; i < collector->heap_count; i++) {
-        struct ring_reader *reader = collector->heap[i];
-        if (reader->is_deferred && reader->deferred_addr == held_by(event) &&
-            reader->process->id == event->process_id) {
+    struct ring_reader **link = &collector->deferred;
+
+    while (*link != NULL) {
+        struct ring_reader *reader = *link;
+        bool has_come = reader->deferred_addr == held_by(event) && reader->process->id == event->process_id;
+
+        if (reader == taken || has_come) {
+            *link = reader->next_deferred;
             reader->is_deferred = false;
-            collector->deferred_count--;
-            collector->must_rebuild = true;
+            collector->must_rebuild = collector->must_rebuild || reader != taken;
+        } else {
+            link = &reader->next_deferred;
         }
     }
 }
@@ -184,10 +198,8 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     }
     note_taken(reader, record);
     reader->last_ns = event->ts_ns;
-    collector->deferred_count -= reader->is_deferred;
-    reader->is_deferred = false;
-    if (collector->deferred_count > 0) {
-        release_deferred(collector, event);
+    if (collector->deferred != NULL) {
+        release_deferred(collector, reader, event);
     }
     ring_reader_pop(reader);
     return error;
@@ -207,7 +219,8 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
         if (!reader->is_deferred && derive_is_out_of_order(collector->derive, &event)) {
             reader->is_deferred = true;
             reader->deferred_addr = held_by(&event);
-            collector->deferred_count++;
+            reader->next_deferred = collector->deferred;
+            collector->deferred = reader;
         } else {
             int error = take(collector, reader, &event, message);
             if (error != VARVE_OK) {
@@ -228,7 +241,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
 
 int merge_run(struct collector *collector, uint64_t *moved_out, struct varve_message *message)
 {
-    uint64_t hold_back = collect_clock_ticks_of(&collector->clock, HOLD_BACK_NS);
+    uint64_t hold_back = collect_clock_ticks_of(&collector->clock, MERGE_HOLD_BACK_NS);
     int error = VARVE_OK;
 
     *moved_out = 0;

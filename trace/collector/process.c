@@ -8,6 +8,7 @@
  */
 #include "trace/collector/process.h"
 
+#include "trace/base/array.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/exec.h"
@@ -43,31 +44,16 @@
 static struct process_control *map_control(const struct session_directory *directory, uint32_t id,
                                            int *fd_out)
 {
-    struct process_control *control = NULL;
-    struct stat status;
+    struct process_control *control;
     char name[32];
-    int fd;
 
     snprintf(name, sizeof(name), "p%u", id);
-    fd = session_file_open(directory, name, O_RDWR);
-
-    *fd_out = -1;
-    if (fd < 0) {
-        return NULL;
-    }
-    if (fstat(fd, &status) == 0 && status.st_size >= (off_t)PROCESS_CONTROL_BYTES) {
-        void *memory = mmap(NULL, PROCESS_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        control = memory == MAP_FAILED ? NULL : memory;
-    }
+    control = session_file_map(directory, name, O_RDWR, PROCESS_CONTROL_BYTES, NULL, fd_out);
     if (control != NULL && (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PROCESS_MAGIC ||
                             control->version != VARVE_TRANSPORT_VERSION)) {
         munmap(control, PROCESS_CONTROL_BYTES);
+        session_descriptor_close(fd_out);
         control = NULL;
-    }
-    if (control == NULL) {
-        close(fd);
-    } else {
-        *fd_out = fd;
     }
     return control;
 }
@@ -204,16 +190,7 @@ static void watch_pid(struct traced_process *process)
 {
     process->pidfd = process->is_ours ? (int)syscall(SYS_pidfd_open, process->pid, 0U) : -1;
     if (process->pidfd >= 0 && is_another(process)) {
-        close(process->pidfd);
-        process->pidfd = -1;
-    }
-}
-
-/* A page that was made up has none. */
-static void descriptor_close(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
+        session_descriptor_close(&process->pidfd);
     }
 }
 
@@ -230,38 +207,14 @@ static void watch_process(struct collector *collector, struct traced_process *pr
     process->is_child = process->is_ours && control->parent_pid == (int32_t)getpid();
     process->pidfd = -1;
     process->lock_fd = -1;
-    if (collector->is_recovering) {
-        descriptor_close(fd);
-    } else if (collector->locks_work && control->is_locked != 0) {
+    if (!collector->is_recovering && collector->locks_work && control->is_locked != 0) {
         process->lock_fd = fd;
-    } else {
-        descriptor_close(fd);
+        return;
+    }
+    session_descriptor_close(&fd);
+    if (!collector->is_recovering) {
         watch_pid(process);
     }
-}
-
-/* As many as there are pages: numbers that have none take no memory. */
-static int grow_processes(struct collector *collector, uint32_t count)
-{
-    struct traced_process **grown;
-    uint32_t capacity = collector->process_capacity;
-
-    if (count <= capacity) {
-        collector->process_count = count > collector->process_count ? count : collector->process_count;
-        return VARVE_OK;
-    }
-    while (capacity < count) {
-        capacity = capacity == 0 ? 64 : capacity * 2;
-    }
-    grown = realloc(collector->processes, capacity * sizeof(*grown));
-    if (grown == NULL) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    memset(grown + collector->process_capacity, 0, (capacity - collector->process_capacity) * sizeof(*grown));
-    collector->processes = grown;
-    collector->process_capacity = capacity;
-    collector->process_count = count;
-    return VARVE_OK;
 }
 
 static int start_process(struct collector *collector, uint32_t id, struct process_control *control, int fd)
@@ -269,12 +222,15 @@ static int start_process(struct collector *collector, uint32_t id, struct proces
     struct traced_process *process = calloc(1, sizeof(*process));
     char callsites[DIRECTORY_PATH_BYTES + 32];
 
-    if (process == NULL || grow_processes(collector, id) != VARVE_OK) {
+    /* as many as there are pages: numbers that have none take no memory */
+    if (process == NULL || !array_cover((void **)&collector->processes, &collector->process_capacity, id - 1,
+                                        sizeof(struct traced_process *))) {
         free(process);
         munmap(control, PROCESS_CONTROL_BYTES);
-        descriptor_close(fd);
+        session_descriptor_close(&fd);
         return VARVE_ERROR_NO_MEMORY;
     }
+    collector->process_count = id > collector->process_count ? id : collector->process_count;
     process->id = id;
     process->control = control;
     watch_process(collector, process, fd);
@@ -456,20 +412,11 @@ static struct process_control *make_up_control(const struct collector *collector
     return control == MAP_FAILED ? NULL : control;
 }
 
-static bool is_ended(const struct collector *collector, uint32_t id)
+static int compare_ended(const void *id, const void *ended_untyped)
 {
-    size_t low = 0;
-    size_t high = collector->ended_count;
+    const struct ended_process *ended = ended_untyped;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (collector->ended[middle].id < id) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low < collector->ended_count && collector->ended[low].id == id;
+    return (*(const uint32_t *)id > ended->id) - (*(const uint32_t *)id < ended->id);
 }
 
 /* A process of an interrupted recording: `file` is its first. */
@@ -481,7 +428,9 @@ static int open_left_process(struct collector *collector, const struct session_f
     bool is_made_up = control == NULL;
     int error = VARVE_OK;
 
-    if (is_made_up && !is_ended(collector, id)) {
+    if (is_made_up &&
+        (collector->ended_count == 0 || bsearch(&id, collector->ended, collector->ended_count,
+                                                sizeof(*collector->ended), compare_ended) == NULL)) {
         control = make_up_control(collector, file);
     }
     if (control == NULL) {
@@ -597,22 +546,25 @@ void collect_process_reaped(struct collector *collector, int32_t pid, int wait_s
     collector->reaped[collector->reaped_count++ % REAPED_KEPT] = (struct reaped){pid, wait_status};
 }
 
+void collect_process_release(struct traced_process *process)
+{
+    session_descriptor_close(&process->pidfd);
+    session_descriptor_close(&process->lock_fd);
+    if (process->control != NULL) {
+        munmap(process->control, PROCESS_CONTROL_BYTES);
+        process->control = NULL;
+    }
+}
+
 void collect_processes_close(struct collector *collector)
 {
     for (uint32_t i = 0; i < collector->process_count; i++) {
         struct traced_process *process = collector->processes[i];
-        if (process != NULL && process->control != NULL) {
-            munmap(process->control, PROCESS_CONTROL_BYTES);
+        if (process == NULL) {
+            continue;
         }
-        if (process != NULL && process->pidfd >= 0) {
-            close(process->pidfd);
-        }
-        if (process != NULL && process->lock_fd >= 0) {
-            close(process->lock_fd);
-        }
-        if (process != NULL) {
-            free(process->opened);
-        }
+        collect_process_release(process);
+        free(process->opened);
         free(process);
     }
     free(collector->processes);

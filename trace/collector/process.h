@@ -67,6 +67,8 @@ int32_t collect_process_alive(const struct session_directory *directory, uint32_
 /// A process of the session may still record something, whether it has a page yet or not: it found the
 /// session, or was forked from one that did, or has just been started with the session in its environment.
 bool collect_session_lives(struct collector *collector);
+/// Its control page, and what says that it lives.
+void collect_process_release(struct traced_process *process);
 void collect_processes_close(struct collector *collector);
 /// Of an interrupted recording, after the rounds' own discovery: an ended process that has no page any more.
 bool collect_process_is_over(const struct collector *collector, const struct ended_process *ended);

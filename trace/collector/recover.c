@@ -291,7 +291,7 @@ static int load_result(struct collector *collector, struct varve_message *messag
         error = store_each_stat(collector->store, "events_unattached", take_unattached, collector, message);
     }
     if (error == VARVE_OK) {
-        error = store_count_losses(collector->store, &collector->sum.loss_rows, message);
+        error = store_count_losses(collector->store, &collector->loss_rows, message);
     }
     return error;
 }

@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -262,16 +261,7 @@ static int close_process(struct collector *collector, struct traced_process *pro
     callsites_process_end(collector->callsites, process->id);
     snprintf(name, sizeof(name), "p%u", process->id);
     unlink_later(collector, name);
-    if (process->pidfd >= 0) {
-        close(process->pidfd);
-        process->pidfd = -1;
-    }
-    if (process->lock_fd >= 0) {
-        close(process->lock_fd);
-        process->lock_fd = -1;
-    }
-    munmap(process->control, PROCESS_CONTROL_BYTES);
-    process->control = NULL;
+    collect_process_release(process);
     process->is_closed = true;
     return VARVE_OK;
 }

@@ -21,38 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUFFER_RECORDS RING_STAGING_RECORDS
 
-/* NULL: there is no such file (NOT_FOUND), or it is too short for a header (FORMAT). */
-static struct ring_header *map_ring(const struct session_directory *directory, const char *name,
-                                    uint64_t *bytes_out, int *error_out)
-{
-    int fd = session_file_open(directory, name, O_RDWR);
-    struct stat status;
-    void *ring = MAP_FAILED;
-
-    *error_out = fd < 0 && errno != EPERM ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_FORMAT;
-    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_HEADER_BYTES) {
-        *bytes_out = (uint64_t)status.st_size;
-        ring = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return ring == MAP_FAILED ? NULL : ring;
-}
-
-static bool header_is_sound(const struct ring_header *ring, uint64_t bytes, uint32_t process_id,
-                            uint32_t index)
+static bool header_is_sound(const struct ring_header *ring, uint32_t process_id, uint32_t index)
 {
     return __atomic_load_n(&ring->magic, __ATOMIC_ACQUIRE) == RING_MAGIC &&
            ring->version == VARVE_TRANSPORT_VERSION && ring->process_id == process_id &&
            ring->ring_index == index && ring->capacity >= RING_CAPACITY_MIN &&
-           ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0 &&
-           bytes >= RING_HEADER_BYTES;
+           ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0;
 }
 
 /* The file may have been cut behind the header: what is left of it is read. */
@@ -66,16 +44,15 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
 {
     char name[64];
     struct ring_reader *reader;
-    uint64_t bytes = 0;
+    size_t bytes = 0;
     struct ring_header *ring;
-    int error;
 
     snprintf(name, sizeof(name), "p%u.r%u", process->id, index);
-    ring = map_ring(directory, name, &bytes, &error);
+    ring = session_file_map(directory, name, O_RDWR, RING_HEADER_BYTES, &bytes, NULL);
     if (ring == NULL) {
-        return error;
+        return errno == EPERM ? VARVE_ERROR_FORMAT : VARVE_ERROR_NOT_FOUND;
     }
-    if (!header_is_sound(ring, bytes, process->id, index)) {
+    if (!header_is_sound(ring, process->id, index)) {
         munmap(ring, bytes);
         return VARVE_ERROR_FORMAT;
     }
@@ -103,9 +80,7 @@ void ring_reader_close(struct ring_reader *reader)
         munmap((void *)(uintptr_t)reader->staging, RING_STAGING_BYTES);
     }
     munmap(reader->ring, reader->ring_bytes);
-    if (reader->spill_fd >= 0) {
-        close(reader->spill_fd);
-    }
+    session_descriptor_close(&reader->spill_fd);
     free(reader->buffer);
     free(reader->packed);
     free(reader);
@@ -175,9 +150,6 @@ __attribute__((no_sanitize("thread"))) static bool copy_staging(struct ring_read
 static bool find_staging(struct ring_reader *reader, const struct session_directory *directory)
 {
     char name[64];
-    struct stat status;
-    void *memory = MAP_FAILED;
-    int fd;
 
     if (reader->staging != NULL) {
         return true;
@@ -189,15 +161,8 @@ static bool find_staging(struct ring_reader *reader, const struct session_direct
         return has_all;
     }
     snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
-    fd = session_file_open(directory, name, O_RDONLY);
-    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)RING_STAGING_BYTES) {
-        memory = mmap(NULL, RING_STAGING_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    reader->has_staging_apart = memory != MAP_FAILED;
-    reader->staging = reader->has_staging_apart ? memory : NULL;
+    reader->staging = session_file_map(directory, name, O_RDONLY, RING_STAGING_BYTES, NULL, NULL);
+    reader->has_staging_apart = reader->staging != NULL;
     return reader->has_staging_apart;
 }
 

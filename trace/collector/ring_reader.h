@@ -36,6 +36,7 @@ struct ring_reader {
     uint64_t key;            /* merge.c: when the next record is due */
     bool is_deferred;        /* merge.c: its next record waited for another ring once */
     uint64_t deferred_addr;
+    struct ring_reader *next_deferred;
     bool is_in_flight; /* a record was being written at the last refresh */
     bool is_retired;   /* the producer said that nothing follows */
     bool saw_end;      /* the last refresh came after the process had ended */

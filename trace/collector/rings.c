@@ -19,7 +19,6 @@
 #include "trace/store/store.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define ATTACH_PATIENCE_NS UINT64_C(1000000000)
 
@@ -124,21 +123,11 @@ static int add_reader(struct collector *collector, struct ring_reader *reader)
 {
     struct store_ring_position *known;
 
-    if (collector->reader_count == collector->reader_capacity) {
-        size_t capacity = collector->reader_capacity == 0 ? 64 : collector->reader_capacity * 2;
-        struct ring_reader **readers = realloc(collector->readers, capacity * sizeof(struct ring_reader *));
-        struct ring_reader **heap;
-
-        if (readers == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        collector->readers = readers;
-        heap = realloc(collector->heap, capacity * sizeof(struct ring_reader *));
-        if (heap == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        collector->heap = heap;
-        collector->reader_capacity = capacity;
+    if (!array_grow((void **)&collector->readers, &collector->reader_capacity, collector->reader_count + 1,
+                    sizeof(struct ring_reader *)) ||
+        !array_grow((void **)&collector->heap, &collector->heap_capacity, collector->reader_count + 1,
+                    sizeof(struct ring_reader *))) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     known = known_ring(collector, reader->process->id, reader->index);
     if (known != NULL) {
@@ -177,13 +166,9 @@ static bool is_opened(const struct traced_process *process, uint32_t index)
 
 static int note_opened(struct traced_process *process, uint32_t index)
 {
-    size_t bytes = process->opened_bytes;
-
-    if (!array_grow((void **)&process->opened, &bytes, index / 8 + 1, 1)) {
+    if (!array_cover((void **)&process->opened, &process->opened_bytes, index / 8, 1)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    memset(process->opened + process->opened_bytes, 0, bytes - process->opened_bytes);
-    process->opened_bytes = bytes;
     process->opened[index / 8] |= (uint8_t)(1U << index % 8);
     return VARVE_OK;
 }

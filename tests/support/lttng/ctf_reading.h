@@ -17,60 +17,77 @@
 
 #define ITEMS 256U
 
-/* The items of a trace, with copies of their parts. */
+/* The items of a trace, with copies of their texts and arrays. */
 struct got {
     struct ctf_item items[ITEMS];
-    char parts[ITEMS][CTF_PARTS][256];
-    size_t count;
+    char bytes[ITEMS * 256];
+    size_t count, used;
     struct ctf_counts counts;
 };
 
 static struct got got;
 
-/* Arrays and texts are copied; the structure of the copy points to the copies. */
+/* As if it lay here: 8 bytes for whatever an array holds. */
+static inline void *kept(const void *bytes, size_t count)
+{
+    void *copy = got.bytes + got.used;
+
+    assert_true(got.used + count + 8 <= sizeof(got.bytes));
+    if (count > 0) {
+        memcpy(copy, bytes, count);
+    }
+    got.used += (count + 7) / 8 * 8;
+    return copy;
+}
+
+static inline const char *kept_text(const char *text)
+{
+    return kept(text, strlen(text) + 1);
+}
+
 static inline int keep(void *context, const struct ctf_item *item)
 {
     struct ctf_item *copy = &got.items[got.count];
-    char(*parts)[256] = got.parts[got.count];
+    struct varve_sink_callsite *callsite = &copy->of.callsite;
+    struct varve_sink_module *module = &copy->of.module;
 
     assert_null(context);
-    assert_true(got.count < ITEMS);
+    assert_true(got.count++ < ITEMS);
     *copy = *item;
-    for (unsigned i = 0; i < CTF_PARTS; i++) {
-        assert_true(item->parts[i].bytes <= sizeof(parts[0]));
-        if (item->parts[i].bytes > 0) {
-            memcpy(parts[i], item->parts[i].data, item->parts[i].bytes);
-        }
-        copy->parts[i].data = parts[i];
-    }
     switch (item->kind) {
     case CTF_ITEM_PROCESS:
-        copy->of.process.executable = parts[0];
-        copy->of.process.command_line = parts[1];
+        copy->of.process.executable = kept_text(item->of.process.executable);
+        copy->of.process.command_line = kept_text(item->of.process.command_line);
         break;
     case CTF_ITEM_PROCESS_END:
-        copy->of.process_end.exec_path = parts[0];
+        copy->of.process_end.exec_path = kept_text(item->of.process_end.exec_path);
         break;
     case CTF_ITEM_THREAD:
-        copy->of.thread.name = parts[0];
+        copy->of.thread.name = kept_text(item->of.thread.name);
         break;
     case CTF_ITEM_CODE:
-        copy->of.code.function = parts[0];
-        copy->of.code.file = parts[1];
+        copy->of.code.function = kept_text(item->of.code.function);
+        copy->of.code.file = kept_text(item->of.code.file);
         break;
     case CTF_ITEM_MODULE:
-        copy->of.module.path = parts[0];
-        copy->of.module.build_id = (const uint8_t *)parts[1];
+        module->path = kept_text(module->path);
+        module->build_id = kept(module->build_id, module->build_id_bytes);
         break;
     case CTF_ITEM_CALLSITE:
-        copy->of.callsite.native = (const uint64_t *)(const void *)parts[0];
-        copy->of.callsite.codes = (const uint32_t *)(const void *)parts[1];
-        copy->of.callsite.lines = (const uint32_t *)(const void *)parts[2];
+        callsite->native = kept(callsite->native, callsite->native_count * sizeof(*callsite->native));
+        callsite->codes = kept(callsite->codes, callsite->python_count * sizeof(*callsite->codes));
+        callsite->lines = kept(callsite->lines, callsite->python_count * sizeof(*callsite->lines));
+        break;
+    case CTF_ITEM_META_TEXT:
+        copy->of.meta.text = kept_text(item->of.meta.text);
+        copy->of.meta.key = kept_text(item->of.meta.key);
+        break;
+    case CTF_ITEM_META_INTEGER:
+        copy->of.meta.key = kept_text(item->of.meta.key);
         break;
     default:
         break;
     }
-    got.count++;
     return VARVE_OK;
 }
 

@@ -58,26 +58,20 @@ static enum candidate candidate_look(const char *path)
 
 static int candidate_error(enum candidate candidate, const char *path, struct varve_message *message)
 {
-    switch (candidate) {
-    case CANDIDATE_FOUND:
-        return VARVE_OK;
-    case CANDIDATE_DENIED:
-        return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                                 "'%s': permission denied: a folder on the way may not be searched", path);
-    case CANDIDATE_DIRECTORY:
-        return varve_message_set(message, VARVE_ERROR_PERMISSION, "'%s' is a directory: name a program in it",
-                                 path);
-    case CANDIDATE_NOT_REGULAR:
-        return varve_message_set(message, VARVE_ERROR_PERMISSION,
-                                 "'%s' is not a regular file: name a program", path);
-    case CANDIDATE_NOT_EXECUTABLE:
-        return varve_message_set(
-            message, VARVE_ERROR_PERMISSION,
-            "'%s' is not executable: chmod +x it, unless its file system is mounted noexec", path);
-    case CANDIDATE_ABSENT:
-        break;
+    static const char *const reasons[] = {
+        [CANDIDATE_DENIED] = ": permission denied: a folder on the way may not be searched",
+        [CANDIDATE_DIRECTORY] = " is a directory: name a program in it",
+        [CANDIDATE_NOT_REGULAR] = " is not a regular file: name a program",
+        [CANDIDATE_NOT_EXECUTABLE] =
+            " is not executable: chmod +x it, unless its file system is mounted noexec",
+    };
+
+    if (candidate == CANDIDATE_ABSENT) {
+        return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such program: '%s'", path);
     }
-    return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "no such program: '%s'", path);
+    return candidate == CANDIDATE_FOUND
+               ? VARVE_OK
+               : varve_message_set(message, VARVE_ERROR_PERMISSION, "'%s'%s", path, reasons[candidate]);
 }
 
 /* As execvp does: a file that may not be executed does not end the search, but is what is reported after it.
@@ -135,42 +129,53 @@ static int program_find(const char *program, char *path_out, size_t path_bytes, 
     return candidate_error(candidate_look(program), program, message);
 }
 
-static int elf_damaged(const char *path, struct varve_message *message)
-{
-    return varve_message_set(message, VARVE_ERROR_FORMAT,
-                             "'%s' is a damaged program: its ELF headers are cut off", path);
-}
-
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-static int secure_message(int fd, const char *path, int reason, struct varve_message *message)
+/* `reason` is what exec_check_elf says. */
+static int refuse(int fd, const char *path, int reason, struct varve_message *message)
 {
+    static const struct {
+        int reason;
+        const char *text; /* behind the path */
+    } texts[] = {
+        {EXEC_CHECK_NO_PROGRAM, "is an ELF file, but not a program: link it first"},
+        {EXEC_REASON_STATIC, "is statically linked: no recorder can be loaded into it; link it dynamically "
+                             "(without -static) to record it"},
+        {EXEC_REASON_LIBC, "uses the C library musl, this varve was built for glibc: record it with a varve "
+                           "built against musl"},
+        {EXEC_REASON_CAPABILITIES,
+         "has file capabilities: the system loads no recorder into it; record a copy "
+         "without them, or run varve as root"},
+    };
     struct stat status = {0};
 
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (reason == texts[i].reason) {
+            return varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "'%s' %s", path, texts[i].text);
+        }
+    }
     fstat(fd, &status);
     switch (reason) {
-    case EXEC_REASON_SETUID:
+    case EXEC_CHECK_DAMAGED:
+        return varve_message_set(message, VARVE_ERROR_FORMAT,
+                                 "'%s' is a damaged program: its ELF headers are cut off", path);
+    case EXEC_REASON_MACHINE:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is setuid: the system loads no recorder into it; run varve itself as user "
-            "%u to record it",
-            path, (unsigned)status.st_uid);
+            "'%s' is %s: this varve records " LAUNCH_MACHINE_NAME " programs only; build it for that", path,
+            exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
+    case EXEC_REASON_SETUID:
     case EXEC_REASON_SETGID:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is setgid: the system loads no recorder into it; run varve itself with group "
-            "%u to record it",
-            path, (unsigned)status.st_gid);
-    case EXEC_REASON_CAPABILITIES:
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' has file capabilities: the system loads no recorder into it; record a copy "
-            "without them, or run varve as root",
-            path);
+            "'%s' is %s: the system loads no recorder into it; run varve itself %s %u to record it", path,
+            reason == EXEC_REASON_SETUID ? "setuid" : "setgid",
+            reason == EXEC_REASON_SETUID ? "as user" : "with group",
+            (unsigned)(reason == EXEC_REASON_SETUID ? status.st_uid : status.st_gid));
     default:
         return varve_message_set(
             message, VARVE_ERROR_UNSUPPORTED,
@@ -184,35 +189,7 @@ static int elf_check(int fd, const char *path, struct varve_message *message)
 {
     int reason = exec_check_elf(fd, path);
 
-    switch (reason) {
-    case EXEC_REASON_NONE:
-        return VARVE_OK;
-    case EXEC_CHECK_DAMAGED:
-        return elf_damaged(path, message);
-    case EXEC_CHECK_NO_PROGRAM:
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "'%s' is an ELF file, but not a program: link it first", path);
-    case EXEC_REASON_MACHINE:
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is %s: this varve records " LAUNCH_MACHINE_NAME " programs only; build it for "
-            "that",
-            path, exec_check_is_32bit(fd) ? "a 32-bit program" : "a program for another machine");
-    case EXEC_REASON_STATIC:
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' is statically linked: no recorder can be loaded into it; link it dynamically "
-            "(without -static) to record it",
-            path);
-    case EXEC_REASON_LIBC:
-        return varve_message_set(
-            message, VARVE_ERROR_UNSUPPORTED,
-            "'%s' uses the C library musl, this varve was built for glibc: record it with a "
-            "varve built against musl",
-            path);
-    default:
-        return secure_message(fd, path, reason, message);
-    }
+    return reason == EXEC_REASON_NONE ? VARVE_OK : refuse(fd, path, reason, message);
 }
 
 /* Cut the first word off `*rest`; NULL if there is none. */

@@ -103,6 +103,40 @@ int session_file_open(const struct session_directory *directory, const char *nam
     return fd < 0 && (errno == ENOENT || errno == EBADF) ? open_below(directory->fd, name, flags) : fd;
 }
 
+void session_descriptor_close(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+void *session_file_map(const struct session_directory *directory, const char *name, int flags, size_t bytes,
+                       size_t *bytes_out, int *fd_out)
+{
+    int fd = session_file_open(directory, name, flags);
+    void *memory = MAP_FAILED;
+    struct stat status;
+
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)bytes) {
+        bytes = bytes_out != NULL ? (size_t)status.st_size : bytes;
+        memory = mmap(NULL, bytes, flags == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (memory == MAP_FAILED && fd >= 0) {
+        session_descriptor_close(&fd);
+        errno = EPERM;
+    }
+    if (bytes_out != NULL) {
+        *bytes_out = bytes;
+    }
+    if (fd_out != NULL) {
+        *fd_out = fd;
+    } else {
+        session_descriptor_close(&fd);
+    }
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
 void session_file_remove(const struct session_directory *directory, const char *name)
 {
     if (unlinkat(directory->rings_fd, name, 0) != 0) {
@@ -245,9 +279,7 @@ static int make_ring_folder(struct session_directory *directory, struct varve_me
     }
     snprintf(directory->rings, sizeof(directory->rings), "%.*s/ring", (int)sizeof(directory->rings) - 8,
              directory->path);
-    if (directory->rings_fd >= 0) {
-        close(directory->rings_fd);
-    }
+    session_descriptor_close(&directory->rings_fd);
     directory->rings_fd = mkdirat(directory->fd, "ring", 0700) == 0 ? open_folder(directory->fd, "ring") : -1;
     return directory->rings_fd >= 0 ? VARVE_OK : fail(message, "make", directory->rings);
 }
@@ -686,18 +718,10 @@ void session_directory_remove(struct session_directory *directory)
     session_directory_close(directory);
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-        *fd = -1;
-    }
-}
-
 void session_directory_close(struct session_directory *directory)
 {
     unmap_session(directory);
-    close_fd(&directory->rings_fd);
-    close_fd(&directory->fd);
-    close_fd(&directory->owner_fd);
+    session_descriptor_close(&directory->rings_fd);
+    session_descriptor_close(&directory->fd);
+    session_descriptor_close(&directory->owner_fd);
 }

@@ -58,6 +58,13 @@ bool session_file_parse(const char *name, struct session_file *file_out);
 /// Open a file of a recording, wherever in it it lies: a plain one of this user with one name, no link. -1
 /// and errno otherwise; EPERM: it is something else.
 int session_file_open(const struct session_directory *directory, const char *name, int flags);
+/// Map such a file, from its beginning, to be written too unless `flags` is O_RDONLY: `bytes`, or with `bytes_out` all of a file
+/// that has so many. `fd_out` gets the descriptor, -1 on failure; NULL: it is closed. NULL and errno on failure; EPERM: it is
+/// something else, or too short.
+void *session_file_map(const struct session_directory *directory, const char *name, int flags, size_t bytes,
+                       size_t *bytes_out, int *fd_out);
+/// Close a descriptor if it is one; it is -1 then.
+void session_descriptor_close(int *fd);
 void session_file_remove(const struct session_directory *directory, const char *name);
 
 /// The files of processes, by process, ring and kind. Owner of the result: the caller, by free. Errors:

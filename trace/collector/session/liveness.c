@@ -38,16 +38,12 @@ bool liveness_locks_work(const struct session_directory *directory, const char *
     if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0) {
         page = mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    session_descriptor_close(&fd);
     if (page != MAP_FAILED) {
         works = other >= 0 && liveness_is_locked(other);
         munmap(page, 1);
     }
-    if (other >= 0) {
-        close(other);
-    }
+    session_descriptor_close(&other);
     return works;
 }
 

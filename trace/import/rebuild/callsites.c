@@ -3,6 +3,7 @@
  * Call-site files of a rebuild. A trace may hold all of it several times (a second LTTng session was started in
  * mid-run): numbers are never used twice, so what has come once is passed over. Called by whoever reads the trace.
  */
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
 #include "trace/import/rebuild/rebuild.h"
@@ -29,32 +30,6 @@ void rebuild_callsites_drop(struct rebuild_callsites *callsites)
     free(callsites->callsites.words);
 }
 
-/* Set a bit; `*was_set` says whether it was there. */
-static int bit_set(struct rebuild_bits *bits, uint32_t number, bool *was_set, struct varve_message *message)
-{
-    size_t word = number / 64;
-    uint64_t bit = UINT64_C(1) << number % 64;
-
-    if (word >= bits->word_count) {
-        size_t count = bits->word_count == 0 ? 2 : bits->word_count;
-        uint64_t *grown;
-
-        while (count <= word) {
-            count *= 2;
-        }
-        grown = realloc(bits->words, count * sizeof(*grown));
-        if (grown == NULL) {
-            return rebuild_no_memory(message);
-        }
-        memset(grown + bits->word_count, 0, (count - bits->word_count) * sizeof(*grown));
-        bits->words = grown;
-        bits->word_count = count;
-    }
-    *was_set = (bits->words[word] & bit) != 0;
-    bits->words[word] |= bit;
-    return VARVE_OK;
-}
-
 /* ---- entries ---- */
 
 int rebuild_callsites_flush(struct varve_rebuild *rebuild)
@@ -79,15 +54,11 @@ static uint8_t *entry_begin(struct varve_rebuild *rebuild, struct rebuild_proces
     struct rebuild_callsites_buffer *buffer = &rebuild->callsites;
     const struct callsite_file_entry entry = {tag, (uint32_t)((bytes + 7) & ~(size_t)7)};
     size_t all = sizeof(entry) + entry.bytes;
-    struct varve_message message;
     uint8_t *at;
 
-    if (buffer->bytes == NULL) {
-        buffer->bytes = malloc(BUFFER_BYTES);
-        if (buffer->bytes == NULL) {
-            rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
-            return NULL;
-        }
+    if (buffer->bytes == NULL && (buffer->bytes = malloc(BUFFER_BYTES)) == NULL) {
+        rebuild_keep_no_memory(rebuild);
+        return NULL;
     }
     assert(all <= BUFFER_BYTES);
     if ((buffer->file != process->file || buffer->count + all > BUFFER_BYTES) &&
@@ -121,9 +92,9 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
                                               size_t bits_offset, uint32_t entry_number)
 {
     struct rebuild_process *process = rebuild_process_of(rebuild, number, pid);
-    struct varve_message message;
-    bool was_set = false;
-    int error;
+    uint64_t bit = UINT64_C(1) << entry_number % 64;
+    struct rebuild_bits *bits;
+    bool was_set;
 
     if (process == NULL) {
         return NULL;
@@ -132,12 +103,13 @@ static struct rebuild_process *process_of_new(struct varve_rebuild *rebuild, uin
         rebuild->damaged++;
         return NULL;
     }
-    error = bit_set((struct rebuild_bits *)((char *)&process->callsites + bits_offset), entry_number,
-                    &was_set, &message);
-    if (error != VARVE_OK) {
-        rebuild_keep(rebuild, error, &message);
+    bits = (struct rebuild_bits *)((char *)&process->callsites + bits_offset);
+    if (!array_cover((void **)&bits->words, &bits->word_count, entry_number / 64, sizeof(*bits->words))) {
+        rebuild_keep_no_memory(rebuild);
         return NULL;
     }
+    was_set = (bits->words[entry_number / 64] & bit) != 0;
+    bits->words[entry_number / 64] |= bit;
     return was_set ? NULL : process;
 }
 

@@ -19,8 +19,6 @@
 #include <unistd.h>
 
 #define TARGET_BYTES_MAX 3800U /* names are put behind it, up to DIRECTORY_PATH_BYTES */
-#define SLOTS_FIRST 64U
-#define RING_NONE UINT32_MAX /* key of a process */
 
 int rebuild_no_memory(struct varve_message *message)
 {
@@ -34,6 +32,13 @@ int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_mes
         rebuild->message = *message;
     }
     return rebuild->error;
+}
+
+int rebuild_keep_no_memory(struct varve_rebuild *rebuild)
+{
+    struct varve_message message;
+
+    return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
 }
 
 /* Does this belong to the recording that is rebuilt? The first one to ask decides. */
@@ -170,8 +175,10 @@ void varve_rebuild_abandon(struct varve_rebuild *rebuild)
     }
     free(rebuild->rings);
     free(rebuild->processes);
-    free(rebuild->ring_index.slots);
-    free(rebuild->process_index.slots);
+    free(rebuild->block);
+    free(rebuild->packed);
+    index_free(&rebuild->ring_index);
+    index_free(&rebuild->process_index);
     free(rebuild->callsites.bytes);
     free(rebuild->path);
     free(rebuild);
@@ -184,13 +191,6 @@ uint64_t varve_rebuild_events(const struct varve_rebuild *rebuild)
 
 /* ---- the recording as a whole ---- */
 
-static int keep_no_memory(struct varve_rebuild *rebuild)
-{
-    struct varve_message message;
-
-    return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
-}
-
 int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_clock *from)
 {
     if (rebuild->error != VARVE_OK || !is_ours(rebuild, from->trace_id)) {
@@ -198,10 +198,22 @@ int varve_rebuild_clock(struct varve_rebuild *rebuild, const struct varve_sink_c
     }
     if (!array_grow((void **)&rebuild->anchors, &rebuild->anchor_capacity, rebuild->anchor_count + 1,
                     sizeof(*rebuild->anchors))) {
-        return keep_no_memory(rebuild);
+        return rebuild_keep_no_memory(rebuild);
     }
     rebuild->anchors[rebuild->anchor_count++] =
         (struct clock_anchor){.ticks = from->ticks, .mono_ns = from->mono_ns, .real_ns = from->real_ns};
+    return VARVE_OK;
+}
+
+static int text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
+{
+    char *copy = strdup(from != NULL ? from : "");
+
+    if (copy == NULL) {
+        return rebuild_keep_no_memory(rebuild);
+    }
+    free(*text);
+    *text = copy;
     return VARVE_OK;
 }
 
@@ -220,13 +232,13 @@ static struct rebuild_meta *meta_of(struct varve_rebuild *rebuild, uint64_t trac
     }
     if (!array_grow((void **)&rebuild->meta, &rebuild->meta_capacity, rebuild->meta_count + 1,
                     sizeof(*rebuild->meta))) {
-        keep_no_memory(rebuild);
+        rebuild_keep_no_memory(rebuild);
         return NULL;
     }
     meta = &rebuild->meta[rebuild->meta_count];
     *meta = (struct rebuild_meta){.key = strdup(key)};
     if (meta->key == NULL) {
-        keep_no_memory(rebuild);
+        rebuild_keep_no_memory(rebuild);
         return NULL;
     }
     rebuild->meta_count++;
@@ -237,14 +249,9 @@ int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, co
                             const char *value)
 {
     struct rebuild_meta *meta = meta_of(rebuild, trace_id, key);
-    char *text = meta != NULL ? strdup(value != NULL ? value : "") : NULL;
 
-    if (meta != NULL && text == NULL) {
-        return keep_no_memory(rebuild);
-    }
     if (meta != NULL) {
-        free(meta->text);
-        meta->text = text;
+        text_replace(rebuild, &meta->text, value);
     }
     return rebuild->error;
 }
@@ -278,12 +285,12 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
     }
     if (!array_grow((void **)&rebuild->stats, &rebuild->stat_capacity, rebuild->stat_count + 1,
                     sizeof(*rebuild->stats))) {
-        return keep_no_memory(rebuild);
+        return rebuild_keep_no_memory(rebuild);
     }
     stat = &rebuild->stats[rebuild->stat_count];
     *stat = (struct rebuild_stat){.name = strdup(name), .is_loss = is_loss, .value = value};
     if (stat->name == NULL) {
-        return keep_no_memory(rebuild);
+        return rebuild_keep_no_memory(rebuild);
     }
     rebuild->stat_count++;
     return VARVE_OK;
@@ -291,56 +298,30 @@ int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_
 
 /* ---- finding processes and rings ---- */
 
-static size_t hash_of(const struct rebuild_key *key)
-{
-    uint64_t hash = ((uint64_t)key->pid << 32 | key->process) * UINT64_C(0x9e3779b97f4a7c15);
+struct key {
+    const struct varve_rebuild *rebuild;
+    struct varve_sink_origin origin; /* `tid` does not matter, nor `ring` to a process */
+};
 
-    hash = (hash ^ hash >> 29 ^ key->ring) * UINT64_C(0xbf58476d1ce4e5b9);
-    return (size_t)(hash ^ hash >> 32);
+static bool is_process(const void *key_untyped, uint32_t number)
+{
+    const struct key *key = key_untyped;
+    const struct rebuild_process *process = key->rebuild->processes[number - 1];
+
+    return process->number == key->origin.process && process->pid == key->origin.pid;
 }
 
-static struct rebuild_index_slot *slot_find(const struct rebuild_index *index, const struct rebuild_key *key)
+static bool is_of(const struct rebuild_ring *ring, const struct varve_sink_origin *origin)
 {
-    size_t at = hash_of(key) & (index->slot_count - 1);
-
-    while (index->slots[at].value != NULL &&
-           (index->slots[at].key.ring != key->ring || index->slots[at].key.process != key->process ||
-            index->slots[at].key.pid != key->pid)) {
-        at = (at + 1) & (index->slot_count - 1);
-    }
-    return &index->slots[at];
+    return ring->origin.ring == origin->ring && ring->origin.process == origin->process &&
+           ring->origin.pid == origin->pid;
 }
 
-static bool index_grow(struct rebuild_index *index)
+static bool is_ring(const void *key_untyped, uint32_t number)
 {
-    struct rebuild_index grown = {.used = index->used};
+    const struct key *key = key_untyped;
 
-    grown.slot_count = index->slot_count == 0 ? SLOTS_FIRST : index->slot_count * 2;
-    grown.slots = calloc(grown.slot_count, sizeof(*grown.slots));
-    if (grown.slots == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < index->slot_count; i++) {
-        if (index->slots[i].value != NULL) {
-            *slot_find(&grown, &index->slots[i].key) = index->slots[i];
-        }
-    }
-    free(index->slots);
-    *index = grown;
-    return true;
-}
-
-/* Where the value of `key` is or belongs; NULL without memory. Whoever fills an empty one adds to `used`. */
-static void **index_slot(struct rebuild_index *index, const struct rebuild_key *key)
-{
-    struct rebuild_index_slot *slot;
-
-    if (index->used * 2 >= index->slot_count && !index_grow(index)) {
-        return NULL;
-    }
-    slot = slot_find(index, key);
-    slot->key = *key;
-    return &slot->value;
+    return is_of(key->rebuild->rings[number - 1], &key->origin);
 }
 
 static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
@@ -362,9 +343,10 @@ static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint3
 
 struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
 {
-    const struct rebuild_key key = {(uint32_t)pid, number, RING_NONE};
-    struct varve_message message;
-    void **slot;
+    const struct key key = {rebuild, {.process = number, .pid = pid}};
+    uint32_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
+    struct index_slot *slot;
+    struct rebuild_process *process;
 
     if (rebuild->error != VARVE_OK) {
         return NULL;
@@ -373,16 +355,17 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_slot(&rebuild->process_index, &key);
-    if (slot != NULL && *slot == NULL) {
-        *slot = process_make(rebuild, number, pid);
-        rebuild->process_index.used += *slot != NULL;
+    slot = index_find(&rebuild->process_index, hash, is_process, &key);
+    if (slot != NULL && slot->number != 0) {
+        return rebuild->processes[slot->number - 1];
     }
-    if (slot == NULL || *slot == NULL) {
-        rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
+    process = slot != NULL ? process_make(rebuild, number, pid) : NULL;
+    if (process == NULL) {
+        rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    return *slot;
+    index_fill(&rebuild->process_index, slot, hash, (uint32_t)rebuild->process_count);
+    return process;
 }
 
 static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
@@ -405,48 +388,40 @@ static struct rebuild_ring *ring_make(struct varve_rebuild *rebuild, const struc
 
 static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin)
 {
-    const struct rebuild_key key = {(uint32_t)origin->pid, origin->process, origin->ring};
-    struct varve_message message;
+    const struct key key = {rebuild, *origin};
+    const uint32_t numbers[] = {origin->process, origin->ring};
+    uint32_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
     struct rebuild_process *process;
-    void **slot;
+    struct rebuild_ring *ring;
+    struct index_slot *slot;
 
+    if (rebuild->ring_last != NULL && is_of(rebuild->ring_last, origin)) {
+        return rebuild->ring_last;
+    }
     if (origin->ring == UINT32_MAX) {
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_slot(&rebuild->ring_index, &key);
-    if (slot != NULL && *slot != NULL) {
-        return *slot;
+    slot = index_find(&rebuild->ring_index, hash, is_ring, &key);
+    if (slot != NULL && slot->number != 0) {
+        rebuild->ring_last = rebuild->rings[slot->number - 1];
+        return rebuild->ring_last;
     }
     process = rebuild_process_of(rebuild, origin->process, origin->pid);
     if (process == NULL) {
         return NULL;
     }
-    if (slot != NULL) {
-        *slot = ring_make(rebuild, origin, process);
-        rebuild->ring_index.used += *slot != NULL;
-    }
-    if (slot == NULL || *slot == NULL) {
-        rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
+    ring = slot != NULL ? ring_make(rebuild, origin, process) : NULL;
+    if (ring == NULL) {
+        rebuild_keep_no_memory(rebuild);
         return NULL;
     }
-    return *slot;
+    index_fill(&rebuild->ring_index, slot, hash, (uint32_t)rebuild->ring_count);
+    rebuild->ring_last = ring;
+    return ring;
 }
 
 /* ---- processes ---- */
-
-static int text_replace(struct varve_rebuild *rebuild, char **text, const char *from)
-{
-    struct varve_message message;
-    char *copy = strdup(from != NULL ? from : "");
-
-    if (copy == NULL) {
-        return rebuild_keep(rebuild, rebuild_no_memory(&message), &message);
-    }
-    free(*text);
-    *text = copy;
-    return VARVE_OK;
-}
 
 int varve_rebuild_process(struct varve_rebuild *rebuild, const struct varve_sink_process *from)
 {
@@ -507,18 +482,6 @@ int varve_rebuild_thread_end(struct varve_rebuild *rebuild, const struct varve_s
     return rebuild->error;
 }
 
-static struct rebuild_ring *ring_find(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin)
-{
-    struct rebuild_ring *ring = rebuild->ring_last;
-
-    if (ring == NULL || ring->origin.ring != origin->ring || ring->origin.process != origin->process ||
-        ring->origin.pid != origin->pid) {
-        ring = ring_of(rebuild, origin);
-        rebuild->ring_last = ring != NULL ? ring : rebuild->ring_last;
-    }
-    return ring;
-}
-
 int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_origin *origin,
                          uint64_t ring_seq, const struct varve_record *record)
 {
@@ -534,7 +497,7 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
         rebuild->damaged++;
         return VARVE_OK;
     }
-    ring = ring_find(rebuild, origin);
+    ring = ring_of(rebuild, origin);
     if (ring == NULL) {
         return rebuild->error;
     }

@@ -3,12 +3,13 @@
 /*
  * A recording that is put together again from what a second sink got. Records go into a table as they come
  * (records.c), call sites into call-site files (callsites.c), the rest into memory (rebuild.c). At the end control
- * pages and ring files are made of it, and the collector reads the directory as if the workload had written it
+ * pages and ring files are made of it (directory.c), and the collector reads them as if the workload had written them
  * (finish.c). All of it belongs to one thread. Files have numbers for names until it is known at the end whose they are.
  */
 #ifndef VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
 #define VARVE_TRACE_IMPORT_REBUILD_REBUILD_H
 
+#include "trace/base/index.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/format/ring.h"
@@ -21,19 +22,6 @@
 #define REBUILD_NUMBER_LIMIT (UINT64_C(1) << 48)  /* ring sequence numbers: larger ones are damage */
 #define REBUILD_PROCESS_LIMIT (UINT32_C(1) << 20) /* process numbers */
 #define REBUILD_PATH_BYTES (DIRECTORY_PATH_BYTES + 64U)
-
-/* From (pid, process, ring) to what is known of it; open addressing. */
-struct rebuild_key {
-    uint32_t pid, process, ring;
-};
-
-struct rebuild_index {
-    struct rebuild_index_slot {
-        struct rebuild_key key;
-        void *value; /* NULL: empty */
-    } * slots;
-    size_t slot_count, used;
-};
 
 struct rebuild_ring {
     struct varve_sink_origin origin;
@@ -67,7 +55,7 @@ struct rebuild_process {
     /* at the end */
     bool is_taken;
     struct rebuild_ring **rings; /* by index */
-    uint32_t ring_count, rings_open;
+    size_t ring_count, ring_capacity, rings_open;
     uint64_t first_ticks, last_ticks;
     bool is_replaced, has_closed;
 };
@@ -93,8 +81,8 @@ struct varve_rebuild {
     uint64_t trace_id; /* the first that came */
     uint64_t events, damaged;
     struct rebuild_records *records;
-    struct rebuild_index ring_index, process_index;
-    struct rebuild_ring **rings; /* in order of appearance */
+    struct index ring_index, process_index; /* by number, ring and pid: positions in the arrays */
+    struct rebuild_ring **rings;            /* in order of appearance */
     size_t ring_count, ring_capacity;
     struct rebuild_process **processes;
     size_t process_count, process_capacity;
@@ -106,11 +94,15 @@ struct varve_rebuild {
     size_t meta_count, meta_capacity;
     struct rebuild_stat *stats;
     size_t stat_count, stat_capacity;
+    /* of directory.c, at the end */
+    struct varve_record *block; /* RING_STAGING_RECORDS */
+    uint8_t *packed;            /* such a block packed, its struct record_block before it */
 };
 
 /// Keep the first error; returns it.
 int rebuild_keep(struct varve_rebuild *rebuild, int code, const struct varve_message *message);
 int rebuild_no_memory(struct varve_message *message);
+int rebuild_keep_no_memory(struct varve_rebuild *rebuild);
 /// Made if there is none; NULL: an error is kept, or the numbers make no sense (which is counted).
 struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32_t number, int32_t pid);
 /// Write all of `bytes` at `offset`, < 0: at the end; the file is made if it is not there.

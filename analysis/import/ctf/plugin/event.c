@@ -13,6 +13,7 @@
 #define ARRAY_ELEMENTS_MAX (UINT32_C(1) << 20)
 #define TEXT_BYTES_MAX (UINT32_C(1) << 20)
 #define FIELDS_MAX 18
+#define ARRAYS_MAX 3 /* of an event */
 
 /* ---- which field of an event goes where ---- */
 
@@ -24,9 +25,10 @@ enum ctf_field_use {
 
 struct ctf_field_spec {
     const char *name; /* NULL: the last one was before */
-    uint16_t offset;  /* in struct ctf_item, of a record in struct event_record; of a part: its number */
-    uint8_t bytes;    /* of the member, or of an element of an array */
     enum ctf_field_use use;
+    uint8_t bytes;   /* of the member, or of an element of an array */
+    uint16_t offset; /* in struct ctf_item, of a record in struct event_record; of a pointer: its own */
+    uint16_t count;  /* of an array: where the number of its elements is */
 };
 
 struct ctf_event_spec {
@@ -46,10 +48,12 @@ struct event_record {
 };
 
 /* clang-format off */
-#define NUMBER(type, path, field) {field, offsetof(type, path), sizeof(((type *)0)->path), CTF_FIELD_INTEGER}
-#define TEXT(part, field) {field, part, 1, CTF_FIELD_TEXT}
-#define ARRAY(part, type, field) {field, part, sizeof(type), CTF_FIELD_ARRAY}
-#define FIELDS_END {NULL, 0, 0, CTF_FIELD_INTEGER}
+#define NUMBER(type, path, field) {field, CTF_FIELD_INTEGER, sizeof(((type *)0)->path), offsetof(type, path), 0}
+#define TEXT(path, field) {field, CTF_FIELD_TEXT, 1, offsetof(struct ctf_item, of.path), 0}
+#define ARRAY(structure, member, count) \
+    {#member, CTF_FIELD_ARRAY, sizeof(*((struct ctf_item *)0)->of.structure.member), \
+     offsetof(struct ctf_item, of.structure.member), offsetof(struct ctf_item, count)}
+#define FIELDS_END {NULL, CTF_FIELD_INTEGER, 0, 0, 0}
 
 static const struct ctf_field_spec record_fields[] = {
 #define FIELD(member) NUMBER(struct event_record, member, #member)
@@ -69,16 +73,16 @@ static const struct ctf_field_spec record_fields[] = {
 static const struct ctf_field_spec process_fields[] = {
     FIELD(process, trace_id), FIELD(process, process), FIELD(process, parent), FIELD(process, pid),
     FIELD(process, parent_pid), FIELD(process, rank), FIELD(process, clock_kind), FIELD(process, start_ticks),
-    FIELD(process, start_ticks_proc), TEXT(0, "executable"), TEXT(1, "command_line"), FIELDS_END,
+    FIELD(process, start_ticks_proc), TEXT(process.executable, "executable"), TEXT(process.command_line, "command_line"), FIELDS_END,
 };
 
 static const struct ctf_field_spec process_end_fields[] = {
-    FIELD(process_end, process), FIELD(process_end, pid), FIELD(process_end, end), TEXT(0, "exec_path"),
+    FIELD(process_end, process), FIELD(process_end, pid), FIELD(process_end, end), TEXT(process_end.exec_path, "exec_path"),
     FIELDS_END,
 };
 
 static const struct ctf_field_spec thread_fields[] = {
-    ORIGIN(thread), FIELD(thread, created_ticks), TEXT(0, "name"), FIELDS_END,
+    ORIGIN(thread), FIELD(thread, created_ticks), TEXT(thread.name, "name"), FIELDS_END,
 };
 
 static const struct ctf_field_spec thread_end_fields[] = {
@@ -92,7 +96,7 @@ static const struct ctf_field_spec clock_fields[] = {
 
 static const struct ctf_field_spec module_fields[] = {
     FIELD(module, process), FIELD(module, pid), FIELD(module, base), FIELD(module, end), FIELD(module, bias),
-    FIELD(module, number), TEXT(0, "path"), ARRAY(1, uint8_t, "build_id"), FIELDS_END,
+    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, of.module.build_id_bytes), FIELDS_END,
 };
 
 static const struct ctf_field_spec module_gone_fields[] = {
@@ -100,21 +104,22 @@ static const struct ctf_field_spec module_gone_fields[] = {
 };
 
 static const struct ctf_field_spec code_fields[] = {
-    FIELD(code, process), FIELD(code, pid), FIELD(code, code), FIELD(code, first_line), TEXT(0, "function"),
-    TEXT(1, "file"), FIELDS_END,
+    FIELD(code, process), FIELD(code, pid), FIELD(code, code), FIELD(code, first_line),
+    TEXT(code.function, "function"), TEXT(code.file, "file"), FIELDS_END,
 };
 
 static const struct ctf_field_spec callsite_fields[] = {
-    FIELD(callsite, process), FIELD(callsite, pid), FIELD(callsite, callsite), ARRAY(0, uint64_t, "native"),
-    ARRAY(1, uint32_t, "codes"), ARRAY(2, uint32_t, "lines"), FIELDS_END,
+    FIELD(callsite, process), FIELD(callsite, pid), FIELD(callsite, callsite),
+    ARRAY(callsite, native, of.callsite.native_count), ARRAY(callsite, codes, of.callsite.python_count),
+    ARRAY(callsite, lines, line_count), FIELDS_END,
 };
 
 static const struct ctf_field_spec meta_text_fields[] = {
-    FIELD(meta, trace_id), TEXT(0, "key"), TEXT(1, "value"), FIELDS_END,
+    FIELD(meta, trace_id), TEXT(meta.key, "key"), TEXT(meta.text, "value"), FIELDS_END,
 };
 
 static const struct ctf_field_spec meta_integer_fields[] = {
-    FIELD(meta, trace_id), TEXT(0, "key"), FIELD(meta, value), FIELDS_END,
+    FIELD(meta, trace_id), TEXT(meta.key, "key"), FIELD(meta, value), FIELDS_END,
 };
 
 static const struct ctf_event_spec event_specs[] = {
@@ -149,76 +154,6 @@ static const struct ctf_event_spec *event_spec(const char *name)
 
 /* ---- items ---- */
 
-/* How many texts an item has; its other parts are arrays. */
-static unsigned item_texts(enum ctf_item_kind kind)
-{
-    switch (kind) {
-    case CTF_ITEM_PROCESS:
-    case CTF_ITEM_CODE:
-    case CTF_ITEM_META_TEXT:
-        return 2;
-    case CTF_ITEM_PROCESS_END:
-    case CTF_ITEM_THREAD:
-    case CTF_ITEM_MODULE:
-    case CTF_ITEM_META_INTEGER:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Counts are those of the arrays, whatever the event says: a larger one would be read past their ends. */
-static void bind_arrays(struct ctf_item *item)
-{
-    struct varve_sink_callsite *callsite = &item->of.callsite;
-    struct varve_sink_module *module = &item->of.module;
-
-    if (item->kind == CTF_ITEM_MODULE) {
-        module->path = item->parts[0].data;
-        module->build_id = item->parts[1].data;
-        module->build_id_bytes = item->parts[1].bytes;
-        return;
-    }
-    callsite->native = item->parts[0].data;
-    callsite->codes = item->parts[1].data;
-    callsite->lines = item->parts[2].data;
-    callsite->native_count = item->parts[0].bytes / (uint32_t)sizeof(callsite->native[0]);
-    callsite->python_count =
-        least(item->parts[1].bytes, item->parts[2].bytes) / (uint32_t)sizeof(callsite->codes[0]);
-}
-
-/* Let the structure of an item point to its parts. */
-static void item_bind(struct ctf_item *item)
-{
-    switch (item->kind) {
-    case CTF_ITEM_PROCESS:
-        item->of.process.executable = item->parts[0].data;
-        item->of.process.command_line = item->parts[1].data;
-        break;
-    case CTF_ITEM_PROCESS_END:
-        item->of.process_end.exec_path = item->parts[0].data;
-        break;
-    case CTF_ITEM_THREAD:
-        item->of.thread.name = item->parts[0].data;
-        break;
-    case CTF_ITEM_CODE:
-        item->of.code.function = item->parts[0].data;
-        item->of.code.file = item->parts[1].data;
-        break;
-    case CTF_ITEM_MODULE:
-    case CTF_ITEM_CALLSITE:
-        bind_arrays(item);
-        break;
-    default:
-        break;
-    }
-}
-
 int ctf_item_rebuild(struct varve_rebuild *rebuild, const struct ctf_item *item)
 {
     switch (item->kind) {
@@ -245,10 +180,10 @@ int ctf_item_rebuild(struct varve_rebuild *rebuild, const struct ctf_item *item)
     case CTF_ITEM_CALLSITE:
         return varve_rebuild_callsite(rebuild, &item->of.callsite);
     case CTF_ITEM_META_TEXT:
-        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->parts[0].data,
-                                       item->parts[1].data);
+        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key,
+                                       item->of.meta.text);
     case CTF_ITEM_META_INTEGER:
-        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->parts[0].data,
+        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key,
                                           item->of.meta.value);
     default:
         return VARVE_OK;
@@ -257,15 +192,6 @@ int ctf_item_rebuild(struct varve_rebuild *rebuild, const struct ctf_item *item)
 
 /* ---- counts ---- */
 
-#define COUNT_LIST(X)                                     \
-    X(statedump, "ctf_statedump_events", false)           \
-    X(unknown, "ctf_unknown_events", false)               \
-    X(other, "ctf_foreign_events", false)                 \
-    X(clipped, "ctf_clipped_values", true)                \
-    X(discarded_events, "lttng_events_discarded", true)   \
-    X(discarded_packets, "lttng_packets_discarded", true) \
-    X(uncounted, "lttng_discards_of_unknown_size", false)
-
 int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *counts)
 {
     const struct {
@@ -273,9 +199,13 @@ int ctf_counts_rebuild(struct varve_rebuild *rebuild, const struct ctf_counts *c
         bool is_loss;
         uint64_t value;
     } rows[] = {
-#define COUNT_ROW(member, name, is_loss) {name, is_loss, counts->member},
-        COUNT_LIST(COUNT_ROW)
-#undef COUNT_ROW
+        {"ctf_statedump_events", false, counts->statedump},
+        {"ctf_unknown_events", false, counts->unknown},
+        {"ctf_foreign_events", false, counts->other},
+        {"ctf_clipped_values", true, counts->clipped},
+        {"lttng_events_discarded", true, counts->discarded_events},
+        {"lttng_packets_discarded", true, counts->discarded_packets},
+        {"lttng_discards_of_unknown_size", false, counts->uncounted},
     };
     int error = VARVE_OK;
 
@@ -332,7 +262,7 @@ struct field {
 };
 
 struct event_class {
-    const bt_event_class *key; /* held, so that no other one can have this address; NULL: a free slot */
+    const bt_event_class *key; /* held, so that no other one can have this address */
     enum event_role role;
     const struct ctf_event_spec *spec;
     unsigned field_count;
@@ -341,28 +271,20 @@ struct event_class {
 };
 
 struct ctf_classes {
-    struct event_class **slots; /* by address; open addressing */
-    size_t capacity, count;
-    struct event_class *last;
+    struct event_class **known; /* those that came often lately in front */
+    size_t count, capacity;
     uint64_t clipped;
     struct ctf_item item;
-    void *scratch[CTF_PARTS]; /* of arrays */
-    size_t scratch_bytes[CTF_PARTS];
+    struct scratch {
+        void *bytes;
+        size_t capacity;
+    } scratch[ARRAYS_MAX];
+    unsigned arrays; /* of the present item */
 };
 
 struct ctf_classes *ctf_classes_new(void)
 {
-    struct ctf_classes *classes = calloc(1, sizeof(*classes));
-
-    if (classes != NULL) {
-        classes->capacity = 256;
-        classes->slots = calloc(classes->capacity, sizeof(classes->slots[0]));
-        if (classes->slots == NULL) {
-            free(classes);
-            return NULL;
-        }
-    }
-    return classes;
+    return calloc(1, sizeof(struct ctf_classes));
 }
 
 void ctf_classes_free(struct ctf_classes *classes)
@@ -370,16 +292,14 @@ void ctf_classes_free(struct ctf_classes *classes)
     if (classes == NULL) {
         return;
     }
-    for (size_t i = 0; i < classes->capacity; i++) {
-        if (classes->slots[i] != NULL) {
-            bt_event_class_put_ref(classes->slots[i]->key);
-            free(classes->slots[i]);
-        }
+    for (size_t i = 0; i < classes->count; i++) {
+        bt_event_class_put_ref(classes->known[i]->key);
+        free(classes->known[i]);
     }
-    for (size_t i = 0; i < CTF_PARTS; i++) {
-        free(classes->scratch[i]);
+    for (size_t i = 0; i < ARRAYS_MAX; i++) {
+        free(classes->scratch[i].bytes);
     }
-    free(classes->slots);
+    free(classes->known);
     free(classes);
 }
 
@@ -449,52 +369,43 @@ static void class_resolve(struct event_class *class)
     }
 }
 
-static size_t slot_of(const struct ctf_classes *classes, const bt_event_class *key)
-{
-    size_t slot = ((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20;
-
-    for (;; slot++) {
-        const struct event_class *class = classes->slots[slot & (classes->capacity - 1)];
-
-        if (class == NULL || class->key == key) {
-            return slot & (classes->capacity - 1);
-        }
-    }
-}
-
-static bool slots_grow(struct ctf_classes *classes)
-{
-    struct ctf_classes grown = {.capacity = classes->capacity * 2};
-
-    grown.slots = calloc(grown.capacity, sizeof(grown.slots[0]));
-    if (grown.slots == NULL) {
-        return false;
-    }
-    for (size_t i = 0; i < classes->capacity; i++) {
-        if (classes->slots[i] != NULL) {
-            grown.slots[slot_of(&grown, classes->slots[i]->key)] = classes->slots[i];
-        }
-    }
-    free(classes->slots);
-    classes->slots = grown.slots;
-    classes->capacity = grown.capacity;
-    return true;
-}
-
 static struct event_class *class_add(struct ctf_classes *classes, const bt_event_class *key)
 {
     struct event_class *class = calloc(1, sizeof(*class));
 
-    if (class == NULL || (classes->count >= classes->capacity / 2 && !slots_grow(classes))) {
-        free(class);
-        return NULL;
+    if (class != NULL && classes->count == classes->capacity) {
+        size_t capacity = classes->capacity * 2 + 64;
+        struct event_class **grown = realloc(classes->known, capacity * sizeof(struct event_class *));
+
+        if (grown == NULL) {
+            free(class);
+            return NULL;
+        }
+        classes->known = grown;
+        classes->capacity = capacity;
     }
-    class->key = key;
-    bt_event_class_get_ref(key);
-    class_resolve(class);
-    classes->slots[slot_of(classes, key)] = class;
-    classes->count++;
+    if (class != NULL) {
+        class->key = key;
+        bt_event_class_get_ref(key);
+        class_resolve(class);
+        classes->known[classes->count++] = class;
+    }
     return class;
+}
+
+/* A few classes make most of a trace: each time that one comes it moves half of the way to the front. */
+static struct event_class *class_of(struct ctf_classes *classes, const bt_event_class *key)
+{
+    for (size_t i = 0; i < classes->count; i++) {
+        struct event_class *class = classes->known[i];
+
+        if (class->key == key) {
+            classes->known[i] = classes->known[i / 2];
+            classes->known[i / 2] = class;
+            return class;
+        }
+    }
+    return class_add(classes, key);
 }
 
 /* ---- events ---- */
@@ -531,50 +442,46 @@ static bool fits(uint64_t value, unsigned bytes)
     return above == 0 || (above == UINT64_MAX >> (bytes * 8) && (value >> (bytes * 8 - 1) & 1) != 0);
 }
 
-static void part_text(struct ctf_part *part, const bt_field *field)
+/* One that is longer than anything of ours is damage; a text ends at its NUL, so it is left out whole. */
+static const char *text_of(const bt_field *field)
 {
-    const char *text = bt_field_string_get_value(field);
-    uint64_t length = bt_field_string_get_length(field);
-
-    /* One that is longer than anything of ours is damage; a text ends at its NUL, so it is left out whole. */
-    *part = length < TEXT_BYTES_MAX ? (struct ctf_part){text, (uint32_t)strlen(text) + 1}
-                                    : (struct ctf_part){"", 1};
+    return bt_field_string_get_length(field) < TEXT_BYTES_MAX ? bt_field_string_get_value(field) : "";
 }
 
-static bool part_array(struct ctf_classes *classes, const struct field *member, const bt_field *field)
+/* The count is that of the array, whatever the event says: a larger one would be read past its end. */
+static bool array_read(struct ctf_classes *classes, const struct field *member, const bt_field *field,
+                       char *structure)
 {
-    unsigned number = member->spec->offset;
+    struct scratch *scratch = &classes->scratch[classes->arrays++];
     unsigned bytes = member->spec->bytes;
     uint64_t count = bt_field_array_get_length(field);
-    unsigned char *elements;
-    size_t needed;
 
     if (count > ARRAY_ELEMENTS_MAX) {
         count = 0; /* damage */
     }
-    needed = (size_t)count * bytes;
-    if (needed > classes->scratch_bytes[number]) {
-        void *grown = realloc(classes->scratch[number], needed * 2 + 64);
+    if (scratch->bytes == NULL || count * bytes > scratch->capacity) {
+        size_t capacity = (size_t)count * bytes * 2 + 64;
+        void *grown = realloc(scratch->bytes, capacity);
 
         if (grown == NULL) {
             return false;
         }
-        classes->scratch[number] = grown;
-        classes->scratch_bytes[number] = needed * 2 + 64;
+        *scratch = (struct scratch){grown, capacity};
     }
-    elements = classes->scratch[number];
     for (uint64_t i = 0; i < count; i++) {
         const bt_field *element = bt_field_array_borrow_element_field_by_index_const(field, i);
 
-        store(elements + i * bytes, bytes, integer_of(element, member->is_signed));
+        store((char *)scratch->bytes + i * bytes, bytes, integer_of(element, member->is_signed));
     }
-    classes->item.parts[number] = (struct ctf_part){elements, (uint32_t)needed};
+    memcpy(structure + member->spec->offset, &scratch->bytes, sizeof(scratch->bytes));
+    *(uint32_t *)(void *)(structure + member->spec->count) = (uint32_t)count;
     return true;
 }
 
 static bool fields_read(struct ctf_classes *classes, const struct event_class *class, const bt_field *payload,
-                        void *structure)
+                        char *structure)
 {
+    classes->arrays = 0;
     for (unsigned i = 0; i < class->field_count; i++) {
         const struct field *member = &class->fields[i];
         const bt_field *field = bt_field_structure_borrow_member_field_by_index_const(payload, member->index);
@@ -585,10 +492,11 @@ static bool fields_read(struct ctf_classes *classes, const struct event_class *c
             if (member->may_exceed && !fits(value, member->spec->bytes)) {
                 classes->clipped++;
             }
-            store((unsigned char *)structure + member->spec->offset, member->spec->bytes, value);
+            store(structure + member->spec->offset, member->spec->bytes, value);
         } else if (member->spec->use == CTF_FIELD_TEXT) {
-            part_text(&classes->item.parts[member->spec->offset], field);
-        } else if (!part_array(classes, member, field)) {
+            const char *text = text_of(field);
+            memcpy(structure + member->spec->offset, &text, sizeof(text));
+        } else if (!array_read(classes, member, field, structure)) {
             return false;
         }
     }
@@ -620,46 +528,42 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
 {
     struct ctf_item *item = &classes->item;
     struct event_record fields;
-    unsigned texts;
+    const char *none = "";
 
     item->kind = class->spec->kind;
     if (item->kind == CTF_ITEM_RECORD) {
         memset(&fields, 0, sizeof(fields));
-        if (payload != NULL && !fields_read(classes, class, payload, &fields)) {
+        if (payload != NULL && !fields_read(classes, class, payload, (char *)&fields)) {
             return false;
         }
         record_pack(item, &fields, class->spec->record_kind);
         return true;
     }
-    texts = item_texts(item->kind);
     memset(&item->of, 0, sizeof(item->of));
-    for (unsigned i = 0; i < CTF_PARTS; i++) {
-        item->parts[i] = i < texts ? (struct ctf_part){"", 1} : (struct ctf_part){NULL, 0};
+    item->line_count = 0;
+    for (const struct ctf_field_spec *spec = class->spec->fields; spec->name != NULL; spec++) {
+        if (spec->use == CTF_FIELD_TEXT) {
+            memcpy((char *)item + spec->offset, &none, sizeof(none));
+        }
     }
     if (item->kind == CTF_ITEM_PROCESS) {
         item->of.process.rank = -1; /* without the field: no rank, not rank 0 */
     }
-    if (payload != NULL && !fields_read(classes, class, payload, item)) {
+    if (payload != NULL && !fields_read(classes, class, payload, (char *)item)) {
         return false;
     }
-    item_bind(item);
+    if (item->kind == CTF_ITEM_CALLSITE && item->line_count < item->of.callsite.python_count) {
+        item->of.callsite.python_count = item->line_count;
+    }
     return true;
 }
 
 int ctf_event_take(struct ctf_classes *classes, const bt_event *event, ctf_take *take, void *context)
 {
-    const bt_event_class *key = bt_event_borrow_class_const(event);
-    struct event_class *class = classes->last;
+    struct event_class *class = class_of(classes, bt_event_borrow_class_const(event));
 
-    if (class == NULL || class->key != key) {
-        class = classes->slots[slot_of(classes, key)];
-        if (class == NULL) {
-            class = class_add(classes, key);
-        }
-        if (class == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        classes->last = class;
+    if (class == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
     }
     class->seen++;
     if (class->role != ROLE_ITEM) {
@@ -674,13 +578,10 @@ int ctf_event_take(struct ctf_classes *classes, const bt_event *event, ctf_take 
 void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *counts)
 {
     counts->clipped += classes->clipped;
-    for (size_t i = 0; i < classes->capacity; i++) {
-        const struct event_class *class = classes->slots[i];
+    for (size_t i = 0; i < classes->count; i++) {
+        const struct event_class *class = classes->known[i];
         const char *name;
 
-        if (class == NULL) {
-            continue;
-        }
         switch (class->role) {
         case ROLE_OTHER:
             name = bt_event_class_get_name(class->key);

@@ -34,7 +34,6 @@ enum ctf_item_kind {
 };
 
 #define CTF_PROVIDERS 8
-#define CTF_PARTS 3
 
 struct ctf_counts {
     uint64_t records, definitions; /* records, and what trace/sink.h has besides */
@@ -50,15 +49,10 @@ struct ctf_counts {
     } providers[CTF_PROVIDERS]; /* the other ones, as many as fit */
 };
 
-struct ctf_part {
-    const void *data; /* of a text with the NUL */
-    uint32_t bytes;
-};
-
-/* One event. Texts and arrays are in `parts` and in the structures too. */
+/* One event; its texts and arrays last until the next one. */
 struct ctf_item {
     enum ctf_item_kind kind;
-    struct ctf_part parts[CTF_PARTS];
+    uint32_t line_count; /* elements in of.callsite.lines */
     union {
         struct {
             struct varve_sink_origin origin;
@@ -80,6 +74,7 @@ struct ctf_item {
         struct varve_sink_callsite callsite;
         struct {
             uint64_t trace_id;
+            const char *key, *text; /* the value of META_TEXT */
             int64_t value;
         } meta;
     } of;

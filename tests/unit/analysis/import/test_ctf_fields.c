@@ -224,9 +224,9 @@ static void test_definitions(void **state)
     check_processes(got.items);
     check_code(got.items);
     assert_int_equal(got.items[9].of.meta.trace_id, 100);
-    assert_string_equal(got.items[9].parts[0].data, "host");
-    assert_string_equal(got.items[9].parts[1].data, "");
-    assert_string_equal(got.items[10].parts[0].data, "least");
+    assert_string_equal(got.items[9].of.meta.key, "host");
+    assert_string_equal(got.items[9].of.meta.text, "");
+    assert_string_equal(got.items[10].of.meta.key, "least");
     assert_true(got.items[10].of.meta.value == INT64_MIN);
 }
 

@@ -5,6 +5,7 @@
  * out equals the one that was recorded, table by table and row by row.
  */
 #include "support/rebuild_scene.h"
+#include "trace/collector/merge.h"
 
 /* ---- equal tables ---- */
 
@@ -178,6 +179,7 @@ static void test_holes(void **state)
 {
     struct scene scene;
     struct studio studio;
+    char late[128];
     size_t kept;
 
     (void)state;
@@ -193,9 +195,10 @@ static void test_holes(void **state)
     studio_finish(&studio);
     studio_expect(&studio, STUDIO_CONSERVED, 0);
     studio_expect(&studio, "SELECT count(*) FROM event WHERE ring_seq IS NOT NULL", (int64_t)kept);
-    studio_expect(
-        &studio,
-        "SELECT count(*) FROM event e JOIN event f ON f.seq = e.seq + 1 AND f.ts_ns < e.ts_ns - 20000", 0);
+    snprintf(late, sizeof(late),
+             "SELECT count(*) FROM event e JOIN event f ON f.seq = e.seq + 1 AND f.ts_ns < e.ts_ns - %d",
+             MERGE_HOLD_BACK_NS);
+    studio_expect(&studio, late, 0);
     /* process, thread and number name an event; what is derived of holes may differ, what it holds may not */
     expect_no_row(
         &scene, &studio,
