@@ -98,6 +98,38 @@ static int finish_output(struct command_context *context)
     return 0;
 }
 
+static int run_about_database(const struct command *command, struct command_context *context,
+                              const void *values, const struct operands *operands)
+{
+    enum database_use use = command->takes_cut_off ? DATABASE_ANY : DATABASE_DERIVED;
+    struct varve_message message = {""};
+    struct database *database;
+    struct progress progress;
+    const char *wrong = command->check != NULL ? command->check(values) : NULL;
+    int error;
+
+    if (wrong != NULL) {
+        return command_fail(context, "%s", wrong);
+    }
+    if (database_open(operands->items[0], use, &database, &message) != VARVE_OK) {
+        return command_fail(context, "%s", message.text);
+    }
+    command_progress(context, &progress, false);
+    database_watch(database, &progress, "reading");
+    error = command->answer(context, database, values, &message);
+    error = error == VARVE_OK ? database_error(database, &message) : error;
+    progress_end(&progress);
+    database_close(database);
+    return error == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+}
+
+static int run(const struct command *command, struct command_context *context, const void *values,
+               const struct operands *operands)
+{
+    return command->answer != NULL ? run_about_database(command, context, values, operands)
+                                   : command->run(context, values, operands);
+}
+
 /* Nothing is printed unless all of it is right. */
 static int run_buffered(const struct command *command, struct command_context *context, const void *values,
                         const struct operands *operands)
@@ -111,7 +143,7 @@ static int run_buffered(const struct command *command, struct command_context *c
     if (context->out == NULL) {
         memory_exhausted();
     }
-    status = command->run(context, values, operands);
+    status = run(command, context, values, operands);
     if (fclose(context->out) != 0 || (text == NULL && status != EXIT_STATUS_FAILED)) {
         memory_exhausted();
     }
@@ -147,7 +179,7 @@ static int run_command(const struct command *command, struct command_context *co
         return command_fail(context, "%s", message.text);
     }
     database_set_timeout(operands.timeout_ns);
-    status = command->streams ? command->run(context, values, &operands)
+    status = command->streams ? run(command, context, values, &operands)
                               : run_buffered(command, context, values, &operands);
     return status == 0 ? finish_output(context) : status;
 }

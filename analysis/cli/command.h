@@ -21,8 +21,10 @@ extern "C" {
 
 #define OPERANDS_MAX 8
 
+struct database;
 struct option_spec;
 struct progress;
+struct varve_message;
 
 struct operands {
     int count;
@@ -54,7 +56,15 @@ struct command {
     bool reads_database; /* takes --timeout */
     bool streams; /* writes as it goes, and filters itself; all others write at the end, or nothing on failure
                    */
+    const char *(*check)(
+        const void *values); /* what is wrong with the options together, NULL if nothing is; or NULL */
+    bool
+        takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
+    /* Instead of `run`, of a command about one database, the first operand: it is opened before and closed afterwards, and
+     * what goes wrong while it is read is an error of the command. Returns 0 or an error with its reason in `message`. */
+    int (*answer)(struct command_context *context, struct database *database, const void *values,
+                  struct varve_message *message);
 };
 
 /* All of them, in the order of the help. */

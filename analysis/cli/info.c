@@ -9,7 +9,6 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/output/progress.h"
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
 #include "analysis/query/header.h"
@@ -85,20 +84,20 @@ static struct cJSON *pairs_json(struct database *database, const char *sql)
     return object;
 }
 
-static int64_t file_bytes(const char *path)
+static int64_t file_bytes(const struct database *database)
 {
     struct stat status;
 
-    return stat(path, &status) == 0 ? (int64_t)status.st_size : 0;
+    return stat(database_path(database), &status) == 0 ? (int64_t)status.st_size : 0;
 }
 
-static void info_json(FILE *out, struct database *database, const char *path)
+static void info_json(FILE *out, struct database *database)
 {
     struct cJSON *object = json_object();
     struct report_loss loss;
 
-    report_header_json(object, database, path);
-    json_integer(object, "file_bytes", file_bytes(path));
+    report_header_json(object, database);
+    json_integer(object, "file_bytes", file_bytes(database));
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     json_add(object, "meta", pairs_json(database, "SELECT key, value FROM meta ORDER BY key"));
@@ -156,7 +155,7 @@ static void print_devices(FILE *out, struct database *database, int64_t top)
     }
 }
 
-static void info_text(FILE *out, struct database *database, const char *path, int64_t top)
+static void info_text(FILE *out, struct database *database, int64_t top)
 {
     static const struct table_column meta[] = {{"key", false}, {"value", false}};
     static const struct table_column process[] = {
@@ -188,8 +187,8 @@ static void info_text(FILE *out, struct database *database, const char *path, in
     struct report_loss loss;
 
     report_loss_load(&loss, database);
-    report_header_print(out, database, path, &loss);
-    fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(path)).text);
+    report_header_print(out, database, &loss);
+    fprintf(out, "  %-9s %s\n", "file", format_bytes_exact(file_bytes(database)).text);
     print_part(out, database, "How it was recorded (meta)", &queries[0], 0);
     print_part(out, database, "Processes", &queries[1], top);
     print_rest(out, database_integer(database, "SELECT count(*) FROM process", 0), top);
@@ -204,28 +203,18 @@ static void info_text(FILE *out, struct database *database, const char *path, in
     print_part(out, database, "Health of the recording (stats)", &queries[4], 0);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int answer(struct command_context *context, struct database *database, const void *values_untyped,
+                  struct varve_message *message)
 {
     const struct values *values = values_untyped;
-    struct database *database;
-    struct varve_message message = {""};
-    struct progress progress;
-    int result;
 
-    if (database_open(operands->items[0], DATABASE_ANY, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    command_progress(context, &progress, false);
-    database_watch(database, &progress, "counting events");
+    (void)message;
     if (values->json) {
-        info_json(context->out, database, operands->items[0]);
+        info_json(context->out, database);
     } else {
-        info_text(context->out, database, operands->items[0], values->top);
+        info_text(context->out, database, values->top);
     }
-    progress_end(&progress);
-    result = database_error(database, &message);
-    database_close(database);
-    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return VARVE_OK;
 }
 
 const struct command command_info = {
@@ -244,5 +233,6 @@ const struct command command_info = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .takes_cut_off = true,
+    .answer = answer,
 };

@@ -7,16 +7,14 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/base/memory.h"
+#include "analysis/query/print.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define STAGES_MAX 16
+#define STAGES_MAX "16"
 
 struct values {
     int64_t device;
@@ -32,169 +30,113 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-struct stage {
-    int64_t seq, bytes_freed;
-    char name[32];
-};
-
-struct oom {
-    int64_t seq, ts_ns, device, requested, allocated, reserved, largest_free; /* largest_free -1: unknown */
-    int64_t pid, tid, thread_id, callsite_id;
-    struct stage stages[STAGES_MAX]; /* in the order they were tried */
-    size_t stage_count;
-};
-
-/* The stages of the request, from the event before it backwards. */
-static void load_stages(struct oom *oom, struct database *database)
+/* The stages of request ?1 of thread ?2 on device ?3: the last events of its thread before it, in their order. */
+static void stages_open(struct cursor *cursor, struct database *database, int64_t seq, int64_t thread,
+                        int64_t device)
 {
-    struct cursor cursor;
-
     cursor_open(
-        &cursor, database,
-        "SELECT e.kind, e.seq, e.requested, c.text, e.arg FROM event e LEFT JOIN event_cause c ON c.code = "
-        "e.cause WHERE e.seq < ?1 AND e.thread_id = ?2 AND e.device = ?3 AND e.kind IN (1, 11, 12) "
-        "ORDER BY e.seq DESC LIMIT ?4");
-    cursor_bind_integer(&cursor, 1, oom->seq);
-    cursor_bind_integer(&cursor, 2, oom->thread_id);
-    cursor_bind_integer(&cursor, 3, oom->device);
-    cursor_bind_integer(&cursor, 4, STAGES_MAX);
-    while (cursor_next(&cursor) && cursor_integer(&cursor, 0) == VARVE_KIND_OOM_RETRY &&
-           cursor_integer(&cursor, 4) == 0) {
-        struct stage *stage = &oom->stages[0];
-
-        memmove(&oom->stages[1], stage, oom->stage_count * sizeof(*stage));
-        oom->stage_count++;
-        *stage = (struct stage){.seq = cursor_integer(&cursor, 1), .bytes_freed = cursor_integer(&cursor, 2)};
-        snprintf(stage->name, sizeof(stage->name), "%.31s", cursor_name(&cursor, 3));
-    }
-    cursor_close(&cursor);
+        cursor, database,
+        "SELECT c.text AS stage, e.seq, e.requested AS bytes_freed FROM event e LEFT JOIN event_cause c "
+        "ON c.code = e.cause WHERE e.seq IN (SELECT seq FROM event WHERE seq < ?1 AND thread_id = ?2 AND "
+        "device = ?3 AND kind = 11 AND coalesce(arg, 0) = 0 AND seq > (SELECT coalesce(max(seq), 0) FROM event WHERE "
+        "seq < ?1 AND thread_id = ?2 AND device = ?3 AND (kind IN (1, 12) OR (kind = 11 AND coalesce(arg, 0) <> 0))) "
+        "ORDER BY seq DESC LIMIT " STAGES_MAX ") ORDER BY e.seq");
+    cursor_bind_integer(cursor, 1, seq);
+    cursor_bind_integer(cursor, 2, thread);
+    cursor_bind_integer(cursor, 3, device);
 }
 
-static struct oom *load(struct database *database, int64_t device, size_t *count_out)
+/* Of each request that failed; the last column is for stages_open. */
+static void ooms_open(struct cursor *cursor, struct database *database, int64_t device)
 {
-    struct oom *ooms = NULL;
-    size_t count = 0;
-    struct cursor cursor;
-
     cursor_open(
-        &cursor, database,
-        "SELECT o.seq, o.ts_ns, o.device, o.requested, o.allocated, o.reserved, coalesce(o.largest_free, "
-        "-1), e.pid, e.tid, e.thread_id, coalesce(e.callsite_id, 0) FROM oom o JOIN event e ON e.seq = o.seq "
+        cursor, database,
+        "SELECT o.seq, o.ts_ns, o.device, e.pid, e.tid, o.requested, o.allocated, o.reserved, o.largest_free, "
+        "nullif(e.callsite_id, 0) AS callsite_id, e.thread_id FROM oom o JOIN event e ON e.seq = o.seq "
         "WHERE ?1 < 0 OR o.device = ?1 ORDER BY o.seq");
-    cursor_bind_integer(&cursor, 1, device);
-    while (cursor_next(&cursor)) {
-        struct oom *oom;
-
-        ooms = memory_resize(ooms, (count + 1) * sizeof(*ooms));
-        oom = &ooms[count++];
-        *oom = (struct oom){
-            .seq = cursor_integer(&cursor, 0),
-            .ts_ns = cursor_integer(&cursor, 1),
-            .device = cursor_integer(&cursor, 2),
-            .requested = cursor_integer(&cursor, 3),
-            .allocated = cursor_integer(&cursor, 4),
-            .reserved = cursor_integer(&cursor, 5),
-            .largest_free = cursor_integer(&cursor, 6),
-            .pid = cursor_integer(&cursor, 7),
-            .tid = cursor_integer(&cursor, 8),
-            .thread_id = cursor_integer(&cursor, 9),
-            .callsite_id = cursor_integer(&cursor, 10),
-        };
-    }
-    cursor_close(&cursor);
-    for (size_t i = 0; i < count; i++) {
-        load_stages(&ooms[i], database);
-    }
-    *count_out = count;
-    return ooms;
+    cursor_bind_integer(cursor, 1, device);
 }
 
-static void print_text(FILE *out, const struct oom *ooms, size_t count)
+#define OOM_COLUMNS 10 /* without the last one */
+
+static void print_oom(FILE *out, struct database *database, struct cursor *oom)
 {
+    int64_t seq = cursor_integer(oom, 0);
+    int64_t device = cursor_integer(oom, 2);
+    int64_t allocated = cursor_integer(oom, 6);
+    int64_t reserved = cursor_integer(oom, 7);
+    struct cursor stages;
+    bool is_tried = false;
+
+    fprintf(out,
+            "event %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64 "): %s asked for\n",
+            format_count(seq).text, format_duration(cursor_integer(oom, 1)).text, device,
+            cursor_integer(oom, 3), cursor_integer(oom, 4), format_bytes_exact(cursor_integer(oom, 5)).text);
+    fprintf(out, "  reserved %s, allocated %s, not allocated %s\n", format_bytes(reserved).text,
+            format_bytes(allocated).text, format_bytes(reserved > allocated ? reserved - allocated : 0).text);
+    if (!cursor_is_null(oom, 8)) {
+        fprintf(out, "  largest free block %s\n", format_bytes_exact(cursor_integer(oom, 8)).text);
+    }
+    stages_open(&stages, database, seq, cursor_integer(oom, OOM_COLUMNS), device);
+    for (; cursor_next(&stages); is_tried = true) {
+        fprintf(out, "%s    %-18s freed %s\n", is_tried ? "" : "  tried before:\n", cursor_name(&stages, 0),
+                format_bytes_exact(cursor_integer(&stages, 2)).text);
+    }
+    cursor_close(&stages);
+    fprintf(out, "%s  varve segments --at %" PRId64 " shows the memory of that moment\n",
+            is_tried ? "" : "  nothing was tried before\n", seq);
+}
+
+static void print_text(FILE *out, struct database *database, int64_t device)
+{
+    struct cursor cursor;
+    int count = 0;
+
+    ooms_open(&cursor, database, device);
+    for (; cursor_next(&cursor); count++) {
+        fputs(count > 0 ? "\n" : "", out);
+        print_oom(out, database, &cursor);
+    }
+    cursor_close(&cursor);
     if (count == 0) {
         fputs("no request of a caching allocator failed\n", out);
     }
-    for (size_t i = 0; i < count; i++) {
-        const struct oom *oom = &ooms[i];
-
-        fprintf(out,
-                "%sevent %s at %s, device %" PRId64 " (process %" PRId64 ", thread %" PRId64
-                "): %s asked for\n",
-                i > 0 ? "\n" : "", format_count(oom->seq).text, format_duration(oom->ts_ns).text, oom->device,
-                oom->pid, oom->tid, format_bytes_exact(oom->requested).text);
-        fprintf(out, "  reserved %s, allocated %s, not allocated %s\n", format_bytes(oom->reserved).text,
-                format_bytes(oom->allocated).text,
-                format_bytes(oom->reserved > oom->allocated ? oom->reserved - oom->allocated : 0).text);
-        if (oom->largest_free >= 0) {
-            fprintf(out, "  largest free block %s\n", format_bytes_exact(oom->largest_free).text);
-        }
-        fputs(oom->stage_count > 0 ? "  tried before:\n" : "  nothing was tried before\n", out);
-        for (size_t k = 0; k < oom->stage_count; k++) {
-            fprintf(out, "    %-18s freed %s\n", oom->stages[k].name,
-                    format_bytes_exact(oom->stages[k].bytes_freed).text);
-        }
-        fprintf(out, "  varve segments --at %" PRId64 " shows the memory of that moment\n", oom->seq);
-    }
 }
 
-static void print_json(FILE *out, const char *path, const struct oom *ooms, size_t count)
+static void print_json(FILE *out, struct database *database, int64_t device)
 {
     struct cJSON *object = json_object();
     struct cJSON *rows = json_array();
+    struct cursor cursor;
 
-    json_text(object, "database", path);
-    for (size_t i = 0; i < count; i++) {
-        const struct oom *oom = &ooms[i];
-        struct cJSON *row = json_object();
-        struct cJSON *stages = json_array();
+    json_text(object, "database", database_path(database));
+    ooms_open(&cursor, database, device);
+    while (cursor_next(&cursor)) {
+        struct cJSON *row = cursor_json(&cursor, OOM_COLUMNS);
+        struct cursor stages;
 
-        json_integer(row, "seq", oom->seq);
-        json_integer(row, "ts_ns", oom->ts_ns);
-        json_integer(row, "device", oom->device);
-        json_integer(row, "pid", oom->pid);
-        json_integer(row, "tid", oom->tid);
-        json_integer(row, "requested", oom->requested);
-        json_integer(row, "allocated", oom->allocated);
-        json_integer(row, "reserved", oom->reserved);
-        json_integer_or_null(row, "largest_free", oom->largest_free);
-        json_integer_or_null(row, "callsite_id", oom->callsite_id > 0 ? oom->callsite_id : -1);
-        for (size_t k = 0; k < oom->stage_count; k++) {
-            struct cJSON *stage = json_object();
-
-            json_text(stage, "stage", oom->stages[k].name);
-            json_integer(stage, "seq", oom->stages[k].seq);
-            json_integer(stage, "bytes_freed", oom->stages[k].bytes_freed);
-            json_append(stages, stage);
-        }
-        json_add(row, "stages", stages);
+        stages_open(&stages, database, cursor_integer(&cursor, 0), cursor_integer(&cursor, OOM_COLUMNS),
+                    cursor_integer(&cursor, 2));
+        json_add(row, "stages", cursor_rows_json(&stages));
         json_append(rows, row);
     }
+    cursor_close(&cursor);
     json_add(object, "ooms", rows);
     json_print(object, out);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int answer(struct command_context *context, struct database *database, const void *values_untyped,
+                  struct varve_message *message)
 {
     const struct values *values = values_untyped;
-    struct database *database;
-    struct varve_message message = {""};
-    struct oom *ooms;
-    size_t count;
-    int result;
 
-    if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    ooms = load(database, values->device, &count);
+    (void)message;
     if (values->json) {
-        print_json(context->out, operands->items[0], ooms, count);
+        print_json(context->out, database, values->device);
     } else {
-        print_text(context->out, ooms, count);
+        print_text(context->out, database, values->device);
     }
-    free(ooms);
-    result = database_error(database, &message);
-    database_close(database);
-    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return VARVE_OK;
 }
 
 const struct command command_oom = {
@@ -213,5 +155,5 @@ const struct command command_oom = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .answer = answer,
 };

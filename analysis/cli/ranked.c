@@ -9,7 +9,6 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/output/progress.h"
 #include "analysis/query/callsites.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
@@ -55,7 +54,7 @@ struct answer {
     struct report_loss loss;
 };
 
-static void answer_json(struct command_context *context, struct database *database, const char *path,
+static void answer_json(struct command_context *context, struct database *database,
                         const struct values *values, const struct answer *answer)
 {
     const struct callsite_options stacks = {.frames = values->frames, .stacks = -1};
@@ -63,7 +62,7 @@ static void answer_json(struct command_context *context, struct database *databa
     const struct report_total *total = &answer->total;
     bool is_peak = answer->rank == CALLSITE_BY_PEAK;
 
-    json_text(object, "database", path);
+    json_text(object, "database", database_path(database));
     json_text(object, "domain", answer->selection.domain);
     json_integer_or_null(object, "pid", values->pid > 0 ? values->pid : -1);
     json_integer(object, "bytes", is_peak ? total->peak_bytes : total->live_bytes);
@@ -140,49 +139,41 @@ static int make_answer(struct database *database, const struct values *values, s
     return VARVE_OK;
 }
 
-static int run_ranked(struct command_context *context, const struct values *values, const char *path,
-                      enum callsite_rank rank)
+static const char *check(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+
+    return values->json && values->csv ? "--json and --csv exclude each other" : NULL;
+}
+
+static int answer_ranked(struct command_context *context, struct database *database,
+                         const struct values *values, enum callsite_rank rank, struct varve_message *message)
 {
     struct answer answer = {.rank = rank, .total = {.peak_seq = -1, .peak_ns = -1}};
-    struct database *database;
-    struct varve_message message = {""};
-    struct progress progress;
-    int result;
+    int error = make_answer(database, values, &answer, message);
 
-    if (values->json && values->csv) {
-        return command_fail(context, "--json and --csv exclude each other");
+    if (error == VARVE_OK && values->json) {
+        answer_json(context, database, values, &answer);
+    } else if (error == VARVE_OK && values->csv) {
+        context->is_exact = true;
+        callsite_list_csv(context->out, &answer.list, rank, values->domain);
+    } else if (error == VARVE_OK) {
+        answer_text(context, database, values, &answer);
     }
-    if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    command_progress(context, &progress, false);
-    database_watch(database, &progress, "reading");
-    result = make_answer(database, values, &answer, &message);
-    if (result == VARVE_OK) {
-        if (values->json) {
-            answer_json(context, database, path, values, &answer);
-        } else if (values->csv) {
-            context->is_exact = true;
-            callsite_list_csv(context->out, &answer.list, rank, values->domain);
-        } else {
-            answer_text(context, database, values, &answer);
-        }
-        result = database_error(database, &message);
-    }
-    progress_end(&progress);
     callsite_list_free(&answer.list);
-    database_close(database);
-    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return error;
 }
 
-static int run_leaks(struct command_context *context, const void *values, const struct operands *operands)
+static int answer_leaks(struct command_context *context, struct database *database, const void *values,
+                        struct varve_message *message)
 {
-    return run_ranked(context, values, operands->items[0], CALLSITE_BY_LIVE);
+    return answer_ranked(context, database, values, CALLSITE_BY_LIVE, message);
 }
 
-static int run_peak(struct command_context *context, const void *values, const struct operands *operands)
+static int answer_peak(struct command_context *context, struct database *database, const void *values,
+                       struct varve_message *message)
 {
-    return run_ranked(context, values, operands->items[0], CALLSITE_BY_PEAK);
+    return answer_ranked(context, database, values, CALLSITE_BY_PEAK, message);
 }
 
 const struct command command_leaks = {
@@ -199,7 +190,8 @@ const struct command command_leaks = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run_leaks,
+    .check = check,
+    .answer = answer_leaks,
 };
 
 const struct command command_peak = {
@@ -216,5 +208,6 @@ const struct command command_peak = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run_peak,
+    .check = check,
+    .answer = answer_peak,
 };

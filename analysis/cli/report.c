@@ -7,7 +7,6 @@
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
 #include "analysis/output/json.h"
-#include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/report/report.h"
 #include "trace/trace.h"
@@ -33,33 +32,22 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static int answer(struct command_context *context, struct database *database, const void *values_untyped,
+                  struct varve_message *message)
 {
     const struct values *values = values_untyped;
     const struct report_options report = {
         .top = values->top,
         .stacks = {.frames = values->frames, .stacks = values->stacks},
     };
-    const char *path = operands->items[0];
-    struct database *database;
-    struct varve_message message = {""};
-    struct progress progress;
 
-    if (database_open(path, DATABASE_DERIVED, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    command_progress(context, &progress, false);
-    database_watch(database, &progress, "reading");
+    (void)message;
     if (values->json) {
-        json_print(report_json(database, path, &report), context->out);
+        json_print(report_json(database, &report), context->out);
     } else {
-        report_text(context->out, database, path, &report);
+        report_text(context->out, database, &report);
     }
-    progress_end(&progress);
-    int result = database_error(database, &message);
-
-    database_close(database);
-    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return VARVE_OK;
 }
 
 const struct command command_report = {
@@ -79,5 +67,5 @@ const struct command command_report = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .answer = answer,
 };

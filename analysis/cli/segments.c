@@ -6,7 +6,6 @@
 
 #include "analysis/cli/command.h"
 #include "analysis/cli/options.h"
-#include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "trace/trace.h"
 
@@ -37,41 +36,33 @@ static const struct option_spec options[] = {
     {.kind = OPTION_END},
 };
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static const char *check(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+
+    return values->map && values->no_map ? "--map and --no-map exclude each other"
+           : values->map && values->json ? "--map and --json exclude each other"
+                                         : NULL;
+}
+
+static int answer(struct command_context *context, struct database *database, const void *values_untyped,
+                  struct varve_message *message)
 {
     const struct values *values = values_untyped;
     struct segments_state state = {0};
-    struct database *database;
-    struct varve_message message = {""};
-    struct progress progress;
     int64_t seq = 0;
-    int result;
+    int error = segments_moment(database, values->at, &seq, message);
 
-    if (values->map && (values->no_map || values->json)) {
-        return command_fail(context, "--map and %s exclude each other",
-                            values->no_map ? "--no-map" : "--json");
+    if (error == VARVE_OK) {
+        error = segments_state_load(&state, database, seq, values->device, values->pid, message);
     }
-    if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
-    }
-    command_progress(context, &progress, false);
-    database_watch(database, &progress, "reading");
-    result = segments_moment(database, values->at, &seq, &message);
-    if (result == VARVE_OK) {
-        result = segments_state_load(&state, database, seq, values->device, values->pid, &message);
-    }
-    if (result == VARVE_OK) {
-        if (values->json) {
-            segments_print_json(context->out, database, &state);
-        } else {
-            segments_print_text(context->out, database, &state, !values->no_map);
-        }
-        result = database_error(database, &message);
+    if (error == VARVE_OK && values->json) {
+        segments_print_json(context->out, database, &state);
+    } else if (error == VARVE_OK) {
+        segments_print_text(context->out, database, &state, !values->no_map);
     }
     segments_state_free(&state);
-    progress_end(&progress);
-    database_close(database);
-    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    return error;
 }
 
 const struct command command_segments = {
@@ -89,5 +80,6 @@ const struct command command_segments = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .check = check,
+    .answer = answer,
 };

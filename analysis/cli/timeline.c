@@ -8,7 +8,6 @@
 #include "analysis/cli/options.h"
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
-#include "analysis/output/progress.h"
 #include "analysis/query/db.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/selection.h"
@@ -117,45 +116,39 @@ static void print_text(FILE *out, struct database *database, const struct timeli
             format_bytes_exact(last->allocated).text, format_count(last->live).text);
 }
 
-static int run(struct command_context *context, const void *values_untyped, const struct operands *operands)
+static const char *check(const void *values_untyped)
+{
+    const struct values *values = values_untyped;
+
+    return values->json && values->csv ? "--json and --csv exclude each other" : NULL;
+}
+
+static int answer(struct command_context *context, struct database *database, const void *values_untyped,
+                  struct varve_message *message)
 {
     const struct values *values = values_untyped;
     bool is_chart = !values->json && !values->csv;
     int64_t points = is_chart && values->points > POINTS_CHART_MAX ? POINTS_CHART_MAX : values->points;
     struct timeline timeline = {0};
     struct selection selection;
-    struct database *database;
-    struct varve_message message = {""};
-    struct progress progress;
-    int result;
+    int error = selection_make(&selection, database, values->domain, values->pid, message);
 
-    if (values->json && values->csv) {
-        return command_fail(context, "--json and --csv exclude each other");
+    if (error == VARVE_OK && values->device >= 0) {
+        error = selection_device(&selection, database, values->device, message);
     }
-    if (database_open(operands->items[0], DATABASE_DERIVED, &database, &message) != VARVE_OK) {
-        return command_fail(context, "%s", message.text);
+    if (error != VARVE_OK) {
+        return error;
     }
-    command_progress(context, &progress, false);
-    database_watch(database, &progress, "reading");
-    result = selection_make(&selection, database, values->domain, values->pid, &message);
-    if (result == VARVE_OK && values->device >= 0) {
-        result = selection_device(&selection, database, values->device, &message);
+    timeline_load(&timeline, database, &selection, points);
+    if (values->json) {
+        print_json(context->out, &timeline, database_path(database), &selection);
+    } else if (values->csv) {
+        print_csv(context->out, &timeline);
+    } else {
+        print_text(context->out, database, &timeline, &selection);
     }
-    if (result == VARVE_OK) {
-        timeline_load(&timeline, database, &selection, points);
-        if (values->json) {
-            print_json(context->out, &timeline, operands->items[0], &selection);
-        } else if (values->csv) {
-            print_csv(context->out, &timeline);
-        } else {
-            print_text(context->out, database, &timeline, &selection);
-        }
-        timeline_free(&timeline);
-        result = database_error(database, &message);
-    }
-    progress_end(&progress);
-    database_close(database);
-    return result == VARVE_OK ? 0 : command_fail(context, "%s", message.text);
+    timeline_free(&timeline);
+    return VARVE_OK;
 }
 
 const struct command command_timeline = {
@@ -173,5 +166,6 @@ const struct command command_timeline = {
     .values_bytes = sizeof(defaults),
     .operands_min = 1,
     .operands_max = 1,
-    .run = run,
+    .check = check,
+    .answer = answer,
 };

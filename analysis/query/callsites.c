@@ -112,13 +112,34 @@ static struct callsite_row *add_row(struct callsite_list *list)
     return &list->rows[list->count++];
 }
 
-static void read_place(struct callsite_row *row, struct cursor *cursor, int column)
+static void read_location(struct callsite_row *row, struct cursor *cursor, int column)
 {
     row->function = memory_copy_text(cursor_text(cursor, column));
     row->file = memory_copy_text(cursor_text(cursor, column + 1));
     row->line = cursor_integer(cursor, column + 2);
     row->module = memory_copy_text(cursor_text(cursor, column + 3));
     row->is_python = cursor_integer(cursor, column + 4) != 0;
+}
+
+void callsite_location_load(struct callsite_row *row, struct database *database)
+{
+    struct cursor cursor;
+
+    cursor_open(
+        &cursor, database,
+        "SELECT function, file, line, module, is_python FROM callsite_total WHERE callsite_id = ?1 LIMIT 1");
+    cursor_bind_integer(&cursor, 1, row->id);
+    if (cursor_next(&cursor)) {
+        read_location(row, &cursor, 0);
+    }
+    cursor_close(&cursor);
+}
+
+void callsite_location_free(struct callsite_row *row)
+{
+    free(row->function);
+    free(row->file);
+    free(row->module);
 }
 
 static void read_sums(struct callsite_list *list, struct cursor *cursor)
@@ -159,7 +180,7 @@ void callsite_list_load(struct callsite_list *list, struct database *database, e
         for (; column < (int)(sizeof(figures) / sizeof(figures[0])); column++) {
             *figures[column] = cursor_integer(&cursor, column);
         }
-        read_place(row, &cursor, column);
+        read_location(row, &cursor, column);
     }
     cursor_close(&cursor);
 
@@ -198,7 +219,7 @@ void callsite_list_load_process(struct callsite_list *list, struct database *dat
             row->live_allocations = allocations;
             row->live_bytes = bytes;
         }
-        read_place(row, &cursor, 3);
+        read_location(row, &cursor, 3);
     }
     cursor_close(&cursor);
 
@@ -210,9 +231,7 @@ void callsite_list_load_process(struct callsite_list *list, struct database *dat
 void callsite_list_free(struct callsite_list *list)
 {
     for (size_t i = 0; i < list->count; i++) {
-        free(list->rows[i].function);
-        free(list->rows[i].file);
-        free(list->rows[i].module);
+        callsite_location_free(&list->rows[i]);
     }
     free(list->rows);
     *list = (struct callsite_list){0};
@@ -269,7 +288,8 @@ static void print_figures(FILE *out, const struct callsite_row *row, enum callsi
     fprintf(out, "  [#%" PRId64 "%s]\n", row->id, is_above ? " above" : "");
 }
 
-static void print_place(FILE *out, struct database *database, const struct callsite_row *row)
+void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row,
+                          int64_t frames)
 {
     const struct stack_frame frame = {
         .function = row->function,
@@ -283,11 +303,15 @@ static void print_place(FILE *out, struct database *database, const struct calls
 
     if (row->id == 0) {
         fputs("       (no stack was recorded)\n", out);
-    } else if (row->function != NULL) {
+    } else if (frames == 0 && row->function != NULL) {
         stack_print_frame(out, "       ", &frame, 1);
     } else {
         stack_load(&stack, database, row->id);
-        stack_print_unnamed(out, &stack, row);
+        if (frames == 0) {
+            stack_print_unnamed(out, &stack, row);
+        } else {
+            stack_print(out, &stack, row, frames);
+        }
         stack_free(&stack);
     }
 }
@@ -305,15 +329,7 @@ void callsite_list_print(FILE *out, struct database *database, const struct call
         bool is_above = with_stack && mark_shown(shown, row->id);
 
         print_figures(out, row, rank, i + 1, whole, is_above);
-        if (with_stack && !is_above) {
-            struct stack stack;
-
-            stack_load(&stack, database, row->id);
-            stack_print(out, &stack, row, frames);
-            stack_free(&stack);
-        } else {
-            print_place(out, database, row);
-        }
+        callsite_stack_print(out, database, row, with_stack && !is_above ? frames : 0);
     }
     if ((int64_t)list->count < list->count_all) {
         int64_t rest = list->count_all - (int64_t)list->count;

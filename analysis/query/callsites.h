@@ -65,6 +65,10 @@ void callsite_list_load_process(struct callsite_list *list, struct database *dat
                                 int64_t top);
 void callsite_list_free(struct callsite_list *list);
 
+/// Where the call site row->id is; nothing if it is not known.
+void callsite_location_load(struct callsite_row *row, struct database *database);
+void callsite_location_free(struct callsite_row *row);
+
 struct callsite_options {
     int64_t frames; /* per stack; < 0: as suits the format */
     int64_t stacks; /* how many entries of a list get their stack as text; < 0: all */
@@ -77,6 +81,9 @@ struct callsite_shown {
 };
 
 void callsite_shown_free(struct callsite_shown *shown);
+/// The first `frames` frames of its stack; of 0 the call site itself.
+void callsite_stack_print(FILE *out, struct database *database, const struct callsite_row *row,
+                          int64_t frames);
 void callsite_list_print(FILE *out, struct database *database, const struct callsite_list *list,
                          enum callsite_rank rank, const struct callsite_options *options,
                          struct callsite_shown *shown);

@@ -443,6 +443,11 @@ bool cursor_is_null(struct cursor *cursor, int column)
     return sqlite3_column_type(cursor->statement, column) == SQLITE_NULL;
 }
 
+void cursor_reset(struct cursor *cursor)
+{
+    sqlite3_reset(cursor->statement);
+}
+
 void cursor_close(struct cursor *cursor)
 {
     sqlite3_finalize(cursor->statement);

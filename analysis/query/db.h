@@ -67,6 +67,7 @@ int64_t cursor_integer(struct cursor *cursor, int column);  /* of NULL: 0 */
 const char *cursor_text(struct cursor *cursor, int column); /* NULL if NULL; until the next cursor_next */
 const char *cursor_name(struct cursor *cursor, int column); /* "" if NULL: a damaged file has that anywhere */
 bool cursor_is_null(struct cursor *cursor, int column);
+void cursor_reset(struct cursor *cursor); /* run it again, with other numbers bound */
 void cursor_close(struct cursor *cursor);
 /// One figure: column 0 of the first row, or `otherwise` if there is none or it is NULL.
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise);

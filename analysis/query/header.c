@@ -26,14 +26,13 @@ static void print_meta(FILE *out, struct database *database, const char *title, 
     free(text);
 }
 
-void report_header_print(FILE *out, struct database *database, const char *path,
-                         const struct report_loss *loss)
+void report_header_print(FILE *out, struct database *database, const struct report_loss *loss)
 {
     int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
     int64_t began = database_integer(database, "SELECT value FROM meta WHERE key = 'start_real_ns'", 0);
     char cut[400];
 
-    format_tail(cut, sizeof(cut), path, 86);
+    format_tail(cut, sizeof(cut), database_path(database), 86);
     fprintf(out, "  %-9s %s\n", "trace", cut);
     print_meta(out, database, "command", "command");
     print_meta(out, database, "host", "host");
@@ -53,12 +52,12 @@ void report_header_print(FILE *out, struct database *database, const char *path,
     }
 }
 
-void report_header_json(struct cJSON *object, struct database *database, const char *path)
+void report_header_json(struct cJSON *object, struct database *database)
 {
     char *command = database_meta(database, "command");
     char *host = database_meta(database, "host");
 
-    json_text(object, "database", path);
+    json_text(object, "database", database_path(database));
     json_integer(object, "schema_version", database_schema_version(database));
     json_bool(object, "complete", database_is_complete(database));
     json_text(object, "command", command);

@@ -16,9 +16,8 @@ struct database;
 struct report_loss;
 
 /// Path, program, duration and extent of the recording.
-void report_header_print(FILE *out, struct database *database, const char *path,
-                         const struct report_loss *loss);
-void report_header_json(struct cJSON *object, struct database *database, const char *path);
+void report_header_print(FILE *out, struct database *database, const struct report_loss *loss);
+void report_header_json(struct cJSON *object, struct database *database);
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/query/db.h"
+#include "analysis/query/print.h"
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -327,8 +328,6 @@ void report_result_programs(FILE *out, const struct varve_collect_result *result
 struct cJSON *report_loss_json(struct database *database, const struct report_loss *loss)
 {
     struct cJSON *object = json_object();
-    struct cJSON *rows = json_array();
-    struct cursor cursor;
 
     json_bool(object, "nothing_lost", report_is_lossless(loss));
     json_integer(object, "emitted", loss->emitted);
@@ -344,17 +343,11 @@ struct cJSON *report_loss_json(struct database *database, const struct report_lo
     json_integer(object, "processes_gone", loss->gone);
     json_integer(object, "programs_unrecorded", loss->unrecorded);
     json_integer(object, "programs_unrecorded_runs", loss->unrecorded_runs);
-    cursor_open(&cursor, database, "SELECT name, idx, source, value FROM data_loss ORDER BY name, idx");
-    while (cursor_next(&cursor)) {
-        struct cJSON *row = json_object();
-
-        json_text(row, "name", cursor_text(&cursor, 0));
-        json_integer_or_null(row, "idx", cursor_is_null(&cursor, 1) ? -1 : cursor_integer(&cursor, 1));
-        json_text(row, "source", cursor_text(&cursor, 2));
-        json_integer(row, "value", cursor_integer(&cursor, 3));
-        json_append(rows, row);
-    }
-    cursor_close(&cursor);
-    json_add(object, "data_loss", rows);
+    json_add(
+        object, "data_loss",
+        query_json(
+            database,
+            "SELECT name, CASE WHEN idx >= 0 THEN idx END AS idx, source, value FROM data_loss ORDER BY name, idx",
+            0));
     return object;
 }

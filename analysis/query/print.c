@@ -77,23 +77,34 @@ int64_t query_print(FILE *out, struct database *database, const struct query *qu
     return rows;
 }
 
-struct cJSON *query_json(struct database *database, const char *sql, int64_t bound)
+struct cJSON *cursor_json(struct cursor *cursor, int columns)
+{
+    struct cJSON *object = json_object();
+
+    for (int column = 0; column < columns; column++) {
+        struct value value = cursor_value(cursor, column);
+
+        json_add(object, cursor_column_name(cursor, column), value_json(&value));
+    }
+    return object;
+}
+
+struct cJSON *cursor_rows_json(struct cursor *cursor)
 {
     struct cJSON *array = json_array();
+
+    while (cursor_next(cursor)) {
+        json_append(array, cursor_json(cursor, cursor_column_count(cursor)));
+    }
+    cursor_close(cursor);
+    return array;
+}
+
+struct cJSON *query_json(struct database *database, const char *sql, int64_t bound)
+{
     struct cursor cursor;
 
     cursor_open(&cursor, database, sql);
     cursor_bind_integer(&cursor, 1, bound);
-    while (cursor_next(&cursor)) {
-        struct cJSON *object = json_object();
-
-        for (int column = 0; column < cursor_column_count(&cursor); column++) {
-            struct value value = cursor_value(&cursor, column);
-
-            json_add(object, cursor_column_name(&cursor, column), value_json(&value));
-        }
-        json_append(array, object);
-    }
-    cursor_close(&cursor);
-    return array;
+    return cursor_rows_json(&cursor);
 }

@@ -14,6 +14,7 @@ extern "C" {
 #endif
 
 struct cJSON;
+struct cursor;
 struct database;
 struct table_column;
 
@@ -27,6 +28,10 @@ struct query {
 
 /// Returns the number of rows; prints nothing if there are none.
 int64_t query_print(FILE *out, struct database *database, const struct query *query, int64_t bound);
+/// The first columns of the row that a cursor stands on, with their names as keys.
+struct cJSON *cursor_json(struct cursor *cursor, int columns);
+/// All rows of a cursor, which is closed.
+struct cJSON *cursor_rows_json(struct cursor *cursor);
 struct cJSON *query_json(struct database *database, const char *sql, int64_t bound);
 
 #ifdef __cplusplus

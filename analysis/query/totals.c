@@ -4,13 +4,17 @@
  */
 #include "analysis/query/totals.h"
 
-#include "analysis/output/json.h"
 #include "analysis/base/memory.h"
 #include "analysis/query/db.h"
+#include "analysis/query/print.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define TOTAL_ORDER                                                                            \
+    "CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'cupti' THEN 3 WHEN 'managed' " \
+    "THEN 4 WHEN 'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device"
 
 void report_totals_load(struct report_totals *totals, struct database *database, int64_t process_id)
 {
@@ -22,8 +26,7 @@ void report_totals_load(struct report_totals *totals, struct database *database,
         "SELECT domain, process_id, coalesce(pid, 0), device, allocations, frees, bytes, live_allocations, "
         "live_bytes, peak_bytes, peak_allocations, coalesce(peak_seq, -1), coalesce(peak_ns, -1), temporary, "
         "failed FROM total WHERE CASE WHEN ?1 < 0 THEN process_id <> 0 ELSE process_id = ?1 END "
-        "ORDER BY process_id, CASE domain WHEN 'block' THEN 1 WHEN 'device' THEN 2 WHEN 'cupti' THEN 3 "
-        "WHEN 'managed' THEN 4 WHEN 'pinned' THEN 5 WHEN 'mmap' THEN 7 ELSE 6 END, domain, device");
+        "ORDER BY process_id, " TOTAL_ORDER);
     cursor_bind_integer(&cursor, 1, process_id);
     while (cursor_next(&cursor)) {
         totals->rows = memory_resize(totals->rows, (totals->count + 1) * sizeof(totals->rows[0]));
@@ -71,28 +74,13 @@ struct format_text report_total_name(const struct report_totals *totals, const s
     return name;
 }
 
-struct cJSON *report_total_json(const struct report_total *total)
+struct cJSON *report_totals_json(struct database *database)
 {
-    struct cJSON *object = json_object();
-
-    if (total->process_id != 0) {
-        json_integer(object, "process_id", total->process_id);
-        json_integer(object, "pid", total->pid);
-    }
-    json_text(object, "domain", total->domain);
-    json_integer(object, "device", total->device);
-    json_integer(object, "allocations", total->allocations);
-    json_integer(object, "frees", total->frees);
-    json_integer(object, "bytes", total->bytes);
-    json_integer(object, "temporary", total->temporary);
-    json_integer(object, "failed", total->failed);
-    json_integer(object, "live_allocations", total->live_allocations);
-    json_integer(object, "live_bytes", total->live_bytes);
-    json_integer(object, "peak_bytes", total->peak_bytes);
-    json_integer(object, "peak_allocations", total->peak_allocations);
-    json_integer_or_null(object, "peak_seq", total->peak_seq);
-    json_integer_or_null(object, "peak_ns", total->peak_ns);
-    return object;
+    return query_json(
+        database,
+        "SELECT domain, device, allocations, frees, bytes, temporary, failed, live_allocations, live_bytes, peak_bytes, "
+        "peak_allocations, peak_seq, peak_ns FROM total WHERE process_id = 0 ORDER BY " TOTAL_ORDER,
+        0);
 }
 
 /* A damaged file may hold any number. */

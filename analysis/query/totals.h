@@ -35,7 +35,8 @@ void report_totals_load(struct report_totals *totals, struct database *database,
 void report_totals_free(struct report_totals *totals);
 /// What a row is about: its domain, and the GPU where there are several, or it is not the first.
 struct format_text report_total_name(const struct report_totals *totals, const struct report_total *row);
-struct cJSON *report_total_json(const struct report_total *total);
+/// Those of all processes together, every figure.
+struct cJSON *report_totals_json(struct database *database);
 /// Of the recorded program, from its start to its end; to the last event where no program was started here.
 int64_t report_duration_ns(struct database *database);
 /// Since the trace began.

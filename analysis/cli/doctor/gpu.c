@@ -6,7 +6,6 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
-#include "analysis/base/component_find.h"
 #include "analysis/cli/doctor/gpu_probe.h"
 #include "analysis/cli/doctor/program.h"
 #include "analysis/output/format.h"
@@ -302,14 +301,8 @@ static void check_components(struct doctor_lines *lines)
     };
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        char path[PATH_MAX];
-
-        if (component_find(parts[i].component, path, sizeof(path))) {
-            doctor_add(lines, parts[i].key, DOCTOR_OK, "", "", "%.150s", path);
-        } else {
-            doctor_add(lines, parts[i].key, DOCTOR_MISSING, parts[i].effect,
-                       "build or install varve as a whole", "%.140s is not there", path);
-        }
+        doctor_check_component(lines, parts[i].key, parts[i].component, parts[i].effect,
+                               "build or install varve as a whole");
     }
 }
 

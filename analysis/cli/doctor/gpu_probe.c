@@ -15,40 +15,35 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <unistd.h>
 
 #define STEP_LIMIT_MS 5000
-#define ANSWER_BYTES 8192
+#define ANSWER_BYTES (sizeof(struct driver_probe) * 16)
 #define CUDA_LIBRARY "libcuda.so.1"
 
-/* ---- in the child: a line for each thing, "key words" ---- */
+/* ---- in the child, which writes what it knows at each step ---- */
 
-static void say(int output, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void say(int output, const char *format, ...)
+static void say(int output, const struct driver_probe *probe)
 {
-    char line[600];
-    va_list arguments;
-    size_t length;
-
-    va_start(arguments, format);
-    vsnprintf(line, sizeof(line) - 1, format, arguments);
-    va_end(arguments);
-    for (char *at = line; *at != '\0'; at++) {
-        *at = *at == '\n' ? ' ' : *at;
-    }
-    length = strlen(line);
-    line[length] = '\n';
-    (void)!write(output, line, length + 1);
+    (void)!write(output, probe, sizeof(*probe));
 }
 
-static void say_step(int output, enum probe_step step)
+static void say_step(int output, struct driver_probe *probe, enum probe_step step)
 {
-    say(output, "step %d", (int)step);
+    probe->step = step;
+    say(output, probe);
+}
+
+/* A name or a reason of others; "" for NULL. */
+static void set_words(char *words, size_t bytes, const char *text)
+{
+    snprintf(words, bytes, "%s", text != NULL ? text : "");
+    for (; *words != '\0'; words++) {
+        *words = *words == '\n' ? ' ' : *words;
+    }
 }
 
 /* X(field, exported name, parameters) */
@@ -77,15 +72,12 @@ static void function_find(void *library, const char *name, void *field)
     memcpy(field, &found, sizeof(found)); /* POSIX allows what C has no conversion for */
 }
 
-static void ask_devices(int output, const struct functions *functions)
+static void ask_devices(struct driver_probe *probe, const struct functions *functions)
 {
-    int count = 0;
-
-    if (functions->count == NULL || functions->count(&count) != 0) {
+    if (functions->count == NULL || functions->count(&probe->devices) != 0) {
         return;
     }
-    say(output, "count %d", count);
-    for (int ordinal = 0; ordinal < count && ordinal < PROBE_DEVICES; ordinal++) {
+    for (int ordinal = 0; ordinal < probe->devices && ordinal < PROBE_DEVICES; ordinal++) {
         char name[64] = "";
         size_t bytes = 0;
         int device = 0;
@@ -94,137 +86,99 @@ static void ask_devices(int output, const struct functions *functions)
             functions->name(name, (int)sizeof(name) - 1, device) == 0 && functions->total != NULL) {
             functions->total(&bytes, device);
         }
-        say(output, "device %zu %s", bytes, name);
+        probe->device[ordinal].bytes = (int64_t)bytes;
+        set_words(probe->device[ordinal].name, sizeof(probe->device[ordinal].name), name);
+        probe->named = ordinal + 1;
     }
 }
 
-/* Returns 0 if the driver has started. */
-static int start_driver(int output, const struct functions *functions)
+static void start_driver(int output, struct driver_probe *probe, const struct functions *functions)
 {
     const char *name = NULL;
     const char *text = NULL;
-    int version = 0;
-    int result;
+    char reason[sizeof(probe->reason)];
 
-    if (functions->version != NULL && functions->version(&version) == 0) {
-        say(output, "version %d", version);
+    if (functions->version == NULL || functions->version(&probe->version) != 0) {
+        probe->version = 0;
     }
-    say_step(output, PROBE_STARTING);
+    say_step(output, probe, PROBE_STARTING);
     if (functions->init == NULL) {
-        say(output, "result 500 it has no cuInit");
-        return 500;
+        probe->result = 500;
+        set_words(probe->reason, sizeof(probe->reason), "it has no cuInit");
+        return;
     }
-    result = functions->init(0);
-    if (result != 0) {
-        /* the toolkit's stub has no words for anything */
-        if (functions->error_name != NULL && functions->error_name(result, &name) != 0) {
-            name = NULL;
-        }
-        if (functions->error_text != NULL && functions->error_text(result, &text) != 0) {
-            text = NULL;
-        }
+    probe->result = functions->init(0);
+    if (probe->result == 0) {
+        return;
     }
-    if (name != NULL && text != NULL) {
-        say(output, "result %d %s (%s)", result, name, text);
-    } else {
-        say(output, "result %d %s", result, name != NULL ? name : "");
+    /* the toolkit's stub has no words for anything */
+    if (functions->error_name != NULL && functions->error_name(probe->result, &name) != 0) {
+        name = NULL;
     }
-    return result;
+    if (functions->error_text != NULL && functions->error_text(probe->result, &text) != 0) {
+        text = NULL;
+    }
+    snprintf(reason, sizeof(reason), name != NULL && text != NULL ? "%s (%s)" : "%s",
+             name != NULL ? name : "", text);
+    set_words(probe->reason, sizeof(probe->reason), reason);
 }
 
-static void say_library(int output, void *library)
-{
-    struct link_map *map = NULL;
-
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != NULL) {
-        say(output, "library %s", map->l_name);
-    }
-}
-
-static void open_device(int output)
+static void open_device(struct driver_probe *probe)
 {
     const struct varve_cuda_options options = {0};
     struct varve_message message = {""};
     struct varve_device *device;
-    int error = varve_cuda_open(&options, &device, &message);
 
-    say(output, "opened %d %s", error, message.text);
-    if (error == VARVE_OK) {
+    probe->opened = varve_cuda_open(&options, &device, &message);
+    set_words(probe->refusal, sizeof(probe->refusal), message.text);
+    if (probe->opened == VARVE_OK) {
         device->ops->close(device);
     }
 }
 
-static void work_driver(int output)
+static void work_driver(int output, const void *context)
 {
+    struct driver_probe probe = *(const struct driver_probe *)context;
     struct functions functions;
+    struct link_map *map = NULL;
     void *library;
 
-    say_step(output, PROBE_LOADING);
+    say_step(output, &probe, PROBE_LOADING);
     library = dlopen(CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        const char *reason = dlerror();
-
-        say(output, "unloadable %s", reason != NULL ? reason : "");
+        set_words(probe.reason, sizeof(probe.reason), dlerror());
+        say(output, &probe);
         return;
     }
-    say_library(output, library);
-    say_step(output, PROBE_FINDING);
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != NULL) {
+        set_words(probe.library, sizeof(probe.library), map->l_name);
+    }
+    say_step(output, &probe, PROBE_FINDING);
 #define PROBE_FIND(field, symbol, parameters) function_find(library, #symbol, &functions.field);
     PROBE_LIST(PROBE_FIND)
 #undef PROBE_FIND
-    if (start_driver(output, &functions) == 0) {
-        say_step(output, PROBE_COUNTING);
-        ask_devices(output, &functions);
-        say_step(output, PROBE_OPENING);
-        open_device(output);
+    start_driver(output, &probe, &functions);
+    if (probe.result == 0) {
+        say_step(output, &probe, PROBE_COUNTING);
+        ask_devices(&probe, &functions);
+        say_step(output, &probe, PROBE_OPENING);
+        open_device(&probe);
     }
-    say_step(output, PROBE_DONE);
-}
-
-/* ---- what it said ---- */
-
-static void take_line(struct driver_probe *probe, const char *line)
-{
-    const char *space = strchr(line, ' ');
-    const char *words = space != NULL ? space + 1 : "";
-    char *rest;
-    long long number = strtoll(words, &rest, 10);
-
-    rest += *rest == ' ' ? 1 : 0;
-    if (strncmp(line, "step ", 5) == 0) {
-        probe->step = (enum probe_step)number;
-    } else if (strncmp(line, "unloadable ", 11) == 0) {
-        snprintf(probe->reason, sizeof(probe->reason), "%s", words);
-    } else if (strncmp(line, "library ", 8) == 0) {
-        snprintf(probe->library, sizeof(probe->library), "%s", words);
-    } else if (strncmp(line, "version ", 8) == 0) {
-        probe->version = (int)number;
-    } else if (strncmp(line, "result ", 7) == 0) {
-        probe->result = (int)number;
-        snprintf(probe->reason, sizeof(probe->reason), "%s", rest);
-    } else if (strncmp(line, "count ", 6) == 0) {
-        probe->devices = (int)number;
-    } else if (strncmp(line, "device ", 7) == 0 && probe->named < PROBE_DEVICES) {
-        probe->device[probe->named].bytes = number;
-        snprintf(probe->device[probe->named++].name, sizeof(probe->device[0].name), "%s", rest);
-    } else if (strncmp(line, "opened ", 7) == 0) {
-        probe->opened = (int)number;
-        snprintf(probe->refusal, sizeof(probe->refusal), "%s", rest);
-    }
+    say_step(output, &probe, PROBE_DONE);
 }
 
 void driver_probe(struct driver_probe *probe)
 {
     char *text = memory_resize(NULL, ANSWER_BYTES);
-    char *rest = NULL;
-    int status;
+    struct child_end end;
 
     *probe = (struct driver_probe){.step = PROBE_LOADING};
-    probe->answer = child_run(work_driver, STEP_LIMIT_MS, text, ANSWER_BYTES, &status);
-    probe->signal = probe->answer == PROGRAM_FAILED && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
-        take_line(probe, line);
+    end = child_run(work_driver, probe, STEP_LIMIT_MS, text, ANSWER_BYTES);
+    if (end.bytes >= sizeof(*probe)) {
+        memcpy(probe, text + (end.bytes / sizeof(*probe) - 1) * sizeof(*probe), sizeof(*probe));
     }
+    probe->answer = end.answer;
+    probe->signal = end.signal;
     free(text);
 }
 
@@ -240,42 +194,33 @@ const char *probe_step_text(enum probe_step step)
 
 /* ---- CUPTI ---- */
 
-static const char *cupti_path; /* for the child alone */
-
-static void work_cupti(int output)
+static void work_cupti(int output, const void *path)
 {
+    struct cupti_probe probe = {.version = 0};
     int (*get_version)(uint32_t * version_out);
-    void *library = dlopen(cupti_path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     uint32_t version = 0;
 
     if (library == NULL) {
-        const char *reason = dlerror();
-
-        say(output, "unloadable %s", reason != NULL ? reason : "");
-        return;
+        set_words(probe.reason, sizeof(probe.reason), dlerror());
+    } else {
+        function_find(library, "cuptiGetVersion", &get_version);
+        if (get_version != NULL && get_version(&version) == 0) {
+            probe.version = (int)version;
+        }
     }
-    function_find(library, "cuptiGetVersion", &get_version);
-    if (get_version != NULL && get_version(&version) == 0) {
-        say(output, "version %u", version);
-    }
+    (void)!write(output, &probe, sizeof(probe));
 }
 
 void cupti_probe(struct cupti_probe *probe, const char *path)
 {
-    char *text = memory_resize(NULL, ANSWER_BYTES);
-    char *rest = NULL;
-    int status;
+    char text[sizeof(*probe) + 1];
+    struct child_end end = child_run(work_cupti, path, STEP_LIMIT_MS, text, sizeof(text));
 
     *probe = (struct cupti_probe){.version = 0};
-    cupti_path = path;
-    probe->answer = child_run(work_cupti, STEP_LIMIT_MS, text, ANSWER_BYTES, &status);
-    probe->signal = probe->answer == PROGRAM_FAILED && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
-        if (strncmp(line, "version ", 8) == 0) {
-            probe->version = (int)strtol(line + 8, NULL, 10);
-        } else if (strncmp(line, "unloadable ", 11) == 0) {
-            snprintf(probe->reason, sizeof(probe->reason), "%s", line + 11);
-        }
+    if (end.bytes == sizeof(*probe)) {
+        memcpy(probe, text, sizeof(*probe));
     }
-    free(text);
+    probe->answer = end.answer;
+    probe->signal = end.signal;
 }

@@ -70,7 +70,7 @@ bool program_find(const char *name, char *buffer, size_t buffer_bytes)
     return false;
 }
 
-static void check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
+void doctor_check_library(struct doctor_lines *lines, const char *key, const char *name, const char *effect,
                           const char *remedy)
 {
     char path[PATH_MAX];
@@ -79,6 +79,18 @@ static void check_library(struct doctor_lines *lines, const char *key, const cha
         doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
     } else {
         doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "no %s", name);
+    }
+}
+
+void doctor_check_component(struct doctor_lines *lines, const char *key, enum component component,
+                            const char *effect, const char *remedy)
+{
+    char path[PATH_MAX];
+
+    if (component_find(component, path, sizeof(path))) {
+        doctor_add(lines, key, DOCTOR_OK, "", "", "%.150s", path);
+    } else {
+        doctor_add(lines, key, DOCTOR_MISSING, effect, remedy, "%.140s is not there", path);
     }
 }
 
@@ -100,7 +112,7 @@ static void check_debug_files(struct doctor_lines *lines)
 
 void doctor_check_libraries(struct doctor_lines *lines)
 {
-    check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
-                  "apt install libdw1");
+    doctor_check_library(lines, "elfutils", "libdw.so.1", "call sites have addresses instead of names",
+                         "apt install libdw1");
     check_debug_files(lines);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`, the second sink: what it needs to be written and to be read, whether a session daemon
- * answers, and LTTng sessions whose recorder was killed, which go on tracing every program that they find.
- * The hard part is a daemon that answers nobody: `lttng` then waits for ever, so it runs with a time limit.
+ * `varve doctor`, the second sink: what it needs to be written and to be read, and, if the program lttng is there to ask,
+ * whether a session daemon answers and has sessions whose recorder was killed, which go on tracing every program that they
+ * find. A daemon that hangs answers nobody: lttng runs with a time limit.
  */
 
 #include "analysis/cli/doctor/doctor.h"
@@ -22,6 +22,8 @@
 #define LIMIT_MS 3000
 #define ANSWER_BYTES 65536
 #define SHOWN 10
+
+static const char without_lttng[] = "varve record --lttng has to do without LTTng";
 
 /* A recorder is called varve-PID-NUMBER where LTTng knows it; true if that process is not one any more. */
 static bool is_abandoned(const char *name)
@@ -95,7 +97,7 @@ static void check_daemon(struct doctor_lines *lines)
                    "none runs; varve record --lttng starts one and ends it");
         break;
     case PROGRAM_LATE:
-        doctor_add(lines, "lttng_daemon", DOCTOR_WARNING, "varve record --lttng has to do without LTTng",
+        doctor_add(lines, "lttng_daemon", DOCTOR_WARNING, without_lttng,
                    "end lttng-sessiond and lttng-consumerd of this user",
                    "the session daemon does not answer within %d s", LIMIT_MS / 1000);
         break;
@@ -104,59 +106,47 @@ static void check_daemon(struct doctor_lines *lines)
 
 static void check_tools(struct doctor_lines *lines)
 {
-    static const char *const names[] = {"lttng", "lttng-sessiond"};
-    static const char *const version[] = {"lttng", "--version", NULL};
+    static const char *const version[] = {"lttng-sessiond", "--version", NULL};
     char path[PATH_MAX];
     char text[256];
-    const char *number;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!program_find(names[i], path, sizeof(path))) {
-            doctor_add(lines, "lttng_tools", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
-                       "apt install lttng-tools", "no %s in PATH", names[i]);
-            return;
-        }
+    if (!program_find(version[0], path, sizeof(path))) {
+        doctor_add(lines, "lttng_tools", DOCTOR_MISSING, without_lttng, "apt install lttng-tools",
+                   "no %s in PATH", version[0]);
+        return;
     }
     if (program_run(version, LIMIT_MS, text, sizeof(text)) != PROGRAM_ANSWERED) {
         doctor_add(lines, "lttng_tools", DOCTOR_WARNING, "varve record --lttng may have to do without LTTng",
-                   "apt install --reinstall lttng-tools", "lttng --version does not work");
+                   "apt install --reinstall lttng-tools", "%s --version does not work", version[0]);
     } else {
-        number = text + strcspn(text, "0123456789\n"); /* lttng (LTTng Trace Control) 2.13.9 - … */
-        program_find(names[0], path, sizeof(path));
+        const char *number = text + strcspn(text, "0123456789\n");
+
         doctor_add(lines, "lttng_tools", DOCTOR_OK, "", "", "LTTng %.*s, %.120s",
                    (int)strspn(number, "0123456789."), number, path);
     }
-    check_daemon(lines);
+    if (program_find("lttng", path, sizeof(path))) {
+        check_daemon(lines);
+    } else {
+        doctor_add(lines, "lttng_daemon", DOCTOR_OK, "", "",
+                   "not asked for its sessions: no lttng in PATH; recording does not need it");
+    }
 }
 
 void doctor_check_lttng(struct doctor_lines *lines)
 {
+    static const char no_import[] = "varve import does not read LTTng's traces";
     char path[PATH_MAX];
 
-    if (component_find(COMPONENT_PROVIDER, path, sizeof(path))) {
-        doctor_add(lines, "lttng_provider", DOCTOR_OK, "", "", "%.150s", path);
-    } else {
-        doctor_add(lines, "lttng_provider", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
-                   "apt install liblttng-ust-dev, then build varve again", "%.140s is not there", path);
-    }
-    if (library_find("liblttng-ust.so.1", path, sizeof(path))) {
-        doctor_add(lines, "lttng_ust", DOCTOR_OK, "", "", "%.150s", path);
-    } else {
-        doctor_add(lines, "lttng_ust", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
-                   "apt install liblttng-ust1", "no liblttng-ust.so.1");
-    }
-    if (library_find("liblttng-ctl.so.0", path, sizeof(path))) {
-        doctor_add(lines, "lttng_ctl", DOCTOR_OK, "", "", "%.150s", path);
-    } else {
-        doctor_add(lines, "lttng_ctl", DOCTOR_MISSING, "varve record --lttng has to do without LTTng",
-                   "apt install liblttng-ctl0", "no liblttng-ctl.so.0");
-    }
+    doctor_check_component(lines, "lttng_provider", COMPONENT_PROVIDER, without_lttng,
+                           "apt install liblttng-ust-dev, then build varve again");
+    doctor_check_library(lines, "lttng_ust", "liblttng-ust.so.1", without_lttng, "apt install liblttng-ust1");
+    doctor_check_library(lines, "lttng_ctl", "liblttng-ctl.so.0", without_lttng, "apt install liblttng-ctl0");
     check_tools(lines);
     if (!ctf_program_find(path, sizeof(path))) {
-        doctor_add(lines, "ctf_import", DOCTOR_MISSING, "varve import does not read LTTng's traces",
-                   "apt install babeltrace2", "no babeltrace2 in PATH");
+        doctor_add(lines, "ctf_import", DOCTOR_MISSING, no_import, "apt install babeltrace2",
+                   "no babeltrace2 in PATH");
     } else if (!component_find(COMPONENT_BABELTRACE_PLUGIN, path, sizeof(path))) {
-        doctor_add(lines, "ctf_import", DOCTOR_MISSING, "varve import does not read LTTng's traces",
+        doctor_add(lines, "ctf_import", DOCTOR_MISSING, no_import,
                    "apt install libbabeltrace2-dev, then build varve again", "%.140s is not there", path);
     } else {
         ctf_program_find(path, sizeof(path));

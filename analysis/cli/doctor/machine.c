@@ -4,7 +4,6 @@
  */
 #include "analysis/cli/doctor/doctor.h"
 
-#include "analysis/base/component_find.h"
 #include "analysis/output/format.h"
 #include "analysis/query/db.h"
 
@@ -123,14 +122,8 @@ static void check_space(struct doctor_lines *lines)
 
 static void check_installation(struct doctor_lines *lines)
 {
-    char preload[PATH_MAX];
-
-    if (component_find(COMPONENT_PRELOAD, preload, sizeof(preload))) {
-        doctor_add(lines, "preload", DOCTOR_OK, "", "", "%.150s", preload);
-    } else {
-        doctor_add(lines, "preload", DOCTOR_MISSING, "nothing can be recorded",
-                   "build or install varve as a whole", "%.150s is not there", preload);
-    }
+    doctor_check_component(lines, "preload", COMPONENT_PRELOAD, "nothing can be recorded",
+                           "build or install varve as a whole");
     doctor_add(lines, "sqlite", DOCTOR_OK, "", "", "SQLite %s", database_library_version());
 }
 

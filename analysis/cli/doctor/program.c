@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,27 +27,8 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Its own process group, so that what it starts ends with it. 0 or an errno. */
-static int start_program(const char *const *argv, int output, pid_t *pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int reason;
-
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    reason = posix_spawnp(pid, argv[0], &actions, &attributes, (char *const *)(uintptr_t)argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    return reason;
-}
-
 /* What comes until the other end is closed; false if nothing comes for `limit_ms`. */
-static bool read_all(int input, int limit_ms, char *text, size_t bytes)
+static bool read_all(int input, int limit_ms, char *text, size_t bytes, size_t *used_out)
 {
     int64_t end_ms = now_ms() + limit_ms;
     size_t used = 0;
@@ -68,6 +48,7 @@ static bool read_all(int input, int limit_ms, char *text, size_t bytes)
         end_ms = got > 0 ? now_ms() + limit_ms : end_ms;
     }
     text[used] = '\0';
+    *used_out = used;
     return has_ended || used + 1 >= bytes;
 }
 
@@ -84,46 +65,8 @@ static int end_group(pid_t pid)
     return status;
 }
 
-/* Reads what process group `pid` says, and sees to its end. */
-static enum program_answer listen_to(pid_t pid, int input, int limit_ms, char *text, size_t bytes,
-                                     int *status_out)
-{
-    int status = 0;
-
-    if (!read_all(input, limit_ms, text, bytes)) {
-        *status_out = end_group(pid);
-        return PROGRAM_LATE;
-    }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    *status_out = status;
-    return status == 0 ? PROGRAM_ANSWERED : PROGRAM_FAILED;
-}
-
-enum program_answer program_run(const char *const *argv, int limit_ms, char *text, size_t bytes)
-{
-    enum program_answer answer = PROGRAM_FAILED;
-    int ends[2];
-    int status;
-    pid_t pid;
-
-    text[0] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return answer;
-    }
-    if (start_program(argv, ends[1], &pid) == 0) {
-        close(ends[1]);
-        ends[1] = -1;
-        answer = listen_to(pid, ends[0], limit_ms, text, bytes, &status);
-    }
-    close(ends[0]);
-    if (ends[1] >= 0) {
-        close(ends[1]);
-    }
-    return answer;
-}
-
-/* Nothing of what it does shows here: no word of a library on our output, no core file. */
+/* Nothing of what it does shows here: no word of a library on our output, no core file. Its own process group, so that what
+ * it starts ends with it. */
 static void become_child(void)
 {
     const struct rlimit none = {0, 0};
@@ -138,29 +81,49 @@ static void become_child(void)
     }
 }
 
-enum program_answer child_run(void (*work)(int output), int limit_ms, char *text, size_t bytes,
-                              int *status_out)
+struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms,
+                           char *text, size_t bytes)
 {
-    enum program_answer answer = PROGRAM_FAILED;
+    struct child_end end = {.answer = PROGRAM_FAILED};
+    int status = 0;
     int ends[2];
     pid_t pid;
 
     text[0] = '\0';
-    *status_out = 0;
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        return answer;
+        return end;
     }
     pid = fork();
     if (pid == 0) {
         close(ends[0]);
         become_child();
-        work(ends[1]);
+        work(ends[1], context);
         _exit(0);
     }
     close(ends[1]);
-    if (pid > 0) {
-        answer = listen_to(pid, ends[0], limit_ms, text, bytes, status_out);
+    if (pid > 0 && !read_all(ends[0], limit_ms, text, bytes, &end.bytes)) {
+        status = end_group(pid);
+        end.answer = PROGRAM_LATE;
+    } else if (pid > 0) {
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+        end.answer = status == 0 ? PROGRAM_ANSWERED : PROGRAM_FAILED;
+        end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     }
     close(ends[0]);
-    return answer;
+    return end;
+}
+
+static void work_program(int output, const void *argv)
+{
+    char *const *arguments = argv;
+
+    dup2(output, STDOUT_FILENO);
+    execvp(arguments[0], arguments);
+    _exit(127);
+}
+
+enum program_answer program_run(const char *const *argv, int limit_ms, char *text, size_t bytes)
+{
+    return child_run(work_program, argv, limit_ms, text, bytes).answer;
 }

@@ -19,10 +19,16 @@ enum program_answer {
 
 /// What `argv` (found in PATH, NULL at its end) prints goes to `text`; what is too much is dropped.
 enum program_answer program_run(const char *const *argv, int limit_ms, char *text, size_t bytes);
-/// `work` in a fork child; what it writes to `output` goes to `text`. status_out: as waitpid reports it, of
-/// PROGRAM_FAILED.
-enum program_answer child_run(void (*work)(int output), int limit_ms, char *text, size_t bytes,
-                              int *status_out);
+
+struct child_end {
+    enum program_answer answer;
+    int signal;   /* that ended it, of PROGRAM_FAILED; 0: none */
+    size_t bytes; /* of what it wrote */
+};
+
+/// `work` in a fork child; what it writes to `output` goes to `text`, with a NUL behind it.
+struct child_end child_run(void (*work)(int output, const void *context), const void *context, int limit_ms,
+                           char *text, size_t bytes);
 
 #ifdef __cplusplus
 }

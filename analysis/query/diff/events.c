@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The comparison is SQL over both databases: the events that have a key on each side, those with the same key beside each
- * other, and what differs between them. Rows without a thread or a number, and numbers that do not grow with the rows,
- * have no key.
- *
- * Row numbers (id, callsite_id) need not be equal but must belong together one to one. Which of two contradicting pairs is
- * the wrong one is a matter of order: the one that comes later in A (INSERT OR IGNORE into a table in which neither number
- * may come twice). Of call sites it is the one with other frames.
+ * An event has a key if it has a thread and a number, and the numbers of its ring grow with the rows. The keys of both sides
+ * go into two temporary tables; one statement puts the events with equal keys beside each other. Row numbers (id,
+ * callsite_id) need not be equal but must belong together one to one; of call sites the frames must be equal.
  */
 #include "analysis/query/diff/events.h"
 
@@ -19,6 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NUMBERS_PER_EVENT 4 /* of rows numbered from 1: larger ones are no row numbers */
+#define NUMBERS_SLACK 1048576
 
 /* ---- events as text ---- */
 
@@ -131,266 +130,244 @@ struct diff_value diff_value_text(const struct diff_event *event, enum diff_fiel
     return result;
 }
 
-/* ---- statements ---- */
+/* ---- events with a key ---- */
 
-/* Whose rows the ids of a kind are (1: allocations, 2: segments); without one they are the program's own,
- * and must be equal. */
-static void make_kinds(struct database *two)
-{
-    static const struct {
-        int kind, family;
-    } families[] = {
-        {VARVE_KIND_ALLOC, 1},         {VARVE_KIND_FREE_REQUESTED, 1}, {VARVE_KIND_FREE_COMPLETED, 1},
-        {VARVE_KIND_RECORD_STREAM, 1}, {VARVE_KIND_HEAP_ALLOC, 1},     {VARVE_KIND_HEAP_FREE, 1},
-        {VARVE_KIND_HEAP_REALLOC, 1},  {VARVE_KIND_MMAP, 1},           {VARVE_KIND_MUNMAP, 1},
-        {VARVE_KIND_SPLIT, 2},         {VARVE_KIND_MERGE, 2},          {VARVE_KIND_SEGMENT_ALLOC, 2},
-        {VARVE_KIND_SEGMENT_FREE, 2},  {VARVE_KIND_SEGMENT_MAP, 2},    {VARVE_KIND_SEGMENT_UNMAP, 2},
-    };
-    struct cursor cursor;
+/* A key is ring << NUMBER_BITS | number. `alone`: the events of one side only; those whose numbers follow one another are one
+ * run. */
+#define NUMBER_BITS 40
+#define NUMBER_MASK "1099511627775"
 
-    database_execute(two, "CREATE TABLE kind(code INTEGER PRIMARY KEY, family INTEGER)");
-    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
-        cursor_open(&cursor, two, "INSERT INTO kind VALUES (?1, ?2)");
-        cursor_bind_integer(&cursor, 1, families[i].kind);
-        cursor_bind_integer(&cursor, 2, families[i].family);
-        cursor_next(&cursor);
-        cursor_close(&cursor);
-    }
-}
-
-static const char rings_sql[] =
-    "CREATE TABLE ring(id INTEGER PRIMARY KEY, process_id INTEGER, ring INTEGER, UNIQUE(process_id, ring));"
-    "INSERT INTO ring(process_id, ring) SELECT process_id, ring FROM a.thread UNION SELECT process_id, ring FROM b.thread;"
-#define THREADS(side)                                                                      \
+#define SIDE_TABLES(side)                                                                  \
     "CREATE TABLE thread_" side "(id INTEGER PRIMARY KEY, ring INTEGER);"                  \
     "INSERT INTO thread_" side " SELECT t.id, r.id FROM " side ".thread t JOIN ring r ON " \
-    "r.process_id IS t.process_id AND r.ring IS t.ring;"
-    THREADS("a") THREADS("b");
+    "r.process_id IS t.process_id AND r.ring IS t.ring;"                                   \
+    "CREATE TABLE key_" side "(key INTEGER PRIMARY KEY, seq INTEGER, kind INTEGER);"
+static const char tables_sql[] =
+    "CREATE TABLE ring(id INTEGER PRIMARY KEY, process_id INTEGER, ring INTEGER, UNIQUE(process_id, ring));"
+    "INSERT INTO ring(process_id, ring) SELECT process_id, ring FROM a.thread UNION SELECT process_id, ring FROM b.thread;"
+    "CREATE TABLE alone(side INTEGER, run INTEGER, key INTEGER, seq INTEGER, kind INTEGER, PRIMARY KEY(side, run, key)) "
+    "WITHOUT ROWID;" SIDE_TABLES("a") SIDE_TABLES("b");
 
-/* The events that have a key: their numbers grow with the rows of their ring. */
-static const char keys_sql[] =
-#define KEYS(side)                                                                                           \
-    "CREATE TABLE key_" side                                                                                 \
-    "(ring INTEGER, number INTEGER, seq INTEGER, kind INTEGER, PRIMARY KEY(ring, number)) "                  \
-    "WITHOUT ROWID;"                                                                                         \
-    "INSERT INTO key_" side " SELECT ring, ring_seq, seq, kind FROM (SELECT t.ring, e.ring_seq, e.seq, "     \
-    "e.kind, max(e.ring_seq) OVER (PARTITION BY t.ring ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND " \
-    "1 PRECEDING) AS before FROM " side ".event e JOIN thread_" side " t ON t.id = e.thread_id WHERE "       \
-    "e.ring_seq IS NOT NULL) WHERE ring_seq > max(0, coalesce(before, 0));"
-    KEYS("a") KEYS("b");
+#define ALONE(index, side, other)                                             \
+    "INSERT INTO alone SELECT " index                                         \
+    ", key - row_number() OVER (ORDER BY key), key, seq, kind FROM key_" side \
+    " WHERE key NOT IN (SELECT key FROM key_" other ");"
+static const char alone_sql[] = ALONE("0", "a", "b") ALONE("1", "b", "a");
 
-/* Those of one side only; events whose numbers follow one another are one run. */
-static const char alone_sql[] =
-    "CREATE TABLE alone(side INTEGER, ring INTEGER, run INTEGER, number INTEGER, seq INTEGER, kind INTEGER, "
-    "PRIMARY KEY(side, ring, run, number)) WITHOUT ROWID;"
-#define ALONE(index, side, other)                                                      \
-    "INSERT INTO alone SELECT " index                                                  \
-    ", ring, number - row_number() OVER (PARTITION BY ring ORDER BY number), "         \
-    "number, seq, kind FROM key_" side " k WHERE NOT EXISTS (SELECT 1 FROM key_" other \
-    " o WHERE o.ring = k.ring "                                                        \
-    "AND o.number = k.number);"
-    ALONE("0", "a", "b") ALONE("1", "b", "a");
+#define EVENTS(side)                                                          \
+    "SELECT e.seq, coalesce(t.ring, 0), e.ring_seq, e.kind, e.arg FROM " side \
+    ".event e LEFT JOIN thread_" side " t ON t.id = e.thread_id ORDER BY e.seq"
 
-#define ROW_NUMBERS(a, b) "(" a " BETWEEN 1 AND 4294967295 AND " b " BETWEEN 1 AND 4294967295)"
-
-/* The events of both, beside each other: bits of the columns that differ, but not of row numbers that are to be paired
- * (family, frames 0: equal, 1: others). */
-static const char matched_table[] =
-    "CREATE TABLE matched(a INTEGER PRIMARY KEY, b INTEGER, ring INTEGER, number INTEGER, family INTEGER, id_a INTEGER, "
-    "id_b INTEGER, frames INTEGER, callsite_a INTEGER, callsite_b INTEGER, fields INTEGER)";
-static const char matched_begin[] =
-    "INSERT INTO matched SELECT a, b, ring, number, family, id_a, id_b, frames, callsite_a, callsite_b, "
-    "fields & ~(CASE WHEN family IS NULL THEN 0 ELSE ?1 END) & ~(CASE WHEN frames IS NULL THEN 0 ELSE ?2 END) FROM ("
-    "SELECT k.seq AS a, l.seq AS b, k.ring AS ring, k.number AS number, CASE WHEN f.family = g.family AND " ROW_NUMBERS(
-        "x.id",
-        "y.id") " THEN f.family END AS family, x.id AS id_a, y.id AS id_b, "
-                "CASE WHEN x.callsite_id <> 0 AND y.callsite_id <> 0 THEN CASE WHEN s.stack IS NOT t.stack THEN 1 WHEN " ROW_NUMBERS(
-                    "x.callsite_id",
-                    "y.callsite_id") " THEN 0 END END AS frames, x.callsite_id AS callsite_a, "
-                                     "y.callsite_id AS callsite_b, "
-                                     "0";
-static const char matched_end[] =
-    " AS fields FROM key_a k CROSS JOIN key_b l ON l.ring = k.ring AND l.number = k.number "
-    "CROSS JOIN a.event x ON x.seq = k.seq CROSS JOIN b.event y ON y.seq = l.seq "
-    "LEFT JOIN kind f ON f.code = x.kind LEFT JOIN kind g ON g.code = y.kind "
-    "LEFT JOIN stack_a s ON s.callsite_id = x.callsite_id LEFT JOIN stack_b t ON t.callsite_id = y.callsite_id)";
-
-/* Families: those of the kinds; 3: call sites with equal frames, 4: met together although their frames differ. The rows of
- * matched come in the order of A. */
-static const char pairs_table[] =
-    "CREATE TABLE pair(family INTEGER, a INTEGER, b INTEGER, since INTEGER, PRIMARY KEY(family, a), UNIQUE(family, b)) "
-    "WITHOUT ROWID;";
-static const char callsite_pairs_sql[] =
-    "INSERT OR IGNORE INTO pair SELECT 3 + frames, callsite_a, callsite_b, a FROM matched WHERE frames IS NOT NULL "
-    "AND " ROW_NUMBERS("callsite_a", "callsite_b") " ORDER BY a";
-static const char id_pairs_sql[] =
-    "INSERT OR IGNORE INTO pair SELECT family, id_a, id_b, a FROM matched WHERE family IS NOT NULL ORDER BY a";
-
-/* Without any such row all row numbers are the same on both sides. */
-static const char is_renumbered_sql[] =
-    "SELECT EXISTS (SELECT 1 FROM matched WHERE fields <> 0 OR frames = 1 OR (family IS NOT NULL AND id_a <> id_b) OR "
-    "(frames = 0 AND callsite_a <> callsite_b))";
-
-static const char differing_table[] =
-    "CREATE TABLE differing(a INTEGER PRIMARY KEY, b INTEGER, ring INTEGER, number INTEGER, fields INTEGER)";
-static const char differing_sql[] =
-    "INSERT INTO differing SELECT * FROM (SELECT m.a AS a, m.b, m.ring, m.number, m.fields "
-    "| (CASE WHEN m.family IS NOT NULL AND i.b IS NOT m.id_b THEN ?1 ELSE 0 END) "
-    "| (CASE WHEN m.frames = 0 AND s.b IS NOT m.callsite_b THEN ?2 "
-    "WHEN m.frames = 1 AND (s.since < m.a OR t.since < m.a) THEN ?2 | ?3 WHEN m.frames = 1 THEN ?3 ELSE 0 END) AS fields "
-    "FROM matched m LEFT JOIN pair i ON i.family = m.family AND i.a = m.id_a "
-    "LEFT JOIN pair s ON s.family = 3 AND s.a = m.callsite_a LEFT JOIN pair t ON t.family = 3 AND t.b = m.callsite_b) "
-    "WHERE fields <> 0";
-
-static int64_t bit(enum diff_field field)
+/* A damaged file may hold any number. */
+static void add(int64_t *sum, int64_t number)
 {
-    return INT64_C(1) << field;
+    if (__builtin_add_overflow(*sum, number, sum)) {
+        *sum = number < 0 ? INT64_MIN : INT64_MAX;
+    }
 }
 
-static void execute_bound(struct database *two, const char *sql, int64_t first, int64_t second, int64_t third)
+/* Counts the events of a trace, and gives a key to those whose numbers grow with the rows of their ring. `last`: by ring. */
+static void load_keys(struct diff_trace *trace, struct database *two, enum diff_side side, int64_t *last)
 {
-    struct cursor cursor;
+    static const char *const events_sql[DIFF_SIDES] = {EVENTS("a"), EVENTS("b")};
+    static const char *const insert_sql[DIFF_SIDES] = {"INSERT INTO key_a VALUES (?1, ?2, ?3)",
+                                                       "INSERT INTO key_b VALUES (?1, ?2, ?3)"};
+    struct cursor event;
+    struct cursor insert;
 
-    cursor_open(&cursor, two, sql);
-    cursor_bind_integer(&cursor, 1, first);
-    cursor_bind_integer(&cursor, 2, second);
-    cursor_bind_integer(&cursor, 3, third);
-    cursor_next(&cursor);
-    cursor_close(&cursor);
-}
+    cursor_open(&event, two, events_sql[side]);
+    cursor_open(&insert, two, insert_sql[side]);
+    while (cursor_next(&event)) {
+        int64_t ring = cursor_integer(&event, 1);
+        int64_t number = cursor_integer(&event, 2);
+        bool has_number = !cursor_is_null(&event, 2);
 
-static void make_matched(struct database *two)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *sql = open_memstream(&text, &bytes);
-
-    if (sql == NULL) {
-        memory_exhausted();
-    }
-    fputs(matched_begin, sql);
-    for (unsigned field = 0; field < DIFF_COLUMNS; field++) {
-        const char *column = diff_field_name((enum diff_field)field);
-
-        fprintf(sql, " | ((x.%s IS NOT y.%s) << %u)", column, column, field);
-    }
-    fputs(matched_end, sql);
-    if (fclose(sql) != 0) {
-        memory_exhausted();
-    }
-    database_execute(two, matched_table);
-    execute_bound(two, text, bit(DIFF_FIELD_ID), bit(DIFF_FIELD_CALLSITE_ID), 0);
-    free(text);
-}
-
-static void make_tables(struct database *two, struct progress *progress)
-{
-    database_watch(two, progress, "looking for gaps");
-    make_kinds(two);
-    database_execute(two, rings_sql);
-    database_execute(two, keys_sql);
-    database_execute(two, alone_sql);
-    database_watch(two, progress, "comparing stacks");
-    diff_stacks_make(two, DIFF_FRAMES_WHOLE);
-    database_watch(two, progress, "comparing events");
-    make_matched(two);
-    database_execute(two, pairs_table);
-    database_execute(two, callsite_pairs_sql);
-    database_execute(two, differing_table);
-    if (database_integer(two, is_renumbered_sql, 1) == 0) {
-        return;
-    }
-    database_execute(two, id_pairs_sql);
-    execute_bound(two, differing_sql, bit(DIFF_FIELD_ID), bit(DIFF_FIELD_CALLSITE_ID),
-                  bit(DIFF_FIELD_FRAMES));
-}
-
-/* ---- figures ---- */
-
-static void load_trace(struct diff_trace *trace, struct database *two, const char *sql)
-{
-    struct cursor cursor;
-
-    cursor_open(&cursor, two, sql);
-    cursor_bind_integer(&cursor, 1, VARVE_KIND_LOST);
-    if (cursor_next(&cursor)) {
-        int64_t *const figures[] = {
-            &trace->events,     &trace->lost_rows,      &trace->lost_events,    &trace->gap_rows,
-            &trace->gap_events, &trace->without_number, &trace->without_thread, &trace->out_of_order,
-        };
-
-        for (int i = 0; i < (int)(sizeof(figures) / sizeof(figures[0])); i++) {
-            *figures[i] = cursor_integer(&cursor, i);
+        if (cursor_integer(&event, 3) == VARVE_KIND_LOST) {
+            *(has_number ? &trace->lost_rows : &trace->gap_rows) += 1;
+            add(has_number ? &trace->lost_events : &trace->gap_events, cursor_integer(&event, 4));
+            trace->events -= has_number ? 0 : 1;
+        }
+        trace->events++;
+        if (!has_number) {
+            trace->without_number += cursor_integer(&event, 3) == VARVE_KIND_LOST ? 0 : 1;
+        } else if (ring == 0) {
+            trace->without_thread++;
+        } else if (number <= last[ring] || number >> NUMBER_BITS != 0) {
+            trace->out_of_order++;
+        } else {
+            last[ring] = number;
+            cursor_bind_integer(&insert, 1, ring << NUMBER_BITS | number);
+            cursor_bind_integer(&insert, 2, cursor_integer(&event, 0));
+            cursor_bind_integer(&insert, 3, cursor_integer(&event, 3));
+            cursor_next(&insert);
+            cursor_reset(&insert);
         }
     }
-    cursor_close(&cursor);
+    cursor_close(&insert);
+    cursor_close(&event);
 }
 
-/* total() is no sum that overflows: a damaged file may hold any number. */
-#define TRACE_SQL(side)                                                                                                 \
-    "SELECT count(*) FILTER (WHERE NOT gap), count(*) FILTER (WHERE lost AND NOT gap), "                                \
-    "CAST(total(arg) FILTER (WHERE lost AND NOT gap) AS INTEGER), count(*) FILTER (WHERE gap), "                        \
-    "CAST(total(arg) FILTER (WHERE gap) AS INTEGER), count(*) FILTER (WHERE ring_seq IS NULL AND NOT gap), "            \
-    "count(*) FILTER (WHERE ring_seq IS NOT NULL AND ring IS NULL), "                                                   \
-    "count(*) FILTER (WHERE ring_seq IS NOT NULL AND ring IS NOT NULL) - (SELECT count(*) FROM key_" side               \
-    ") "                                                                                                                \
-    "FROM (SELECT e.arg, e.ring_seq, t.ring, e.kind = ?1 AS lost, e.kind = ?1 AND e.ring_seq IS NULL AS gap FROM " side \
-    ".event e LEFT JOIN thread_" side " t ON t.id = e.thread_id)"
-
-/* Rows of: a kind, a number of events. */
-static void load_kinds(struct diff *diff, struct database *two, const char *sql, size_t offset, int64_t sign)
+static void load_traces(struct diff *diff, struct database *two)
 {
-    struct cursor cursor;
+    int64_t rings = database_integer(two, "SELECT max(id) FROM ring", 0) + 1;
+    int64_t *last[DIFF_SIDES];
 
-    cursor_open(&cursor, two, sql);
-    while (cursor_next(&cursor)) {
-        struct diff_totals *totals = &diff->kinds[diff_kind_index(cursor_integer(&cursor, 0))];
-
-        *(int64_t *)((char *)totals + offset) += sign * cursor_integer(&cursor, 1);
+    for (int side = 0; side < DIFF_SIDES; side++) {
+        last[side] = memory_resize(NULL, (size_t)rings * sizeof(*last[side]));
+        memset(last[side], 0, (size_t)rings * sizeof(*last[side]));
+        load_keys(&diff->traces[side], two, (enum diff_side)side, last[side]);
     }
-    cursor_close(&cursor);
+    for (int64_t ring = 0; ring < rings; ring++) {
+        diff->rings += last[DIFF_A][ring] > 0 || last[DIFF_B][ring] > 0 ? 1 : 0;
+    }
+    free(last[DIFF_A]);
+    free(last[DIFF_B]);
 }
 
-static void load_fields(struct diff *diff, struct database *two)
-{
-    struct cursor cursor;
+/* ---- row numbers that belong together ---- */
 
-    cursor_open(&cursor, two, "SELECT fields, count(*) FROM differing GROUP BY fields");
-    while (cursor_next(&cursor)) {
-        for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
-            diff->fields[field] += (cursor_integer(&cursor, 0) >> field & 1) * cursor_integer(&cursor, 1);
+enum family {
+    FAMILY_NONE, /* the program's own: must be equal */
+    FAMILY_ALLOCATION,
+    FAMILY_SEGMENT,
+    FAMILY_CALLSITE,     /* with equal frames */
+    FAMILY_CALLSITE_ODD, /* met together although their frames differ */
+    FAMILIES,
+};
+
+/* Of each side, by its number: the other side's number; 0: none yet. */
+struct pairs {
+    uint32_t *partners[DIFF_SIDES];
+    size_t counts[DIFF_SIDES];
+    int64_t pairs;
+};
+
+struct matching {
+    struct pairs families[FAMILIES];
+    int64_t number_limit;
+};
+
+/* Whose rows the ids of a kind are. */
+static enum family family_of(int64_t kind)
+{
+    switch (kind) {
+    case VARVE_KIND_ALLOC:
+    case VARVE_KIND_FREE_REQUESTED:
+    case VARVE_KIND_FREE_COMPLETED:
+    case VARVE_KIND_RECORD_STREAM:
+    case VARVE_KIND_HEAP_ALLOC:
+    case VARVE_KIND_HEAP_FREE:
+    case VARVE_KIND_HEAP_REALLOC:
+    case VARVE_KIND_MMAP:
+    case VARVE_KIND_MUNMAP:
+        return FAMILY_ALLOCATION;
+    case VARVE_KIND_SPLIT:
+    case VARVE_KIND_MERGE:
+    case VARVE_KIND_SEGMENT_ALLOC:
+    case VARVE_KIND_SEGMENT_FREE:
+    case VARVE_KIND_SEGMENT_MAP:
+    case VARVE_KIND_SEGMENT_UNMAP:
+        return FAMILY_SEGMENT;
+    default:
+        return FAMILY_NONE;
+    }
+}
+
+static bool are_row_numbers(const struct matching *matching, int64_t a, int64_t b)
+{
+    return a >= 1 && a < matching->number_limit && b >= 1 && b < matching->number_limit;
+}
+
+static int64_t partner(const struct pairs *pairs, enum diff_side side, int64_t number)
+{
+    return number >= 1 && (uint64_t)number < pairs->counts[side] ? pairs->partners[side][number] : 0;
+}
+
+static void set_partner(struct pairs *pairs, enum diff_side side, int64_t number, int64_t other)
+{
+    size_t count = pairs->counts[side];
+
+    if ((uint64_t)number >= count) {
+        pairs->counts[side] = 2 * (size_t)number + 1024;
+        pairs->partners[side] =
+            memory_resize(pairs->partners[side], pairs->counts[side] * sizeof(pairs->partners[side][0]));
+        memset(pairs->partners[side] + count, 0,
+               (pairs->counts[side] - count) * sizeof(pairs->partners[side][0]));
+    }
+    pairs->partners[side][number] = (uint32_t)other;
+}
+
+/* Pairs two row numbers if neither belongs to another one; whether they belong together. */
+static bool pair(struct pairs *pairs, int64_t a, int64_t b)
+{
+    int64_t of_a = partner(pairs, DIFF_A, a);
+
+    if (of_a == 0 && partner(pairs, DIFF_B, b) == 0) {
+        set_partner(pairs, DIFF_A, a, b);
+        set_partner(pairs, DIFF_B, b, a);
+        pairs->pairs++;
+        return true;
+    }
+    return of_a == b;
+}
+
+static void matching_free(struct matching *matching)
+{
+    for (int family = 0; family < FAMILIES; family++) {
+        free(matching->families[family].partners[DIFF_A]);
+        free(matching->families[family].partners[DIFF_B]);
+    }
+}
+
+/* ---- events of both, beside each other ---- */
+
+struct match {
+    int64_t seq[DIFF_SIDES], kind[DIFF_SIDES], id[DIFF_SIDES], callsite[DIFF_SIDES];
+    int64_t ring, number;
+    bool same_stack;
+    uint32_t fields; /* bit i: enum diff_field */
+};
+
+static uint32_t bit(enum diff_field field)
+{
+    return UINT32_C(1) << field;
+}
+
+/* The fields that differ, when row numbers may differ as long as they belong together. */
+static uint32_t match_fields(struct matching *matching, const struct match *match)
+{
+    const int64_t *id = match->id;
+    const int64_t *callsite = match->callsite;
+    enum family family = family_of(match->kind[DIFF_A]);
+    uint32_t fields = match->fields;
+
+    if (family != FAMILY_NONE && family == family_of(match->kind[DIFF_B]) &&
+        are_row_numbers(matching, id[DIFF_A], id[DIFF_B])) {
+        bool is_pair = pair(&matching->families[family], id[DIFF_A], id[DIFF_B]);
+
+        fields = (fields & ~bit(DIFF_FIELD_ID)) | (is_pair ? 0 : bit(DIFF_FIELD_ID));
+    }
+    if (callsite[DIFF_A] == 0 || callsite[DIFF_B] == 0) {
+        return fields;
+    }
+    if (!match->same_stack) {
+        const struct pairs *same = &matching->families[FAMILY_CALLSITE];
+        bool had_partner =
+            partner(same, DIFF_A, callsite[DIFF_A]) != 0 || partner(same, DIFF_B, callsite[DIFF_B]) != 0;
+
+        if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
+            pair(&matching->families[FAMILY_CALLSITE_ODD], callsite[DIFF_A], callsite[DIFF_B]);
         }
+        return (fields & ~bit(DIFF_FIELD_CALLSITE_ID)) | (had_partner ? bit(DIFF_FIELD_CALLSITE_ID) : 0) |
+               bit(DIFF_FIELD_FRAMES);
     }
-    cursor_close(&cursor);
-}
+    if (are_row_numbers(matching, callsite[DIFF_A], callsite[DIFF_B])) {
+        bool is_pair = pair(&matching->families[FAMILY_CALLSITE], callsite[DIFF_A], callsite[DIFF_B]);
 
-static void load_figures(struct diff *diff, struct database *two)
-{
-    load_trace(&diff->traces[DIFF_A], two, TRACE_SQL("a"));
-    load_trace(&diff->traces[DIFF_B], two, TRACE_SQL("b"));
-    load_kinds(diff, two, "SELECT kind, count(*) FROM alone WHERE side = 0 GROUP BY kind",
-               offsetof(struct diff_totals, alone[DIFF_A]), 1);
-    load_kinds(diff, two, "SELECT kind, count(*) FROM alone WHERE side = 1 GROUP BY kind",
-               offsetof(struct diff_totals, alone[DIFF_B]), 1);
-    load_kinds(diff, two, "SELECT kind, count(*) FROM key_a GROUP BY kind",
-               offsetof(struct diff_totals, both), 1);
-    load_kinds(diff, two, "SELECT kind, count(*) FROM alone WHERE side = 0 GROUP BY kind",
-               offsetof(struct diff_totals, both), -1);
-    load_kinds(diff, two,
-               "SELECT e.kind, count(*) FROM differing d JOIN a.event e ON e.seq = d.a GROUP BY e.kind",
-               offsetof(struct diff_totals, differing), 1);
-    load_fields(diff, two);
-    diff->rings = database_integer(
-        two, "SELECT count(*) FROM (SELECT ring FROM key_a UNION SELECT ring FROM key_b)", 0);
-    diff->callsite_pairs = database_integer(two, "SELECT count(*) FROM pair WHERE family = 3", 0);
-    diff->callsite_pairs_odd = database_integer(two, "SELECT count(*) FROM pair WHERE family = 4", 0);
-    diff->entries_all = database_integer(two,
-                                         "SELECT (SELECT count(*) FROM differing) + (SELECT count(*) FROM "
-                                         "(SELECT DISTINCT side, ring, run FROM alone))",
-                                         0);
+        fields = (fields & ~bit(DIFF_FIELD_CALLSITE_ID)) | (is_pair ? 0 : bit(DIFF_FIELD_CALLSITE_ID));
+    }
+    return fields;
 }
-
-/* ---- the list ---- */
 
 static void load_event(struct diff_event *event, struct database *database, int64_t seq)
 {
@@ -411,77 +388,123 @@ static void load_event(struct diff_event *event, struct database *database, int6
     cursor_close(&cursor);
 }
 
-/* What a row number of one side belongs to when event `seq` of A is compared; 0: nothing yet. */
-static int64_t partner(struct database *two, enum diff_side side, int64_t family, int64_t number, int64_t seq)
+static struct diff_entry *entry_add(struct diff *diff)
 {
-    static const char *const sql[DIFF_SIDES] = {
-        "SELECT b FROM pair WHERE family = ?1 AND a = ?2 AND since <= ?3",
-        "SELECT a FROM pair WHERE family = ?1 AND b = ?2 AND since <= ?3",
-    };
-    struct cursor cursor;
-    int64_t found = 0;
-
-    cursor_open(&cursor, two, sql[side]);
-    cursor_bind_integer(&cursor, 1, family);
-    cursor_bind_integer(&cursor, 2, number);
-    cursor_bind_integer(&cursor, 3, seq);
-    if (cursor_next(&cursor)) {
-        found = cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return found;
+    diff->entries = memory_resize(diff->entries, (diff->entry_count + 1) * sizeof(diff->entries[0]));
+    return &diff->entries[diff->entry_count++];
 }
 
-/* The family of an event's ids, 0: none. */
-static int64_t family_of(struct database *two, const struct diff_event *event)
-{
-    struct cursor cursor;
-    int64_t family = 0;
-
-    cursor_open(&cursor, two, "SELECT family FROM kind WHERE code = ?1");
-    cursor_bind_integer(&cursor, 1, event->values[DIFF_FIELD_KIND]);
-    if (cursor_next(&cursor)) {
-        family = cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return family;
-}
-
-static void load_detail(struct diff *diff, struct database *two, struct diff_entry *entry, int64_t seq_b,
-                        int64_t fields)
+static void add_differing(struct diff *diff, const struct matching *matching, const struct match *match)
 {
     struct diff_detail *detail = memory_resize(NULL, sizeof(*detail));
-    int64_t families[DIFF_SIDES];
+    enum family family = family_of(match->kind[DIFF_A]);
 
-    *detail = (struct diff_detail){.fields = (uint32_t)fields};
-    for (int side = 0; side < DIFF_SIDES; side++) {
-        load_event(&detail->events[side], diff->traces[side].database, side == DIFF_A ? entry->seq : seq_b);
-        families[side] = family_of(two, &detail->events[side]);
-    }
-    for (int side = 0; side < DIFF_SIDES; side++) {
-        const int64_t *values = detail->events[side].values;
+    *detail = (struct diff_detail){.fields = match->fields};
+    for (int i = 0; i < DIFF_SIDES; i++) {
+        enum diff_side side = (enum diff_side)i;
 
-        if (families[DIFF_A] == families[DIFF_B]) {
-            detail->id_partners[side] =
-                partner(two, (enum diff_side)side, families[DIFF_A], values[DIFF_FIELD_ID], entry->seq);
+        load_event(&detail->events[side], diff->traces[side].database, match->seq[side]);
+        if (family == family_of(match->kind[DIFF_B])) {
+            detail->id_partners[side] = partner(&matching->families[family], side, match->id[side]);
         }
         detail->callsite_partners[side] =
-            partner(two, (enum diff_side)side, 3, values[DIFF_FIELD_CALLSITE_ID], entry->seq);
+            partner(&matching->families[FAMILY_CALLSITE], side, match->callsite[side]);
     }
-    entry->detail = detail;
+    *entry_add(diff) = (struct diff_entry){
+        .what = DIFF_DIFFERS,
+        .ring = match->ring,
+        .first = match->number,
+        .last = match->number,
+        .seq = match->seq[DIFF_A],
+        .detail = detail,
+    };
 }
 
+#define FIELD_BIT(NAME, column) " | ((x." #column " IS NOT y." #column ") << %d)"
+#define FIELD_NUMBER(NAME, column) , (int)DIFF_FIELD_##NAME
+
+/* In the order of A: of two pairs of row numbers that contradict each other the later one is the wrong one. */
+static void match_open(struct cursor *cursor, struct database *two)
+{
+    char sql[2048];
+
+    snprintf(sql, sizeof(sql),
+             "SELECT x.seq, y.seq, x.kind, y.kind, x.id, y.id, x.callsite_id, y.callsite_id, k.key >> %d, "
+             "x.ring_seq, s.stack IS t.stack, 0" DIFF_COLUMN_LIST(
+                 FIELD_BIT) " FROM a.event x CROSS JOIN thread_a r ON r.id = x.thread_id "
+                            "CROSS JOIN key_a k ON k.key = (r.ring << %d) + x.ring_seq AND k.seq = x.seq "
+                            "CROSS JOIN key_b l ON l.key = k.key CROSS JOIN b.event y ON y.seq = l.seq "
+                            "LEFT JOIN stack_a s ON s.callsite_id = x.callsite_id "
+                            "LEFT JOIN stack_b t ON t.callsite_id = y.callsite_id ORDER BY x.seq",
+             NUMBER_BITS DIFF_COLUMN_LIST(FIELD_NUMBER), NUMBER_BITS);
+    cursor_open(cursor, two, sql);
+}
+
+#undef FIELD_BIT
+#undef FIELD_NUMBER
+
+static bool match_next(struct cursor *cursor, struct match *match)
+{
+    if (!cursor_next(cursor)) {
+        return false;
+    }
+    for (int side = 0; side < DIFF_SIDES; side++) {
+        match->seq[side] = cursor_integer(cursor, side);
+        match->kind[side] = cursor_integer(cursor, 2 + side);
+        match->id[side] = cursor_integer(cursor, 4 + side);
+        match->callsite[side] = cursor_integer(cursor, 6 + side);
+    }
+    match->ring = cursor_integer(cursor, 8);
+    match->number = cursor_integer(cursor, 9);
+    match->same_stack = cursor_integer(cursor, 10) != 0;
+    match->fields = (uint32_t)cursor_integer(cursor, 11);
+    return true;
+}
+
+static void load_matches(struct diff *diff, struct database *two)
+{
+    struct matching matching = {
+        .number_limit =
+            NUMBERS_PER_EVENT * (diff->traces[DIFF_A].events + diff->traces[DIFF_B].events) + NUMBERS_SLACK};
+    struct cursor cursor;
+    struct match match;
+
+    match_open(&cursor, two);
+    while (match_next(&cursor, &match)) {
+        struct diff_totals *kind = &diff->kinds[diff_kind_index(match.kind[DIFF_A])];
+
+        kind->both++;
+        match.fields = match_fields(&matching, &match);
+        if (match.fields == 0) {
+            continue;
+        }
+        kind->differing++;
+        diff->entries_all++;
+        for (unsigned field = 0; field < DIFF_FIELD_LIMIT; field++) {
+            diff->fields[field] += match.fields >> field & 1U;
+        }
+        if (diff->entry_count < diff->entry_limit) {
+            add_differing(diff, &matching, &match);
+        }
+    }
+    cursor_close(&cursor);
+    diff->callsite_pairs = matching.families[FAMILY_CALLSITE].pairs;
+    diff->callsite_pairs_odd = matching.families[FAMILY_CALLSITE_ODD].pairs;
+    matching_free(&matching);
+}
+
+/* ---- events of one side only, and the list ---- */
+
 /* In the order in which they come. */
-static void load_run(struct diff_entry *entry, struct database *two, int64_t ring, int64_t run)
+static void load_run(struct diff_entry *entry, struct database *two, int64_t run)
 {
     struct cursor cursor;
 
-    cursor_open(&cursor, two,
-                "SELECT kind, count(*) FROM alone WHERE side = ?1 AND ring = ?2 AND run = ?3 GROUP BY kind "
-                "ORDER BY min(number)");
+    cursor_open(
+        &cursor, two,
+        "SELECT kind, count(*) FROM alone WHERE side = ?1 AND run = ?2 GROUP BY kind ORDER BY min(key)");
     cursor_bind_integer(&cursor, 1, entry->what);
-    cursor_bind_integer(&cursor, 2, ring);
-    cursor_bind_integer(&cursor, 3, run);
+    cursor_bind_integer(&cursor, 2, run);
     while (cursor_next(&cursor)) {
         uint32_t kind = diff_kind_index(cursor_integer(&cursor, 0));
         size_t i = 0;
@@ -498,40 +521,73 @@ static void load_run(struct diff_entry *entry, struct database *two, int64_t rin
     cursor_close(&cursor);
 }
 
-static void load_entries(struct diff *diff, struct database *two)
+static void load_alone(struct diff *diff, struct database *two)
 {
-    size_t capacity = 0;
     struct cursor cursor;
 
-    cursor_open(
-        &cursor, two,
-        "SELECT what, r.process_id, r.ring, first, last, seq, seq_b, fields, e.ring, run FROM ("
-        "SELECT side AS what, ring, run, min(number) AS first, max(number) AS last, min(seq) AS seq, 0 AS seq_b, "
-        "0 AS fields FROM alone GROUP BY side, ring, run UNION ALL "
-        "SELECT 2, ring, 0, number, number, a, b, fields FROM differing) e JOIN ring r ON r.id = e.ring "
-        "ORDER BY seq, what, first LIMIT ?1");
+    database_execute(two, alone_sql);
+    cursor_open(&cursor, two, "SELECT side, kind, count(*) FROM alone GROUP BY side, kind");
+    while (cursor_next(&cursor)) {
+        diff->kinds[diff_kind_index(cursor_integer(&cursor, 1))].alone[cursor_integer(&cursor, 0)] +=
+            cursor_integer(&cursor, 2);
+    }
+    cursor_close(&cursor);
+    diff->entries_all +=
+        database_integer(two, "SELECT count(*) FROM (SELECT DISTINCT side, run FROM alone)", 0);
+    cursor_open(&cursor, two,
+                "SELECT side, min(key) >> 40, min(key) & " NUMBER_MASK ", max(key) & " NUMBER_MASK
+                ", min(seq), run FROM alone GROUP BY side, run ORDER BY 5, 1, 3 LIMIT ?1");
     cursor_bind_integer(&cursor, 1, (int64_t)diff->entry_limit);
     while (cursor_next(&cursor)) {
-        struct diff_entry *entry;
+        struct diff_entry *entry = entry_add(diff);
 
-        if (diff->entry_count == capacity) {
-            capacity = capacity * 2 + 16;
-            diff->entries = memory_resize(diff->entries, capacity * sizeof(diff->entries[0]));
-        }
-        entry = &diff->entries[diff->entry_count++];
         *entry = (struct diff_entry){
             .what = (enum diff_what)cursor_integer(&cursor, 0),
-            .process_id = cursor_integer(&cursor, 1),
-            .ring = cursor_integer(&cursor, 2),
-            .first = cursor_integer(&cursor, 3),
-            .last = cursor_integer(&cursor, 4),
-            .seq = cursor_integer(&cursor, 5),
+            .ring = cursor_integer(&cursor, 1),
+            .first = cursor_integer(&cursor, 2),
+            .last = cursor_integer(&cursor, 3),
+            .seq = cursor_integer(&cursor, 4),
         };
-        if (entry->what == DIFF_DIFFERS) {
-            load_detail(diff, two, entry, cursor_integer(&cursor, 6), cursor_integer(&cursor, 7));
-        } else {
-            load_run(entry, two, cursor_integer(&cursor, 8), cursor_integer(&cursor, 9));
+        load_run(entry, two, cursor_integer(&cursor, 5));
+    }
+    cursor_close(&cursor);
+}
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_entries(const void *a_untyped, const void *b_untyped)
+{
+    const struct diff_entry *a = a_untyped;
+    const struct diff_entry *b = b_untyped;
+    int order = compare_numbers(a->seq, b->seq);
+
+    order = order != 0 ? order : compare_numbers(a->what, b->what);
+    return order != 0 ? order : compare_numbers(a->first, b->first);
+}
+
+/* The first entry_limit of all, with the names of their rings. */
+static void finish_list(struct diff *diff, struct database *two)
+{
+    struct cursor cursor;
+
+    if (diff->entry_count > 1) {
+        qsort(diff->entries, diff->entry_count, sizeof(diff->entries[0]), compare_entries);
+    }
+    for (; diff->entry_count > diff->entry_limit; diff->entry_count--) {
+        free(diff->entries[diff->entry_count - 1].kinds);
+        free(diff->entries[diff->entry_count - 1].detail);
+    }
+    cursor_open(&cursor, two, "SELECT process_id, ring FROM ring WHERE id = ?1");
+    for (size_t i = 0; i < diff->entry_count; i++) {
+        cursor_bind_integer(&cursor, 1, diff->entries[i].ring);
+        if (cursor_next(&cursor)) {
+            diff->entries[i].process_id = cursor_integer(&cursor, 0);
+            diff->entries[i].ring = cursor_integer(&cursor, 1);
         }
+        cursor_reset(&cursor);
     }
     cursor_close(&cursor);
 }
@@ -630,9 +686,15 @@ int diff_events_compare(struct diff *diff, struct progress *progress, struct var
         return result;
     }
     compare_runs(diff);
-    make_tables(two, progress);
-    load_figures(diff, two);
-    load_entries(diff, two);
+    database_watch(two, progress, "looking for gaps");
+    database_execute(two, tables_sql);
+    load_traces(diff, two);
+    database_watch(two, progress, "comparing stacks");
+    diff_stacks_make(two, DIFF_FRAMES_WHOLE);
+    database_watch(two, progress, "comparing events");
+    load_matches(diff, two);
+    load_alone(diff, two);
+    finish_list(diff, two);
     load_remarks(&diff->remarks, two);
     result = database_error(two, message);
     database_close(two);

@@ -298,29 +298,10 @@ static struct callsite_row location_of(const struct growth *growth, const struct
 {
     int side = row->callsites[1] > 0 ? 1 : 0;
     struct callsite_row location = {.id = row->callsites[side] > 0 ? row->callsites[side] : 0};
-    struct cursor cursor;
 
     *database_out = side == 1 ? growth->b.database : growth->a.database;
-    cursor_open(
-        &cursor, *database_out,
-        "SELECT function, file, line, module, is_python FROM callsite_total WHERE callsite_id = ?1 LIMIT 1");
-    cursor_bind_integer(&cursor, 1, location.id);
-    if (cursor_next(&cursor)) {
-        location.function = memory_copy_text(cursor_text(&cursor, 0));
-        location.file = memory_copy_text(cursor_text(&cursor, 1));
-        location.line = cursor_integer(&cursor, 2);
-        location.module = memory_copy_text(cursor_text(&cursor, 3));
-        location.is_python = cursor_integer(&cursor, 4) != 0;
-    }
-    cursor_close(&cursor);
+    callsite_location_load(&location, *database_out);
     return location;
-}
-
-static void location_free(struct callsite_row *location)
-{
-    free(location->function);
-    free(location->file);
-    free(location->module);
 }
 
 /* ---- text ---- */
@@ -422,28 +403,9 @@ static void print_stack(FILE *out, const struct growth *growth, const struct row
     int64_t frames = growth->options.frames < 0 ? FRAMES_TEXT : growth->options.frames;
     struct database *database;
     struct callsite_row location = location_of(growth, row, &database);
-    const struct stack_frame frame = {.function = location.function,
-                                      .file = location.file,
-                                      .line = location.line,
-                                      .module = location.module,
-                                      .is_python = location.is_python,
-                                      .pc = -1};
-    struct stack stack;
 
-    if (location.id == 0) {
-        fputs("       (no stack was recorded)\n", out);
-    } else if (frames == 0 && location.function != NULL) {
-        stack_print_frame(out, "       ", &frame, 1);
-    } else {
-        stack_load(&stack, database, location.id);
-        if (frames == 0) {
-            stack_print_unnamed(out, &stack, &location);
-        } else {
-            stack_print(out, &stack, &location, frames);
-        }
-        stack_free(&stack);
-    }
-    location_free(&location);
+    callsite_stack_print(out, database, &location, frames);
+    callsite_location_free(&location);
 }
 
 static void print_callsite(FILE *out, const struct growth *growth, const struct row *row, size_t number)
@@ -605,7 +567,7 @@ static struct cJSON *callsite_json(const struct growth *growth, const struct row
     stack_load(&stack, database, location.id);
     json_add(object, "frames", stack_json(&stack, growth->options.frames));
     stack_free(&stack);
-    location_free(&location);
+    callsite_location_free(&location);
     return object;
 }
 

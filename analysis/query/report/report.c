@@ -162,14 +162,14 @@ static bool suits(enum callsite_rank rank, const char *domain)
     return !is_of_many || strcmp(domain, "heap") == 0 || strcmp(domain, "block") == 0;
 }
 
-void report_text(FILE *out, struct database *database, const char *path, const struct report_options *options)
+void report_text(FILE *out, struct database *database, const struct report_options *options)
 {
     struct callsite_shown shown = {0};
     struct report_totals totals;
     struct report_loss loss;
 
     report_loss_load(&loss, database);
-    report_header_print(out, database, path, &loss);
+    report_header_print(out, database, &loss);
     report_totals_load(&totals, database, 0);
     print_totals(out, &totals);
     print_processes(out, database);
@@ -232,25 +232,23 @@ static struct cJSON *domain_json(struct database *database, const struct report_
     return object;
 }
 
-struct cJSON *report_json(struct database *database, const char *path, const struct report_options *options)
+struct cJSON *report_json(struct database *database, const struct report_options *options)
 {
     struct cJSON *object = json_object();
-    struct cJSON *all = json_array();
     struct cJSON *domains = json_array();
     struct report_totals totals;
     struct report_loss loss;
 
-    report_header_json(object, database, path);
+    report_header_json(object, database);
     report_loss_load(&loss, database);
     json_add(object, "loss", report_loss_json(database, &loss));
     report_totals_load(&totals, database, 0);
     for (size_t i = 0; i < totals.count; i++) {
-        json_append(all, report_total_json(&totals.rows[i]));
         if (i == 0 || strcmp(totals.rows[i].domain, totals.rows[i - 1].domain) != 0) {
             json_append(domains, domain_json(database, &totals, totals.rows[i].domain, options));
         }
     }
-    json_add(object, "totals", all);
+    json_add(object, "totals", report_totals_json(database));
     json_add(object, "domains", domains);
     if (report_has_gpu(database)) {
         json_add(object, "gpu", report_gpu_json(database));

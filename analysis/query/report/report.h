@@ -22,9 +22,8 @@ struct report_options {
     struct callsite_options stacks;
 };
 
-void report_text(FILE *out, struct database *database, const char *path,
-                 const struct report_options *options);
-struct cJSON *report_json(struct database *database, const char *path, const struct report_options *options);
+void report_text(FILE *out, struct database *database, const struct report_options *options);
+struct cJSON *report_json(struct database *database, const struct report_options *options);
 
 #ifdef __cplusplus
 }
