@@ -4,7 +4,6 @@
  */
 #include "alloc/core/settings.h"
 #include "alloc/core/allocator.h"
-#include "alloc/config/config.h"
 #include "alloc/core/counters.h"
 #include "alloc/core/emit.h"
 #include "alloc/core/walk.h"
@@ -104,7 +103,7 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message)
 {
-    int error = config_check(config, message);
+    int error = varve_alloc_config_check(config, message);
 
     if (error != VARVE_OK) {
         return error;

@@ -15,9 +15,9 @@
 #include "analysis/replay/attribute_releases.h"
 
 #include "analysis/replay/compare.h"
-#include "analysis/replay/hints.h"
 #include "analysis/replay/play.h"
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/scan.h"
+#include "analysis/replay/learn.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -382,7 +382,7 @@ static int retire_pools(struct replay *replay, const struct run *run)
 
         if (number != 0 && pool->is_made && !pool->is_freeable) {
             pool->is_freeable = true;
-            result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.pools[number].id);
+            result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.ids[number]);
         }
     }
     return result;

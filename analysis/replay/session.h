@@ -6,7 +6,7 @@
 #ifndef VARVE_ANALYSIS_REPLAY_SESSION_H
 #define VARVE_ANALYSIS_REPLAY_SESSION_H
 
-#include "analysis/replay/infer.h"
+#include "analysis/replay/infer/device.h"
 #include "analysis/replay/replay.h"
 
 #ifdef __cplusplus
