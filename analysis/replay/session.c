@@ -73,7 +73,6 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     if (options->capacity == 0 && options->conf == NULL) {
         alloc.config.memory_fraction = 1; /* of what, is not known */
     }
-    replay->large_segment_size = alloc.config.large_segment_size;
     replay->limit = options->memory_limit;
     if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
         replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->inferred->total);

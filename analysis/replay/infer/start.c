@@ -4,7 +4,7 @@
  * those in use, without gaps. The size of a block that is gone at the end is open: at least what its request rounds
  * to, and a large one may be up to 1 MiB larger, since that much is not split off. What was allocated right behind
  * it while it lived began where it ended; free memory behind it of 1 MiB or less is its own; else every size up to a
- * bound is possible, the least is assumed, and the replay may find it too small (hints.c).
+ * bound is possible, the least is assumed, and the replay may find it too small (learn.c).
  */
 #include "analysis/replay/infer/start.h"
 
