@@ -46,6 +46,8 @@ void varve_alloc_config_init(struct varve_alloc_config *config);
 /// the message names option, value, position and what would be right. `config` is unchanged after an error.
 int varve_alloc_config_parse(const char *text, struct varve_alloc_config *config,
                              struct varve_message *message);
+/// Every field is one that a string could have given: else VARVE_ERROR_INVALID. Pure.
+int varve_alloc_config_check(const struct varve_alloc_config *config, struct varve_message *message);
 /// From PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF, else defaults.
 int varve_alloc_config_environment(struct varve_alloc_config *config, struct varve_message *message);
 

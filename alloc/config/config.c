@@ -7,7 +7,6 @@
  * line of the table below. Called by programs that open an allocator, and by replay with the string of a
  * recording. Source: c10/core/AllocatorConfig.cpp and c10/cuda/CUDAAllocatorConfig.cpp of PyTorch 2.11.
  */
-#include "alloc/config/config.h"
 #include "alloc/config/tokens.h"
 #include "alloc/policy/rounding.h"
 
@@ -456,7 +455,7 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
     return VARVE_OK;
 }
 
-int config_check(const struct varve_alloc_config *config, struct varve_message *message)
+int varve_alloc_config_check(const struct varve_alloc_config *config, struct varve_message *message)
 {
     const char *wrong = NULL;
 

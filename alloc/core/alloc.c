@@ -4,7 +4,6 @@
  * the other files. The lock is recursive, because callbacks that run in the middle of a request may free.
  */
 #include "alloc/core/state/allocator.h"
-#include "alloc/config/config.h"
 #include "alloc/core/oom.h"
 #include "alloc/core/release.h"
 #include "alloc/core/request.h"
@@ -94,7 +93,7 @@ static int check_options(const struct varve_alloc_options *options, struct varve
             "which no device here knows");
     }
     error = check_device(options, message);
-    return error != VARVE_OK ? error : config_check(&options->config, message);
+    return error != VARVE_OK ? error : varve_alloc_config_check(&options->config, message);
 }
 
 int varve_alloc_open(const struct varve_alloc_options *options, struct varve_alloc **alloc_out,

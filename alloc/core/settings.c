@@ -3,7 +3,6 @@
  * Entry points for what may change while an allocator runs. Each takes the lock.
  */
 #include "alloc/core/settings.h"
-#include "alloc/config/config.h"
 #include "alloc/core/state/allocator.h"
 #include "alloc/core/state/counters.h"
 #include "alloc/core/state/emit.h"
@@ -104,7 +103,7 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
                            struct varve_message *message)
 {
-    int error = config_check(config, message);
+    int error = varve_alloc_config_check(config, message);
 
     if (error != VARVE_OK) {
         return error;

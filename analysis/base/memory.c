@@ -41,6 +41,15 @@ void *memory_resize(void *memory, size_t bytes)
     return result;
 }
 
+void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes)
+{
+    if (count < *capacity) {
+        return array;
+    }
+    *capacity = count < 16 ? 16 : 2 * count;
+    return memory_resize(array, *capacity * item_bytes);
+}
+
 char *memory_copy_text(const char *text)
 {
     if (text == NULL) {

@@ -21,6 +21,8 @@ void memory_exhausted(void) __attribute__((noreturn));
 void memory_exhausted_then(void (*end)(void));
 /// realloc that does not fail: see memory_exhausted.
 void *memory_resize(void *memory, size_t bytes);
+/// `array` of `count` items with room for one more; it doubles.
+void *memory_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
 char *memory_copy_text(const char *text); /* NULL gives NULL */
 
 #ifdef __cplusplus

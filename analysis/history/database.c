@@ -353,10 +353,7 @@ static void read_stacks(struct reader *reader)
         }
         count = callsite == current ? count : 0;
         current = callsite;
-        if (count == capacity) {
-            capacity = capacity == 0 ? 64 : 2 * capacity;
-            frames = memory_resize(frames, capacity * sizeof(*frames));
-        }
+        frames = memory_grow(frames, &capacity, count, sizeof(*frames));
         for (int column = 1; column <= 2; column++) {
             const char *text = cursor_text(&cursor, column);
             uint32_t number = text == NULL ? 0 : history_text(reader->history, text, strlen(text));

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arrays that double, and hash tables of numbers beside those whose entries are interned (streams, texts,
- * stacks). A table holds numbers only and asks the array for equality, so that an entry costs four bytes more
- * than itself.
+ * Arrays that double, and maps from hashes of what is interned (streams, texts, stacks) to numbers.
  */
 #include "analysis/history/history.h"
 
-#include "analysis/history/pickle/hash.h"
+#include "analysis/base/map.h"
 #include "analysis/base/memory.h"
 
 #include <assert.h>
@@ -16,94 +14,13 @@
 #define DEVICES_MAX 256
 #define STREAMS_MAX 65536
 
-/* Open addressing; a slot is a number + 1, 0 if it is empty. Never more than half full. */
-struct number_table {
-    uint32_t *slots;
-    size_t count;
-    unsigned bits;
-};
-
 struct history_tables {
-    struct number_table streams, texts, stacks;
-    uint64_t last_handle; /* most events are on the stream of the one before */
+    struct map streams, texts, stacks; /* by hash: numbers */
+    uint64_t last_handle;              /* most events are on the stream of the one before */
     uint16_t last_stream;
     size_t *text_bytes; /* texts may hold a zero byte, so that strlen is of no use */
     size_t text_bytes_capacity;
 };
-
-/* The array, with room for one more item. */
-static void *array_grow(void *array, size_t *capacity, size_t count, size_t item_bytes)
-{
-    if (count < *capacity) {
-        return array;
-    }
-    *capacity = count == 0 ? 16 : count * 2;
-    return memory_resize(array, *capacity * item_bytes);
-}
-
-/* ---- tables ---- */
-
-static uint64_t entry_hash(const struct history *history, const struct number_table *table, uint32_t number)
-{
-    const struct history_tables *tables = history->tables;
-
-    if (table == &tables->streams) {
-        return hash_bytes(&history->streams[number], sizeof(uint64_t));
-    }
-    if (table == &tables->texts) {
-        return hash_bytes(history->texts[number], tables->text_bytes[number]);
-    }
-    return hash_bytes(history->frames + history->stacks[number].first_frame,
-                      history->stacks[number].frame_count * sizeof(struct history_frame));
-}
-
-static void table_put_hashed(struct number_table *table, uint64_t hash, uint32_t number)
-{
-    size_t mask = ((size_t)1 << table->bits) - 1;
-    size_t slot = hash & mask;
-
-    while (table->slots[slot] != 0) {
-        slot = (slot + 1) & mask;
-    }
-    table->slots[slot] = number + 1;
-}
-
-static void table_put(const struct history *history, struct number_table *table, uint64_t hash,
-                      uint32_t number)
-{
-    if (table->count * 2 >= (table->bits == 0 ? 0 : (size_t)1 << table->bits)) {
-        uint32_t *old = table->slots;
-        size_t old_slots = table->bits == 0 ? 0 : (size_t)1 << table->bits;
-
-        table->bits = table->bits == 0 ? 6 : table->bits + 1;
-        table->slots = memory_resize(NULL, sizeof(uint32_t) << table->bits);
-        memset(table->slots, 0, sizeof(uint32_t) << table->bits);
-        for (size_t i = 0; i < old_slots; i++) {
-            if (old[i] != 0) {
-                table_put_hashed(table, entry_hash(history, table, old[i] - 1), old[i] - 1);
-            }
-        }
-        free(old);
-    }
-    table_put_hashed(table, hash, number);
-    table->count++;
-}
-
-/* The n-th number whose hash leads to the same slots; begins with *slot = the hash. false: no more. */
-static bool table_next(const struct number_table *table, size_t *slot, uint32_t *number)
-{
-    size_t mask;
-    uint32_t found;
-
-    if (table->bits == 0) {
-        return false;
-    }
-    mask = ((size_t)1 << table->bits) - 1;
-    found = table->slots[*slot & mask];
-    *slot = (*slot & mask) + 1;
-    *number = found - 1;
-    return found != 0;
-}
 
 /* ---- actions ---- */
 
@@ -188,44 +105,58 @@ void history_free(struct history *history)
     free(history->texts);
     free(history->frames);
     free(history->stacks);
-    free(history->tables->streams.slots);
-    free(history->tables->texts.slots);
-    free(history->tables->stacks.slots);
+    map_free(&history->tables->streams);
+    map_free(&history->tables->texts);
+    map_free(&history->tables->stacks);
     free(history->tables->text_bytes);
     free(history->tables);
     free(history);
 }
 
+/* The handle's number, NULL if it is new; its key. */
+static const uint64_t *find_stream(const struct history *history, uint64_t handle, uint64_t *key_out)
+{
+    const uint64_t *found;
+
+    *key_out = map_hash(&handle, sizeof(handle));
+    while ((found = map_find(&history->tables->streams, *key_out)) != NULL &&
+           history->streams[*found] != handle) {
+        ++*key_out;
+    }
+    return found;
+}
+
+uint16_t history_find_stream(const struct history *history, uint64_t handle)
+{
+    uint64_t key;
+    const uint64_t *found = find_stream(history, handle, &key);
+
+    return found != NULL ? (uint16_t)*found : 0;
+}
+
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out)
 {
     struct history_tables *tables = history->tables;
-    uint64_t hash;
-    size_t slot;
-    uint32_t number;
-    bool is_known;
+    const uint64_t *found;
+    uint64_t key;
 
     if (handle == tables->last_handle && history->stream_count > 0) {
         *number_out = tables->last_stream;
         return VARVE_OK;
     }
-    hash = hash_bytes(&handle, sizeof(handle));
-    slot = hash;
-    do {
-        is_known = table_next(&tables->streams, &slot, &number);
-    } while (is_known && history->streams[number] != handle);
-    if (!is_known) {
-        if (history->stream_count == STREAMS_MAX) {
-            return VARVE_ERROR_UNSUPPORTED;
-        }
-        history->streams =
-            array_grow(history->streams, &history->stream_capacity, history->stream_count, sizeof(uint64_t));
-        number = (uint32_t)history->stream_count;
-        history->streams[history->stream_count++] = handle;
-        table_put(history, &tables->streams, hash, number);
+    found = find_stream(history, handle, &key);
+    if (found == NULL && history->stream_count == STREAMS_MAX) {
+        return VARVE_ERROR_UNSUPPORTED;
     }
+    tables->last_stream = (uint16_t)(found != NULL ? *found : history->stream_count);
     tables->last_handle = handle;
-    tables->last_stream = (uint16_t)number;
-    *number_out = (uint16_t)number;
+    *number_out = tables->last_stream;
+    if (found == NULL) {
+        history->streams =
+            memory_grow(history->streams, &history->stream_capacity, history->stream_count, sizeof(uint64_t));
+        map_put(&tables->streams, key, history->stream_count);
+        history->streams[history->stream_count++] = handle;
+    }
     return VARVE_OK;
 }
 
@@ -247,87 +178,75 @@ struct history_device *history_device(struct history *history, size_t index)
 
 struct history_event *history_add_event(struct history_device *device)
 {
-    struct history_event *event;
-
-    device->events = array_grow(device->events, &device->event_capacity, device->event_count, sizeof(*event));
-    event = &device->events[device->event_count++];
-    *event = (struct history_event){0};
-    return event;
+    device->events =
+        memory_grow(device->events, &device->event_capacity, device->event_count, sizeof(*device->events));
+    device->events[device->event_count] = (struct history_event){0};
+    return &device->events[device->event_count++];
 }
 
 struct history_segment *history_add_segment(struct history_device *device)
 {
-    struct history_segment *segment;
-
-    device->segments =
-        array_grow(device->segments, &device->segment_capacity, device->segment_count, sizeof(*segment));
-    segment = &device->segments[device->segment_count++];
-    *segment = (struct history_segment){0};
-    return segment;
+    device->segments = memory_grow(device->segments, &device->segment_capacity, device->segment_count,
+                                   sizeof(*device->segments));
+    device->segments[device->segment_count] = (struct history_segment){0};
+    return &device->segments[device->segment_count++];
 }
 
 struct history_block *history_add_block(struct history_device *device)
 {
-    struct history_block *block;
-
-    device->blocks = array_grow(device->blocks, &device->block_capacity, device->block_count, sizeof(*block));
-    block = &device->blocks[device->block_count++];
-    *block = (struct history_block){0};
-    return block;
+    device->blocks =
+        memory_grow(device->blocks, &device->block_capacity, device->block_count, sizeof(*device->blocks));
+    device->blocks[device->block_count] = (struct history_block){0};
+    return &device->blocks[device->block_count++];
 }
 
 uint32_t history_text(struct history *history, const char *text, size_t bytes)
 {
     struct history_tables *tables = history->tables;
-    uint64_t hash = hash_bytes(text, bytes);
-    size_t slot = hash;
-    uint32_t number;
+    uint64_t key = map_hash(text, bytes);
+    size_t number = history->text_count;
 
-    while (table_next(&tables->texts, &slot, &number) && number < history->text_count) {
-        if (tables->text_bytes[number] == bytes && memcmp(history->texts[number], text, bytes) == 0) {
-            return number;
+    for (const uint64_t *found; (found = map_find(&tables->texts, key)) != NULL; key++) {
+        if (tables->text_bytes[*found] == bytes && memcmp(history->texts[*found], text, bytes) == 0) {
+            return (uint32_t)*found;
         }
     }
-    history->texts = array_grow(history->texts, &history->text_capacity, history->text_count, sizeof(char *));
+    history->texts = memory_grow(history->texts, &history->text_capacity, number, sizeof(char *));
     tables->text_bytes =
-        array_grow(tables->text_bytes, &tables->text_bytes_capacity, history->text_count, sizeof(size_t));
-    number = (uint32_t)history->text_count++;
+        memory_grow(tables->text_bytes, &tables->text_bytes_capacity, number, sizeof(size_t));
     history->texts[number] = memory_resize(NULL, bytes + 1);
     memcpy(history->texts[number], text, bytes);
     history->texts[number][bytes] = '\0';
     tables->text_bytes[number] = bytes;
-    table_put(history, &tables->texts, hash, number);
-    return number;
+    map_put(&tables->texts, key, number);
+    history->text_count++;
+    return (uint32_t)number;
 }
 
 uint32_t history_add_stack(struct history *history, const struct history_frame *frames, uint32_t count)
 {
-    struct history_tables *tables = history->tables;
-    uint64_t hash = hash_bytes(frames, count * sizeof(*frames));
-    size_t slot = hash;
-    uint32_t number;
-    struct history_stack *stack;
+    size_t bytes = count * sizeof(*frames);
+    uint64_t key = map_hash(frames, bytes);
+    size_t number = history->stack_count;
 
-    while (table_next(&tables->stacks, &slot, &number) && number < history->stack_count) {
-        stack = &history->stacks[number];
-        if (stack->frame_count == count && (count == 0 || memcmp(history->frames + stack->first_frame, frames,
-                                                                 count * sizeof(*frames)) == 0)) {
-            return number;
+    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL; key++) {
+        const struct history_stack *stack = &history->stacks[*found];
+
+        if (stack->frame_count == count &&
+            (count == 0 || memcmp(history->frames + stack->first_frame, frames, bytes) == 0)) {
+            return (uint32_t)*found;
         }
     }
     history->stacks =
-        array_grow(history->stacks, &history->stack_capacity, history->stack_count, sizeof(*stack));
-    number = (uint32_t)history->stack_count++;
-    stack = &history->stacks[number];
-    *stack = (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
-    while (history->frame_capacity < history->frame_count + count) {
-        history->frame_capacity = history->frame_capacity == 0 ? 64 : history->frame_capacity * 2;
-        history->frames = memory_resize(history->frames, history->frame_capacity * sizeof(*frames));
+        memory_grow(history->stacks, &history->stack_capacity, number, sizeof(*history->stacks));
+    history->stacks[number] =
+        (struct history_stack){.first_frame = history->frame_count, .frame_count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        history->frames =
+            memory_grow(history->frames, &history->frame_capacity, history->frame_count, sizeof(*frames));
+        history->frames[history->frame_count++] = frames[i];
     }
-    if (count > 0) {
-        memcpy(history->frames + history->frame_count, frames, count * sizeof(*frames));
-    }
-    history->frame_count += count;
-    table_put(history, &tables->stacks, hash, number);
-    return number;
+    map_put(&history->tables->stacks, key, number);
+    history->stack_count++;
+    return (uint32_t)number;
 }

@@ -127,6 +127,8 @@ struct history *history_new(void);
 void history_free(struct history *history);
 /// The number of a stream handle, added if it is new; VARVE_ERROR_UNSUPPORTED above 65535 of them.
 int history_stream(struct history *history, uint64_t handle, uint16_t *number_out);
+/// The number of a handle, 0 if it is none of the history's.
+uint16_t history_find_stream(const struct history *history, uint64_t handle);
 /// Device `index` (at most 255, else NULL), made with all before it if it is new; the array may move then.
 struct history_device *history_device(struct history *history, size_t index);
 struct history_event *history_add_event(struct history_device *device);         /* zeroed, at the end */

@@ -11,7 +11,7 @@
 #include "analysis/history/read.h"
 #include "analysis/output/progress.h"
 #include "analysis/replay/history_writer.h"
-#include "analysis/replay/infer.h"
+#include "analysis/replay/infer/device.h"
 
 #include <stdlib.h>
 

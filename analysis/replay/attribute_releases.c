@@ -15,15 +15,12 @@
 #include "analysis/replay/attribute_releases.h"
 
 #include "analysis/replay/compare.h"
-#include "analysis/replay/hints.h"
 #include "analysis/replay/play.h"
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/scan.h"
+#include "analysis/replay/learn.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
-
-#define SMALL_MAX (UINT64_C(1) << 20)  /* requests of the small pool */
-#define SMALL_UNIT (UINT64_C(2) << 20) /* of expandable segments of the small pool */
 
 /* A run of completions and a run of releases (event numbers, end exclusive), and what comes then. */
 struct run {
@@ -36,25 +33,10 @@ struct run {
 /* What the allocator would do with a request; replay.predicted holds what it would release meanwhile. */
 struct prediction {
     bool is_hit;
-    bool is_small;
-    uint64_t rounded;
     bool is_certain;       /* the limit decides how far the chain goes; else the device's fullness does */
     bool reaches_all;      /* the limit makes the request release everything */
     bool exceeds_capacity; /* the device cannot have room even after gc */
     size_t gc_count, available_count, all_count; /* of replay.predicted after each stage */
-};
-
-/* A block in use that is to complete together with the pending ones, and where a request looks. */
-struct late_block {
-    uint64_t addr; /* 0: none */
-    uint64_t stream;
-    bool is_small;
-};
-
-struct completion {
-    bool is_all;           /* the run is that completion and what release_cached_blocks would release then */
-    size_t pending;        /* blocks that would complete */
-    uint64_t largest_left; /* bytes free together, of that stream and class, in segments that stay */
 };
 
 static int reserve(struct replay_releases *plan, size_t capacity)
@@ -83,156 +65,6 @@ static size_t releases_equal(const struct replay *replay, size_t index, size_t e
         index = replay_decision(replay->trace, index + 1);
     }
     return equal;
-}
-
-/* ---- what a wait for all streams would release, worked out on a snapshot ---- */
-
-/* Blocks that wait become free, merge, and then all free segments of the default pool go: the allocator cannot
- * forecast that, since it means changing its state. */
-
-/* Something to be released: a whole segment, or the whole units within a free run of an expandable one. */
-struct candidate {
-    struct varve_alloc_release release;
-    uint64_t stream, run_bytes, run_addr;
-    bool is_small, is_expandable;
-};
-
-struct wait {
-    const struct varve_alloc_snapshot *snapshot;
-    const struct late_block *held;
-    struct completion *completion;
-    struct candidate *candidates;
-    size_t count;
-    uint64_t large_unit;
-};
-
-/* PyTorch's order: large before small, expandable ones last, then (stream, size, address) of the free block.
- */
-static int compare_candidates(const void *left, const void *right)
-{
-    const struct candidate *a = left;
-    const struct candidate *b = right;
-
-    if (a->is_small != b->is_small) {
-        return a->is_small ? 1 : -1;
-    }
-    if (a->is_expandable != b->is_expandable) {
-        return a->is_expandable ? 1 : -1;
-    }
-    if (a->stream != b->stream) {
-        return a->stream < b->stream ? -1 : 1;
-    }
-    if (a->run_bytes != b->run_bytes) {
-        return a->run_bytes < b->run_bytes ? -1 : 1;
-    }
-    return a->run_addr < b->run_addr ? -1 : a->run_addr > b->run_addr;
-}
-
-static void note_left(const struct wait *work, const struct varve_segment_info *segment, uint64_t bytes)
-{
-    if (segment->stream == work->held->stream && segment->is_small == work->held->is_small &&
-        bytes > work->completion->largest_left) {
-        work->completion->largest_left = bytes;
-    }
-}
-
-/* Blocks that are free together: they go as far as they can, the rest stays. */
-static void take_run(struct wait *work, const struct varve_segment_info *segment, uint64_t addr,
-                     uint64_t bytes)
-{
-    uint64_t unit = segment->is_small ? SMALL_UNIT : work->large_unit;
-    uint64_t begin = addr;
-    uint64_t end = addr + bytes;
-
-    if (segment->is_expandable) {
-        /* a mapped range begins with a unit */
-        begin = segment->addr + (addr - segment->addr + unit - 1) / unit * unit;
-        end = segment->addr + (addr + bytes - segment->addr) / unit * unit;
-    }
-    if (begin >= end || (!segment->is_expandable && bytes != segment->bytes)) {
-        note_left(work, segment, bytes);
-        return;
-    }
-    note_left(work, segment, begin - addr);
-    note_left(work, segment, addr + bytes - end);
-    work->candidates[work->count++] = (struct candidate){
-        .release = {begin, end - begin},
-        .stream = segment->stream,
-        .run_bytes = bytes,
-        .run_addr = addr,
-        .is_small = segment->is_small,
-        .is_expandable = segment->is_expandable,
-    };
-}
-
-static void take_segment(struct wait *work, const struct varve_segment_info *segment)
-{
-    bool is_default = segment->pool.capture == 0 && segment->pool.user == 0;
-    uint64_t run = 0;
-
-    for (size_t i = 0; i < segment->block_count; i++) {
-        const struct varve_block_info *block = &work->snapshot->blocks[segment->first_block + i];
-        bool is_used = block->state == VARVE_BLOCK_ACTIVE_ALLOCATED;
-        bool is_held = is_used && block->addr == work->held->addr;
-
-        work->completion->pending += is_held || block->state == VARVE_BLOCK_ACTIVE_PENDING_FREE ? 1 : 0;
-        if (is_default && is_used && !is_held && run > 0) {
-            take_run(work, segment, block->addr - run, run);
-        }
-        run = is_used && !is_held ? 0 : run + block->bytes;
-    }
-    if (is_default && run > 0) {
-        take_run(work, segment, segment->addr + segment->bytes - run, run);
-    }
-}
-
-static int sort_into(struct wait *work, struct replay_releases *plan)
-{
-    if (work->count > 0) {
-        qsort(work->candidates, work->count, sizeof(*work->candidates), compare_candidates);
-    }
-    if (work->count > plan->capacity && reserve(plan, work->count) != VARVE_OK) {
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < work->count; i++) {
-        plan->items[i] = work->candidates[i].release;
-    }
-    plan->count = work->count;
-    return VARVE_OK;
-}
-
-/* What there would be if all pending blocks and `held` completed now, and all free segments of the default pool
- * were released. */
-static int after_wait(struct replay *replay, const struct run *run, const struct late_block *held,
-                      struct completion *completion_out)
-{
-    struct varve_alloc_snapshot snapshot;
-    struct wait work = {.snapshot = &snapshot,
-                        .held = held,
-                        .completion = completion_out,
-                        .large_unit = replay->large_segment_size};
-    int result = varve_alloc_snapshot(replay->alloc, &snapshot);
-
-    *completion_out = (struct completion){0};
-    if (result != VARVE_OK) {
-        return result;
-    }
-    work.candidates = malloc((snapshot.block_count + 1) * sizeof(*work.candidates));
-    if (work.candidates == NULL) {
-        varve_alloc_snapshot_free(&snapshot);
-        return VARVE_ERROR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < snapshot.segment_count; i++) {
-        take_segment(&work, &snapshot.segments[i]);
-    }
-    result = sort_into(&work, &replay->cached);
-    completion_out->is_all =
-        result == VARVE_OK && completion_out->pending == run->completed && work.count == run->released &&
-        releases_equal(replay, run->released_begin, run->released_end, &replay->cached, work.count) ==
-            work.count;
-    free(work.candidates);
-    varve_alloc_snapshot_free(&snapshot);
-    return result;
 }
 
 /* ---- what a request, or empty_cache, would release now ---- */
@@ -289,8 +121,6 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     *prediction = (struct prediction){
         .is_hit = forecast.is_hit,
         .is_certain = replay->limit > 0,
-        .rounded = forecast.rounded,
-        .is_small = forecast.rounded <= SMALL_MAX,
     };
     if (forecast.is_hit) {
         return VARVE_OK;
@@ -382,7 +212,7 @@ static int retire_pools(struct replay *replay, const struct run *run)
 
         if (number != 0 && pool->is_made && !pool->is_freeable) {
             pool->is_freeable = true;
-            result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.pools[number].id);
+            result = varve_alloc_release_pool(replay->alloc, replay->inferred->pools.ids[number]);
         }
     }
     return result;
@@ -441,41 +271,44 @@ static bool can_follow_wait(const struct replay *replay, const struct run *run)
     }
 }
 
-/* The request releases everything, and the completions come with its wait, not before its search.
- * `held_addr`: a block still in use that is to be one of them; 0: none. */
-static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request,
-                   uint64_t held_addr, bool *answer_out)
+/* Blocks that wait for other streams. */
+static int count_pending(struct replay *replay, size_t *count_out)
 {
-    const struct history_event *events = replay->trace->events;
-    struct late_block held = {.addr = held_addr, .stream = replay->history->streams[request->stream]};
+    struct varve_alloc_stats stats;
+    int result = varve_alloc_get_device_stats(replay->alloc, &stats);
+
+    *count_out = result == VARVE_OK ? (size_t)(stats.active[0].current - stats.allocation[0].current) : 0;
+    return result;
+}
+
+/* Late completions: the request released everything, and they come with its wait, not before its search.
+ * `is_held`: the first of them is of a block still in use. What does not come out is tried the other way. */
+static int is_late(struct replay *replay, const struct run *run, const struct replay_request *request,
+                   bool is_held, bool *answer_out)
+{
+    unsigned next = replay->trace->events[run->next].action;
+    bool is_oom = replay->trace->events[request->event].action == HISTORY_OOM;
     struct prediction prediction;
-    struct completion completion;
-    bool likely;
+    size_t pending;
     int result;
 
     *answer_out = false;
     if (run->completed == 0 || request->pool != 0 || !can_follow_wait(replay, run)) {
         return VARVE_OK;
     }
+    result = count_pending(replay, &pending);
+    if (result != VARVE_OK || run->completed != pending + is_held) {
+        return result; /* a wait completes all */
+    }
     result = predict(replay, request, &prediction);
     if (result != VARVE_OK || prediction.is_hit || prediction.available_count > 0 ||
-        (prediction.is_certain ? !prediction.reaches_all : events[request->event].action != HISTORY_OOM)) {
+        (prediction.is_certain ? !prediction.reaches_all : !is_oom)) {
         return result;
     }
-    held.is_small = prediction.is_small;
-    result = after_wait(replay, run, &held, &completion);
-    if (result != VARVE_OK || !completion.is_all) {
-        return result;
-    }
-    if (events[run->next].action == HISTORY_ALLOC ||
-        (events[run->next].action == HISTORY_SEGMENT_MAP && run->released == 0)) {
-        likely = false;
-    } else {
-        /* a free that looks immediate is that, unless the request would have found the block */
-        likely = held_addr == 0 || events[run->next].action == HISTORY_OOM ||
-                 completion.largest_left >= prediction.rounded;
-    }
-    *answer_out = replay_choose(replay, run->completed_begin, request->event, likely);
+    /* a free that looks immediate is that, unless the request failed all the same */
+    *answer_out = replay_choose(replay, run->completed_begin, request->event,
+                                next != HISTORY_ALLOC && (next != HISTORY_SEGMENT_MAP || run->released > 0) &&
+                                    (!is_held || next == HISTORY_OOM));
     return VARVE_OK;
 }
 
@@ -488,7 +321,7 @@ int replay_is_deferred(struct replay *replay, size_t completion, bool *answer_ou
     if (!replay_request_at(replay, run.next, &request)) {
         return VARVE_OK;
     }
-    return is_late(replay, &run, &request, replay->trace->events[completion].addr, answer_out);
+    return is_late(replay, &run, &request, true, answer_out);
 }
 
 /* gc or release_available, then the wait with its completions, then everything: R, C and R again. */
@@ -591,7 +424,7 @@ int replay_attribute_releases(struct replay *replay)
     int result = retire_pools(replay, &run);
 
     if (result == VARVE_OK && is_request) {
-        result = is_late(replay, &run, &request, 0, &answer);
+        result = is_late(replay, &run, &request, false, &answer);
         if (result == VARVE_OK && answer) {
             return replay_malloc(replay, &request);
         }

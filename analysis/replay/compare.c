@@ -7,7 +7,7 @@
 
 #include "analysis/base/memory.h"
 #include "analysis/replay/history_writer.h"
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/scan.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -63,11 +63,7 @@ static uint16_t stream_at_start(const struct replay *replay, uint64_t addr)
         const struct varve_segment_info *segment = &replay->inferred->start.segments[i];
 
         if (addr - segment->addr < segment->bytes) {
-            for (size_t stream = 0; stream < replay->history->stream_count; stream++) {
-                if (replay->history->streams[stream] == segment->stream) {
-                    return (uint16_t)stream;
-                }
-            }
+            return history_find_stream(replay->history, segment->stream);
         }
     }
     return 0;

@@ -134,7 +134,7 @@ static void write_pool(struct replay *replay, const struct varve_record *record)
     writer->pools[record->pool] = 1;
     if (record->pool > 1) {
         id = replay->is_starting ? pool_id_at_start(replay, record->addr)
-                                 : replay->inferred->pools.pools[replay->pool].id;
+                                 : replay->inferred->pools.ids[replay->pool];
     }
     varve_writer_pool(writer->database, replay->index, record->pool, id.capture, id.user,
                       record->pool % 2 != 0);

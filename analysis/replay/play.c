@@ -14,9 +14,10 @@
 #include "analysis/output/progress.h"
 #include "analysis/replay/attribute_releases.h"
 #include "analysis/replay/compare.h"
-#include "analysis/replay/hints.h"
-#include "analysis/replay/map.h"
-#include "analysis/replay/scan.h"
+#include "analysis/base/map.h"
+#include "analysis/replay/infer/ranges.h"
+#include "analysis/replay/infer/scan.h"
+#include "analysis/replay/learn.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -166,14 +167,14 @@ static int follow_free(struct replay *replay, const struct history_event *event)
 static int make_pending(struct replay *replay, struct varve_message *message)
 {
     const struct varve_alloc_snapshot *start = &replay->inferred->start;
-    struct replay_map completions = {0}; /* address → event */
+    struct map completions = {0}; /* address → event */
     int result = VARVE_OK;
 
     for (size_t i = 0; i < replay->inferred->scan.early_count; i++) {
         size_t completion = replay->inferred->scan.early[i];
 
-        if (!replay_map_try_put(&completions, replay->trace->events[completion].addr, completion)) {
-            replay_map_free(&completions);
+        if (!map_try_put(&completions, replay->trace->events[completion].addr, completion)) {
+            map_free(&completions);
             return VARVE_ERROR_NO_MEMORY;
         }
     }
@@ -183,7 +184,7 @@ static int make_pending(struct replay *replay, struct varve_message *message)
         if (start->blocks[i].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
             continue;
         }
-        completion = replay_map_find(&completions, start->blocks[i].addr);
+        completion = map_find(&completions, start->blocks[i].addr);
         result = varve_alloc_record_stream(replay->alloc, start->blocks[i].addr,
                                            completion != NULL
                                                ? replay_completion_stream(*completion)
@@ -193,7 +194,7 @@ static int make_pending(struct replay *replay, struct varve_message *message)
             result = varve_alloc_raw_delete(replay->alloc, start->blocks[i].addr, message);
         }
     }
-    replay_map_free(&completions);
+    map_free(&completions);
     return result;
 }
 
@@ -212,10 +213,8 @@ int replay_make_start(struct replay *replay, struct varve_message *message)
     replay->is_starting = false;
     for (size_t i = 1; i < replay->inferred->pools.count; i++) {
         for (size_t j = 0; j < replay->inferred->start.segment_count; j++) {
-            const struct varve_pool_id *id = &replay->inferred->start.segments[j].pool;
-
-            replay->pools[i].is_made |= id->capture == replay->inferred->pools.pools[i].id.capture &&
-                                        id->user == replay->inferred->pools.pools[i].id.user;
+            replay->pools[i].is_made |=
+                replay_same_pool(replay->inferred->start.segments[j].pool, replay->inferred->pools.ids[i]);
         }
     }
     return result;
@@ -257,7 +256,7 @@ int replay_follow(struct replay *replay)
 
 struct whatif {
     struct replay *replay;
-    struct replay_map live; /* address in the history → address here */
+    struct map live; /* address in the history → address here */
     struct replay_result *result;
     struct varve_message *message;
 };
@@ -290,7 +289,7 @@ static int request(struct whatif *whatif, const struct history_event *event, siz
     }
     replay->allocations++;
     if (event->action == HISTORY_ALLOC) {
-        return replay_map_try_put(&whatif->live, event->addr, addr) ? left : VARVE_ERROR_NO_MEMORY;
+        return map_try_put(&whatif->live, event->addr, addr) ? left : VARVE_ERROR_NO_MEMORY;
     }
     /* nobody used what the program did not get */
     result = varve_alloc_raw_delete(replay->alloc, addr, whatif->message);
@@ -305,7 +304,7 @@ static int give_back(struct whatif *whatif, const struct history_event *event, s
     uint64_t addr;
     int result;
 
-    if (!replay_map_remove(&whatif->live, event->addr, &addr)) {
+    if (!map_remove(&whatif->live, event->addr, &addr)) {
         whatif->result->skipped++;
         return VARVE_OK;
     }
@@ -363,7 +362,7 @@ static int add_start(struct whatif *whatif)
 
     for (size_t i = 0; i < start->block_count; i++) {
         if (start->blocks[i].state == VARVE_BLOCK_ACTIVE_ALLOCATED) {
-            if (!replay_map_try_put(&whatif->live, start->blocks[i].addr, start->blocks[i].addr)) {
+            if (!map_try_put(&whatif->live, start->blocks[i].addr, start->blocks[i].addr)) {
                 return VARVE_ERROR_NO_MEMORY;
             }
         }
@@ -384,6 +383,6 @@ int replay_whatif(struct replay *replay, struct replay_result *result, struct va
         replay->cursor = i;
         error = play_event(&whatif, i);
     }
-    replay_map_free(&whatif.live);
+    map_free(&whatif.live);
     return error;
 }

@@ -5,10 +5,11 @@
 #include "analysis/replay/replay.h"
 
 #include "analysis/replay/compare.h"
-#include "analysis/replay/contradiction.h"
-#include "analysis/replay/hints.h"
+#include "analysis/replay/infer/contradiction.h"
 #include "analysis/replay/history_writer.h"
-#include "analysis/replay/infer.h"
+#include "analysis/replay/learn.h"
+#include "analysis/replay/infer/device.h"
+#include "analysis/replay/infer/settings.h"
 #include "analysis/replay/play.h"
 #include "analysis/replay/session.h"
 
@@ -29,52 +30,6 @@ static double now_seconds(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-int replay_config(const struct history *history, const char *conf, struct varve_alloc_config *config,
-                  struct varve_message *message)
-{
-    const struct history_settings *settings = &history->settings;
-    struct varve_message ignored;
-    int result;
-
-    varve_alloc_config_init(config);
-    if (conf != NULL) {
-        return varve_alloc_config_parse(conf, config, message);
-    }
-    if (!settings->is_known) {
-        return VARVE_OK;
-    }
-    /* the figures count; the text has what they lack, but may be in the words of another version */
-    result = varve_alloc_config_parse(settings->text, config, &ignored);
-    if (result != VARVE_OK) {
-        varve_alloc_config_init(config);
-    }
-    config->max_split_size =
-        settings->max_split_size < 0 ? VARVE_ALLOC_UNLIMITED : (uint64_t)settings->max_split_size;
-    config->garbage_collection_threshold = settings->garbage_collection_threshold;
-    config->expandable_segments = settings->expandable_segments;
-    memcpy(config->roundup_power2_divisions, settings->divisions, sizeof(settings->divisions));
-    return VARVE_OK;
-}
-
-int replay_settings(const struct history *history, const char *conf, struct history_settings *settings,
-                    struct varve_message *message)
-{
-    struct varve_alloc_config config;
-    int result = replay_config(history, conf, &config, message);
-
-    *settings = (struct history_settings){.is_known = true};
-    if (result != VARVE_OK) {
-        return result;
-    }
-    snprintf(settings->text, sizeof(settings->text), "%s", conf != NULL ? conf : history->settings.text);
-    settings->max_split_size =
-        config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config.max_split_size;
-    settings->garbage_collection_threshold = config.garbage_collection_threshold;
-    settings->expandable_segments = config.expandable_segments;
-    memcpy(settings->divisions, config.roundup_power2_divisions, sizeof(settings->divisions));
-    return VARVE_OK;
 }
 
 static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_stats *stats)
@@ -203,7 +158,8 @@ static int search(const struct history *history, const struct replay_options *op
         struct replay replay = {0};
         struct replay_result latest = {.segments_equal = true};
         struct varve_message reason = {""};
-        int outcome = replay_infer_device(history, index, options, inferred, &reason);
+        int outcome = replay_infer_device(history, index, options->conf, options->capacity, options->follow,
+                                          inferred, &reason);
 
         latest.events = history->devices[index].event_count;
         latest.starts_late = inferred->scan.reserved_start > 0;
@@ -271,7 +227,8 @@ static int infer_devices(struct replay_inference *inference, const struct replay
         replay_hints_free(&inferred->hints);
         inferred->hints.derives_pools = derives_pools;
         error = options->follow ? search(history, options, (unsigned)i, inferred, &device, &reason)
-                                : replay_infer_device(history, (unsigned)i, options, inferred, &reason);
+                                : replay_infer_device(history, (unsigned)i, options->conf, options->capacity,
+                                                      options->follow, inferred, &reason);
         if (options->follow) {
             add_device(result, &device);
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history's requests, made again to an allocator on a simulated device: so that the recorded decisions come out
- * again, or under other rules. What the recording leaves open is inferred first (infer.h), once; the result is then
+ * again, or under other rules. What the recording leaves open is inferred first (infer/), once; the result is then
  * played (play.h), as often as one likes.
  */
 #ifndef VARVE_ANALYSIS_REPLAY_REPLAY_H
@@ -10,6 +10,7 @@
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
 #include "analysis/replay/emit.h"
+#include "analysis/replay/infer/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,12 +61,6 @@ struct replay_result {
     size_t first_event; /* replayed of device 0; those before end a request that began before the history */
 };
 
-/// The settings that `conf` says, or (NULL) those that the history was recorded with. VARVE_ERROR_INVALID.
-int replay_config(const struct history *history, const char *conf, struct varve_alloc_config *config,
-                  struct varve_message *message);
-/// The same as a snapshot has it.
-int replay_settings(const struct history *history, const char *conf, struct history_settings *settings,
-                    struct varve_message *message);
 /// What the history leaves open. With `options->follow` it is found by playing: `result` is that of the last play
 /// then, and a mismatch is no error. `history` is borrowed until replay_inference_free, which the caller owes if
 /// VARVE_OK is returned. Errors: VARVE_ERROR_INVALID (options), FORMAT (events that contradict each other),

@@ -73,7 +73,6 @@ static int open_allocator(struct replay *replay, struct varve_message *message)
     if (options->capacity == 0 && options->conf == NULL) {
         alloc.config.memory_fraction = 1; /* of what, is not known */
     }
-    replay->large_segment_size = alloc.config.large_segment_size;
     replay->limit = options->memory_limit;
     if (replay->limit == 0 && alloc.config.memory_fraction < 1) {
         replay->limit = (uint64_t)(alloc.config.memory_fraction * (double)replay->inferred->total);
@@ -124,26 +123,25 @@ int replay_pool_enter(struct replay *replay, uint16_t pool)
     if (pool == 0) {
         return VARVE_OK;
     }
-    return varve_alloc_begin_allocate_to_pool(replay->alloc, replay->inferred->pools.pools[pool].id, NULL,
-                                              NULL);
+    return varve_alloc_begin_allocate_to_pool(replay->alloc, replay->inferred->pools.ids[pool], NULL, NULL);
 }
 
 int replay_pool_leave(struct replay *replay, uint16_t pool)
 {
     struct replay_pool_state *left;
-    const struct replay_pool *known;
+    struct varve_pool_id id;
     int result;
 
     if (pool == 0) {
         return VARVE_OK;
     }
     left = &replay->pools[pool];
-    known = &replay->inferred->pools.pools[pool];
-    result = varve_alloc_end_allocate_to_pool(replay->alloc, known->id);
+    id = replay->inferred->pools.ids[pool];
+    result = varve_alloc_end_allocate_to_pool(replay->alloc, id);
     if (result != VARVE_OK || !left->is_made || left->is_freeable) {
         left->is_made = true;
         left->is_freeable = false; /* the reference of this visit keeps it */
         return result;
     }
-    return varve_alloc_release_pool(replay->alloc, known->id);
+    return varve_alloc_release_pool(replay->alloc, id);
 }

@@ -6,7 +6,7 @@
 #ifndef VARVE_ANALYSIS_REPLAY_SESSION_H
 #define VARVE_ANALYSIS_REPLAY_SESSION_H
 
-#include "analysis/replay/infer.h"
+#include "analysis/replay/infer/device.h"
 #include "analysis/replay/replay.h"
 
 #ifdef __cplusplus
@@ -41,8 +41,7 @@ struct replay {
     struct varve_device *device;
     struct varve_alloc *alloc;
     struct varve_alloc_recorder recorder;
-    uint64_t limit; /* of reserved bytes; 0: none */
-    uint64_t large_segment_size;
+    uint64_t limit;        /* of reserved bytes; 0: none */
     size_t cursor;         /* the event that comes next; event_count at the end */
     size_t deferred_next;  /* of scan.deferred */
     uint16_t stream, pool; /* of the running request: new numbers in records are theirs */

@@ -4,7 +4,6 @@
  * allocator may be opened with, reads the same again and rounds sizes without a fault; what is refused
  * changes nothing and has a reason of one line.
  */
-#include "alloc/config/config.h"
 #include "alloc/config/tokens.h"
 #include "alloc/policy/rounding.h"
 
@@ -36,7 +35,7 @@ static void check_accepted(const struct varve_alloc_config *config, const char *
 {
     struct varve_alloc_config again;
 
-    check(strcmp(config->text, text) == 0 && config_check(config, NULL) == VARVE_OK);
+    check(strcmp(config->text, text) == 0 && varve_alloc_config_check(config, NULL) == VARVE_OK);
     check(varve_alloc_config_parse(config->text, &again, NULL) == VARVE_OK);
     check(again.max_split_size == config->max_split_size && again.memory_fraction == config->memory_fraction);
     check(memcmp(again.roundup_power2_divisions, config->roundup_power2_divisions,

@@ -26,6 +26,7 @@
 struct opcode {
     const char *name;                  /* NULL: no opcode */
     int (*run)(struct pickle *pickle); /* 0, or the error that ends the reading */
+    unsigned argument;                 /* what `run` is about: a type, a number of bytes or items */
 };
 
 static const struct opcode opcodes[256];
@@ -62,6 +63,11 @@ static const unsigned char *take_bytes(struct pickle *pickle, size_t count)
     }
     pickle->input->next += count;
     return bytes;
+}
+
+static unsigned argument(const struct pickle *pickle)
+{
+    return opcodes[pickle->opcode].argument;
 }
 
 /* ---- the stack ---- */
@@ -180,31 +186,16 @@ static int run_none(struct pickle *pickle)
     return push(pickle, PICKLE_NONE, 0);
 }
 
-static int run_true(struct pickle *pickle)
+static int run_bool(struct pickle *pickle)
 {
-    return push(pickle, PICKLE_BOOL, 1);
-}
-
-static int run_false(struct pickle *pickle)
-{
-    return push(pickle, PICKLE_BOOL, 0);
+    return push(pickle, PICKLE_BOOL, argument(pickle));
 }
 
 /* ---- containers ---- */
 
-static int run_empty_list(struct pickle *pickle)
+static int run_empty(struct pickle *pickle)
 {
-    return push_object(pickle, pickle_object_new(&pickle->memory, PICKLE_LIST));
-}
-
-static int run_empty_dict(struct pickle *pickle)
-{
-    return push_object(pickle, pickle_object_new(&pickle->memory, PICKLE_DICT));
-}
-
-static int run_empty_tuple(struct pickle *pickle)
-{
-    return push_object(pickle, pickle_object_new(&pickle->memory, PICKLE_TUPLE));
+    return push_object(pickle, pickle_object_new(&pickle->memory, (enum pickle_type)argument(pickle)));
 }
 
 /* Move the values from `first` up into the container, which is, or will be, at `position`. */
@@ -237,8 +228,10 @@ static int fill(struct pickle *pickle, struct pickle_value container, size_t pos
 }
 
 /* The container that a filling opcode means: below the items, of the right type. */
-static int fill_below(struct pickle *pickle, size_t first, enum pickle_type type, size_t base)
+static int fill_below(struct pickle *pickle, size_t first, size_t base)
 {
+    enum pickle_type type = (enum pickle_type)argument(pickle);
+    const char *name = opcodes[pickle->opcode].name;
     char description[PICKLE_DESCRIBE_BYTES];
     struct pickle_value container;
 
@@ -247,92 +240,61 @@ static int fill_below(struct pickle *pickle, size_t first, enum pickle_type type
     }
     container = pickle->stack[first - 1];
     if (container.type == PICKLE_REPLACED) {
-        return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry",
-                           opcodes[pickle->opcode].name);
+        return pickle_fail(pickle, pickle->offset, "%s refers back to a consumed entry", name);
     }
     if (container.type != type) {
-        return pickle_fail(pickle, pickle->offset, "%s adds to %s", opcodes[pickle->opcode].name,
+        return pickle_fail(pickle, pickle->offset, "%s adds to %s", name,
                            pickle_describe(&pickle->memory, container, description, sizeof(description)));
     }
     if (type == PICKLE_DICT && (pickle->height - first) % 2 != 0) {
-        return pickle_fail(pickle, pickle->offset, "%s with a key but no value",
-                           opcodes[pickle->opcode].name);
+        return pickle_fail(pickle, pickle->offset, "%s with a key but no value", name);
     }
     return fill(pickle, container, first - 1, first);
 }
 
-static int fill_marked(struct pickle *pickle, enum pickle_type type)
+static int run_fill_marked(struct pickle *pickle)
 {
     size_t first = 0;
     int error = pop_mark(pickle, &first);
 
-    return error != VARVE_OK ? error : fill_below(pickle, first, type, base(pickle));
+    return error != VARVE_OK ? error : fill_below(pickle, first, base(pickle));
 }
 
-static int run_appends(struct pickle *pickle)
+/* One item: a value, or a key and a value. */
+static int run_fill(struct pickle *pickle)
 {
-    return fill_marked(pickle, PICKLE_LIST);
+    size_t count = argument(pickle) == PICKLE_DICT ? 2 : 1;
+
+    return available(pickle) <= count ? fail_underflow(pickle)
+                                      : fill_below(pickle, pickle->height - count, 0);
 }
 
-static int run_setitems(struct pickle *pickle)
+/* A tuple of the values from `first` up, which it replaces on the stack. */
+static int collect(struct pickle *pickle, size_t first)
 {
-    return fill_marked(pickle, PICKLE_DICT);
-}
+    struct pickle_value tuple = pickle_object_new(&pickle->memory, PICKLE_TUPLE);
+    int error = fill(pickle, tuple, first, first);
 
-static int run_append(struct pickle *pickle)
-{
-    if (available(pickle) < 2) {
-        return fail_underflow(pickle);
-    }
-    return fill_below(pickle, pickle->height - 1, PICKLE_LIST, 0);
-}
-
-static int run_setitem(struct pickle *pickle)
-{
-    if (available(pickle) < 3) {
-        return fail_underflow(pickle);
-    }
-    return fill_below(pickle, pickle->height - 2, PICKLE_DICT, 0);
-}
-
-/* A container of the values from `first` up, which it replaces on the stack. */
-static int collect(struct pickle *pickle, enum pickle_type type, size_t first)
-{
-    struct pickle_value container = pickle_object_new(&pickle->memory, type);
-    int error;
-
-    if (type == PICKLE_DICT && (pickle->height - first) % 2 != 0) {
-        error = pickle_fail(pickle, pickle->offset, "DICT with a key but no value");
-    } else {
-        error = fill(pickle, container, first, first);
-    }
     if (error != VARVE_OK) {
-        pickle_release(&pickle->memory, container);
+        pickle_release(&pickle->memory, tuple);
         return error;
     }
-    return push_object(pickle, container);
-}
-
-static int collect_marked(struct pickle *pickle, enum pickle_type type)
-{
-    size_t first = 0;
-    int error = pop_mark(pickle, &first);
-
-    return error != VARVE_OK ? error : collect(pickle, type, first);
+    return push_object(pickle, tuple);
 }
 
 static int run_tuple(struct pickle *pickle)
 {
-    return collect_marked(pickle, PICKLE_TUPLE);
+    size_t first = 0;
+    int error = pop_mark(pickle, &first);
+
+    return error != VARVE_OK ? error : collect(pickle, first);
 }
 
-/* TUPLE1, TUPLE2 and TUPLE3 follow one another. */
 static int run_small_tuple(struct pickle *pickle)
 {
-    size_t count = pickle->opcode - 0x85 + 1U;
+    size_t count = argument(pickle);
 
-    return available(pickle) < count ? fail_underflow(pickle)
-                                     : collect(pickle, PICKLE_TUPLE, pickle->height - count);
+    return available(pickle) < count ? fail_underflow(pickle) : collect(pickle, pickle->height - count);
 }
 
 /* ---- numbers ---- */
@@ -349,29 +311,15 @@ static uint64_t little_endian(const unsigned char *bytes, size_t count)
 
 static int run_binint(struct pickle *pickle)
 {
-    const unsigned char *bytes = take_bytes(pickle, 4);
+    size_t count = argument(pickle);
+    const unsigned char *bytes = take_bytes(pickle, count);
+    uint64_t number = bytes != NULL ? little_endian(bytes, count) : 0;
 
     if (bytes == NULL) {
         return fail_truncated(pickle);
     }
-    return push(pickle, PICKLE_INTEGER, (uint64_t)(int64_t)(int32_t)little_endian(bytes, 4));
-}
-
-static int run_binint1(struct pickle *pickle)
-{
-    const unsigned char *bytes = take_bytes(pickle, 1);
-
-    return bytes == NULL ? fail_truncated(pickle) : push(pickle, PICKLE_INTEGER, bytes[0]);
-}
-
-static int run_binint2(struct pickle *pickle)
-{
-    const unsigned char *bytes = take_bytes(pickle, 2);
-
-    if (bytes == NULL) {
-        return fail_truncated(pickle);
-    }
-    return push(pickle, PICKLE_INTEGER, little_endian(bytes, 2));
+    /* only the longest one has a sign */
+    return push(pickle, PICKLE_INTEGER, count == 4 ? (uint64_t)(int64_t)(int32_t)number : number);
 }
 
 /* Two's complement, lowest byte first, of any length. */
@@ -497,11 +445,10 @@ static int push_bytes(struct pickle *pickle, uint64_t count)
     return error != VARVE_OK ? error : push(pickle, PICKLE_BYTES, 0);
 }
 
-static int run_counted(struct pickle *pickle, size_t count_bytes,
-                       int (*push_counted)(struct pickle *pickle, uint64_t count))
+static int run_counted(struct pickle *pickle, int (*push_counted)(struct pickle *pickle, uint64_t count))
 {
-    const unsigned char *bytes = take_bytes(pickle, count_bytes);
-    uint64_t count = bytes != NULL ? little_endian(bytes, count_bytes) : 0;
+    const unsigned char *bytes = take_bytes(pickle, argument(pickle));
+    uint64_t count = bytes != NULL ? little_endian(bytes, argument(pickle)) : 0;
 
     if (bytes == NULL) {
         return fail_truncated(pickle);
@@ -512,34 +459,14 @@ static int run_counted(struct pickle *pickle, size_t count_bytes,
     return push_counted(pickle, count);
 }
 
-static int run_text1(struct pickle *pickle)
+static int run_text(struct pickle *pickle)
 {
-    return run_counted(pickle, 1, push_text);
+    return run_counted(pickle, push_text);
 }
 
-static int run_text4(struct pickle *pickle)
+static int run_bytes(struct pickle *pickle)
 {
-    return run_counted(pickle, 4, push_text);
-}
-
-static int run_text8(struct pickle *pickle)
-{
-    return run_counted(pickle, 8, push_text);
-}
-
-static int run_bytes1(struct pickle *pickle)
-{
-    return run_counted(pickle, 1, push_bytes);
-}
-
-static int run_bytes4(struct pickle *pickle)
-{
-    return run_counted(pickle, 4, push_bytes);
-}
-
-static int run_bytes8(struct pickle *pickle)
-{
-    return run_counted(pickle, 8, push_bytes);
+    return run_counted(pickle, push_bytes);
 }
 
 /* ---- memo ---- */
@@ -574,38 +501,21 @@ static int run_memoize(struct pickle *pickle)
     return memo_put(pickle, pickle->memory.memo_count);
 }
 
-static int with_index(struct pickle *pickle, size_t count, int (*run)(struct pickle *pickle, uint64_t index))
+static int with_index(struct pickle *pickle, int (*run)(struct pickle *pickle, uint64_t index))
 {
-    const unsigned char *bytes = take_bytes(pickle, count);
-    uint32_t index = 0;
+    const unsigned char *bytes = take_bytes(pickle, argument(pickle));
 
-    if (bytes == NULL) {
-        return fail_truncated(pickle);
-    }
-    for (size_t i = 0; i < count; i++) {
-        index |= (uint32_t)bytes[i] << (8 * i);
-    }
-    return run(pickle, index);
+    return bytes == NULL ? fail_truncated(pickle) : run(pickle, little_endian(bytes, argument(pickle)));
 }
 
-static int run_binget(struct pickle *pickle)
+static int run_get(struct pickle *pickle)
 {
-    return with_index(pickle, 1, memo_get);
+    return with_index(pickle, memo_get);
 }
 
-static int run_long_binget(struct pickle *pickle)
+static int run_put(struct pickle *pickle)
 {
-    return with_index(pickle, 4, memo_get);
-}
-
-static int run_binput(struct pickle *pickle)
-{
-    return with_index(pickle, 1, memo_put);
-}
-
-static int run_long_binput(struct pickle *pickle)
-{
-    return with_index(pickle, 4, memo_put);
+    return with_index(pickle, memo_put);
 }
 
 /* ---- the rest ---- */
@@ -673,14 +583,14 @@ static const struct opcode opcodes[256] = {
     ['1'] = {"POP_MARK", run_pop_mark},
     ['2'] = {"DUP", refuse_old},
     ['N'] = {"NONE", run_none},
-    [0x88] = {"NEWTRUE", run_true},
-    [0x89] = {"NEWFALSE", run_false},
+    [0x88] = {"NEWTRUE", run_bool, 1},
+    [0x89] = {"NEWFALSE", run_bool, 0},
     ['I'] = {"INT", refuse_old},
     ['L'] = {"LONG", refuse_old},
     ['F'] = {"FLOAT", refuse_old},
-    ['J'] = {"BININT", run_binint},
-    ['K'] = {"BININT1", run_binint1},
-    ['M'] = {"BININT2", run_binint2},
+    ['J'] = {"BININT", run_binint, 4},
+    ['K'] = {"BININT1", run_binint, 1},
+    ['M'] = {"BININT2", run_binint, 2},
     [0x8a] = {"LONG1", run_long1},
     [0x8b] = {"LONG4", run_long4},
     ['G'] = {"BINFLOAT", run_binfloat},
@@ -688,35 +598,35 @@ static const struct opcode opcodes[256] = {
     ['T'] = {"BINSTRING", refuse_old},
     ['U'] = {"SHORT_BINSTRING", refuse_old},
     ['V'] = {"UNICODE", refuse_old},
-    ['X'] = {"BINUNICODE", run_text4},
-    [0x8c] = {"SHORT_BINUNICODE", run_text1},
-    [0x8d] = {"BINUNICODE8", run_text8},
-    ['B'] = {"BINBYTES", run_bytes4},
-    ['C'] = {"SHORT_BINBYTES", run_bytes1},
-    [0x8e] = {"BINBYTES8", run_bytes8},
-    [0x96] = {"BYTEARRAY8", run_bytes8},
-    [']'] = {"EMPTY_LIST", run_empty_list},
-    ['a'] = {"APPEND", run_append},
-    ['e'] = {"APPENDS", run_appends},
+    ['X'] = {"BINUNICODE", run_text, 4},
+    [0x8c] = {"SHORT_BINUNICODE", run_text, 1},
+    [0x8d] = {"BINUNICODE8", run_text, 8},
+    ['B'] = {"BINBYTES", run_bytes, 4},
+    ['C'] = {"SHORT_BINBYTES", run_bytes, 1},
+    [0x8e] = {"BINBYTES8", run_bytes, 8},
+    [0x96] = {"BYTEARRAY8", run_bytes, 8},
+    [']'] = {"EMPTY_LIST", run_empty, PICKLE_LIST},
+    ['a'] = {"APPEND", run_fill, PICKLE_LIST},
+    ['e'] = {"APPENDS", run_fill_marked, PICKLE_LIST},
     ['l'] = {"LIST", refuse_old},
-    ['}'] = {"EMPTY_DICT", run_empty_dict},
-    ['s'] = {"SETITEM", run_setitem},
-    ['u'] = {"SETITEMS", run_setitems},
+    ['}'] = {"EMPTY_DICT", run_empty, PICKLE_DICT},
+    ['s'] = {"SETITEM", run_fill, PICKLE_DICT},
+    ['u'] = {"SETITEMS", run_fill_marked, PICKLE_DICT},
     ['d'] = {"DICT", refuse_old},
-    [')'] = {"EMPTY_TUPLE", run_empty_tuple},
+    [')'] = {"EMPTY_TUPLE", run_empty, PICKLE_TUPLE},
     ['t'] = {"TUPLE", run_tuple},
-    [0x85] = {"TUPLE1", run_small_tuple},
-    [0x86] = {"TUPLE2", run_small_tuple},
-    [0x87] = {"TUPLE3", run_small_tuple},
+    [0x85] = {"TUPLE1", run_small_tuple, 1},
+    [0x86] = {"TUPLE2", run_small_tuple, 2},
+    [0x87] = {"TUPLE3", run_small_tuple, 3},
     [0x8f] = {"EMPTY_SET", refuse_set},
     [0x90] = {"ADDITEMS", refuse_set},
     [0x91] = {"FROZENSET", refuse_set},
     ['g'] = {"GET", refuse_old},
-    ['h'] = {"BINGET", run_binget},
-    ['j'] = {"LONG_BINGET", run_long_binget},
+    ['h'] = {"BINGET", run_get, 1},
+    ['j'] = {"LONG_BINGET", run_get, 4},
     ['p'] = {"PUT", refuse_old},
-    ['q'] = {"BINPUT", run_binput},
-    ['r'] = {"LONG_BINPUT", run_long_binput},
+    ['q'] = {"BINPUT", run_put, 1},
+    ['r'] = {"LONG_BINPUT", run_put, 4},
     [0x94] = {"MEMOIZE", run_memoize},
     ['c'] = {"GLOBAL", refuse},
     [0x93] = {"STACK_GLOBAL", refuse},

@@ -5,7 +5,6 @@
  */
 #include "analysis/history/pickle/memory.h"
 
-#include "analysis/history/pickle/hash.h"
 #include "analysis/output/format.h"
 #include "analysis/base/memory.h"
 
@@ -111,10 +110,7 @@ static uint64_t memo_pack(struct pickle_memory *memory, enum pickle_type type, u
     if (back == bits) {
         return bits << 5 | (uint64_t)type;
     }
-    if (memory->wide_count == memory->wide_capacity) {
-        memory->wide_capacity = memory->wide_capacity == 0 ? 64 : memory->wide_capacity * 2;
-        memory->wide = memory_resize(memory->wide, memory->wide_capacity * sizeof(*memory->wide));
-    }
+    memory->wide = memory_grow(memory->wide, &memory->wide_capacity, memory->wide_count, sizeof(bits));
     memory->wide[memory->wide_count] = bits;
     return (uint64_t)memory->wide_count++ << 5 | 16 | (uint64_t)type;
 }
@@ -290,12 +286,8 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
     char *stored;
 
     if (memory->text_chunk_count == 0 || count > memory->text_chunk_left || count > TEXT_CHUNK_BYTES / 4) {
-        if (memory->text_chunk_count == memory->text_chunk_capacity) {
-            memory->text_chunk_capacity =
-                memory->text_chunk_capacity == 0 ? 16 : memory->text_chunk_capacity * 2;
-            memory->text_chunks =
-                memory_resize(memory->text_chunks, memory->text_chunk_capacity * sizeof(char *));
-        }
+        memory->text_chunks = memory_grow(memory->text_chunks, &memory->text_chunk_capacity,
+                                          memory->text_chunk_count, sizeof(char *));
         memory->text_chunks[memory->text_chunk_count++] = memory_resize(NULL, chunk_bytes);
         memory->text_chunk_left = chunk_bytes;
     }
@@ -306,50 +298,22 @@ static const char *text_store(struct pickle_memory *memory, const char *bytes, s
     return stored;
 }
 
-static void text_put(struct pickle_memory *memory, uint32_t number, uint64_t hash)
-{
-    size_t mask = ((size_t)1 << memory->text_bits) - 1;
-    size_t slot = hash & mask;
-
-    while (memory->text_slots[slot] != 0) {
-        slot = (slot + 1) & mask;
-    }
-    memory->text_slots[slot] = number + 1;
-}
-
-static void text_table_grow(struct pickle_memory *memory)
-{
-    memory->text_bits = memory->text_bits == 0 ? 8 : memory->text_bits + 1;
-    memory->text_slots = memory_resize(memory->text_slots, sizeof(uint32_t) << memory->text_bits);
-    memset(memory->text_slots, 0, sizeof(uint32_t) << memory->text_bits);
-    for (uint32_t i = 0; i < memory->text_count; i++) {
-        text_put(memory, i, hash_bytes(memory->texts[i].bytes, memory->texts[i].count));
-    }
-}
-
 uint32_t pickle_text(struct pickle_memory *memory, const char *bytes, size_t count)
 {
-    uint64_t hash = hash_bytes(bytes, count);
-    size_t mask;
+    uint64_t key = map_hash(bytes, count);
 
-    if (memory->text_bits == 0 || memory->text_count * 2 >= (size_t)1 << memory->text_bits) {
-        text_table_grow(memory);
-    }
-    mask = ((size_t)1 << memory->text_bits) - 1;
-    for (size_t slot = hash & mask; memory->text_slots[slot] != 0; slot = (slot + 1) & mask) {
-        const struct pickle_text *text = &memory->texts[memory->text_slots[slot] - 1];
+    for (const uint64_t *found; (found = map_find(&memory->text_numbers, key)) != NULL; key++) {
+        const struct pickle_text *text = &memory->texts[*found];
 
         if (text->count == count && memcmp(text->bytes, bytes, count) == 0) {
-            return memory->text_slots[slot] - 1;
+            return (uint32_t)*found;
         }
     }
-    if (memory->text_count == memory->text_capacity) {
-        memory->text_capacity = memory->text_capacity == 0 ? 64 : memory->text_capacity * 2;
-        memory->texts = memory_resize(memory->texts, memory->text_capacity * sizeof(*memory->texts));
-    }
+    memory->texts =
+        memory_grow(memory->texts, &memory->text_capacity, memory->text_count, sizeof(*memory->texts));
     memory->texts[memory->text_count] =
         (struct pickle_text){.bytes = text_store(memory, bytes, count), .count = (uint32_t)count};
-    text_put(memory, (uint32_t)memory->text_count, hash);
+    map_put(&memory->text_numbers, key, memory->text_count);
     return (uint32_t)memory->text_count++;
 }
 
@@ -404,5 +368,5 @@ void pickle_memory_close(struct pickle_memory *memory)
     free(memory->wide);
     free(memory->text_chunks);
     free(memory->texts);
-    free(memory->text_slots);
+    map_free(&memory->text_numbers);
 }

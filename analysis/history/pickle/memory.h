@@ -9,6 +9,8 @@
 #ifndef VARVE_ANALYSIS_HISTORY_PICKLE_MEMORY_H
 #define VARVE_ANALYSIS_HISTORY_PICKLE_MEMORY_H
 
+#include "analysis/base/map.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -82,8 +84,7 @@ struct pickle_memory {
 
     struct pickle_text *texts;
     size_t text_count, text_capacity;
-    uint32_t *text_slots; /* number + 1; open addressing */
-    unsigned text_bits;
+    struct map text_numbers; /* by hash */
     char **text_chunks;
     size_t text_chunk_count, text_chunk_capacity;
     size_t text_chunk_left;

@@ -1,59 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analysis/history/pytorch/frames.h"
 
-#include "analysis/history/pickle/hash.h"
 #include "analysis/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table of frames ---- */
-
-static void frame_put(struct snapshot_reader *reader, uint32_t number)
-{
-    size_t mask = ((size_t)1 << reader->frame_bits) - 1;
-    size_t slot = hash_bytes(&reader->frames[number], sizeof(struct history_frame)) & mask;
-
-    while (reader->frame_slots[slot] != 0) {
-        slot = (slot + 1) & mask;
-    }
-    reader->frame_slots[slot] = number + 1;
-}
-
-static void frame_table_grow(struct snapshot_reader *reader)
-{
-    reader->frame_bits = reader->frame_bits == 0 ? 8 : reader->frame_bits + 1;
-    reader->frame_slots = memory_resize(reader->frame_slots, sizeof(uint32_t) << reader->frame_bits);
-    memset(reader->frame_slots, 0, sizeof(uint32_t) << reader->frame_bits);
-    for (uint32_t i = 0; i < reader->frame_count; i++) {
-        frame_put(reader, i);
-    }
-}
-
 static uint32_t frame_number(struct snapshot_reader *reader, const struct history_frame *frame)
 {
-    size_t mask, slot;
+    uint64_t key = map_hash(frame, sizeof(*frame));
 
-    if (reader->frame_bits == 0 || reader->frame_count * 2 >= (size_t)1 << reader->frame_bits) {
-        frame_table_grow(reader);
-    }
-    mask = ((size_t)1 << reader->frame_bits) - 1;
-    for (slot = hash_bytes(frame, sizeof(*frame)) & mask; reader->frame_slots[slot] != 0;
-         slot = (slot + 1) & mask) {
-        if (memcmp(&reader->frames[reader->frame_slots[slot] - 1], frame, sizeof(*frame)) == 0) {
-            return reader->frame_slots[slot] - 1;
+    for (const uint64_t *found; (found = map_find(&reader->frame_numbers, key)) != NULL; key++) {
+        if (memcmp(&reader->frames[*found], frame, sizeof(*frame)) == 0) {
+            return (uint32_t)*found;
         }
     }
-    if (reader->frame_count == reader->frame_capacity) {
-        reader->frame_capacity = reader->frame_capacity == 0 ? 64 : reader->frame_capacity * 2;
-        reader->frames = memory_resize(reader->frames, reader->frame_capacity * sizeof(*frame));
-    }
+    reader->frames =
+        memory_grow(reader->frames, &reader->frame_capacity, reader->frame_count, sizeof(*frame));
     reader->frames[reader->frame_count] = *frame;
-    reader->frame_slots[slot] = (uint32_t)reader->frame_count + 1;
+    map_put(&reader->frame_numbers, key, reader->frame_count);
     return (uint32_t)reader->frame_count++;
 }
-
-/* ---- one frame ---- */
 
 static int take_text(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
                      uint32_t *out)
@@ -133,8 +100,6 @@ static int frame_take(struct snapshot_reader *reader, struct pickle_value value,
     return error;
 }
 
-/* ---- a stack ---- */
-
 static int stack_frames(struct snapshot_reader *reader, struct pickle_object *list, uint32_t *count_out)
 {
     uint32_t count = 0;
@@ -143,10 +108,7 @@ static int stack_frames(struct snapshot_reader *reader, struct pickle_object *li
         struct pickle_value item = list->items[count];
         int error;
 
-        if (count == reader->stack_capacity) {
-            reader->stack_capacity = count == 0 ? 128 : (size_t)count * 2;
-            reader->stack = memory_resize(reader->stack, reader->stack_capacity * sizeof(*reader->stack));
-        }
+        reader->stack = memory_grow(reader->stack, &reader->stack_capacity, count, sizeof(*reader->stack));
         pickle_retain(&reader->pickle.memory, item);
         error = frame_take(reader, item, &reader->stack[count]);
         if (error != VARVE_OK) {

@@ -111,8 +111,7 @@ struct snapshot_reader {
 
     struct history_frame *frames; /* different ones */
     size_t frame_count, frame_capacity;
-    uint32_t *frame_slots; /* number + 1; open addressing */
-    unsigned frame_bits;
+    struct map frame_numbers;    /* by hash */
     struct history_frame *stack; /* the one at work */
     size_t stack_capacity;
 };

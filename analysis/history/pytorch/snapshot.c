@@ -392,7 +392,7 @@ int history_read_pytorch_stream(struct input_stream *input, struct history **his
     pickle_close(&reader.pickle);
     input_stream_close(input);
     free(reader.frames);
-    free(reader.frame_slots);
+    map_free(&reader.frame_numbers);
     free(reader.stack);
     if (error != VARVE_OK) {
         history_free(reader.history);

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "alloc/config/config.h"
+#include "alloc/alloc.h"
 #include "alloc/config/tokens.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static inline struct varve_alloc_config parsed(const char *text)
         fail_msg("'%s' was refused: %s", text, message.text);
     }
     assert_string_equal(config.text, text);
-    assert_int_equal(config_check(&config, NULL), VARVE_OK);
+    assert_int_equal(varve_alloc_config_check(&config, NULL), VARVE_OK);
     return config;
 }
 

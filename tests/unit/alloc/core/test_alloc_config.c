@@ -238,7 +238,7 @@ static void assert_wrong(struct varve_alloc_config config, const char *field)
 {
     struct varve_message message = {""};
 
-    assert_int_equal(config_check(&config, &message), VARVE_ERROR_INVALID);
+    assert_int_equal(varve_alloc_config_check(&config, &message), VARVE_ERROR_INVALID);
     assert_non_null(strstr(message.text, field));
 }
 
@@ -248,7 +248,7 @@ static void test_check(void **state)
 
     (void)state;
     varve_alloc_config_init(&good);
-    assert_int_equal(config_check(&good, NULL), VARVE_OK);
+    assert_int_equal(varve_alloc_config_check(&good, NULL), VARVE_OK);
     config = good, config.roundup_power2_divisions[15] = 3, assert_wrong(config, "roundup_power2_divisions");
     config = good, config.large_segment_size = 10 * MIB, assert_wrong(config, "large_segment_size");
     config = good, config.large_segment_size = UINT64_C(1) << 60, assert_wrong(config, "large_segment_size");

@@ -5,7 +5,7 @@
  */
 #include "support/replay.h"
 
-#include "analysis/replay/pools.h"
+#include "analysis/replay/infer/pools.h"
 
 #include <unistd.h>
 
@@ -31,19 +31,16 @@ static void derive(const struct scene *scene, struct replay_pools *pools)
     struct varve_alloc_snapshot start = {0};
     struct varve_alloc_config config;
     struct replay_reservations reservations;
-    struct replay_rounding rounding;
     struct replay_hints hints = {0};
 
     varve_alloc_config_init(&config);
-    assert_int_equal(replay_rounding_open(&rounding, &config, NULL), VARVE_OK);
     *pools = (struct replay_pools){0};
-    replay_reservations_find(scene->history, &scene->history->devices[0], &start, &rounding, 1024 * MIB,
+    replay_reservations_find(scene->history, &scene->history->devices[0], &start, &config, 1024 * MIB,
                              &reservations);
     assert_int_equal(replay_pools_derive(scene->history, &scene->history->devices[0], &start, &reservations,
                                          &hints, pools, NULL),
                      VARVE_OK);
     replay_reservations_free(&reservations);
-    replay_rounding_close(&rounding);
 }
 
 static uint16_t pool_of_address(const struct scene *scene, const struct replay_pools *pools, uint64_t addr)
@@ -77,7 +74,7 @@ static void test_pool_that_is_there_at_the_end(void **state)
     assert_int_equal(after, before);
     derive(scene, &pools);
     assert_int_equal(pools.count, 2);
-    assert_int_equal(pools.pools[1].id.capture, 7);
+    assert_int_equal(pools.ids[1].capture, 7);
     assert_int_equal(pool_of_address(scene, &pools, before), 0);
     assert_int_equal(pool_of_address(scene, &pools, inside), 1);
     replay_pools_free(&pools);
@@ -205,7 +202,7 @@ static void test_events_that_name_their_pool(void **state)
     scene_end(scene);
     derive(scene, &pools);
     assert_int_equal(pools.count, 2);
-    assert_int_equal(pools.pools[1].id.capture, 9);
+    assert_int_equal(pools.ids[1].capture, 9);
     assert_int_equal(pool_of_address(scene, &pools, inside), 1);
     replay_pools_free(&pools);
     scene_expect_equal(scene);

@@ -4,10 +4,11 @@
  * what is mapped elsewhere than between the base and the highest end so far is in another one. Only a base below
  * all that was mapped when a history began is not seen until the memory there is mapped again.
  */
-#include "analysis/replay/reservations.h"
+#include "analysis/replay/infer/reservations.h"
 
 #include "analysis/base/memory.h"
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/ranges.h"
+#include "analysis/replay/infer/scan.h"
 
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@
 struct work {
     const struct history *history;
     const struct history_device *trace;
-    const struct replay_rounding *rounding;
+    const struct varve_alloc_config *config;
     uint64_t reach; /* bytes of a reservation */
     struct replay_reservations *reservations;
 };
@@ -27,11 +28,8 @@ static struct replay_reservation *add_reservation(struct work *work, uint64_t ad
 {
     struct replay_reservations *reservations = work->reservations;
 
-    if (reservations->count == reservations->capacity) {
-        reservations->capacity = reservations->capacity == 0 ? 16 : 2 * reservations->capacity;
-        reservations->items =
-            memory_resize(reservations->items, reservations->capacity * sizeof(*reservations->items));
-    }
+    reservations->items = memory_grow(reservations->items, &reservations->capacity, reservations->count,
+                                      sizeof(*reservations->items));
     reservations->items[reservations->count] = (struct replay_reservation){
         .base = addr,
         .high = addr,
@@ -43,27 +41,12 @@ static struct replay_reservation *add_reservation(struct work *work, uint64_t ad
     return &reservations->items[reservations->count++];
 }
 
-static uint16_t stream_number(const struct history *history, uint64_t handle)
-{
-    for (size_t i = 0; i < history->stream_count; i++) {
-        if (history->streams[i] == handle) {
-            return (uint16_t)i;
-        }
-    }
-    return 0;
-}
-
-static bool same_pool(struct varve_pool_id a, struct varve_pool_id b)
-{
-    return a.capture == b.capture && a.user == b.user;
-}
-
 /* Ranges of one pool and stream share a reservation as long as it can reach that far. */
 static void take_start(struct work *work, const struct varve_alloc_snapshot *start)
 {
     for (size_t i = 0; i < start->segment_count; i++) {
         const struct varve_segment_info *range = &start->segments[i];
-        uint16_t stream = stream_number(work->history, range->stream);
+        uint16_t stream = history_find_stream(work->history, range->stream);
         struct replay_reservation *reservation = NULL;
 
         if (!range->is_expandable) {
@@ -73,7 +56,7 @@ static void take_start(struct work *work, const struct varve_alloc_snapshot *sta
             struct replay_reservation *known = &work->reservations->items[j];
 
             if (known->stream == stream && known->is_small == range->is_small &&
-                same_pool(known->pool, range->pool) &&
+                replay_same_pool(known->pool, range->pool) &&
                 range->addr + range->bytes - known->base <= work->reach) {
                 reservation = known;
             }
@@ -128,7 +111,7 @@ static struct replay_reservation *reservation_of_map(struct work *work, const st
     return add_reservation(work, event->addr, event->stream, is_small);
 }
 
-static void map(struct work *work, size_t index, bool is_small)
+static void take_map(struct work *work, size_t index, bool is_small)
 {
     const struct history_event *event = &work->trace->events[index];
     struct replay_reservation *reservation = reservation_of_map(work, event, is_small);
@@ -140,12 +123,10 @@ static void map(struct work *work, size_t index, bool is_small)
     if (event->addr + event->size > reservation->high) {
         reservation->high = event->addr + event->size;
     }
-    if (work->reservations->of_event != NULL) {
-        work->reservations->of_event[index] = (uint32_t)(reservation - work->reservations->items) + 1;
-    }
+    work->reservations->of_event[index] = (uint32_t)(reservation - work->reservations->items) + 1;
 }
 
-static void unmap(struct work *work, size_t index)
+static void take_unmap(struct work *work, size_t index)
 {
     const struct history_event *event = &work->trace->events[index];
     size_t number = replay_reservation_at(work->reservations, event->addr);
@@ -159,9 +140,7 @@ static void unmap(struct work *work, size_t index)
     if (reservation->mapped == 0) {
         reservation->gone_by = index;
     }
-    if (work->reservations->of_event != NULL) {
-        work->reservations->of_event[index] = (uint32_t)number + 1;
-    }
+    work->reservations->of_event[index] = (uint32_t)number + 1;
 }
 
 /* For each segment_map whether the request that made it is a small one: bit 0 of what is in of_event. */
@@ -172,8 +151,8 @@ static void note_classes(struct work *work)
     for (size_t i = work->trace->event_count; i > 0; i--) {
         const struct history_event *event = &work->trace->events[i - 1];
 
-        if (event->action == HISTORY_ALLOC || event->action == HISTORY_OOM) {
-            uint64_t rounded = replay_block_size(work->rounding, event->size);
+        if (work->config != NULL && (event->action == HISTORY_ALLOC || event->action == HISTORY_OOM)) {
+            uint64_t rounded = varve_alloc_block_size(NULL, work->config, event->size);
 
             is_small = rounded > 0 && rounded <= SMALL_MAX;
         }
@@ -183,14 +162,11 @@ static void note_classes(struct work *work)
 
 void replay_reservations_find(const struct history *history, const struct history_device *trace,
                               const struct varve_alloc_snapshot *start,
-                              const struct replay_rounding *rounding, uint64_t reach,
+                              const struct varve_alloc_config *config, uint64_t reach,
                               struct replay_reservations *reservations)
 {
-    struct work work = {.history = history,
-                        .trace = trace,
-                        .rounding = rounding,
-                        .reach = reach,
-                        .reservations = reservations};
+    struct work work = {
+        .history = history, .trace = trace, .config = config, .reach = reach, .reservations = reservations};
 
     *reservations = (struct replay_reservations){0};
     reservations->of_event = memory_resize(NULL, (trace->event_count + 1) * sizeof(*reservations->of_event));
@@ -201,12 +177,15 @@ void replay_reservations_find(const struct history *history, const struct histor
 
         switch (trace->events[i].action) {
         case HISTORY_SEGMENT_MAP:
-            map(&work, i, reservations->of_event[i] != 0);
+            take_map(&work, i, reservations->of_event[i] != 0);
             break;
         case HISTORY_SEGMENT_UNMAP:
-            unmap(&work, i);
+            take_unmap(&work, i);
             break;
         case HISTORY_ALLOC:
+            if (config == NULL) {
+                break;
+            }
             number = replay_reservation_at(reservations, trace->events[i].addr);
             reservations->of_event[i] = number != REPLAY_NONE ? (uint32_t)number + 1 : 0;
             break;
@@ -216,17 +195,12 @@ void replay_reservations_find(const struct history *history, const struct histor
     }
 }
 
-static bool live_together(const struct replay_reservation *a, const struct replay_reservation *b)
+bool replay_reservations_coexist(const struct replay_reservation *a, const struct replay_reservation *b)
 {
     bool a_first = a->gone_by != REPLAY_NONE && !b->is_start && a->gone_by < b->made_by;
     bool b_first = b->gone_by != REPLAY_NONE && !a->is_start && b->gone_by < a->made_by;
 
     return !a_first && !b_first;
-}
-
-bool replay_reservations_coexist(const struct replay_reservations *reservations, size_t a, size_t b)
-{
-    return live_together(&reservations->items[a], &reservations->items[b]);
 }
 
 /* Room above a base up to the next one. */
@@ -239,7 +213,7 @@ static uint64_t room_of(const struct replay_reservations *reservations,
         const struct replay_reservation *other = &reservations->items[i];
 
         if (other->base > reservation->base && other->base - reservation->base < room &&
-            live_together(reservation, other)) {
+            replay_reservations_coexist(reservation, other)) {
             room = other->base - reservation->base;
         }
     }
@@ -270,22 +244,6 @@ void replay_reservations_lower(struct replay_reservations *reservations, uint64_
             uint64_t lower = (bytes - room + unit - 1) / unit * unit;
 
             reservation->base -= lower < reservation->base ? lower : 0;
-        }
-    }
-}
-
-/* Without regard to classes and pools, which no one needs then. */
-void replay_reservations_estimate(const struct history_device *trace,
-                                  struct replay_reservations *reservations)
-{
-    struct work work = {.trace = trace, .reservations = reservations};
-
-    *reservations = (struct replay_reservations){0};
-    for (size_t i = 0; i < trace->event_count; i++) {
-        if (trace->events[i].action == HISTORY_SEGMENT_MAP) {
-            map(&work, i, false);
-        } else if (trace->events[i].action == HISTORY_SEGMENT_UNMAP) {
-            unmap(&work, i);
         }
     }
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A history that began late, rolled back to its beginning: the segments and blocks before its first event.
- * Called by infer.c.
+ * Called by device.c.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_START_H
-#define VARVE_ANALYSIS_REPLAY_START_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_START_H
+#define VARVE_ANALYSIS_REPLAY_INFER_START_H
 
+#include "alloc/alloc.h"
 #include "analysis/history/history.h"
-#include "analysis/replay/rounding.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,7 +16,7 @@ extern "C" {
 /// Segments and blocks before the first event, from those at the end; the caller frees both arrays with free.
 /// Errors: VARVE_ERROR_FORMAT.
 int replay_start_rebuild(const struct history *history, const struct history_device *trace,
-                         const struct replay_rounding *rounding, struct varve_alloc_snapshot *start_out,
+                         const struct varve_alloc_config *config, struct varve_alloc_snapshot *start_out,
                          struct varve_message *message);
 
 #ifdef __cplusplus

@@ -5,8 +5,8 @@
  * which does not say whether it served small requests; what was allocated in it before does. Used by start.c and
  * contradiction.c.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_RANGES_H
-#define VARVE_ANALYSIS_REPLAY_RANGES_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_RANGES_H
+#define VARVE_ANALYSIS_REPLAY_INFER_RANGES_H
 
 #include "alloc/alloc.h"
 
@@ -35,6 +35,10 @@ struct replay_ranges {
     size_t count, capacity, unknown_count;
 };
 
+static inline bool replay_same_pool(struct varve_pool_id a, struct varve_pool_id b)
+{
+    return a.capture == b.capture && a.user == b.user;
+}
 struct replay_range *replay_range_at(struct replay_ranges *ranges, uint64_t addr); /* NULL: none */
 /// Grows together with what it touches; false if it overlaps with another one.
 bool replay_range_add(struct replay_ranges *ranges, struct replay_range range);

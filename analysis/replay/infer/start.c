@@ -4,13 +4,14 @@
  * those in use, without gaps. The size of a block that is gone at the end is open: at least what its request rounds
  * to, and a large one may be up to 1 MiB larger, since that much is not split off. What was allocated right behind
  * it while it lived began where it ended; free memory behind it of 1 MiB or less is its own; else every size up to a
- * bound is possible, the least is assumed, and the replay may find it too small (hints.c).
+ * bound is possible, the least is assumed, and the replay may find it too small (learn.c).
  */
-#include "analysis/replay/start.h"
+#include "analysis/replay/infer/start.h"
 
 #include "analysis/base/memory.h"
-#include "analysis/replay/map.h"
-#include "analysis/replay/ranges.h"
+#include "analysis/base/map.h"
+#include "analysis/replay/infer/ranges.h"
+#include "analysis/replay/infer/scan.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -23,12 +24,15 @@
 #define SMALL_MAX (UINT64_C(1) << 20)
 
 struct rebuild {
+    const struct history *history;
     const struct history_device *trace;
-    const struct replay_rounding *rounding;
-    struct varve_segment_info *segments; /* by address */
-    size_t segment_count;
-    struct varve_block_info *blocks; /* in use; by address; bytes 0: unknown */
-    size_t block_count;
+    const struct varve_alloc_config *config;
+    struct varve_segment_info *segments; /* bytes 0: gone */
+    size_t segment_count, segment_capacity;
+    struct varve_block_info *blocks; /* in use; bytes 0: unknown */
+    size_t block_count, block_capacity;
+    struct map segment_at, block_at; /* address → number; what is gone is not in there */
+    struct replay_ranges ranges;     /* expandable segments */
 };
 
 /* The last block that does not begin behind an address; its number, or SIZE_MAX. */
@@ -95,7 +99,7 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
     if (block->bytes != 0) {
         return VARVE_OK;
     }
-    rounded = replay_block_size(rebuild->rounding, block->requested);
+    rounded = varve_alloc_block_size(NULL, rebuild->config, block->requested);
     block->bytes = rounded;
     if (rounded == 0 || segment->is_small || segment->is_expandable || rounded > room) {
         return rounded == 0 ? VARVE_ERROR_INVALID : VARVE_OK;
@@ -104,7 +108,7 @@ static int block_bytes(const struct rebuild *rebuild, const struct varve_segment
         room = end - block->addr;
     }
     rest = room - rounded;
-    if (rest <= UNSPLIT_MAX || rounded >= rebuild->rounding->max_split) {
+    if (rest <= UNSPLIT_MAX || rounded >= rebuild->config->max_split_size) {
         block->bytes = room;
     } else if (end == END_UNKNOWN) {
         /* free blocks are larger than UNSPLIT_MAX, too */
@@ -195,59 +199,44 @@ static int rebuild_blocks(const struct rebuild *rebuild, struct varve_alloc_snap
     return VARVE_OK;
 }
 
-struct state {
-    const struct history *history;
-    const struct history_device *trace;
-    const struct replay_rounding *rounding;
-    struct varve_segment_info *segments;
-    size_t segment_count, segment_capacity;
-    struct varve_block_info *blocks; /* bytes 0: unknown */
-    size_t block_count, block_capacity;
-    struct replay_map segment_at, block_at; /* address → number; what is gone is not in there */
-    struct replay_ranges ranges;            /* expandable segments */
-};
-
-static struct varve_segment_info *add_segment(struct state *state, uint64_t addr, uint64_t bytes)
+static struct varve_segment_info *add_segment(struct rebuild *rebuild, uint64_t addr, uint64_t bytes)
 {
     struct varve_segment_info *segment;
 
-    if (state->segment_count == state->segment_capacity) {
-        state->segment_capacity = state->segment_capacity == 0 ? 64 : 2 * state->segment_capacity;
-        state->segments = memory_resize(state->segments, state->segment_capacity * sizeof(*state->segments));
-    }
-    replay_map_put(&state->segment_at, addr, state->segment_count);
-    segment = &state->segments[state->segment_count++];
+    rebuild->segments = memory_grow(rebuild->segments, &rebuild->segment_capacity, rebuild->segment_count,
+                                    sizeof(*rebuild->segments));
+    map_put(&rebuild->segment_at, addr, rebuild->segment_count);
+    segment = &rebuild->segments[rebuild->segment_count++];
     *segment = (struct varve_segment_info){.addr = addr, .bytes = bytes};
     return segment;
 }
 
-static void add_block(struct state *state, uint64_t addr, uint64_t bytes, uint64_t requested,
+static void add_block(struct rebuild *rebuild, uint64_t addr, uint64_t bytes, uint64_t requested,
                       enum varve_block_state block_state)
 {
-    if (state->block_count == state->block_capacity) {
-        state->block_capacity = state->block_capacity == 0 ? 256 : 2 * state->block_capacity;
-        state->blocks = memory_resize(state->blocks, state->block_capacity * sizeof(*state->blocks));
-    }
-    replay_map_put(&state->block_at, addr, state->block_count);
-    state->blocks[state->block_count++] =
+    rebuild->blocks = memory_grow(rebuild->blocks, &rebuild->block_capacity, rebuild->block_count,
+                                  sizeof(*rebuild->blocks));
+    map_put(&rebuild->block_at, addr, rebuild->block_count);
+    rebuild->blocks[rebuild->block_count++] =
         (struct varve_block_info){.addr = addr, .bytes = bytes, .requested = requested, .state = block_state};
 }
 
-static void take_segment(struct state *state, const struct history_segment *last)
+static void take_segment(struct rebuild *rebuild, const struct history_segment *last)
 {
     struct varve_pool_id pool = {last->pool_id[0], last->pool_id[1]};
-    uint64_t stream = state->history->streams[last->stream];
+    uint64_t stream = rebuild->history->streams[last->stream];
 
     if (last->is_expandable) {
-        replay_range_add(&state->ranges, (struct replay_range){
-                                             .addr = last->addr,
-                                             .bytes = last->size,
-                                             .stream = stream,
-                                             .pool = pool,
-                                             .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
-                                         });
+        replay_range_add(&rebuild->ranges,
+                         (struct replay_range){
+                             .addr = last->addr,
+                             .bytes = last->size,
+                             .stream = stream,
+                             .pool = pool,
+                             .kind = last->is_small ? REPLAY_RANGE_SMALL : REPLAY_RANGE_LARGE,
+                         });
     } else {
-        struct varve_segment_info *segment = add_segment(state, last->addr, last->size);
+        struct varve_segment_info *segment = add_segment(rebuild, last->addr, last->size);
 
         segment->stream = stream;
         segment->pool = pool;
@@ -255,19 +244,19 @@ static void take_segment(struct state *state, const struct history_segment *last
     }
 }
 
-static void take_end(struct state *state)
+static void take_end(struct rebuild *rebuild)
 {
-    const struct history_device *trace = state->trace;
+    const struct history_device *trace = rebuild->trace;
 
     for (size_t i = 0; i < trace->segment_count; i++) {
         const struct history_segment *last = &trace->segments[i];
 
-        take_segment(state, last);
+        take_segment(rebuild, last);
         for (size_t j = 0; j < last->block_count; j++) {
             const struct history_block *block = &trace->blocks[last->first_block + j];
 
             if (block->state != HISTORY_INACTIVE) {
-                add_block(state, block->addr, block->size, block->requested,
+                add_block(rebuild, block->addr, block->size, block->requested,
                           block->state == HISTORY_ACTIVE_ALLOCATED ? VARVE_BLOCK_ACTIVE_ALLOCATED
                                                                    : VARVE_BLOCK_ACTIVE_PENDING_FREE);
             }
@@ -276,197 +265,168 @@ static void take_end(struct state *state)
 }
 
 /* The request of an alloc, or of a free, shows the class of the memory that it was served from. */
-static void note_request(struct state *state, const struct history_event *event)
+static void note_request(struct rebuild *rebuild, const struct history_event *event)
 {
     uint64_t rounded;
 
-    if (state->ranges.unknown_count > 0) {
-        rounded = replay_block_size(state->rounding, event->size);
+    if (rebuild->ranges.unknown_count > 0) {
+        rounded = varve_alloc_block_size(NULL, rebuild->config, event->size);
         if (rounded > 0) {
-            replay_range_note(&state->ranges, event->addr, rounded <= SMALL_MAX);
+            replay_range_note(&rebuild->ranges, event->addr, rounded <= SMALL_MAX);
         }
     }
 }
 
-/* The pool that the event names, the default one if it names none. */
-static struct varve_pool_id named_pool(const struct state *state, const struct history_event *event)
+static bool undo_segment_alloc(struct rebuild *rebuild, const struct history_event *event)
 {
-    const uint64_t *id = event->pool != 0 ? state->history->pool_ids[event->pool - 1] : NULL;
-
-    return id != NULL ? (struct varve_pool_id){id[0], id[1]} : (struct varve_pool_id){0, 0};
-}
-
-static bool undo_segment_alloc(struct state *state, const struct history_event *event)
-{
-    const uint64_t *found = replay_map_find(&state->segment_at, event->addr);
+    const uint64_t *found = map_find(&rebuild->segment_at, event->addr);
     uint64_t number;
 
-    assert(found == NULL || state->segments != NULL);
-    if (found == NULL || state->segments[*found].bytes != event->size) {
+    assert(found == NULL || rebuild->segments != NULL);
+    if (found == NULL || rebuild->segments[*found].bytes != event->size) {
         return false;
     }
-    state->segments[*found].bytes = 0;
-    return replay_map_remove(&state->segment_at, event->addr, &number);
+    rebuild->segments[*found].bytes = 0;
+    return map_remove(&rebuild->segment_at, event->addr, &number);
 }
 
-static bool undo_segment_free(struct state *state, const struct history_event *event)
+static bool undo_segment_free(struct rebuild *rebuild, const struct history_event *event)
 {
     struct varve_segment_info *segment;
 
-    if (replay_map_find(&state->segment_at, event->addr) != NULL) {
+    if (map_find(&rebuild->segment_at, event->addr) != NULL) {
         return false;
     }
-    segment = add_segment(state, event->addr, event->size);
-    segment->stream = state->history->streams[event->stream];
-    segment->pool = named_pool(state, event);
+    segment = add_segment(rebuild, event->addr, event->size);
+    segment->stream = rebuild->history->streams[event->stream];
+    segment->pool = replay_named_pool(rebuild->history, event);
     segment->is_small = event->size == SMALL_SEGMENT;
     return true;
 }
 
-static bool undo_map(struct state *state, const struct history_event *event)
+static bool undo_map(struct rebuild *rebuild, const struct history_event *event)
 {
-    const struct replay_range *range = replay_range_at(&state->ranges, event->addr);
+    const struct replay_range *range = replay_range_at(&rebuild->ranges, event->addr);
 
-    return range != NULL && range->stream == state->history->streams[event->stream] &&
-           replay_range_remove(&state->ranges, event->addr, event->size);
+    return range != NULL && range->stream == rebuild->history->streams[event->stream] &&
+           replay_range_remove(&rebuild->ranges, event->addr, event->size);
 }
 
-static bool undo_unmap(struct state *state, const struct history_event *event)
+static bool undo_unmap(struct rebuild *rebuild, const struct history_event *event)
 {
-    return replay_range_add(&state->ranges, (struct replay_range){
-                                                .addr = event->addr,
-                                                .bytes = event->size,
-                                                .stream = state->history->streams[event->stream],
-                                                .pool = named_pool(state, event),
-                                            });
+    return replay_range_add(&rebuild->ranges, (struct replay_range){
+                                                  .addr = event->addr,
+                                                  .bytes = event->size,
+                                                  .stream = rebuild->history->streams[event->stream],
+                                                  .pool = replay_named_pool(rebuild->history, event),
+                                              });
 }
 
-static bool undo(struct state *state, const struct history_event *event)
+static bool undo(struct rebuild *rebuild, const struct history_event *event)
 {
     uint64_t number;
     uint64_t *found;
 
     switch (event->action) {
     case HISTORY_ALLOC:
-        note_request(state, event);
-        return replay_map_remove(&state->block_at, event->addr, &number);
+        note_request(rebuild, event);
+        return map_remove(&rebuild->block_at, event->addr, &number);
     case HISTORY_FREE_COMPLETED:
-        if (replay_map_find(&state->block_at, event->addr) != NULL) {
+        if (map_find(&rebuild->block_at, event->addr) != NULL) {
             return false;
         }
-        note_request(state, event);
-        add_block(state, event->addr, 0, event->size, VARVE_BLOCK_ACTIVE_PENDING_FREE);
+        note_request(rebuild, event);
+        add_block(rebuild, event->addr, 0, event->size, VARVE_BLOCK_ACTIVE_PENDING_FREE);
         return true;
     case HISTORY_FREE_REQUESTED:
-        found = replay_map_find(&state->block_at, event->addr);
-        assert(found == NULL || state->blocks != NULL);
-        if (found == NULL || state->blocks[*found].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
+        found = map_find(&rebuild->block_at, event->addr);
+        assert(found == NULL || rebuild->blocks != NULL);
+        if (found == NULL || rebuild->blocks[*found].state != VARVE_BLOCK_ACTIVE_PENDING_FREE) {
             return false;
         }
-        state->blocks[*found].state = VARVE_BLOCK_ACTIVE_ALLOCATED;
+        rebuild->blocks[*found].state = VARVE_BLOCK_ACTIVE_ALLOCATED;
         return true;
     case HISTORY_SEGMENT_ALLOC:
-        return undo_segment_alloc(state, event);
+        return undo_segment_alloc(rebuild, event);
     case HISTORY_SEGMENT_FREE:
-        return undo_segment_free(state, event);
+        return undo_segment_free(rebuild, event);
     case HISTORY_SEGMENT_MAP:
-        return undo_map(state, event);
+        return undo_map(rebuild, event);
     case HISTORY_SEGMENT_UNMAP:
-        return undo_unmap(state, event);
+        return undo_unmap(rebuild, event);
     default:
         return true;
     }
 }
 
-static int compare_segments(const void *left, const void *right)
+/* Of segments and of blocks: both begin with it. */
+static int compare_addr(const void *left, const void *right)
 {
-    const struct varve_segment_info *a = left;
-    const struct varve_segment_info *b = right;
+    const uint64_t *a = left;
+    const uint64_t *b = right;
 
-    return a->addr < b->addr ? -1 : a->addr > b->addr;
+    return *a < *b ? -1 : *a > *b;
 }
 
-static int compare_blocks(const void *left, const void *right)
-{
-    const struct varve_block_info *a = left;
-    const struct varve_block_info *b = right;
-
-    return a->addr < b->addr ? -1 : a->addr > b->addr;
-}
+_Static_assert(offsetof(struct varve_segment_info, addr) == 0 && offsetof(struct varve_block_info, addr) == 0,
+               "compare_addr");
 
 /* Memory that no request was ever seen in: a large segment grows by its unit. */
-static void add_ranges(struct state *state)
+static void add_ranges(struct rebuild *rebuild)
 {
-    for (size_t i = 0; i < state->ranges.count; i++) {
-        const struct replay_range *range = &state->ranges.items[i];
-        struct varve_segment_info *segment = add_segment(state, range->addr, range->bytes);
+    for (size_t i = 0; i < rebuild->ranges.count; i++) {
+        const struct replay_range *range = &rebuild->ranges.items[i];
+        struct varve_segment_info *segment = add_segment(rebuild, range->addr, range->bytes);
 
         segment->stream = range->stream;
         segment->pool = range->pool;
         segment->is_expandable = true;
         segment->is_small = range->kind == REPLAY_RANGE_UNKNOWN
-                                ? range->bytes % state->rounding->large_unit != 0
+                                ? range->bytes % rebuild->config->large_segment_size != 0
                                 : range->kind == REPLAY_RANGE_SMALL;
     }
 }
 
 /* Drop what is gone, and sort. */
-static void finish(struct state *state)
+static void finish(struct rebuild *rebuild)
 {
     size_t kept = 0;
 
-    add_ranges(state);
-    for (size_t i = 0; i < state->segment_count; i++) {
-        if (state->segments[i].bytes > 0) {
-            state->segments[kept++] = state->segments[i];
+    add_ranges(rebuild);
+    for (size_t i = 0; i < rebuild->segment_count; i++) {
+        if (rebuild->segments[i].bytes > 0) {
+            rebuild->segments[kept++] = rebuild->segments[i];
         }
     }
-    state->segment_count = kept;
+    rebuild->segment_count = kept;
     if (kept > 0) {
-        qsort(state->segments, kept, sizeof(*state->segments), compare_segments);
+        qsort(rebuild->segments, kept, sizeof(*rebuild->segments), compare_addr);
     }
     kept = 0;
-    for (size_t i = 0; i < state->block_count; i++) {
-        const uint64_t *found = replay_map_find(&state->block_at, state->blocks[i].addr);
+    for (size_t i = 0; i < rebuild->block_count; i++) {
+        const uint64_t *found = map_find(&rebuild->block_at, rebuild->blocks[i].addr);
 
         if (found != NULL && *found == i) {
-            state->blocks[kept++] = state->blocks[i];
+            rebuild->blocks[kept++] = rebuild->blocks[i];
         }
     }
-    state->block_count = kept;
+    rebuild->block_count = kept;
     if (kept > 0) {
-        qsort(state->blocks, kept, sizeof(*state->blocks), compare_blocks);
+        qsort(rebuild->blocks, kept, sizeof(*rebuild->blocks), compare_addr);
     }
-}
-
-static int fill(struct state *state, struct varve_alloc_snapshot *start_out, struct varve_message *message)
-{
-    struct rebuild rebuild;
-
-    finish(state);
-    rebuild = (struct rebuild){
-        .trace = state->trace,
-        .rounding = state->rounding,
-        .segments = state->segments,
-        .segment_count = state->segment_count,
-        .blocks = state->blocks,
-        .block_count = state->block_count,
-    };
-    state->segments = NULL; /* the start's from here */
-    return rebuild_blocks(&rebuild, start_out, message);
 }
 
 int replay_start_rebuild(const struct history *history, const struct history_device *trace,
-                         const struct replay_rounding *rounding, struct varve_alloc_snapshot *start_out,
+                         const struct varve_alloc_config *config, struct varve_alloc_snapshot *start_out,
                          struct varve_message *message)
 {
-    struct state state = {.history = history, .trace = trace, .rounding = rounding};
+    struct rebuild rebuild = {.history = history, .trace = trace, .config = config};
     int result = VARVE_OK;
 
     *start_out = (struct varve_alloc_snapshot){0};
-    take_end(&state);
+    take_end(&rebuild);
     for (size_t i = trace->event_count; i > 0 && result == VARVE_OK; i--) {
-        if (!undo(&state, &trace->events[i - 1])) {
+        if (!undo(&rebuild, &trace->events[i - 1])) {
             result = varve_message_set(message, VARVE_ERROR_FORMAT,
                                        "event %zu (address 0x%" PRIx64
                                        ") cannot have led to what comes behind it and to the segments at the "
@@ -475,12 +435,14 @@ int replay_start_rebuild(const struct history *history, const struct history_dev
         }
     }
     if (result == VARVE_OK) {
-        result = fill(&state, start_out, message);
+        finish(&rebuild);
+        result = rebuild_blocks(&rebuild, start_out, message);
+        rebuild.segments = NULL; /* the start's from here */
     }
-    free(state.segments);
-    free(state.blocks);
-    replay_map_free(&state.segment_at);
-    replay_map_free(&state.block_at);
-    replay_ranges_free(&state.ranges);
+    free(rebuild.segments);
+    free(rebuild.blocks);
+    map_free(&rebuild.segment_at);
+    map_free(&rebuild.block_at);
+    replay_ranges_free(&rebuild.ranges);
     return result;
 }

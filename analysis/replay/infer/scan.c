@@ -2,10 +2,10 @@
 /*
  * Sums of hostile sizes wrap, they do not overflow: addresses and sizes have limits.
  */
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/scan.h"
 
 #include "analysis/base/memory.h"
-#include "analysis/replay/map.h"
+#include "analysis/base/map.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,6 +22,13 @@ size_t replay_decision(const struct history_device *trace, size_t index)
     return index;
 }
 
+struct varve_pool_id replay_named_pool(const struct history *history, const struct history_event *event)
+{
+    const uint64_t *id = event->pool != 0 ? history->pool_ids[event->pool - 1] : NULL;
+
+    return id != NULL ? (struct varve_pool_id){id[0], id[1]} : (struct varve_pool_id){0, 0};
+}
+
 bool replay_is_immediate(const struct history_device *trace, size_t index)
 {
     size_t next = replay_decision(trace, index + 1);
@@ -30,29 +37,24 @@ bool replay_is_immediate(const struct history_device *trace, size_t index)
            trace->events[next].addr == trace->events[index].addr;
 }
 
-static void add_deferred(struct replay_scan *scan, struct replay_map *pending, uint64_t addr, size_t index)
+static void add_deferred(struct replay_scan *scan, struct map *pending, uint64_t addr, size_t index)
 {
-    if (scan->deferred_count == scan->deferred_capacity) {
-        scan->deferred_capacity = scan->deferred_capacity == 0 ? 64 : 2 * scan->deferred_capacity;
-        scan->deferred = memory_resize(scan->deferred, scan->deferred_capacity * sizeof(*scan->deferred));
-    }
-    replay_map_put(pending, addr, scan->deferred_count);
+    scan->deferred =
+        memory_grow(scan->deferred, &scan->deferred_capacity, scan->deferred_count, sizeof(*scan->deferred));
+    map_put(pending, addr, scan->deferred_count);
     scan->deferred[scan->deferred_count++] =
         (struct replay_deferred){.request = index, .completion = REPLAY_NONE};
 }
 
-static void add_completion(struct replay_scan *scan, struct replay_map *pending, uint64_t addr, size_t index)
+static void add_completion(struct replay_scan *scan, struct map *pending, uint64_t addr, size_t index)
 {
     uint64_t number;
 
-    if (replay_map_remove(pending, addr, &number)) {
+    if (map_remove(pending, addr, &number)) {
         scan->deferred[number].completion = index;
         return;
     }
-    if (scan->early_count == scan->early_capacity) {
-        scan->early_capacity = scan->early_capacity == 0 ? 64 : 2 * scan->early_capacity;
-        scan->early = memory_resize(scan->early, scan->early_capacity * sizeof(*scan->early));
-    }
+    scan->early = memory_grow(scan->early, &scan->early_capacity, scan->early_count, sizeof(*scan->early));
     scan->early[scan->early_count++] = index;
 }
 
@@ -87,7 +89,7 @@ static uint64_t reserved_at_end(const struct history_device *trace, struct repla
 
 int replay_scan(const struct history_device *trace, struct replay_scan *scan, struct varve_message *message)
 {
-    struct replay_map pending = {0};
+    struct map pending = {0};
     uint64_t reserved = 0; /* sums of hostile sizes wrap, they do not overflow */
     uint64_t peak = 0;
 
@@ -95,7 +97,7 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
         const struct history_event *event = &trace->events[i];
 
         if (event->size >= SIZE_LIMIT || (event->addr >= ADDR_LIMIT && event->action != HISTORY_OOM)) {
-            replay_map_free(&pending);
+            map_free(&pending);
             return varve_message_set(message, VARVE_ERROR_FORMAT,
                                      "event %zu: no memory has the address 0x%" PRIx64 " and %" PRIu64
                                      " bytes",
@@ -131,7 +133,7 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
         }
         peak = (int64_t)reserved > (int64_t)peak ? reserved : peak;
     }
-    replay_map_free(&pending);
+    map_free(&pending);
     scan->reserved_start = (int64_t)(reserved_at_end(trace, scan) - reserved);
     scan->reserved_peak = peak + (scan->reserved_start > 0 ? (uint64_t)scan->reserved_start : 0);
     return scan->early_count > 0 && scan->reserved_start <= 0 ? refuse_early(trace, scan, message) : VARVE_OK;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Private pools of a history whose events do not name them: which pool each event and segment belongs to. Called
- * by infer.c.
+ * by device.c.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_POOLS_H
-#define VARVE_ANALYSIS_REPLAY_POOLS_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_POOLS_H
+#define VARVE_ANALYSIS_REPLAY_INFER_POOLS_H
 
 #include "analysis/history/history.h"
-#include "analysis/replay/hints.h"
-#include "analysis/replay/reservations.h"
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/hints.h"
+#include "analysis/replay/infer/reservations.h"
+#include "analysis/replay/infer/scan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,19 +21,15 @@ struct replay_pool_segment {
     size_t made_by;             /* event; REPLAY_NONE: it was there at the start */
     size_t first_use, last_use; /* events of its first and last alloc; REPLAY_NONE: never used */
     uint16_t stream;
-    bool is_small, is_gone;
+    bool is_gone;
     bool is_private; /* it cannot be the default pool's */
     bool is_lone;    /* … nor that of the segments before it */
-    uint16_t pool;   /* index into replay_pools.pools, at last */
-};
-
-struct replay_pool {
-    struct varve_pool_id id;
+    uint16_t pool;   /* index into replay_pools.ids, at last */
 };
 
 struct replay_pools {
-    uint16_t *of_event; /* index into `pools` of allocs and segment events; NULL: the default pool for all */
-    struct replay_pool *pools; /* 0: the default pool */
+    uint16_t *of_event; /* index into `ids` of allocs and segment events; NULL: the default pool for all */
+    struct varve_pool_id *ids; /* 0: the default pool */
     size_t count;
     struct replay_pool_segment *segments; /* those that a pool was derived for */
     size_t segment_count;

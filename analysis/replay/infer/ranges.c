@@ -2,7 +2,7 @@
 /*
  * An array by address; no two ranges overlap. Ranges that touch become one if both can be of one segment.
  */
-#include "analysis/replay/ranges.h"
+#include "analysis/replay/infer/ranges.h"
 
 #include "analysis/base/memory.h"
 
@@ -29,10 +29,7 @@ static size_t position_of(const struct replay_ranges *ranges, uint64_t addr)
 
 static void insert(struct replay_ranges *ranges, size_t position, struct replay_range range)
 {
-    if (ranges->count == ranges->capacity) {
-        ranges->capacity = ranges->capacity == 0 ? 16 : 2 * ranges->capacity;
-        ranges->items = memory_resize(ranges->items, ranges->capacity * sizeof(*ranges->items));
-    }
+    ranges->items = memory_grow(ranges->items, &ranges->capacity, ranges->count, sizeof(range));
     memmove(&ranges->items[position + 1], &ranges->items[position],
             (ranges->count - position) * sizeof(*ranges->items));
     ranges->items[position] = range;
@@ -60,12 +57,10 @@ static bool absorb(struct replay_ranges *ranges, size_t position, struct replay_
 {
     const struct replay_range *other = &ranges->items[position];
     bool touches = other->addr + other->bytes == range->addr || range->addr + range->bytes == other->addr;
-
     bool both_known = other->kind != REPLAY_RANGE_UNKNOWN && range->kind != REPLAY_RANGE_UNKNOWN;
-    bool same_pool = other->pool.capture == range->pool.capture && other->pool.user == range->pool.user;
 
     if (!touches || other->stream != range->stream ||
-        (both_known && (other->kind != range->kind || !same_pool))) {
+        (both_known && (other->kind != range->kind || !replay_same_pool(other->pool, range->pool)))) {
         return false;
     }
     range->addr = other->addr < range->addr ? other->addr : range->addr;

@@ -3,23 +3,24 @@
  * Open addressing with linear probing; removing moves later keys back, so that no markers pile up over millions
  * of frees.
  */
-#include "analysis/replay/map.h"
+#include "analysis/base/map.h"
 
 #include "analysis/base/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CAPACITY_MIN 64
 #define EMPTY UINT64_MAX
 
 /* Addresses are multiples of 512 and lie together: the high half of the product spreads them. */
-static size_t slot_of(const struct replay_map *map, uint64_t key)
+static size_t slot_of(const struct map *map, uint64_t key)
 {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
 
-static size_t find(const struct replay_map *map, uint64_t key)
+static size_t find(const struct map *map, uint64_t key)
 {
     size_t slot = slot_of(map, key);
 
@@ -29,9 +30,9 @@ static size_t find(const struct replay_map *map, uint64_t key)
     return slot;
 }
 
-static bool grow(struct replay_map *map)
+static bool grow(struct map *map)
 {
-    struct replay_map larger = {.capacity = map->capacity == 0 ? CAPACITY_MIN : 2 * map->capacity};
+    struct map larger = {.capacity = map->capacity == 0 ? CAPACITY_MIN : 2 * map->capacity};
 
     larger.slots = malloc(larger.capacity * 2 * sizeof(*larger.slots));
     if (larger.slots == NULL) {
@@ -54,7 +55,27 @@ static bool grow(struct replay_map *map)
     return true;
 }
 
-uint64_t *replay_map_find(const struct replay_map *map, uint64_t key)
+/* Eight bytes a step. Not made against an adversary: what collides makes a map slow, never wrong. */
+uint64_t map_hash(const void *bytes, size_t count)
+{
+    const unsigned char *next = bytes;
+    uint64_t hash = UINT64_C(0x9e3779b97f4a7c15) ^ count;
+
+    for (; count >= 8; count -= 8, next += 8) {
+        uint64_t word;
+
+        memcpy(&word, next, 8);
+        hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
+        hash ^= hash >> 32;
+    }
+    for (; count > 0; count--) {
+        hash = (hash ^ *next++) * UINT64_C(0x100000001b3);
+    }
+    hash = (hash ^ (hash >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (hash ^ (hash >> 32)) >> 1;
+}
+
+uint64_t *map_find(const struct map *map, uint64_t key)
 {
     size_t slot;
 
@@ -65,7 +86,7 @@ uint64_t *replay_map_find(const struct replay_map *map, uint64_t key)
     return map->slots[2 * slot] == key ? &map->slots[2 * slot + 1] : NULL;
 }
 
-bool replay_map_try_put(struct replay_map *map, uint64_t key, uint64_t value)
+bool map_try_put(struct map *map, uint64_t key, uint64_t value)
 {
     size_t slot;
 
@@ -80,16 +101,16 @@ bool replay_map_try_put(struct replay_map *map, uint64_t key, uint64_t value)
     return true;
 }
 
-void replay_map_put(struct replay_map *map, uint64_t key, uint64_t value)
+void map_put(struct map *map, uint64_t key, uint64_t value)
 {
-    if (!replay_map_try_put(map, key, value)) {
+    if (!map_try_put(map, key, value)) {
         memory_exhausted();
     }
 }
 
-bool replay_map_remove(struct replay_map *map, uint64_t key, uint64_t *value_out)
+bool map_remove(struct map *map, uint64_t key, uint64_t *value_out)
 {
-    const uint64_t *value = replay_map_find(map, key);
+    const uint64_t *value = map_find(map, key);
     size_t hole;
     size_t slot;
 
@@ -117,8 +138,8 @@ bool replay_map_remove(struct replay_map *map, uint64_t key, uint64_t *value_out
     return true;
 }
 
-void replay_map_free(struct replay_map *map)
+void map_free(struct map *map)
 {
     free(map->slots);
-    *map = (struct replay_map){0};
+    *map = (struct map){0};
 }

@@ -2,11 +2,12 @@
 /*
  * One pass over a device's events before anything else: which frees other streams deferred and when they
  * completed, how much was reserved, and whether the history began with nothing. Events that cannot be are refused
- * here, so that the later passes need not test addresses again. Called by infer.c.
+ * here, so that the later passes need not test addresses again. Called by device.c.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_SCAN_H
-#define VARVE_ANALYSIS_REPLAY_SCAN_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_SCAN_H
+#define VARVE_ANALYSIS_REPLAY_INFER_SCAN_H
 
+#include "alloc/alloc.h"
 #include "analysis/history/history.h"
 
 #include <stdbool.h>
@@ -42,6 +43,8 @@ int replay_scan(const struct history_device *trace, struct replay_scan *scan, st
 void replay_scan_free(struct replay_scan *scan);
 /// Number of the first event at or after `index` that is a decision (not a snapshot).
 size_t replay_decision(const struct history_device *trace, size_t index);
+/// The pool that the event names, the default one if it names none.
+struct varve_pool_id replay_named_pool(const struct history *history, const struct history_event *event);
 /// The free requested by event `index` was completed at once.
 bool replay_is_immediate(const struct history_device *trace, size_t index);
 

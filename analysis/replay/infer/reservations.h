@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The address ranges that expandable segments reserved, worked out from what was mapped in them. Called by
- * infer.c and the pool passes; a session's device puts its reservations there.
+ * device.c and the pool passes; a session's device puts its reservations there.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_RESERVATIONS_H
-#define VARVE_ANALYSIS_REPLAY_RESERVATIONS_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_RESERVATIONS_H
+#define VARVE_ANALYSIS_REPLAY_INFER_RESERVATIONS_H
 
+#include "alloc/alloc.h"
 #include "analysis/history/history.h"
-#include "analysis/replay/rounding.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,17 +29,14 @@ struct replay_reservations {
     uint32_t *of_event; /* of alloc, segment_map and segment_unmap: number + 1; else 0 */
 };
 
-/// `reach`: how many bytes one of them has.
+/// `reach`: how many bytes one of them has. Without `config` only what maps show: classes and allocs are left out.
 void replay_reservations_find(const struct history *history, const struct history_device *trace,
                               const struct varve_alloc_snapshot *start,
-                              const struct replay_rounding *rounding, uint64_t reach,
+                              const struct varve_alloc_config *config, uint64_t reach,
                               struct replay_reservations *reservations);
-/// Only what shows without a start state, and without regard to classes; of_event is NULL.
-void replay_reservations_estimate(const struct history_device *trace,
-                                  struct replay_reservations *reservations);
 void replay_reservations_free(struct replay_reservations *reservations);
 /// Both were there at some time.
-bool replay_reservations_coexist(const struct replay_reservations *reservations, size_t a, size_t b);
+bool replay_reservations_coexist(const struct replay_reservation *a, const struct replay_reservation *b);
 /// The least distance from one base to the next; UINT64_MAX: there are no two.
 uint64_t replay_reservations_room(const struct replay_reservations *reservations);
 /// Move bases of the start down, where that is the only way to have `reach` bytes in front of the next one.

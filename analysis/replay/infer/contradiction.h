@@ -4,8 +4,8 @@
  * allocated, segments that overlap. Looked for only once a replay has failed, so that good histories do not pay for
  * it. Called by replay.c.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_CONTRADICTION_H
-#define VARVE_ANALYSIS_REPLAY_CONTRADICTION_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_CONTRADICTION_H
+#define VARVE_ANALYSIS_REPLAY_INFER_CONTRADICTION_H
 
 #include "analysis/history/history.h"
 

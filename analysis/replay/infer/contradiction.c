@@ -3,11 +3,11 @@
  * Blocks by address and segments by range, event after event. Where a history began late, the first event of an
  * address may refer to what was before.
  */
-#include "analysis/replay/contradiction.h"
+#include "analysis/replay/infer/contradiction.h"
 
-#include "analysis/replay/map.h"
-#include "analysis/replay/ranges.h"
-#include "analysis/replay/scan.h"
+#include "analysis/base/map.h"
+#include "analysis/replay/infer/ranges.h"
+#include "analysis/replay/infer/scan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,9 +23,9 @@ enum block_state {
 struct search {
     const struct history_device *trace;
     bool is_late;
-    struct replay_map blocks;
+    struct map blocks;
     struct replay_ranges segments;
-    struct replay_map gone; /* address of a segment → event that gave it back */
+    struct map gone; /* address of a segment → event that gave it back */
     struct varve_message *message;
 };
 
@@ -52,7 +52,7 @@ static bool is_outside(struct search *search, uint64_t addr)
 static bool check_block(struct search *search, size_t index)
 {
     const struct history_event *event = &search->trace->events[index];
-    const uint64_t *known = replay_map_find(&search->blocks, event->addr);
+    const uint64_t *known = map_find(&search->blocks, event->addr);
     enum block_state state = known != NULL ? (enum block_state)(*known & 3) : BLOCK_FREE;
     size_t since = known != NULL ? (size_t)(*known >> 2) : REPLAY_NONE;
     bool is_unknown = known == NULL && search->is_late;
@@ -68,7 +68,7 @@ static bool check_block(struct search *search, size_t index)
         if (is_outside(search, event->addr)) {
             return found(search, index, "alloc", "but no segment is there", REPLAY_NONE);
         }
-        replay_map_put(&search->blocks, event->addr, (uint64_t)index << 2 | BLOCK_USED);
+        map_put(&search->blocks, event->addr, (uint64_t)index << 2 | BLOCK_USED);
         return false;
     case HISTORY_FREE_REQUESTED:
         if (state != BLOCK_USED && !is_unknown) {
@@ -78,7 +78,7 @@ static bool check_block(struct search *search, size_t index)
                                                : "but that block's free is requested",
                          since);
         }
-        replay_map_put(&search->blocks, event->addr, (uint64_t)index << 2 | BLOCK_REQUESTED);
+        map_put(&search->blocks, event->addr, (uint64_t)index << 2 | BLOCK_REQUESTED);
         return false;
     default:
         if (state != BLOCK_REQUESTED && !is_unknown) {
@@ -88,7 +88,7 @@ static bool check_block(struct search *search, size_t index)
                                                : "but no free_requested came for that block, in use",
                          since);
         }
-        replay_map_put(&search->blocks, event->addr, (uint64_t)index << 2 | BLOCK_FREE);
+        map_put(&search->blocks, event->addr, (uint64_t)index << 2 | BLOCK_FREE);
         return false;
     }
 }
@@ -126,14 +126,14 @@ static bool check_segment(struct search *search, size_t index)
         }
         return false;
     case HISTORY_SEGMENT_FREE:
-        gone = replay_map_find(&search->gone, event->addr);
+        gone = map_find(&search->gone, event->addr);
         if (there == NULL && gone != NULL) {
             return found(search, index, "segment_free", "but that segment is gone", (size_t)*gone);
         }
         if (there == NULL && !search->is_late) {
             return found(search, index, "segment_free", "but no segment is there", REPLAY_NONE);
         }
-        replay_map_put(&search->gone, event->addr, index);
+        map_put(&search->gone, event->addr, index);
         if (there != NULL && (there->addr != event->addr || there->bytes != event->size)) {
             return found(search, index, "segment_free", "but the segment there is another",
                          (size_t)there->stream);
@@ -174,8 +174,8 @@ bool replay_contradiction(const struct history_device *trace, bool is_late, stru
     for (size_t i = 0; i < trace->event_count && !is_found; i++) {
         is_found = check(&search, i);
     }
-    replay_map_free(&search.blocks);
-    replay_map_free(&search.gone);
+    map_free(&search.blocks);
+    map_free(&search.gone);
     replay_ranges_free(&search.segments);
     return is_found;
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "analysis/replay/infer.h"
+#include "analysis/replay/infer/device.h"
 
 #include "analysis/output/format.h"
-#include "analysis/replay/hints.h"
-#include "analysis/replay/pools.h"
-#include "analysis/replay/replay.h"
-#include "analysis/replay/reservations.h"
-#include "analysis/replay/rounding.h"
-#include "analysis/replay/scan.h"
-#include "analysis/replay/start.h"
+#include "analysis/replay/infer/hints.h"
+#include "analysis/replay/infer/pools.h"
+#include "analysis/replay/infer/reservations.h"
+#include "analysis/replay/infer/scan.h"
+#include "analysis/replay/infer/settings.h"
+#include "analysis/replay/infer/start.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,18 +32,10 @@ int replay_start_of(const struct history *history, const struct history_device *
                     struct varve_alloc_snapshot *start_out, struct varve_message *message)
 {
     struct varve_alloc_config config;
-    struct replay_rounding rounding;
     int result = replay_config(history, NULL, &config, message);
 
     *start_out = (struct varve_alloc_snapshot){0};
-    if (result == VARVE_OK) {
-        result = replay_rounding_open(&rounding, &config, message);
-        if (result == VARVE_OK) {
-            result = replay_start_rebuild(history, trace, &rounding, start_out, message);
-        }
-        replay_rounding_close(&rounding);
-    }
-    return result;
+    return result != VARVE_OK ? result : replay_start_rebuild(history, trace, &config, start_out, message);
 }
 
 static bool names_pools(const struct history_device *trace)
@@ -67,10 +58,10 @@ static bool has_ranges(const struct varve_alloc_snapshot *start)
     return false;
 }
 
-static uint64_t total_of(const struct replay_device *inferred, const struct replay_options *options)
+static uint64_t total_of(const struct replay_device *inferred, uint64_t capacity)
 {
-    if (options->capacity != 0) {
-        return options->capacity;
+    if (capacity != 0) {
+        return capacity;
     }
     return inferred->scan.reserved_peak > CAPACITY_DEFAULT ? (inferred->scan.reserved_peak + GIB) / GIB * GIB
                                                            : CAPACITY_DEFAULT;
@@ -78,10 +69,9 @@ static uint64_t total_of(const struct replay_device *inferred, const struct repl
 
 /* An expandable segment is mapped unit by unit, as on a device: sizes that no device has would take as long as they
  * say. */
-static int check_reserved(const struct replay_scan *scan, const struct replay_options *options,
-                          struct varve_message *message)
+static int check_reserved(const struct replay_scan *scan, uint64_t capacity, struct varve_message *message)
 {
-    uint64_t limit = options->capacity > DEVICE_MAX ? options->capacity : DEVICE_MAX;
+    uint64_t limit = capacity > DEVICE_MAX ? capacity : DEVICE_MAX;
 
     if (scan->largest_bytes > limit) {
         return varve_message_set(message, VARVE_ERROR_FORMAT,
@@ -109,33 +99,33 @@ static void bound_total(struct replay_device *inferred, const struct replay_rese
     inferred->total = total < inferred->total ? total : inferred->total;
 }
 
-static void bound_total_by_maps(struct replay_device *inferred)
+static void bound_total_by_maps(const struct history *history, struct replay_device *inferred)
 {
     struct replay_reservations reservations;
 
-    replay_reservations_estimate(&inferred->trace, &reservations);
+    replay_reservations_find(history, &inferred->trace, &inferred->start, NULL, 0, &reservations);
     bound_total(inferred, &reservations);
     replay_reservations_free(&reservations);
 }
 
-static int infer_with_rounding(struct replay_device *inferred, const struct history *history,
-                               const struct replay_options *options, const struct replay_rounding *rounding,
-                               bool derives_pools, struct varve_message *message)
+static int infer_by_settings(struct replay_device *inferred, const struct history *history, uint64_t capacity,
+                             const struct varve_alloc_config *config, bool derives_pools,
+                             struct varve_message *message)
 {
     int result = VARVE_OK;
 
     if (inferred->scan.reserved_start > 0) {
-        result = replay_start_rebuild(history, &inferred->trace, rounding, &inferred->start, message);
+        result = replay_start_rebuild(history, &inferred->trace, config, &inferred->start, message);
     }
     if (result == VARVE_OK && (derives_pools || has_ranges(&inferred->start))) {
         uint64_t reach = inferred->total + inferred->total / 8;
 
-        replay_reservations_find(history, &inferred->trace, &inferred->start, rounding, reach,
+        replay_reservations_find(history, &inferred->trace, &inferred->start, config, reach,
                                  &inferred->reservations);
-        if (options->capacity == 0) {
+        if (capacity == 0) {
             bound_total(inferred, &inferred->reservations);
         } else {
-            replay_reservations_lower(&inferred->reservations, reach, rounding->large_unit);
+            replay_reservations_lower(&inferred->reservations, reach, config->large_segment_size);
         }
     }
     if (result == VARVE_OK && derives_pools) {
@@ -148,11 +138,10 @@ static int infer_with_rounding(struct replay_device *inferred, const struct hist
     return result;
 }
 
-int replay_infer_device(const struct history *history, unsigned index, const struct replay_options *options,
-                        struct replay_device *inferred, struct varve_message *message)
+int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
+                        bool follow, struct replay_device *inferred, struct varve_message *message)
 {
     struct varve_alloc_config config;
-    struct replay_rounding rounding;
     bool derives_pools;
     int result;
 
@@ -164,26 +153,19 @@ int replay_infer_device(const struct history *history, unsigned index, const str
                     replay_pools_are_named(&inferred->trace);
     result = replay_scan(&inferred->trace, &inferred->scan, message);
     if (result == VARVE_OK) {
-        result = check_reserved(&inferred->scan, options, message);
+        result = check_reserved(&inferred->scan, capacity, message);
     }
-    inferred->total = total_of(inferred, options);
-    if (result == VARVE_OK && inferred->scan.has_maps && inferred->scan.reserved_start <= 0 &&
-        options->follow) {
-        bound_total_by_maps(inferred);
+    inferred->total = total_of(inferred, capacity);
+    if (result == VARVE_OK && inferred->scan.has_maps && inferred->scan.reserved_start <= 0 && follow) {
+        bound_total_by_maps(history, inferred);
     }
     if (result != VARVE_OK || (inferred->scan.reserved_start <= 0 && !derives_pools)) {
         return result;
     }
-    result = replay_config(history, options->follow ? options->conf : NULL, &config, message);
-    if (result != VARVE_OK) {
-        return result;
-    }
-    result = replay_rounding_open(&rounding, &config, message);
-    if (result == VARVE_OK) {
-        result = infer_with_rounding(inferred, history, options, &rounding, derives_pools, message);
-    }
-    replay_rounding_close(&rounding);
-    return result;
+    result = replay_config(history, follow ? conf : NULL, &config, message);
+    return result != VARVE_OK
+               ? result
+               : infer_by_settings(inferred, history, capacity, &config, derives_pools, message);
 }
 
 void replay_device_clear(struct replay_device *inferred)

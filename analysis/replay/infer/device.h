@@ -4,21 +4,19 @@
  * ranges of expandable segments, private pools, and how much memory the device may have had. Called by replay.c and
  * analysis/import; what is found is read only while it is played.
  */
-#ifndef VARVE_ANALYSIS_REPLAY_INFER_H
-#define VARVE_ANALYSIS_REPLAY_INFER_H
+#ifndef VARVE_ANALYSIS_REPLAY_INFER_DEVICE_H
+#define VARVE_ANALYSIS_REPLAY_INFER_DEVICE_H
 
 #include "alloc/alloc.h"
 #include "analysis/history/history.h"
-#include "analysis/replay/hints.h"
-#include "analysis/replay/pools.h"
-#include "analysis/replay/reservations.h"
-#include "analysis/replay/scan.h"
+#include "analysis/replay/infer/hints.h"
+#include "analysis/replay/infer/pools.h"
+#include "analysis/replay/infer/reservations.h"
+#include "analysis/replay/infer/scan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct replay_options;
 
 struct replay_device {
     struct history_device trace; /* borrowed, without its first events (hints.first) */
@@ -32,8 +30,8 @@ struct replay_device {
 
 /// Everything but the hints, which it goes by; may be called again with others. Errors: VARVE_ERROR_FORMAT,
 /// UNSUPPORTED, INVALID (settings).
-int replay_infer_device(const struct history *history, unsigned index, const struct replay_options *options,
-                        struct replay_device *inferred, struct varve_message *message);
+int replay_infer_device(const struct history *history, unsigned index, const char *conf, uint64_t capacity,
+                        bool follow, struct replay_device *inferred, struct varve_message *message);
 /// Release all but the hints.
 void replay_device_clear(struct replay_device *inferred);
 

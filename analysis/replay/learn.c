@@ -2,47 +2,18 @@
 /*
  * Each answer only ever changes in one direction, so that the search ends.
  */
-#include "analysis/replay/hints.h"
+#include "analysis/replay/learn.h"
 
 #include "analysis/base/memory.h"
 #include "analysis/replay/play.h"
 #include "analysis/replay/session.h"
 
-#include <stdlib.h>
-
 #define ATTEMPTS_MAX 1000
 #define GRAIN 512
 
-void replay_hints_free(struct replay_hints *hints)
-{
-    replay_map_free(&hints->sizes);
-    replay_map_free(&hints->choices);
-    replay_map_free(&hints->pools);
-    free(hints->apart);
-    *hints = (struct replay_hints){0};
-}
-
-void replay_hints_apply(const struct replay_hints *hints, struct varve_alloc_snapshot *start)
-{
-    if (hints->sizes.count == 0) {
-        return;
-    }
-    for (size_t i = 0; i + 1 < start->block_count; i++) {
-        struct varve_block_info *block = &start->blocks[i];
-        struct varve_block_info *rest = &start->blocks[i + 1];
-        const uint64_t *bytes = replay_map_find(&hints->sizes, block->addr);
-
-        if (bytes != NULL && block->allocation_id != 0) {
-            rest->addr += *bytes - block->bytes;
-            rest->bytes -= *bytes - block->bytes;
-            block->bytes = *bytes;
-        }
-    }
-}
-
 bool replay_choose(struct replay *replay, size_t completion, size_t request, bool likely)
 {
-    const uint64_t *known = replay_map_find(&replay->inferred->hints.choices, completion);
+    const uint64_t *known = map_find(&replay->inferred->hints.choices, completion);
     bool answer = known != NULL ? *known != 0 : likely;
 
     if (known == NULL) {
@@ -74,7 +45,7 @@ static bool learn_size(const struct replay *replay, struct replay_hints *hints)
             if (bytes > block->allocation_id) {
                 return false;
             }
-            replay_map_put(&hints->sizes, block->addr, bytes);
+            map_put(&hints->sizes, block->addr, bytes);
             return true;
         }
     }
@@ -89,7 +60,7 @@ static bool learn_choice(const struct replay *replay, struct replay_hints *hints
         replay->mismatch.event > choice->request) {
         return false;
     }
-    replay_map_put(&hints->choices, choice->completion, !choice->answer);
+    map_put(&hints->choices, choice->completion, !choice->answer);
     return true;
 }
 
@@ -116,13 +87,13 @@ static bool learn_pool_of(const struct replay *replay, uint64_t addr, struct rep
     for (size_t i = pools->segment_count; i > 0; i--) {
         const struct replay_pool_segment *segment = &pools->segments[i - 1];
         uint64_t key = replay_pool_key(segment);
-        const uint64_t *hint = replay_map_find(&hints->pools, key);
+        const uint64_t *hint = map_find(&hints->pools, key);
 
         if (holds(replay, i - 1, addr)) {
             if (hint != NULL && *hint == 2) {
                 return false;
             }
-            replay_map_put(&hints->pools, key, segment->pool == 0 && hint == NULL ? 1 : 2);
+            map_put(&hints->pools, key, segment->pool == 0 && hint == NULL ? 1 : 2);
             return true;
         }
     }
@@ -206,7 +177,7 @@ static bool learn_turns(const struct replay *replay, struct replay_hints *hints)
         return false;
     }
     hints->pools_take_turns = true;
-    replay_map_free(&hints->pools);
+    map_free(&hints->pools);
     return true;
 }
 

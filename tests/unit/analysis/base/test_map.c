@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hash map of the replay's passes against a plain array, under random operations. */
+/* The hash map against a plain array, under random operations. */
 #include "support/random.h"
 #include "support/replay.h"
 
-#include "analysis/replay/map.h"
+#include "analysis/base/map.h"
 
 #define KEYS 300
 
 static void test_like_an_array(void **state)
 {
-    struct replay_map map = {0};
+    struct map map = {0};
     uint64_t values[KEYS] = {0}; /* 0: not there */
     uint64_t seed = 5;
     size_t count = 0;
@@ -23,35 +23,35 @@ static void test_like_an_array(void **state)
 
         key = random_below(&seed, KEYS);
         addr = 0x7f0000000000U + key * 512;
-        found = replay_map_find(&map, addr);
+        found = map_find(&map, addr);
         assert_int_equal(found == NULL ? 0 : *found, values[key]);
         if (random_below(&seed, 16) < 8 + (i / 20000) % 2 * 4) {
             count += values[key] == 0 ? 1 : 0;
             values[key] = i + 1;
-            replay_map_put(&map, addr, i + 1);
+            map_put(&map, addr, i + 1);
         } else {
-            assert_int_equal(replay_map_remove(&map, addr, &value), values[key] != 0);
+            assert_int_equal(map_remove(&map, addr, &value), values[key] != 0);
             assert_true(values[key] == 0 || value == values[key]);
             count -= values[key] != 0 ? 1 : 0;
             values[key] = 0;
         }
         assert_int_equal(map.count, count);
     }
-    replay_map_free(&map);
+    map_free(&map);
 }
 
 static void test_no_key(void **state)
 {
-    struct replay_map map = {0};
+    struct map map = {0};
     uint64_t value;
 
     (void)state;
-    assert_null(replay_map_find(&map, 1));
-    assert_false(replay_map_remove(&map, 1, &value));
-    replay_map_put(&map, 0, 3);
-    assert_null(replay_map_find(&map, UINT64_MAX));
-    assert_int_equal(*replay_map_find(&map, 0), 3);
-    replay_map_free(&map);
+    assert_null(map_find(&map, 1));
+    assert_false(map_remove(&map, 1, &value));
+    map_put(&map, 0, 3);
+    assert_null(map_find(&map, UINT64_MAX));
+    assert_int_equal(*map_find(&map, 0), 3);
+    map_free(&map);
 }
 
 int main(void)
