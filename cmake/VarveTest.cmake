@@ -14,9 +14,11 @@
 #
 # Labels are the folder and what a comment of the file says, "MARKER: reason", anywhere in it:
 #
-#   Slow:                 more than ten seconds in a release build; label slow, all others have the label fast
+#   Slow:                 more than ten seconds in a release build; label slow, all others have the label fast. The slow
+#                         ones are started first, so that none is left alone at the end
 #   Runs threads:         label threads, which the preset tsan runs; a program that calls pthread_create has it by itself
-#   Reads damaged input:  label memory, which the preset asan runs; fast programs have it by themselves
+#   Reads damaged input:  label memory, which the preset asan runs; fast unit tests of the folders in
+#                         VARVE_FOLDERS_OF_READERS have it by themselves
 #
 # For each label there is a target tests_LABEL of its programs.
 
@@ -24,6 +26,10 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
+
+# Where modules read what others wrote: files, command lines, the memory of other programs.
+set(VARVE_FOLDERS_OF_READERS
+    "unit/(analysis|trace/(base|collector|format|import|model|recorder/stacks|store|symbols))/|alloc/core/test_alloc_(config|model)|golden/")
 
 # What the file says of itself, as labels.
 function(_varve_test_labels variable file)
@@ -41,7 +47,8 @@ function(_varve_test_labels variable file)
   if(says MATCHES "Runs threads: |pthread_create")
     list(APPEND labels threads)
   endif()
-  if(says MATCHES "Reads damaged input: " OR (file MATCHES "\\.c$" AND NOT says MATCHES "Slow: "))
+  if(says MATCHES "Reads damaged input: "
+     OR (file MATCHES "\\.c$" AND file MATCHES "${VARVE_FOLDERS_OF_READERS}" AND NOT says MATCHES "Slow: "))
     list(APPEND labels memory)
   endif()
   set(${variable} ${labels} PARENT_SCOPE)
@@ -58,11 +65,17 @@ function(_varve_test_properties test folder timeout)
     LABELS "${folder};${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "VARVE=${PROJECT_BINARY_DIR}/varve;VARVE_BUILD_DIR=${PROJECT_BINARY_DIR};\
 VARVE_SOURCE_DIR=${PROJECT_SOURCE_DIR};VARVE_SANITIZE=${VARVE_SANITIZE};${VARVE_SANITIZE_ENVIRONMENT}")
+  set(cost 1)
+  if("slow" IN_LIST ARGN)
+    set(cost 100)
+  endif()
   if(folder STREQUAL "gpu")
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK gpu)
-  elseif(test MATCHES "lttng|ctf") # root has one session daemon
+  elseif(test MATCHES "lttng|conformance/test_ctf") # root has one session daemon
     set_tests_properties(${test} PROPERTIES RESOURCE_LOCK lttng)
+    math(EXPR cost "${cost} * 2") # one after the other: the longest of all
   endif()
+  set_tests_properties(${test} PROPERTIES COST ${cost})
 endfunction()
 
 # Links what every program below tests/ may use: our libraries, as far as they exist, and the system's.
