@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct callsites_stack *stack = callsites_stack(&callsites->stacks, number);
 
         for (unsigned i = 0; i < (unsigned)stack->native_count + stack->python_count; i++) {
-            check(callsites->stacks.frame_ids[stack->start + i] - 1 < callsites->frames.count);
+            check(stack->frame_ids[i] - 1 < callsites->frames.count);
         }
     }
     callsites_close(callsites);

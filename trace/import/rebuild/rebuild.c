@@ -303,7 +303,7 @@ struct key {
     struct varve_sink_origin origin; /* `tid` does not matter, nor `ring` to a process */
 };
 
-static bool is_process(const void *key_untyped, uint32_t number)
+static bool is_process(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
     const struct rebuild_process *process = key->rebuild->processes[number - 1];
@@ -317,7 +317,7 @@ static bool is_of(const struct rebuild_ring *ring, const struct varve_sink_origi
            ring->origin.pid == origin->pid;
 }
 
-static bool is_ring(const void *key_untyped, uint32_t number)
+static bool is_ring(const void *key_untyped, uint64_t number)
 {
     const struct key *key = key_untyped;
 
@@ -344,7 +344,7 @@ static struct rebuild_process *process_make(struct varve_rebuild *rebuild, uint3
 struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32_t number, int32_t pid)
 {
     const struct key key = {rebuild, {.process = number, .pid = pid}};
-    uint32_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
+    uint64_t hash = index_hash(&number, sizeof(number), (uint64_t)pid);
     struct index_slot *slot;
     struct rebuild_process *process;
 
@@ -355,7 +355,7 @@ struct rebuild_process *rebuild_process_of(struct varve_rebuild *rebuild, uint32
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_find(&rebuild->process_index, hash, is_process, &key);
+    slot = index_find_equal(&rebuild->process_index, hash, is_process, &key);
     if (slot != NULL && slot->number != 0) {
         return rebuild->processes[slot->number - 1];
     }
@@ -390,7 +390,7 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
 {
     const struct key key = {rebuild, *origin};
     const uint32_t numbers[] = {origin->process, origin->ring};
-    uint32_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
+    uint64_t hash = index_hash(numbers, sizeof(numbers), (uint64_t)origin->pid);
     struct rebuild_process *process;
     struct rebuild_ring *ring;
     struct index_slot *slot;
@@ -402,7 +402,7 @@ static struct rebuild_ring *ring_of(struct varve_rebuild *rebuild, const struct 
         rebuild->damaged++;
         return NULL;
     }
-    slot = index_find(&rebuild->ring_index, hash, is_ring, &key);
+    slot = index_find_equal(&rebuild->ring_index, hash, is_ring, &key);
     if (slot != NULL && slot->number != 0) {
         rebuild->ring_last = rebuild->rings[slot->number - 1];
         return rebuild->ring_last;
