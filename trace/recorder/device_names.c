@@ -8,19 +8,14 @@
 #include "trace/recorder/guest/lock.h"
 #include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/signals.h"
-#include "trace/base/syscall.h"
 #include "trace/trace.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <string.h>
 
 #define STREAM_SLOTS 8192U /* a power of two; at most three quarters are used */
 #define STREAM_MAX (STREAM_SLOTS / 4 * 3)
 #define STREAM_NONE 65535U
 #define DEVICES 256U
-#define WAIT_TURNS 10U
-#define WAIT_NS 10000000L /* a turn */
 
 enum description { NOT_DESCRIBED, BEING_DESCRIBED, DESCRIBED };
 
@@ -33,7 +28,7 @@ struct stream_slot {
 struct device_names {
     uint32_t lock; /* for writing; readers look at numbers */
     uint32_t count;
-    uint32_t description[DEVICES]; /* enum description, futexes; atomic */
+    uint32_t description[DEVICES]; /* enum description, stages; atomic */
     struct stream_slot streams[STREAM_SLOTS];
 };
 
@@ -72,9 +67,7 @@ static uint32_t add(struct device_names *table, unsigned device, uint64_t handle
     struct stream_slot *slot;
     uint32_t number;
 
-    recorder_signals_block(&saved);
-    if (!recorder_lock_soon(&table->lock)) {
-        recorder_signals_restore(&saved);
+    if (!recorder_lock_soon_blocked(&table->lock, &saved)) {
         return STREAM_NONE;
     }
     slot = find(table, device, handle, &number);
@@ -85,8 +78,7 @@ static uint32_t add(struct device_names *table, unsigned device, uint64_t handle
         __atomic_store_n(&slot->number, number, __ATOMIC_RELEASE);
         *is_new_out = true;
     }
-    recorder_unlock(&table->lock);
-    recorder_signals_restore(&saved);
+    recorder_unlock_blocked(&table->lock, &saved);
     return number != 0 ? number : STREAM_NONE;
 }
 
@@ -128,18 +120,6 @@ bool varve_device_is_described(unsigned device)
            __atomic_load_n(&table->description[device], __ATOMIC_ACQUIRE) == DESCRIBED;
 }
 
-/* Records of this thread must not come before the other one's word, which is at it right now; asleep, since
- * that one may have the lower priority, and not for ever, since it may be stopped. */
-static void wait_for_description(const struct device_names *table, unsigned device)
-{
-    const struct timespec time = {0, WAIT_NS};
-
-    for (unsigned turn = 0; table != NULL && turn < WAIT_TURNS && !varve_device_is_described(device);
-         turn++) {
-        recorder_sys_futex(&table->description[device], FUTEX_WAIT_PRIVATE, BEING_DESCRIBED, &time);
-    }
-}
-
 void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64_t total_bytes,
                            const char *name)
 {
@@ -153,7 +133,9 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     if (table == NULL || device >= DEVICES ||
         !__atomic_compare_exchange_n(&table->description[device], &before, BEING_DESCRIBED, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        wait_for_description(table, device);
+        if (table != NULL && device < DEVICES) {
+            recorder_stage_wait(&table->description[device], DESCRIBED); /* that record comes first */
+        }
         return;
     }
     memcpy(halves, uuid, sizeof(halves));
@@ -170,6 +152,5 @@ void varve_device_describe(unsigned device, const unsigned char uuid[16], uint64
     record.requested = words[2];
     record.arg = words[3];
     varve_emit(&record);
-    __atomic_store_n(&table->description[device], DESCRIBED, __ATOMIC_RELEASE);
-    recorder_sys_futex(&table->description[device], FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
+    recorder_stage_set(&table->description[device], DESCRIBED);
 }

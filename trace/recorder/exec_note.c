@@ -41,18 +41,6 @@ struct finding {
     bool will_run; /* as far as can be seen */
 };
 
-static const char *variable(char *const *envp, const char *name)
-{
-    size_t length = strlen(name);
-
-    for (; envp != NULL && *envp != NULL; envp++) {
-        if (strncmp(*envp, name, length) == 0 && (*envp)[length] == '=') {
-            return *envp + length + 1;
-        }
-    }
-    return NULL;
-}
-
 static bool is_refusal(int result)
 {
     return result == -ENOENT || result == -ENOTDIR || result == -EACCES || result == -EPERM ||
@@ -94,10 +82,10 @@ static bool library_path(const char *preload, char *path, size_t bytes)
 
 static int check_environment(char *const *envp, struct scratch *scratch)
 {
-    const char *session = variable(envp, SESSION_ENVIRONMENT);
+    const char *session = recorder_variable(envp, SESSION_ENVIRONMENT);
 
     if (session == NULL ||
-        !library_path(variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
+        !library_path(recorder_variable(envp, "LD_PRELOAD"), scratch->text, sizeof(scratch->text))) {
         return EXEC_REASON_ENVIRONMENT;
     }
     if (strcmp(session, recorder_directory()) != 0) {
@@ -133,7 +121,7 @@ static int open_program(const char *path)
 /* As execvp looks for it: the first that can be run. The candidate stays in scratch->path. */
 static int search(const char *file, struct scratch *scratch)
 {
-    const char *folder = variable(environ, "PATH");
+    const char *folder = recorder_variable(environ, "PATH");
     int fd = -ENOENT;
 
     for (folder = folder != NULL ? folder : PATH_DEFAULT; fd < 0 && folder != NULL;) {

@@ -19,16 +19,12 @@
 #include "trace/trace.h"
 
 #include <assert.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PATH_BYTES 4096U
 #define ENVIRONMENT_BYTES 65536U
 #define WIPED_BYTES 4096U
-#define WAIT_TURNS 10U
-#define WAIT_NS 10000000L /* a turn */
 
 /* What the environment names: found once, then only read, inherited by fork children. */
 struct found_session {
@@ -59,45 +55,39 @@ static struct found_session *session_found(void)
 
 /* ---- the environment ---- */
 
-static bool is_entry(const char *entry, const char *name, size_t name_bytes)
-{
-    return strncmp(entry, name, name_bytes) == 0 && entry[name_bytes] == '=';
-}
-
 /* The C library sets `environ` up only after the loader has made its first allocations. */
 static bool environment_from_proc(const char *name, char *value, size_t bytes)
 {
     char *block = recorder_map(ENVIRONMENT_BYTES);
     long length = block != NULL ? recorder_read_file("/proc/self/environ", block, ENVIRONMENT_BYTES - 1) : 0;
-    size_t name_bytes = strlen(name);
-    bool has_found = false;
+    const char *found_value = NULL;
 
-    for (long at = 0; at < length && !has_found; at += (long)strlen(block + at) + 1) {
-        has_found = is_entry(block + at, name, name_bytes);
-        if (has_found) {
-            recorder_format(value, bytes, "%s", block + at + name_bytes + 1);
-        }
+    for (long at = 0; at < length && found_value == NULL; at += (long)strlen(block + at) + 1) {
+        char *const entries[] = {block + at, NULL};
+
+        found_value = recorder_variable(entries, name);
+    }
+    if (found_value != NULL) {
+        recorder_format(value, bytes, "%s", found_value);
     }
     if (block != NULL) {
         recorder_unmap(block, ENVIRONMENT_BYTES);
     }
-    return has_found;
+    return found_value != NULL;
 }
 
 static bool environment(const char *name, char *value, size_t bytes)
 {
-    size_t name_bytes = strlen(name);
+    const char *found_value;
 
     if (environ == NULL) {
         return environment_from_proc(name, value, bytes);
     }
-    for (char *const *entry = environ; *entry != NULL; entry++) { /* getenv may be the program's own */
-        if (is_entry(*entry, name, name_bytes)) {
-            recorder_format(value, bytes, "%s", *entry + name_bytes + 1);
-            return true;
-        }
+    found_value = recorder_variable(environ, name); /* getenv may be the program's own */
+    if (found_value != NULL) {
+        recorder_format(value, bytes, "%s", found_value);
     }
-    return false;
+    return found_value != NULL;
 }
 
 static int32_t rank_from_environment(void)
@@ -393,24 +383,6 @@ static uint32_t stage_of(const struct recorder_process *process)
     return __atomic_load_n(&process->stage, __ATOMIC_ACQUIRE);
 }
 
-static void stage_set(struct recorder_process *process, enum recorder_stage stage)
-{
-    __atomic_store_n(&process->stage, (uint32_t)stage, __ATOMIC_RELEASE);
-    recorder_sys_futex(&process->stage, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
-}
-
-/* Another thread is at it right now; but that one may be stopped in the midst of it. */
-static void stage_wait(const struct recorder_process *process, enum recorder_stage wanted)
-{
-    const struct timespec time = {0, WAIT_NS};
-    uint32_t stage = stage_of(process);
-
-    for (unsigned turn = 0; turn < WAIT_TURNS && stage < (uint32_t)wanted; turn++) {
-        recorder_sys_futex(&process->stage, FUTEX_WAIT_PRIVATE, stage, &time);
-        stage = stage_of(process);
-    }
-}
-
 static void callsite_file_open(const struct recorder_process *process)
 {
     const struct session_control *session = session_found()->control;
@@ -444,11 +416,11 @@ static void attach(struct recorder_process *process)
     if (result == 0) {
         last_process_id = id;
         __atomic_store_n(&process->control, control, __ATOMIC_RELEASE);
-        stage_set(process, RECORDER_STAGE_ATTACHED);
+        recorder_stage_set(&process->stage, RECORDER_STAGE_ATTACHED);
         callsite_file_open(process);
-        stage_set(process, RECORDER_STAGE_CALLSITES);
+        recorder_stage_set(&process->stage, RECORDER_STAGE_CALLSITES);
     } else if (result == -EEXIST) {
-        stage_wait(process, RECORDER_STAGE_ATTACHED);
+        recorder_stage_wait(&process->stage, RECORDER_STAGE_ATTACHED);
     } else {
         recorder_retry_later(&process->retry);
     }
@@ -469,7 +441,8 @@ struct recorder_process *recorder_process_attach(void)
         attach(process);
     }
     if (stage_of(process) == RECORDER_STAGE_ATTACHED) {
-        stage_wait(process, RECORDER_STAGE_CALLSITES); /* or the first stacks of this thread were missing */
+        recorder_stage_wait(&process->stage,
+                            RECORDER_STAGE_CALLSITES); /* or the first stacks of this thread were missing */
     }
     return recorder_process_current();
 }

@@ -115,18 +115,8 @@ static int end(struct cuda_scope *scope)
 
 static void end_free(struct cuda_scope *scope)
 {
-    struct cuda_call waited;
-
     if (scope->is_recorded) {
-        if (scope->call.result != 0) { /* it is still there */
-            cuda_call_emit(&scope->call);
-        }
-        waited = scope->call;
-        waited.kind = VARVE_KIND_DEV_SYNC;
-        waited.addr = 0;
-        waited.bytes = 0;
-        waited.arg = 0;
-        cuda_call_emit(&waited);
+        cuda_free_ended_emit(&scope->call);
         look_at_memory(scope);
     }
     cuda_thread.depth--;

@@ -131,7 +131,7 @@ static enum cuda_hook hook_of(const struct row *row)
     return (enum cuda_hook)(row - rows);
 }
 
-static void *give(const struct row *row, void *real)
+static void *resolve_to_ours(const struct row *row, void *real)
 {
     cuda_function function;
     void *resolved;
@@ -162,7 +162,7 @@ void *cuda_dlsym_answer(void *handle, const char *name, const void *caller)
         real = cuda_dlsym_real(handle, name);
     }
     if (real != NULL && cuda_is_driver_code(real)) {
-        resolved = give(row, real);
+        resolved = resolve_to_ours(row, real);
         dlerror(); /* what went wrong meanwhile went wrong for us; the program's call has worked */
     }
     recorder_reentrant_end(&saved);
@@ -194,7 +194,7 @@ static void answer(const char *symbol, void **function_out, int version, uint64_
     }
     recorder_reentrant_begin(&saved);
     if (cuda_is_driver_code(*function_out) && is_known(row, version, *function_out)) {
-        *function_out = give(row, *function_out);
+        *function_out = resolve_to_ours(row, *function_out);
     }
     recorder_reentrant_end(&saved);
     errno = saved_errno;

@@ -51,4 +51,20 @@ static inline void cuda_call_emit(const struct cuda_call *call)
     varve_emit(&record);
 }
 
+/* A free that has returned, and was emitted when it began: how long it took, and if it failed, that what it named is
+ * still there. */
+static inline void cuda_free_ended_emit(const struct cuda_call *call)
+{
+    struct cuda_call waited = *call;
+
+    if (call->result != 0) {
+        cuda_call_emit(call);
+    }
+    waited.kind = VARVE_KIND_DEV_SYNC;
+    waited.addr = 0;
+    waited.bytes = 0;
+    waited.arg = 0;
+    cuda_call_emit(&waited);
+}
+
 #endif

@@ -100,25 +100,6 @@ const struct cuda_queries *cuda_driver_asked(void)
 
 /* ---- numbers ---- */
 
-/* False: the one who is inside is stopped there. Nothing is entered then. */
-static bool table_lock(struct recorder_signals *saved)
-{
-    bool is_inside;
-
-    recorder_signals_block(saved);
-    is_inside = recorder_lock_soon(&resources->lock);
-    if (!is_inside) {
-        recorder_signals_restore(saved);
-    }
-    return is_inside;
-}
-
-static void table_unlock(const struct recorder_signals *saved)
-{
-    recorder_unlock(&resources->lock);
-    recorder_signals_restore(saved);
-}
-
 static struct named *find(struct named *table, uint32_t slots, uint64_t handle)
 {
     for (uint32_t i = 0; i < slots; i++) {
@@ -135,7 +116,7 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
     struct recorder_signals saved;
     struct named *slot;
 
-    if (!table_lock(&saved)) {
+    if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         entry.number = NUMBER_LAST;
         return entry;
     }
@@ -151,7 +132,7 @@ static struct named add(struct named *table, uint32_t slots, uint32_t *count, st
         __atomic_store_n(&slot->handle, entry.handle, __ATOMIC_RELEASE);
     }
     entry = *slot;
-    table_unlock(&saved);
+    recorder_unlock_blocked(&resources->lock, &saved);
     return entry;
 }
 
@@ -160,21 +141,21 @@ static void forget(struct named *table, uint32_t slots, uint64_t handle)
     struct recorder_signals saved;
     struct named *slot;
 
-    if (!table_lock(&saved)) {
+    if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
     slot = handle != 0 ? find(table, slots, handle) : NULL;
     if (slot != NULL) {
         __atomic_store_n(&slot->handle, 0, __ATOMIC_RELEASE);
     }
-    table_unlock(&saved);
+    recorder_unlock_blocked(&resources->lock, &saved);
 }
 
 static void forget_of(struct named *table, uint32_t slots, unsigned device)
 {
     struct recorder_signals saved;
 
-    if (!table_lock(&saved)) {
+    if (!recorder_lock_soon_blocked(&resources->lock, &saved)) {
         return;
     }
     for (uint32_t i = 0; i < slots; i++) {
@@ -182,7 +163,7 @@ static void forget_of(struct named *table, uint32_t slots, unsigned device)
             __atomic_store_n(&table[i].handle, 0, __ATOMIC_RELEASE);
         }
     }
-    table_unlock(&saved);
+    recorder_unlock_blocked(&resources->lock, &saved);
 }
 
 void cuda_context_gone(void *context)

@@ -54,7 +54,7 @@ static void requested(uint8_t **buffer_out, size_t *bytes_out, size_t *records_m
     }
 }
 
-static void give_back(const uint8_t *buffer)
+static void return_buffer(const uint8_t *buffer)
 {
     if (buffer >= activity.memory && buffer < activity.memory + (size_t)BUFFERS * BUFFER_BYTES) {
         __atomic_store_n(&activity.is_out[(size_t)(buffer - activity.memory) / BUFFER_BYTES], 0,
@@ -82,7 +82,7 @@ static void pool_emit(const struct cupti_recorder *recorder, enum varve_cause ca
 }
 
 /* Allocations from a pool report how large it is: worth a record when that has changed. */
-static void pool_look(const struct cupti_recorder *recorder, const struct cupti_activity_memory *memory)
+static void emit_pool_size(const struct cupti_recorder *recorder, const struct cupti_activity_memory *memory)
 {
     uint64_t *known = &activity.pool_sizes[(memory->pool_addr >> 4) % POOLS_SEEN];
     uint64_t state = memory->pool_addr ^ memory->pool_bytes << 1;
@@ -96,7 +96,7 @@ static void pool_look(const struct cupti_recorder *recorder, const struct cupti_
               recorder->version >= CUPTI_VERSION_UTILIZED ? memory->pool_used_bytes : 0);
 }
 
-static bool take_memory(const struct cupti_recorder *recorder, const struct cupti_activity_memory *memory)
+static bool emit_memory(const struct cupti_recorder *recorder, const struct cupti_activity_memory *memory)
 {
     struct varve_record record = {
         .addr = memory->addr,
@@ -113,11 +113,11 @@ static bool take_memory(const struct cupti_recorder *recorder, const struct cupt
         return false;
     }
     varve_emit(&record);
-    pool_look(recorder, memory);
+    emit_pool_size(recorder, memory);
     return true;
 }
 
-static bool take_pool(const struct cupti_recorder *recorder, const struct cupti_activity_pool *pool)
+static bool emit_pool(const struct cupti_recorder *recorder, const struct cupti_activity_pool *pool)
 {
     static const uint8_t causes[] = {
         [CUPTI_POOL_CREATED] = VARVE_CAUSE_POOL_CREATED,
@@ -134,15 +134,15 @@ static bool take_pool(const struct cupti_recorder *recorder, const struct cupti_
     return true;
 }
 
-static bool take(const struct cupti_recorder *recorder, const struct cupti_activity_record *record)
+static bool emit_activity(const struct cupti_recorder *recorder, const struct cupti_activity_record *record)
 {
     const void *whole = record;
 
     switch (record->kind) {
     case CUPTI_ACTIVITY_MEMORY:
-        return take_memory(recorder, whole);
+        return emit_memory(recorder, whole);
     case CUPTI_ACTIVITY_POOL:
-        return take_pool(recorder, whole);
+        return emit_pool(recorder, whole);
     default:
         return true; /* somebody else has asked for it */
     }
@@ -168,14 +168,14 @@ static void completed(cupti_context context, uint32_t stream_id, uint8_t *buffer
     if (recorder != NULL && valid_bytes > 0 && valid_bytes <= bytes) {
         while (!__atomic_load_n(&activity.is_unreadable, __ATOMIC_RELAXED) &&
                recorder->functions.activity_next(buffer, valid_bytes, &record) == CUPTI_RESULT_SUCCESS) {
-            if (!take(recorder, record)) {
+            if (!emit_activity(recorder, record)) {
                 __atomic_store_n(&activity.is_unreadable, true, __ATOMIC_RELAXED);
                 cupti_state_emit(VARVE_CAUSE_CUPTI_REFUSED, CUPTI_ACTIVITY_MEMORY, recorder->version, 0);
             }
         }
         count_dropped(recorder);
     }
-    give_back(buffer);
+    return_buffer(buffer);
 }
 
 /* ---- beginning and end ---- */

@@ -175,23 +175,6 @@ static void begin(struct cupti_recorder *recorder, const struct cuda_rule *rule,
     current.begin_ns = varve_clock_monotonic_ns();
 }
 
-/* A free that failed is emitted again: what it named is still there. */
-static void end_free(const struct cuda_call *call, uint64_t took_ns)
-{
-    struct cuda_call ended = *call;
-
-    if (call->result != 0) {
-        ended.took_ns = took_ns;
-        cuda_call_emit(&ended);
-    }
-    ended.kind = VARVE_KIND_DEV_SYNC;
-    ended.addr = 0;
-    ended.bytes = 0;
-    ended.arg = 0;
-    ended.took_ns = took_ns;
-    cuda_call_emit(&ended);
-}
-
 static void end(const struct cupti_recorder *recorder, const struct cuda_rule *rule,
                 const struct cupti_callback_data *data)
 {
@@ -212,7 +195,7 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
         call.context = 0;
     }
     if (rule->role == CUDA_ROLE_FREE) {
-        end_free(&call, took_ns);
+        cuda_free_ended_emit(&call);
         return;
     }
     if (rule->role == CUDA_ROLE_INFO) {
@@ -233,7 +216,8 @@ static void end(const struct cupti_recorder *recorder, const struct cuda_rule *r
     }
 }
 
-void cupti_calls_take(struct cupti_recorder *recorder, uint32_t id, const struct cupti_callback_data *data)
+void cupti_calls_on_callback(struct cupti_recorder *recorder, uint32_t id,
+                             const struct cupti_callback_data *data)
 {
     const struct cuda_rule *rule = rule_of(id);
 

@@ -65,7 +65,7 @@ static void clock_emit(const struct cupti_recorder *recorder)
 
 /* ---- callbacks ---- */
 
-static void take_resource(struct cupti_recorder *recorder, uint32_t id)
+static void on_resource(struct cupti_recorder *recorder, uint32_t id)
 {
     if (id == CUPTI_RESOURCE_CONTEXT_DESTROYED) {
         cupti_calls_mark_end();
@@ -74,7 +74,7 @@ static void take_resource(struct cupti_recorder *recorder, uint32_t id)
 }
 
 /* CUPTI has shut itself down: from here on silence means nothing. */
-static void take_fatal(struct cupti_recorder *recorder, const struct cupti_state_data *data)
+static void on_fatal(struct cupti_recorder *recorder, const struct cupti_state_data *data)
 {
     __atomic_store_n(&recorder->has_activity, false, __ATOMIC_RELEASE);
     __atomic_store_n(&recorder->is_on, false, __ATOMIC_RELEASE);
@@ -85,7 +85,7 @@ static void take_fatal(struct cupti_recorder *recorder, const struct cupti_state
             data->result, data->message != NULL ? data->message : "no reason given");
 }
 
-static void take(void *context, uint32_t domain, uint32_t id, const void *data)
+static void on_callback(void *context, uint32_t domain, uint32_t id, const void *data)
 {
     struct cupti_recorder *recorder = context;
     int saved_errno = errno;
@@ -95,14 +95,14 @@ static void take(void *context, uint32_t domain, uint32_t id, const void *data)
     }
     switch (domain) {
     case CUPTI_DOMAIN_DRIVER:
-        cupti_calls_take(recorder, id, data);
+        cupti_calls_on_callback(recorder, id, data);
         break;
     case CUPTI_DOMAIN_RESOURCE:
-        take_resource(recorder, id);
+        on_resource(recorder, id);
         break;
     case CUPTI_DOMAIN_STATE:
         if (id == CUPTI_STATE_FATAL) {
-            take_fatal(recorder, data);
+            on_fatal(recorder, data);
         }
         break;
     default:
@@ -130,9 +130,9 @@ static cupti_result subscribe(struct cupti_recorder *recorder, char holder[CUPTI
 
     holder[0] = '\0';
     if (recorder->functions.subscribe_v2 != NULL) {
-        return recorder->functions.subscribe_v2(&recorder->subscriber, take, recorder, &params);
+        return recorder->functions.subscribe_v2(&recorder->subscriber, on_callback, recorder, &params);
     }
-    return recorder->functions.subscribe(&recorder->subscriber, take, recorder);
+    return recorder->functions.subscribe(&recorder->subscriber, on_callback, recorder);
 }
 
 static void refuse(const struct cupti_recorder *recorder, cupti_result result, const char *holder)
@@ -185,7 +185,7 @@ static void begin_subscription(struct cupti_recorder *recorder)
 
 /* What is still with CUPTI, and the last records. The first caller does it. `is_release`: we hear of no call
  * any more, while at the exit of the process the last frees may still come. */
-static void speak_last(struct cupti_recorder *recorder, bool is_release)
+static void emit_last(struct cupti_recorder *recorder, bool is_release)
 {
     if (!__atomic_exchange_n(&recorder->has_ended, true, __ATOMIC_ACQ_REL)) {
         cupti_activity_end(recorder);
@@ -197,7 +197,7 @@ static void speak_last(struct cupti_recorder *recorder, bool is_release)
 static void leave(void)
 {
     if (__atomic_load_n(&the_recorder->is_on, __ATOMIC_ACQUIRE)) { /* not so in a fork child */
-        speak_last(the_recorder, false);
+        emit_last(the_recorder, false);
     }
 }
 
@@ -217,7 +217,7 @@ int varve_cupti_release(void)
     if (recorder == NULL || !__atomic_load_n(&recorder->is_on, __ATOMIC_ACQUIRE)) {
         return 1;
     }
-    speak_last(recorder, true);
+    emit_last(recorder, true);
     if (!__atomic_exchange_n(&recorder->is_on, false, __ATOMIC_ACQ_REL)) {
         return 1;
     }

@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * Programs that confine themselves: after seccomp's strict mode, or a filter that kills, a system call of
- * ours ends the program, and after prctl(PR_SET_TSC) or in strict mode so does reading the time stamp
- * counter. Such a thread is `confined`: recorder_syscall refuses every call with -EPERM without making it,
- * signals are not blocked, records go to the ring that was given all its memory beforehand, and what finds no
- * room there is counted as lost. The clock, where it can't be read, is what the collector has last written
- * into the session's page.
- *
- * What is known: hooks of prctl and syscall(2) see a confinement begin, on one thread or on all. A thread
- * that had a ring before anything was confined is free as long as it does not do it itself; of other threads
- * nobody knows who their parent was, so they count as confined. A process that begins with more filters than
- * the collector has (it was executed by a confined one) is confined from the start.
+ * Threads of programs that confine themselves: after seccomp's strict mode, or a filter that kills, a system call of
+ * ours ends the program, and after prctl(PR_SET_TSC) or in strict mode so does reading the time stamp counter.
  */
 #ifndef VARVE_TRACE_RECORDER_GUEST_CONFINE_H
 #define VARVE_TRACE_RECORDER_GUEST_CONFINE_H
@@ -21,6 +12,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/*
+ * Such a thread is `confined`: recorder_syscall refuses every call with -EPERM without making it,
+ * signals are not blocked, records go to the ring that was given all its memory beforehand, and what finds no
+ * room there is counted as lost. The clock, where it can't be read, is what the collector has last written
+ * into the session's page.
+ *
+ * What is known: hooks of prctl and syscall(2) see a confinement begin, on one thread or on all. A thread
+ * that had a ring before anything was confined is free as long as it does not do it itself; of other threads
+ * nobody knows who their parent was, so they count as confined. A process that begins with more filters than
+ * the collector has (it was executed by a confined one) is confined from the start.
+ */
 
 enum recorder_confine {
     RECORDER_CONFINE_CALLS = 1, /* no system calls */

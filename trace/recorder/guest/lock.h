@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * The one lock of the recorder, of four bytes that may lie in a wiped page.
+ * The one lock of the recorder, and stages that threads wait for: four bytes each, which may lie in a wiped page.
  */
 #ifndef VARVE_TRACE_RECORDER_GUEST_LOCK_H
 #define VARVE_TRACE_RECORDER_GUEST_LOCK_H
+
+#include "trace/recorder/guest/signals.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +17,14 @@ void recorder_lock(uint32_t *lock);
 /// The same; false: it could not be had within a second, since its holder is stopped.
 bool recorder_lock_soon(uint32_t *lock);
 void recorder_unlock(uint32_t *lock);
+
+/// recorder_lock_soon with this thread's signals blocked; false: they are as they were.
+bool recorder_lock_soon_blocked(uint32_t *lock, struct recorder_signals *saved);
+void recorder_unlock_blocked(uint32_t *lock, const struct recorder_signals *saved);
+
+/// A number that only grows. Wait until it is at least `wanted`: asleep, since the thread that is at it may have the
+/// lower priority, and for a moment only, since that one may be stopped.
+void recorder_stage_wait(const uint32_t *stage, uint32_t wanted);
+void recorder_stage_set(uint32_t *stage, uint32_t value);
 
 #endif

@@ -5,6 +5,7 @@
 #include "trace/recorder/guest/text.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 static size_t append_number(char *buffer, size_t bytes, unsigned value)
 {
@@ -44,6 +45,18 @@ void recorder_format(char *buffer, size_t bytes, const char *format, ...)
     }
     va_end(arguments);
     buffer[length] = '\0';
+}
+
+const char *recorder_variable(char *const *envp, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (; envp != NULL && *envp != NULL; envp++) {
+        if (strncmp(*envp, name, length) == 0 && (*envp)[length] == '=') {
+            return *envp + length + 1;
+        }
+    }
+    return NULL;
 }
 
 uint64_t recorder_number(const char *text)

@@ -54,6 +54,11 @@ static bool filter_kills(const struct sock_fprog *filter)
     return false;
 }
 
+static unsigned filter_confines(unsigned long filter)
+{
+    return RECORDER_PREPARE | (filter_kills((const struct sock_fprog *)filter) ? RECORDER_CONFINE_CALLS : 0U);
+}
+
 static unsigned prctl_confines(int option, const struct arguments *arguments)
 {
     if (option == PR_SET_TSC) {
@@ -65,11 +70,7 @@ static unsigned prctl_confines(int option, const struct arguments *arguments)
     if (arguments->list[0] == SECCOMP_MODE_STRICT) {
         return RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK;
     }
-    if (arguments->list[0] != SECCOMP_MODE_FILTER) {
-        return 0;
-    }
-    return RECORDER_PREPARE |
-           (filter_kills((const struct sock_fprog *)arguments->list[1]) ? RECORDER_CONFINE_CALLS : 0U);
+    return arguments->list[0] == SECCOMP_MODE_FILTER ? filter_confines(arguments->list[1]) : 0U;
 }
 
 static unsigned seccomp_confines(const struct arguments *arguments)
@@ -77,11 +78,7 @@ static unsigned seccomp_confines(const struct arguments *arguments)
     if (arguments->list[0] == SECCOMP_SET_MODE_STRICT) {
         return RECORDER_CONFINE_CALLS | RECORDER_CONFINE_CLOCK;
     }
-    if (arguments->list[0] != SECCOMP_SET_MODE_FILTER) {
-        return 0;
-    }
-    return RECORDER_PREPARE |
-           (filter_kills((const struct sock_fprog *)arguments->list[2]) ? RECORDER_CONFINE_CALLS : 0U);
+    return arguments->list[0] == SECCOMP_SET_MODE_FILTER ? filter_confines(arguments->list[2]) : 0U;
 }
 
 /* Everything up to the call itself. Returns what to undo it with. */
@@ -98,14 +95,8 @@ static uint32_t confine(unsigned what, bool all_threads)
 
 static long direct(long number, const unsigned long *list)
 {
-    long result = recorder_syscall_raw(number, (long)list[0], (long)list[1], (long)list[2], (long)list[3],
-                                       (long)list[4], (long)list[5]);
-
-    if (result < 0 && result >= -4095) {
-        errno = (int)-result;
-        return -1;
-    }
-    return result;
+    return hook_answer(recorder_syscall_raw(number, (long)list[0], (long)list[1], (long)list[2],
+                                            (long)list[3], (long)list[4], (long)list[5]));
 }
 
 HOOK int prctl(int option, ...)

@@ -13,6 +13,7 @@
 #include "trace/recorder/stacks/callsite.h"
 #include "trace/recorder/stacks/native/stack.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -26,6 +27,16 @@
 static inline struct callsite_start hook_start(const uintptr_t *frame)
 {
     return (struct callsite_start){.pc = frame[1], .sp = (uintptr_t)(frame + 2), .fp = frame[0]};
+}
+
+/* Where the real function is not known yet: the answer of a system call as the C library gives it. */
+static inline long hook_answer(long result)
+{
+    if (result < 0 && result >= -4095) {
+        errno = (int)-result;
+        return -1;
+    }
+    return result;
 }
 
 /* Off is the state to be fast in: hooks test it first and jump to the real function. */

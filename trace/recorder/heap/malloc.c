@@ -149,20 +149,24 @@ HOOK void free_aligned_sized(void *memory, size_t alignment, size_t size)
     }
 }
 
+/* `memory` is what the real function has given. */
+static inline void *noted(void *memory, size_t size, size_t alignment, enum varve_cause cause,
+                          const uintptr_t *frame)
+{
+    if (hook_records()) {
+        const struct callsite_start start = hook_start(frame);
+
+        note_alloc(memory, size, alignment, cause, &start);
+    }
+    return memory;
+}
+
 HOOK void *calloc(size_t count, size_t size)
 {
-    struct callsite_start start;
-    void *memory;
-
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(16, product(count, size));
     }
-    memory = heap_real.calloc(count, size);
-    if (hook_records()) {
-        start = hook_start(HOOK_FRAME());
-        note_alloc(memory, product(count, size), 0, VARVE_CAUSE_CALLOC, &start);
-    }
-    return memory;
+    return noted(heap_real.calloc(count, size), product(count, size), 0, VARVE_CAUSE_CALLOC, HOOK_FRAME());
 }
 
 static void *bootstrap_realloc(void *old, size_t size)
@@ -242,7 +246,6 @@ HOOK void *reallocarray(void *old, size_t count, size_t size)
 
 HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
 {
-    struct callsite_start start;
     int failed;
 
     if (!hook_can_call()) {
@@ -250,73 +253,39 @@ HOOK int posix_memalign(void **memory_out, size_t alignment, size_t size)
         return *memory_out != NULL ? 0 : ENOMEM;
     }
     failed = heap_real.posix_memalign(memory_out, alignment, size);
-    if (hook_records()) {
-        start = hook_start(HOOK_FRAME());
-        note_alloc(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, &start);
-    }
+    noted(failed == 0 ? *memory_out : NULL, size, alignment, VARVE_CAUSE_POSIX_MEMALIGN, HOOK_FRAME());
     return failed;
 }
 
 HOOK void *aligned_alloc(size_t alignment, size_t size)
 {
-    struct callsite_start start;
-    void *memory;
-
     if (!hook_can_call()) {
         return heap_bootstrap_alloc(alignment, size);
     }
-    memory = heap_real.aligned_alloc(alignment, size);
-    if (hook_records()) {
-        start = hook_start(HOOK_FRAME());
-        note_alloc(memory, size, alignment, VARVE_CAUSE_ALIGNED_ALLOC, &start);
-    }
-    return memory;
+    return noted(heap_real.aligned_alloc(alignment, size), size, alignment, VARVE_CAUSE_ALIGNED_ALLOC,
+                 HOOK_FRAME());
 }
 
 HOOK void *memalign(size_t alignment, size_t size)
 {
-    struct callsite_start start;
-    void *memory;
-
     if (!hook_can_call() || heap_real.memalign == NULL) {
         return heap_bootstrap_alloc(alignment, size);
     }
-    memory = heap_real.memalign(alignment, size);
-    if (hook_records()) {
-        start = hook_start(HOOK_FRAME());
-        note_alloc(memory, size, alignment, VARVE_CAUSE_MEMALIGN, &start);
-    }
-    return memory;
+    return noted(heap_real.memalign(alignment, size), size, alignment, VARVE_CAUSE_MEMALIGN, HOOK_FRAME());
 }
 
 HOOK void *valloc(size_t size)
 {
-    struct callsite_start start;
-    void *memory;
-
     if (!hook_can_call() || heap_real.valloc == NULL) {
         return heap_bootstrap_alloc(4096, size);
     }
-    memory = heap_real.valloc(size);
-    if (hook_records()) {
-        start = hook_start(HOOK_FRAME());
-        note_alloc(memory, size, heap_page_bytes, VARVE_CAUSE_VALLOC, &start);
-    }
-    return memory;
+    return noted(heap_real.valloc(size), size, heap_page_bytes, VARVE_CAUSE_VALLOC, HOOK_FRAME());
 }
 
 HOOK void *pvalloc(size_t size)
 {
-    struct callsite_start start;
-    void *memory;
-
     if (!hook_can_call() || heap_real.pvalloc == NULL) {
         return heap_bootstrap_alloc(4096, size);
     }
-    memory = heap_real.pvalloc(size);
-    if (hook_records()) {
-        start = hook_start(HOOK_FRAME());
-        note_alloc(memory, size, heap_page_bytes, VARVE_CAUSE_PVALLOC, &start);
-    }
-    return memory;
+    return noted(heap_real.pvalloc(size), size, heap_page_bytes, VARVE_CAUSE_PVALLOC, HOOK_FRAME());
 }

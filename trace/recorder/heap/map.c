@@ -11,20 +11,9 @@
 #include "trace/base/syscall.h"
 #include "trace/trace.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <sys/mman.h>
-
-/* Where the real function is not known yet: the answer of a system call as the C library gives it. */
-static long answer(long result)
-{
-    if (result < 0 && result >= -4095) {
-        errno = (int)-result;
-        return -1;
-    }
-    return result;
-}
 
 static size_t whole_pages(size_t bytes)
 {
@@ -56,45 +45,26 @@ static void note(enum varve_kind kind, const void *address, size_t bytes, uint64
     emit(kind, address, bytes, arg, cause, hook_callsite(start));
 }
 
-static inline void *recorded_mmap(void *address, size_t bytes, int protection, int flags, int fd,
-                                  off_t offset, const struct callsite_start *start)
+HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     uint64_t arg = (uint32_t)protection | ((uint64_t)(uint32_t)flags << 32);
-    void *memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    struct callsite_start start;
+    void *memory;
 
-    note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, start);
+    if (!hook_can_call()) {
+        return (void *)hook_answer(
+            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
+    }
+    if (!hook_records()) {
+        return heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    }
+    start = hook_start(HOOK_FRAME());
+    memory = heap_real.mmap(address, bytes, protection, flags, fd, offset);
+    note(VARVE_KIND_MMAP, memory, bytes, arg, VARVE_CAUSE_MMAP, &start);
     return memory;
 }
 
-HOOK void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    struct callsite_start start;
-
-    if (!hook_can_call()) {
-        return (void *)answer(
-            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
-    }
-    if (!hook_records()) {
-        return heap_real.mmap(address, bytes, protection, flags, fd, offset);
-    }
-    start = hook_start(HOOK_FRAME());
-    return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
-}
-
-HOOK void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-    struct callsite_start start;
-
-    if (!hook_can_call()) {
-        return (void *)answer(
-            (long)recorder_sys_mmap(address, bytes, protection, flags, fd, (uint64_t)offset));
-    }
-    if (!hook_records()) {
-        return heap_real.mmap(address, bytes, protection, flags, fd, offset);
-    }
-    start = hook_start(HOOK_FRAME());
-    return recorded_mmap(address, bytes, protection, flags, fd, offset, &start);
-}
+HOOK __typeof__(mmap) mmap64 __attribute__((alias("mmap")));
 
 /* What the kernel will refuse is not recorded: an address off a page, a length of 0. */
 static bool is_range(const void *address, size_t bytes)
@@ -108,7 +78,7 @@ HOOK int munmap(void *address, size_t bytes)
     int failed;
 
     if (!hook_can_call()) {
-        return (int)answer(recorder_sys_munmap(address, bytes));
+        return (int)hook_answer(recorder_sys_munmap(address, bytes));
     }
     if (!hook_records() || !is_range(address, bytes) || hook_is_sink_closing(HOOK_FRAME())) {
         return heap_real.munmap(address, bytes);
@@ -136,7 +106,7 @@ HOOK void *mremap(void *old, size_t old_bytes, size_t bytes, int flags, ...)
         va_end(arguments);
     }
     if (!hook_can_call() || heap_real.mremap == NULL) {
-        return (void *)answer(
+        return (void *)hook_answer(
             recorder_syscall(SYS_mremap, (long)old, (long)old_bytes, (long)bytes, flags, (long)wanted, 0));
     }
     if (!hook_records()) {

@@ -95,49 +95,23 @@ static void emit_record_waiting(const struct varve_sink_origin *origin, uint64_t
 
 /* ---- everything else ---- */
 
-static void emit_process(const struct varve_sink_process *process)
-{
-    EMIT(meta_process, process);
-}
-
-static void emit_process_end(const struct varve_sink_process_end *end)
-{
-    EMIT(meta_process_end, end);
-}
-
-static void emit_thread(const struct varve_sink_thread *thread)
-{
-    EMIT(meta_thread, thread);
-}
-
-static void emit_thread_end(const struct varve_sink_thread_end *end)
-{
-    EMIT(meta_thread_end, end);
-}
-
-static void emit_clock(const struct varve_sink_clock *clock)
-{
-    EMIT(meta_clock, clock);
-}
-
-static void emit_module(const struct varve_sink_module *module)
-{
-    EMIT(meta_module, module);
-}
+#define EMITTER(name)                                             \
+    static void emit_##name(const struct varve_sink_##name *fact) \
+    {                                                             \
+        EMIT(meta_##name, fact);                                  \
+    }
+EMITTER(process)
+EMITTER(process_end)
+EMITTER(thread)
+EMITTER(thread_end)
+EMITTER(clock)
+EMITTER(module)
+EMITTER(code)
+EMITTER(callsite)
 
 static void emit_module_gone(uint32_t process, int32_t pid, uint32_t number)
 {
     EMIT(meta_module_gone, process, pid, number);
-}
-
-static void emit_code(const struct varve_sink_code *code)
-{
-    EMIT(meta_code, code);
-}
-
-static void emit_callsite(const struct varve_sink_callsite *callsite)
-{
-    EMIT(meta_callsite, callsite);
 }
 
 static void emit_meta_text(uint64_t trace_id, const char *key, const char *value)

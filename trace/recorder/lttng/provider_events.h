@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: LTTng's macros read this file several times */
 /*
- * The tracepoints of the provider `varve`, as LTTng's macros want them described. Those of records are made
- * from VARVE_EVENT_LIST, one for each kind: varve:alloc, varve:heap_free, …, all of one event class, so
- * that there is one function that writes them. Their fields are named and meant like the columns of the
- * table `event`. varve:meta_* carry what a recording has besides records (sink.h); their fields are the
- * members of the structures there.
- *
- * A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at
- * each call, and twice more if a filter is on. A text that is NULL is written as an empty one.
+ * The tracepoints of the provider `varve`, as LTTng's macros want them described. Those of records are made from
+ * VARVE_EVENT_LIST, all of one event class, so that one function writes them; their fields are named and meant like
+ * the columns of the table `event`. varve:meta_* carry what a recording has besides records (sink.h).
  */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER varve
@@ -19,6 +14,9 @@
 
 #ifndef VARVE_TRACE_RECORDER_LTTNG_PROVIDER_EVENTS_H
 #define VARVE_TRACE_RECORDER_LTTNG_PROVIDER_EVENTS_H
+
+/* A tracepoint takes one pointer where there is more than one word to pass: arguments are moved around at each call, and
+ * twice more if a filter is on. A text that is NULL is written as an empty one. */
 
 /* All of the provider is in one library, which exports nothing of it. */
 #define LTTNG_UST_TRACEPOINT_HIDDEN_DEFINITION

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * From the stack at a hook to a 32-bit number, which stands for it in records:
- *
- *   callsite.c ─► callsite_table.c   hash to number
- *       ├───────► callsite_file.c    the call-site file
- *       └───────► modules.c ─► recorder/guest/loaded_object.c (the dynamic loader)
- *
- * The lock of callsite.c guards them. Nothing else is asked for while it is held: neither the loader nor
- * the disk.
+ * From the stack at a hook to a 32-bit number, which stands for it in records.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_CALLSITE_H
 #define VARVE_TRACE_RECORDER_STACKS_CALLSITE_H

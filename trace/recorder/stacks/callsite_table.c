@@ -3,12 +3,6 @@
  * Hash to 32-bit number: an open-addressed table that many threads read without a lock, from malloc hooks and
  * signal handlers, while one writer adds to it. Keys are hashes of 96 bits, compared whole: two stacks out of
  * a billion (10^9) share one with probability 10^-11.
- *
- *   entry:  word[0] = low half of the hash, 0 = empty       word[1] = 32 more bits of it | number
- *
- * An entry is written once: word[1] first, then word[0] with release, so whoever sees the key sees the
- * number. Growing publishes a larger copy and gives the pages of the old one back; its addresses stay mapped,
- * so a reader still in there finds zeros, which is "not found", and its caller asks again under the lock.
  * Called by callsite.c.
  */
 #include "trace/recorder/stacks/callsite_table.h"
@@ -20,6 +14,14 @@
 #include <assert.h>
 #include <stddef.h>
 #include <sys/mman.h>
+
+/*
+ *   entry:  word[0] = low half of the hash, 0 = empty       word[1] = 32 more bits of it | number
+ *
+ * An entry is written once: word[1] first, then word[0] with release, so whoever sees the key sees the
+ * number. Growing publishes a larger copy and gives the pages of the old one back; its addresses stay mapped,
+ * so a reader still in there finds zeros, which is "not found", and its caller asks again under the lock.
+ */
 
 enum { TABLE_BITS_FIRST = 10, TABLE_BITS_MAX = 30 };
 

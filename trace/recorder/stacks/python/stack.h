@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the half of trace/ that runs inside the workload */
 /*
- * Frames of a CPython interpreter in this process:
- *
- *   stack.c ─► layout.c   where the interpreter's fields lie
- *      ├─────► verify.c   whether a thread's frames really look that way
- *      ├─────► memo.c     what the thread's last walk has read
- *      └─────► text.c     names and line tables
- *
- * Nothing here allocates, takes a lock or changes anything of the interpreter.
+ * Frames of a CPython interpreter in this process. Nothing here allocates, takes a lock or changes anything of the
+ * interpreter.
  */
 #ifndef VARVE_TRACE_RECORDER_STACKS_PYTHON_STACK_H
 #define VARVE_TRACE_RECORDER_STACKS_PYTHON_STACK_H
