@@ -61,7 +61,7 @@ struct command {
     bool
         takes_cut_off; /* `answer` is also about recordings that were cut off before their totals were made */
     int (*run)(struct command_context *context, const void *values, const struct operands *operands);
-    /* Instead of `run`, of a command about one database, the first operand: it is opened before and closed afterwards, and
+    /* Instead of `run`, of a command about one database, its only operand (with --timeout): it is opened before and closed afterwards, and
      * what goes wrong while it is read is an error of the command. Returns 0 or an error with its reason in `message`. */
     int (*answer)(struct command_context *context, struct database *database, const void *values,
                   struct varve_message *message);

@@ -228,11 +228,8 @@ const struct command command_info = {
     .examples = "  varve info trace.db\n"
                 "  varve info --json trace.db | jq .events_by_kind\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .takes_cut_off = true,
     .answer = answer,
 };

@@ -150,10 +150,7 @@ const struct command command_oom = {
     .examples = "  varve oom trace.db\n"
                 "  varve oom --json trace.db\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .answer = answer,
 };

@@ -82,7 +82,9 @@ static const struct option_spec common[] = {
 
 const struct option_spec *options_common(const struct command *command)
 {
-    return command->reads_database ? common : &common[sizeof(common) / sizeof(common[0]) - 1];
+    return command->reads_database || command->answer != NULL
+               ? common
+               : &common[sizeof(common) / sizeof(common[0]) - 1];
 }
 
 static int fail_unknown(const struct command *command, const char *word, size_t length,
@@ -287,7 +289,7 @@ static int parse_option(const struct command *command, int argc, char *const arg
 static int check_operands(const struct command *command, const struct operands *operands,
                           struct varve_message *message)
 {
-    if (operands->count < command->operands_min) {
+    if (operands->count < (command->answer != NULL ? 1 : command->operands_min)) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "something is missing: varve %s %s",
                                  command->name, command->arguments);
     }
@@ -313,7 +315,7 @@ int options_parse(const struct command *command, int argc, char *const argv[], v
                 operands->count = argc - index;
                 break;
             }
-            if (operands->count == command->operands_max) {
+            if (operands->count == (command->answer != NULL ? 1 : command->operands_max)) {
                 return varve_message_set(message, VARVE_ERROR_INVALID, "'%s' is too much: varve %s %s", word,
                                          command->name, command->arguments);
             }

@@ -185,11 +185,8 @@ const struct command command_leaks = {
     .examples = "  varve leaks trace.db\n"
                 "  varve leaks --pid 4711 --top 50 --csv trace.db > leaks.csv\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .check = check,
     .answer = answer_leaks,
 };
@@ -203,11 +200,8 @@ const struct command command_peak = {
     .examples = "  varve peak trace.db\n"
                 "  varve peak --domain mmap --json trace.db | jq '.callsites[0].frames'\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .check = check,
     .answer = answer_peak,
 };

@@ -62,10 +62,7 @@ const struct command command_report = {
                 "  varve report --top 3 --frames 12 --stacks 3 trace.db\n"
                 "  varve report --json trace.db | jq '.domains[] | {domain, peaks}'\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .answer = answer,
 };

@@ -75,11 +75,8 @@ const struct command command_segments = {
     .examples = "  varve segments trace.db\n"
                 "  varve segments --at 1.5s --device 0 --json trace.db\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .check = check,
     .answer = answer,
 };

@@ -161,11 +161,8 @@ const struct command command_timeline = {
     .examples = "  varve timeline trace.db\n"
                 "  varve timeline --points 1000 --csv trace.db > timeline.csv\n",
     .options = options,
-    .reads_database = true,
     .defaults = &defaults,
     .values_bytes = sizeof(defaults),
-    .operands_min = 1,
-    .operands_max = 1,
     .check = check,
     .answer = answer,
 };

@@ -454,16 +454,30 @@ void cursor_close(struct cursor *cursor)
     cursor->statement = NULL;
 }
 
+static int64_t first_integer(struct cursor *cursor, int64_t otherwise)
+{
+    if (cursor_next(cursor) && !cursor_is_null(cursor, 0)) {
+        otherwise = cursor_integer(cursor, 0);
+    }
+    cursor_close(cursor);
+    return otherwise;
+}
+
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise)
 {
     struct cursor cursor;
 
     cursor_open(&cursor, database, sql);
-    if (cursor_next(&cursor) && !cursor_is_null(&cursor, 0)) {
-        otherwise = cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return otherwise;
+    return first_integer(&cursor, otherwise);
+}
+
+int64_t database_integer_of(struct database *database, const char *sql, int64_t bound)
+{
+    struct cursor cursor;
+
+    cursor_open(&cursor, database, sql);
+    cursor_bind_integer(&cursor, 1, bound);
+    return first_integer(&cursor, 0);
 }
 
 int64_t database_number_limit(struct database *database, const char *sql)

@@ -71,6 +71,8 @@ void cursor_reset(struct cursor *cursor); /* run it again, with other numbers bo
 void cursor_close(struct cursor *cursor);
 /// One figure: column 0 of the first row, or `otherwise` if there is none or it is NULL.
 int64_t database_integer(struct database *database, const char *sql, int64_t otherwise);
+/// The same of a statement with a number bound to ?1; 0 if there is none.
+int64_t database_integer_of(struct database *database, const char *sql, int64_t bound);
 
 /// One more than the largest number of numbered rows, for an array by number; `sql` gives the largest and how
 /// many there are. Of a file whose numbers have impossible gaps less: what is not below it must be left out.

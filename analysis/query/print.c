@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define TEXT_COLUMNS 64
+#define PATH_COLUMNS 30
 
 static void add_cell(struct table *table, struct cursor *cursor, int column, char kind)
 {
@@ -36,6 +37,10 @@ static void add_cell(struct table *table, struct cursor *cursor, int column, cha
         break;
     case 'n':
         snprintf(cut, sizeof(cut), "%" PRId64, number);
+        table_add(table, cut);
+        break;
+    case 'p':
+        format_tail(cut, sizeof(cut), cursor_name(cursor, column), PATH_COLUMNS);
         table_add(table, cut);
         break;
     case 'x':

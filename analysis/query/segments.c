@@ -23,18 +23,9 @@
 
 /* ---- which event ---- */
 
-static int64_t time_of(struct database *database, int64_t seq)
+int64_t event_time_ns(struct database *database, int64_t seq)
 {
-    struct cursor cursor;
-    int64_t ts_ns = 0;
-
-    cursor_open(&cursor, database, "SELECT ts_ns FROM event WHERE seq = ?1");
-    cursor_bind_integer(&cursor, 1, seq);
-    if (cursor_next(&cursor)) {
-        ts_ns = cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return ts_ns;
+    return database_integer_of(database, "SELECT ts_ns FROM event WHERE seq = ?1", seq);
 }
 
 /* The last event not later than `ts_ns`: numbers are in the order of time. */
@@ -46,7 +37,7 @@ static int64_t event_at_time(struct database *database, int64_t last, int64_t ts
     while (low < high) {
         int64_t middle = low + (high - low + 1) / 2;
 
-        if (time_of(database, middle) <= ts_ns) {
+        if (event_time_ns(database, middle) <= ts_ns) {
             low = middle;
         } else {
             high = middle - 1;
@@ -242,14 +233,8 @@ static void load_events(struct loader *loader, int64_t from, int64_t to)
 static void load_pids(struct segments_state *state, struct database *database)
 {
     for (size_t i = 0; i < state->count; i++) {
-        struct cursor cursor;
-
-        cursor_open(&cursor, database, "SELECT pid FROM process WHERE id = ?1");
-        cursor_bind_integer(&cursor, 1, state->parts[i].process_id);
-        if (cursor_next(&cursor)) {
-            state->parts[i].pid = cursor_integer(&cursor, 0);
-        }
-        cursor_close(&cursor);
+        state->parts[i].pid = database_integer_of(database, "SELECT pid FROM process WHERE id = ?1",
+                                                  state->parts[i].process_id);
     }
 }
 
@@ -260,19 +245,12 @@ int segments_state_load(struct segments_state *state, struct database *database,
         .state = state, .database = database, .device = device, .pid = pid, .message = message};
     int64_t from = 0;
 
-    *state = (struct segments_state){.seq = seq, .ts_ns = time_of(database, seq)};
+    *state = (struct segments_state){.seq = seq, .ts_ns = event_time_ns(database, seq)};
     state->last_seq = database_integer(database, "SELECT max(seq) FROM event", 0);
     load_threads(&loader);
     /* databases of older versions have none */
     if (database_integer(database, "SELECT count(*) FROM sqlite_schema WHERE name = 'keyframe'", 0) > 0) {
-        struct cursor cursor;
-
-        cursor_open(&cursor, database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1");
-        cursor_bind_integer(&cursor, 1, seq);
-        if (cursor_next(&cursor)) {
-            from = cursor_integer(&cursor, 0);
-        }
-        cursor_close(&cursor);
+        from = database_integer_of(database, "SELECT max(seq) FROM keyframe WHERE seq <= ?1", seq);
         load_keyframes(&loader, from);
     }
     if (loader.error == VARVE_OK) {

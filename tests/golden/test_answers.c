@@ -90,12 +90,6 @@ static int enter(void **state)
     return 0;
 }
 
-static int leave(void **state)
-{
-    test_folder_leave(*state);
-    return 0;
-}
-
 /* The size of a database depends on the version of SQLite that made it. */
 static void hide_file_size(char *text)
 {
@@ -207,6 +201,6 @@ int main(void)
         cmocka_unit_test(test_answers),
     };
 
-    return getenv("VARVE_GOLDEN_OUT") != NULL ? cmocka_run_group_tests(writing, enter, leave)
-                                              : cmocka_run_group_tests(tests, enter, leave);
+    return getenv("VARVE_GOLDEN_OUT") != NULL ? cmocka_run_group_tests(writing, enter, test_folder_teardown)
+                                              : cmocka_run_group_tests(tests, enter, test_folder_teardown);
 }

@@ -82,6 +82,25 @@ void test_folder_leave(char *folder)
     free(folder);
 }
 
+int test_folder_setup(void **state)
+{
+    *state = test_folder_enter();
+    return 0;
+}
+
+int test_folder_small_setup(void **state)
+{
+    test_folder_setup(state);
+    trace_database_make("small.db", (const char *const[]){"small.sql", NULL});
+    return 0;
+}
+
+int test_folder_teardown(void **state)
+{
+    test_folder_leave(*state);
+    return 0;
+}
+
 static void execute(sqlite3 *database, const char *sql, const char *where)
 {
     char *error = NULL;
@@ -201,4 +220,14 @@ void command_outcome_free(struct command_outcome *outcome)
     free(outcome->out);
     free(outcome->err);
     *outcome = (struct command_outcome){0};
+}
+
+void command_refused(struct command_outcome outcome, const char *what, const char *word)
+{
+    if (outcome.status != 2 || outcome.out[0] != '\0' || outcome.err[0] == '\0' ||
+        strstr(outcome.err, word) == NULL ||
+        strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
+        fail_msg("%s: status %d, out '%s', err '%s'", what, outcome.status, outcome.out, outcome.err);
+    }
+    command_outcome_free(&outcome);
 }

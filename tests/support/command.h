@@ -18,6 +18,10 @@ struct command_outcome {
 /// Owner of the path: the caller, until test_folder_leave.
 char *test_folder_enter(void);
 void test_folder_leave(char *folder);
+/// The same for a group of tests; with small.db there.
+int test_folder_setup(void **state);
+int test_folder_small_setup(void **state);
+int test_folder_teardown(void **state);
 
 /// An empty trace database: schema, views, event kinds and causes, identity. Then run `scripts` (files below
 /// tests/golden/, NULL at the end).
@@ -29,6 +33,8 @@ void sql_run(const char *path, const char *sql);
 struct command_outcome command_run(const char *first, ...) __attribute__((sentinel));
 struct command_outcome command_run_list(const char *const *arguments);
 void command_outcome_free(struct command_outcome *outcome);
+/// Status 2, nothing printed, and one line of reason, in which `word` is. Frees the outcome.
+void command_refused(struct command_outcome outcome, const char *what, const char *word);
 
 /// Contents of a file with a NUL at the end; fails the test if there is none. Owner: the caller, by free.
 char *file_read(const char *path, size_t *bytes_out);

@@ -14,6 +14,7 @@
 #include "analysis/query/db.h"
 #include "analysis/query/diff/stacks.h"
 #include "analysis/query/loss.h"
+#include "analysis/query/segments.h"
 #include "analysis/query/stack.h"
 #include "analysis/query/totals.h"
 #include "trace/trace.h"
@@ -306,27 +307,13 @@ static struct callsite_row location_of(const struct growth *growth, const struct
 
 /* ---- text ---- */
 
-static struct format_text signed_bytes(int64_t change)
+static struct format_text with_sign(int64_t change, struct format_text (*format)(int64_t number))
 {
     struct format_text text;
+    struct format_text size = format(change < 0 && change > INT64_MIN ? -change : change);
+    const char *sign = change < 0 ? "-" : change > 0 ? "+" : "";
 
-    snprintf(text.text, sizeof(text.text), "%s%.40s",
-             change < 0   ? "-"
-             : change > 0 ? "+"
-                          : "",
-             format_bytes(change < 0 && change > INT64_MIN ? -change : change).text);
-    return text;
-}
-
-static struct format_text signed_count(int64_t change)
-{
-    struct format_text text;
-
-    snprintf(text.text, sizeof(text.text), "%s%.40s",
-             change < 0   ? "-"
-             : change > 0 ? "+"
-                          : "",
-             format_count(change < 0 && change > INT64_MIN ? -change : change).text);
+    snprintf(text.text, sizeof(text.text), "%s%.40s", sign, size.text);
     return text;
 }
 
@@ -335,10 +322,10 @@ static void add_figures(struct table *table, const struct row *row, enum figure 
 {
     table_add(table, format_bytes(row->figures[0][bytes]).text);
     table_add(table, format_bytes(row->figures[1][bytes]).text);
-    table_add(table, signed_bytes(change_of(row, bytes)).text);
+    table_add(table, with_sign(change_of(row, bytes), format_bytes).text);
     table_add(table, format_count(row->figures[0][allocations]).text);
     table_add(table, format_count(row->figures[1][allocations]).text);
-    table_add(table, signed_count(change_of(row, allocations)).text);
+    table_add(table, with_sign(change_of(row, allocations), format_count).text);
 }
 
 #define FIGURE_COLUMNS                                                                                  \
@@ -415,10 +402,10 @@ static void print_callsite(FILE *out, const struct growth *growth, const struct 
     const char *before = "  [";
 
     fprintf(out, "%4zu.  %s: %s ", number, direction_of(row, measures[growth->options.by].order),
-            signed_bytes(change_of(row, bytes)).text);
+            with_sign(change_of(row, bytes), format_bytes).text);
     fprintf(out, "(%s to %s), ", format_bytes(row->figures[0][bytes]).text,
             format_bytes(row->figures[1][bytes]).text);
-    fprintf(out, "%s allocation%s ", signed_count(change_of(row, allocations)).text,
+    fprintf(out, "%s allocation%s ", with_sign(change_of(row, allocations), format_count).text,
             change_of(row, allocations) == 1 || change_of(row, allocations) == -1 ? "" : "s");
     fprintf(out, "(%s to %s)", format_count(row->figures[0][allocations]).text,
             format_count(row->figures[1][allocations]).text);
@@ -476,20 +463,6 @@ static void print_domain(void *context, const struct growth *growth, const char 
     free(rows.items);
 }
 
-static int64_t time_of(const struct growth_side *side)
-{
-    struct cursor cursor;
-    int64_t ns = 0;
-
-    cursor_open(&cursor, side->database, "SELECT ts_ns FROM event WHERE seq = ?1");
-    cursor_bind_integer(&cursor, 1, side->seq);
-    if (cursor_next(&cursor)) {
-        ns = cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return ns;
-}
-
 static void print_side(FILE *out, const struct growth_side *side, char name)
 {
     struct report_loss loss;
@@ -498,7 +471,8 @@ static void print_side(FILE *out, const struct growth_side *side, char name)
     format_tail(path, sizeof(path), database_path(side->database), 60);
     fprintf(out, "  %c  %s", name, path);
     if (side->seq >= 0) {
-        fprintf(out, ", up to event %" PRId64 " at %s\n", side->seq, format_duration(time_of(side)).text);
+        fprintf(out, ", up to event %" PRId64 " at %s\n", side->seq,
+                format_duration(event_time_ns(side->database, side->seq)).text);
     } else {
         fprintf(out, ", %s\n", format_duration(report_duration_ns(side->database)).text);
     }
@@ -618,7 +592,9 @@ static struct cJSON *side_json(const struct growth_side *side)
 
     json_text(object, "database", database_path(side->database));
     json_integer_or_null(object, "seq", side->seq);
-    json_integer(object, "ts_ns", side->seq >= 0 ? time_of(side) : report_duration_ns(side->database));
+    json_integer(object, "ts_ns",
+                 side->seq >= 0 ? event_time_ns(side->database, side->seq)
+                                : report_duration_ns(side->database));
     report_loss_load(&loss, side->database);
     json_bool(object, "nothing_lost", report_is_lossless(&loss));
     return object;

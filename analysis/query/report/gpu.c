@@ -60,23 +60,10 @@ bool report_has_gpu(struct database *database)
 
 #define USERS_SHOWN 8
 
-static int64_t count_users(struct database *database, int64_t device)
-{
-    struct cursor cursor;
-    int64_t count = 0;
-
-    cursor_open(&cursor, database, "SELECT count(*) FROM device_process WHERE device = ?1");
-    cursor_bind_integer(&cursor, 1, device);
-    if (cursor_next(&cursor)) {
-        count = cursor_integer(&cursor, 0);
-    }
-    cursor_close(&cursor);
-    return count;
-}
-
 static void print_users(FILE *out, struct database *database, int64_t device)
 {
-    int64_t all = count_users(database, device);
+    int64_t all =
+        database_integer_of(database, "SELECT count(*) FROM device_process WHERE device = ?1", device);
     struct cursor cursor;
     const char *before = all == 1 ? "         process " : "         processes ";
 

@@ -12,6 +12,7 @@
 #include "analysis/query/db.h"
 #include "analysis/query/header.h"
 #include "analysis/query/loss.h"
+#include "analysis/query/print.h"
 #include "analysis/query/report/gpu.h"
 #include "analysis/query/report/rule.h"
 #include "analysis/query/totals.h"
@@ -71,39 +72,21 @@ static void print_processes(FILE *out, struct database *database)
         {"pid", true},  {"domain", false},     {"allocations", true}, {"bytes", true},
         {"peak", true}, {"never freed", true}, {"program", false},
     };
+    static const struct query query = {
+        .sql =
+            "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
+            "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, coalesce(p.executable, '') FROM total t JOIN process p "
+            "ON p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1",
+        .columns = columns,
+        .kinds = "ntcbbbp",
+    };
     int64_t processes = database_integer(database, "SELECT count(*) FROM process", 0);
-    struct cursor cursor;
-    struct table table;
 
     if (processes < 2) {
         return;
     }
     report_rule_print(out, "Processes by peak");
-    table_init(&table, columns, sizeof(columns) / sizeof(columns[0]));
-    table.indent = "  ";
-    cursor_open(
-        &cursor, database,
-        "SELECT t.pid, t.domain || CASE WHEN t.device > 0 THEN ', GPU ' || t.device ELSE '' END, "
-        "t.allocations, t.bytes, t.peak_bytes, t.live_bytes, p.executable FROM total t JOIN process p ON "
-        "p.id = t.process_id ORDER BY t.peak_bytes DESC, t.process_id, t.domain LIMIT ?1");
-    cursor_bind_integer(&cursor, 1, PROCESSES_SHOWN);
-    while (cursor_next(&cursor)) {
-        char digits[24];
-        char cut[200];
-
-        snprintf(digits, sizeof(digits), "%" PRId64, cursor_integer(&cursor, 0));
-        table_add(&table, digits);
-        table_add(&table, cursor_name(&cursor, 1));
-        table_add(&table, format_count(cursor_integer(&cursor, 2)).text);
-        table_add(&table, format_bytes(cursor_integer(&cursor, 3)).text);
-        table_add(&table, format_bytes(cursor_integer(&cursor, 4)).text);
-        table_add(&table, format_bytes(cursor_integer(&cursor, 5)).text);
-        format_tail(cut, sizeof(cut), cursor_name(&cursor, 6), 30);
-        table_add(&table, cut);
-    }
-    cursor_close(&cursor);
-    table_print(&table, out, true);
-    table_free(&table);
+    query_print(out, database, &query, PROCESSES_SHOWN);
     fprintf(out, "  %s processes in all; varve info lists them\n", format_count(processes).text);
 }
 

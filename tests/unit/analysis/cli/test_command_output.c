@@ -255,18 +255,6 @@ static void test_timeline_steps(void **state)
     }
 }
 
-static int enter(void **state)
-{
-    *state = test_folder_enter();
-    return 0;
-}
-
-static int leave(void **state)
-{
-    test_folder_leave(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,5 +266,5 @@ int main(void)
         cmocka_unit_test(test_timeline_steps),
     };
 
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
 }

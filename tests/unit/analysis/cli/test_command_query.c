@@ -17,21 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int enter(void **state)
-{
-    static const char *const small[] = {"small.sql", NULL};
-
-    *state = test_folder_enter();
-    trace_database_make("small.db", small);
-    return 0;
-}
-
-static int leave(void **state)
-{
-    test_folder_leave(*state);
-    return 0;
-}
-
 static void assert_query(const char *option, const char *sql, const char *expected)
 {
     struct command_outcome outcome = command_run("query", option, "small.db", sql, NULL);
@@ -84,14 +69,7 @@ static void test_writing_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(writing) / sizeof(writing[0]); i++) {
-        struct command_outcome outcome = command_run("query", "small.db", writing[i], NULL);
-
-        if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, "refused") == NULL ||
-            strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
-            fail_msg("%s: status %d, out '%s', err '%s'", writing[i], outcome.status, outcome.out,
-                     outcome.err);
-        }
-        command_outcome_free(&outcome);
+        command_refused(command_run("query", "small.db", writing[i], NULL), writing[i], "refused");
     }
     size_t bytes_after;
     char *after = file_read("small.db", &bytes_after);
@@ -139,14 +117,8 @@ static void test_wrong_sql(void **state)
         static const char *const options[] = {"--csv", "--json", "--null=-"};
 
         for (size_t j = 0; j < sizeof(options) / sizeof(options[0]); j++) {
-            struct command_outcome outcome = command_run("query", options[j], "small.db", wrong[i][0], NULL);
-
-            if (outcome.status != 2 || outcome.out[0] != '\0' || strstr(outcome.err, wrong[i][1]) == NULL ||
-                strchr(outcome.err, '\n') != outcome.err + strlen(outcome.err) - 1) {
-                fail_msg("%s: status %d, out '%s', err '%s'", wrong[i][0], outcome.status, outcome.out,
-                         outcome.err);
-            }
-            command_outcome_free(&outcome);
+            command_refused(command_run("query", options[j], "small.db", wrong[i][0], NULL), wrong[i][0],
+                            wrong[i][1]);
         }
     }
 }
@@ -228,5 +200,5 @@ int main(void)
         cmocka_unit_test(test_standard_input),
     };
 
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, test_folder_small_setup, test_folder_teardown);
 }

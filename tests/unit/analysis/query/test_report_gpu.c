@@ -22,22 +22,6 @@
 #define SEGMENT UINT64_C(0x7f0000000000)
 #define OTHER UINT64_C(0x7f0010000000)
 
-static char *folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    folder = test_folder_enter();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    test_folder_leave(folder);
-    return 0;
-}
-
 /* ---- a run ---- */
 
 struct scene {
@@ -284,5 +268,5 @@ int main(void)
         cmocka_unit_test(test_nothing),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_folder_setup, test_folder_teardown);
 }
