@@ -306,13 +306,7 @@ static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_m
     is_small = block_pool(block)->is_small;
     block->is_allocated = false;
     stat_free(&alloc->stats, is_small, block->size);
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_REQUESTED,
-                                  .bins = block->bins,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .requested = block->requested,
-                                  .arg = block->segment_id,
-                                  .id = block->id});
+    emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
     if (block->size >= alloc->config.max_split_size) {
         stat_decrease(&alloc->stats.oversize_allocations, 1);
     }

@@ -606,24 +606,12 @@ int resources_check(const struct device_resources *resources, struct varve_messa
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory to check the device's resources");
     }
     error = device_ranges_check(&resources->space, "addresses", message);
-    if (error == 0) {
-        error = device_ranges_check(&resources->mappings, "mappings", message);
-    }
-    if (error == 0) {
-        error = slots_check(&resources->handles, "handles", message);
-    }
-    if (error == 0) {
-        error = slots_check(&resources->events, "events", message);
-    }
-    if (error == 0) {
-        error = mappings_check(resources, maps, message);
-    }
-    if (error == 0) {
-        error = handles_check(resources, maps, message);
-    }
-    if (error == 0) {
-        error = events_check(resources, message);
-    }
+    error = error == 0 ? device_ranges_check(&resources->mappings, "mappings", message) : error;
+    error = error == 0 ? slots_check(&resources->handles, "handles", message) : error;
+    error = error == 0 ? slots_check(&resources->events, "events", message) : error;
+    error = error == 0 ? mappings_check(resources, maps, message) : error;
+    error = error == 0 ? handles_check(resources, maps, message) : error;
+    error = error == 0 ? events_check(resources, message) : error;
     free(maps);
     return error;
 }

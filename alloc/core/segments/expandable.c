@@ -25,6 +25,14 @@ static uint64_t unit_of(const struct varve_alloc *alloc, const struct pool *pool
 
 /* ---- the device's side ---- */
 
+static void device_unmap_units(struct varve_alloc *alloc, const struct expandable *segment, uint64_t first,
+                               uint64_t count)
+{
+    for (uint64_t i = first; i < first + count; i++) {
+        alloc->device->ops->vmm_unmap(alloc->device, segment->addr + i * segment->unit, segment->unit);
+    }
+}
+
 static int device_map_units(struct varve_alloc *alloc, struct expandable *segment, uint64_t first,
                             uint64_t count)
 {
@@ -35,9 +43,7 @@ static int device_map_units(struct varve_alloc *alloc, struct expandable *segmen
         error = ops->vmm_map(alloc->device, segment->addr + (first + i) * segment->unit, segment->unit,
                              segment->handles[first + i]);
         if (error != VARVE_OK) {
-            for (uint64_t back = 0; back < i; back++) {
-                ops->vmm_unmap(alloc->device, segment->addr + (first + back) * segment->unit, segment->unit);
-            }
+            device_unmap_units(alloc, segment, first, i);
         }
     }
     return error;
@@ -82,9 +88,8 @@ static int device_map(struct varve_alloc *alloc, struct expandable *segment, uin
     }
     if (error == VARVE_OK) {
         error = device_set_access(alloc, segment, first, count);
-        for (uint64_t i = 0; error != VARVE_OK && i < count; i++) {
-            alloc->device->ops->vmm_unmap(alloc->device, segment->addr + (first + i) * segment->unit,
-                                          segment->unit);
+        if (error != VARVE_OK) {
+            device_unmap_units(alloc, segment, first, count);
         }
     }
     if (error != VARVE_OK) {
@@ -105,6 +110,13 @@ static bool device_unmap(struct varve_alloc *alloc, struct expandable *segment, 
         device_release_handles(alloc, segment, i, 1);
     }
     return true;
+}
+
+/* The address space and the descriptor go. */
+static void expandable_end(struct varve_alloc *alloc, struct expandable *segment)
+{
+    alloc->device->ops->vmm_address_free(alloc->device, segment->addr, segment->bytes);
+    munmap(segment, sizeof(*segment) + segment->bytes / segment->unit * sizeof(uint64_t));
 }
 
 /* ---- growing ---- */
@@ -212,11 +224,7 @@ int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t byte
     alloc->reserved_bytes += mapped;
     stat_change(alloc->stats.reserved_bytes, pool->is_small, (int64_t)mapped);
     alloc->stats.num_device_alloc++;
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_MAP,
-                                  .bins = block->bins,
-                                  .addr = block->addr,
-                                  .size = mapped,
-                                  .arg = block->segment_id});
+    emit_segment(alloc, VARVE_KIND_SEGMENT_MAP, VARVE_CAUSE_NONE, block, mapped, 0);
     block_merge(alloc, block, block->prev);
     block_merge(alloc, block, block->next);
     block_insert_free(block);
@@ -272,7 +280,6 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
 {
     struct expandable *segment = block->expandable;
     struct expandable **link = &alloc->expandables;
-    size_t units = segment->bytes / segment->unit;
 
     while (*link != segment) {
         link = &(*link)->next;
@@ -280,8 +287,7 @@ static void release_address_space(struct varve_alloc *alloc, struct block *block
     *link = segment->next;
     pool_unmapped_remove(block_pool(block), block);
     block_slab_release(&alloc->slab, block);
-    alloc->device->ops->vmm_address_free(alloc->device, segment->addr, segment->bytes);
-    munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
+    expandable_end(alloc, segment);
 }
 
 uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)
@@ -310,18 +316,13 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         block->addr = addr;
         block->size = bytes;
         block->is_mapped = false;
+        emit_segment(alloc, VARVE_KIND_SEGMENT_UNMAP, cause, block, bytes, 0);
         block_merge(alloc, block, block->prev);
         block_merge(alloc, block, block->next);
         pool_unmapped_insert(pool, block);
         alloc->reserved_bytes -= bytes;
         stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)bytes);
         alloc->stats.num_device_free++;
-        EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_UNMAP,
-                                      .cause = cause,
-                                      .bins = block->bins,
-                                      .addr = addr,
-                                      .size = bytes,
-                                      .arg = block->segment_id});
     }
     if (!block->is_mapped && !block_is_split(block)) {
         release_address_space(alloc, block);
@@ -341,8 +342,7 @@ void expandable_close(struct varve_alloc *alloc)
                 device_release_handles(alloc, segment, i, 1);
             }
         }
-        alloc->device->ops->vmm_address_free(alloc->device, segment->addr, segment->bytes);
         alloc->expandables = segment->next;
-        munmap(segment, sizeof(*segment) + units * sizeof(uint64_t));
+        expandable_end(alloc, segment);
     }
 }

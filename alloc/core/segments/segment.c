@@ -87,13 +87,8 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
     block->stream_ordered = request->wanted.stream_ordered;
     block->segment_id = ++alloc->segment_id;
     count_segment(alloc, request);
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_ALLOC,
-                                  .cause = request->source,
-                                  .bins = block->bins,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .requested = request->wanted.rounded,
-                                  .arg = block->segment_id});
+    emit_segment(alloc, VARVE_KIND_SEGMENT_ALLOC, request->source, block, block->size,
+                 request->wanted.rounded);
     *block_out = block;
     return VARVE_OK;
 }
@@ -120,12 +115,7 @@ void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_
     struct pool *pool = block_pool(block);
 
     assert(block->is_free && !block_is_split(block) && block->expandable == NULL);
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
-                                  .cause = cause,
-                                  .bins = block->bins,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .arg = block->segment_id});
+    emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, cause, block, block->size, 0);
     alloc->device->ops->segment_free(alloc->device, block->addr, block->size);
     segment_uncount(alloc, block);
     free_index_remove(&pool->index, block);

@@ -104,7 +104,7 @@ HOT void block_complete(struct varve_alloc *alloc, struct block *block, struct b
     bool has_next;
 
     assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
-    emit_completed(alloc, block);
+    emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
     block_map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = block_may_absorb(alloc, block, block->next);

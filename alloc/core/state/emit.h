@@ -52,15 +52,29 @@ HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
     return segment_id | (units < VARVE_ALLOC_FOUND_MAX ? units : VARVE_ALLOC_FOUND_MAX) << 32;
 }
 
-HOT void emit_completed(struct varve_alloc *alloc, const struct block *block)
+/* A free, asked for or completed. */
+HOT void emit_free(struct varve_alloc *alloc, enum varve_kind kind, const struct block *block)
 {
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_FREE_COMPLETED,
+    EMIT(alloc, (struct emission){.kind = kind,
                                   .bins = block->bins,
                                   .addr = block->addr,
                                   .size = block->size,
                                   .requested = block->requested,
                                   .arg = block->segment_id,
                                   .id = block->id});
+}
+
+/* A segment, or memory of one, at the block's address comes or goes. */
+static inline void emit_segment(struct varve_alloc *alloc, enum varve_kind kind, enum varve_cause cause,
+                                const struct block *block, uint64_t bytes, uint64_t requested)
+{
+    EMIT(alloc, (struct emission){.kind = kind,
+                                  .cause = cause,
+                                  .bins = block->bins,
+                                  .addr = block->addr,
+                                  .size = bytes,
+                                  .requested = requested,
+                                  .arg = block->segment_id});
 }
 
 #endif

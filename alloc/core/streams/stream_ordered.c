@@ -19,13 +19,8 @@ static void forget(struct varve_alloc *alloc, struct block *block)
 {
     bool is_small = block_pool(block)->is_small;
 
-    emit_completed(alloc, block);
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SEGMENT_FREE,
-                                  .cause = VARVE_CAUSE_FREE,
-                                  .bins = block->bins,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .arg = block->segment_id});
+    emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
+    emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, VARVE_CAUSE_FREE, block, block->size, 0);
     block_map_remove(&alloc->map, block);
     stat_complete(&alloc->stats, is_small, block->requested);
     segment_uncount(alloc, block);

@@ -82,24 +82,24 @@ int varve_torch_memory(int ordinal, int64_t figures_out[4])
     return check_ordinal(ordinal);
 }
 
-int varve_torch_reset_peak_stats(int ordinal)
+static int reset(int ordinal, void (*act)(struct varve_alloc *alloc))
 {
     struct frontend_device *device = registry_find(ordinal);
 
     if (device != NULL) {
-        varve_alloc_reset_peak_stats(device->alloc);
+        act(device->alloc);
     }
     return check_ordinal(ordinal);
 }
 
+int varve_torch_reset_peak_stats(int ordinal)
+{
+    return reset(ordinal, varve_alloc_reset_peak_stats);
+}
+
 int varve_torch_reset_accumulated_stats(int ordinal)
 {
-    struct frontend_device *device = registry_find(ordinal);
-
-    if (device != NULL) {
-        varve_alloc_reset_accumulated_stats(device->alloc);
-    }
-    return check_ordinal(ordinal);
+    return reset(ordinal, varve_alloc_reset_accumulated_stats);
 }
 
 /* ---- limits and the cache ---- */

@@ -71,40 +71,29 @@ int varve_torch_take_pool(int ordinal, uint64_t capture, uint64_t user)
     return describe(error, pool, "it can't be made", registry_message());
 }
 
+/* A change of a pool of a device that is open. */
+static int change(int ordinal, struct varve_pool_id pool,
+                  int (*act)(struct varve_alloc *alloc, struct varve_pool_id pool), const char *what)
+{
+    struct frontend_device *device = registry_find(ordinal);
+    int error = device != NULL ? act(device->alloc, pool) : VARVE_ERROR_NOT_FOUND;
+
+    return describe(error, pool, what, registry_message());
+}
+
 int varve_torch_drop_pool(int ordinal, uint64_t capture, uint64_t user)
 {
-    struct varve_pool_id pool = pool_id(capture, user);
-    struct frontend_device *device = registry_find(ordinal);
-    int error = VARVE_ERROR_NOT_FOUND;
-
-    if (device != NULL) {
-        error = varve_alloc_release_pool(device->alloc, pool);
-    }
-    return describe(error, pool, "it has no reference to drop", registry_message());
+    return change(ordinal, pool_id(capture, user), varve_alloc_release_pool, "it has no reference to drop");
 }
 
 int varve_torch_set_use_on_oom(int ordinal, uint64_t capture, uint64_t user)
 {
-    struct varve_pool_id pool = pool_id(capture, user);
-    struct frontend_device *device = registry_find(ordinal);
-    int error = VARVE_ERROR_NOT_FOUND;
-
-    if (device != NULL) {
-        error = varve_alloc_set_use_on_oom(device->alloc, pool);
-    }
-    return describe(error, pool, "use_on_oom", registry_message());
+    return change(ordinal, pool_id(capture, user), varve_alloc_set_use_on_oom, "use_on_oom");
 }
 
 int varve_torch_set_no_split(int ordinal, uint64_t capture, uint64_t user)
 {
-    struct varve_pool_id pool = pool_id(capture, user);
-    struct frontend_device *device = registry_find(ordinal);
-    int error = VARVE_ERROR_NOT_FOUND;
-
-    if (device != NULL) {
-        error = varve_alloc_set_no_split(device->alloc, pool);
-    }
-    return describe(error, pool, "no_split", registry_message());
+    return change(ordinal, pool_id(capture, user), varve_alloc_set_no_split, "no_split");
 }
 
 int varve_torch_pool_use_count(int ordinal, uint64_t capture, uint64_t user)

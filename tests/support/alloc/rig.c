@@ -76,9 +76,8 @@ int rig_teardown(void **state)
 
     for (int i = 0; i < 2; i++) {
         if (rigs[i].alloc != NULL) {
-            varve_alloc_close(rigs[i].alloc);
-        }
-        if (rigs[i].device != NULL) {
+            rig_close(&rigs[i]);
+        } else if (rigs[i].device != NULL) {
             rigs[i].device->ops->close(rigs[i].device);
         }
     }

@@ -52,10 +52,10 @@ void rig_record(void *context, const struct varve_record *record);
 void rig_check(struct rig *rig);
 void rig_open(struct rig *rig, const struct rig_options *options);
 
-/* The allocator goes; the device must have got back all that it gave. */
+/* The allocator goes; the device must have got back all that it gave. Of the last one by the teardown. */
 void rig_close(struct rig *rig);
 
-/* Setup and teardown of each test: an assertion leaves a rig open. */
+/* Setup and teardown of each test, which closes what is open, with all checks. */
 int rig_setup(void **state);
 int rig_teardown(void **state);
 

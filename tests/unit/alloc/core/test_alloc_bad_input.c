@@ -133,7 +133,6 @@ static void test_double_free(void **state)
     assert_not_ours(rig, pending);
     assert_int_equal(varve_alloc_raw_delete(rig->alloc, pending, &rig->message), VARVE_ERROR_NOT_FOUND);
     assert_non_null(strstr(rig->message.text, "freed already"));
-    rig_close(rig);
 }
 
 static void test_address_null(void **state)
@@ -146,7 +145,6 @@ static void test_address_null(void **state)
     assert_int_equal(varve_alloc_raw_delete(rig->alloc, 0, NULL), VARVE_OK);
     assert_int_equal(varve_alloc_record_stream(rig->alloc, 0, 3, NULL), VARVE_ERROR_NOT_FOUND);
     assert_unchanged(rig, &before);
-    rig_close(rig);
 }
 
 /* An imported mapping's address is known by ipc_open alone: this device has none. */
@@ -163,7 +161,6 @@ static void test_no_sharing(void **state)
     assert_int_equal(varve_alloc_ipc_open(rig->alloc, &ipc, &out, &rig->message), VARVE_ERROR_UNSUPPORTED);
     assert_string_not_equal(rig->message.text, "");
     assert_unchanged(rig, &before);
-    rig_close(rig);
 }
 
 /* ---- sizes ---- */
@@ -195,7 +192,6 @@ static void test_sizes(void **state)
                          VARVE_ERROR_INVALID);
     }
     assert_unchanged(rig, &before);
-    rig_close(rig);
 }
 
 static void test_largest_size(void **state)
@@ -211,7 +207,6 @@ static void test_largest_size(void **state)
     assert_int_equal(take(rig, 512 * MIB), addr);
     assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, UINT64_C(1) << 60), VARVE_OK);
     refused(rig, (UINT64_C(1) << 60) - 1, VARVE_ERROR_NO_MEMORY);
-    rig_close(rig);
 }
 
 /* ---- settings ---- */
@@ -230,7 +225,6 @@ static void test_fractions(void **state)
         assert_float_equal(varve_alloc_get_memory_fraction(rig->alloc), 0.75, 1e-12);
     }
     assert_unchanged(rig, &before);
-    rig_close(rig);
 }
 
 static void test_opening(void **state)
@@ -263,7 +257,6 @@ static void test_opening(void **state)
     options.config.expandable_segments = false;
     assert_int_equal(varve_alloc_open(&options, &alloc, &rig->message), VARVE_ERROR_INVALID);
     assert_null(alloc);
-    rig_close(rig);
 }
 
 /* An allocator closes with everything in use, and the device has got it all back. */
@@ -280,7 +273,6 @@ static void test_close_with_blocks_in_use(void **state)
     give(rig, addr); /* waits for the capture's end, which does not come */
     rig_close(rig);
     prepare(rig, 0, "expandable_segments:True");
-    rig_close(rig);
 }
 
 int main(void)

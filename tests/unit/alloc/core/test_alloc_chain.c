@@ -26,7 +26,6 @@ static void test_first_block_and_hit(void **state)
     expect(rig, "split 512 left 2096640\n"
                 "alloc cache 512\n");
     assert_int_equal(stats_of(rig).num_device_alloc, 1);
-    rig_close(rig);
 }
 
 /* Numbers of the device's order have no gaps, and an allocation's id comes back with its free. */
@@ -55,7 +54,6 @@ static void test_numbers_of_records(void **state)
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 1)), 1);
     assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_FREE_REQUESTED, 0)), 1);
     assert_int_equal(varve_record_id(nth_record(rig, VARVE_KIND_FREE_COMPLETED, 0)), 1);
-    rig_close(rig);
 }
 
 /* The field for the size of the free block has 32 bits, for units of 512 bytes: it holds 2 TiB less one unit,
@@ -79,7 +77,6 @@ static void test_sizes_beyond_the_field(void **state)
         assert_int_equal(record->arg >> 32, units[i]);
         assert_int_equal(record->arg & UINT32_MAX, i + 1); /* the segment's number */
     }
-    rig_close(rig);
 }
 
 /* ---- callbacks ---- */
@@ -126,7 +123,6 @@ static void test_callback_serves(void **state)
     take(rig, 10 * MIB);
     assert_int_equal(giver.calls, 2); /* a hit asks nobody */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_SEGMENT_ALLOC), 1);
-    rig_close(rig);
 }
 
 /* Without a word that it freed something there is no second search, although the block is there. */
@@ -147,7 +143,6 @@ static void test_callback_that_denies(void **state)
                 "oom_retry callbacks 40M freed 40M\n"
                 "segment_alloc new_segment 40M\n"
                 "alloc new_segment 40M\n");
-    rig_close(rig);
 }
 
 static bool callback_none(void *context)
@@ -170,7 +165,6 @@ static void test_callbacks_are_limited(void **state)
     assert_int_equal(error, VARVE_ERROR_FULL);
     assert_true(count >= 1);
     take(rig, 100);
-    rig_close(rig);
 }
 
 /* ---- the limit ---- */
@@ -189,7 +183,6 @@ static void test_limit_is_inclusive(void **state)
     give(rig, addr);
     assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 42 * MIB - 1), VARVE_OK);
     refused(rig, 20 * MIB + 1, VARVE_ERROR_NO_MEMORY);
-    rig_close(rig);
 }
 
 /* One byte less than total + segment: refused, also where a wrapped sum would fit. */
@@ -205,7 +198,6 @@ static void test_limit_is_strict_above(void **state)
     take(rig, 20 * MIB);
     assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 0), VARVE_OK);
     take(rig, 20 * MIB);
-    rig_close(rig);
 }
 
 static void test_limit_of_fraction(void **state)
@@ -223,7 +215,6 @@ static void test_limit_of_fraction(void **state)
     refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 1), VARVE_OK);
     take(rig, 20 * MIB);
-    rig_close(rig);
 }
 
 /* ---- the whole chain ---- */
@@ -268,7 +259,6 @@ static void test_whole_chain_serves_at_its_end(void **state)
     assert_int_equal(stats_of(rig).num_ooms, 0);
     assert_int_equal(stats_of(rig).num_sync_all_streams, 1);
     assert_int_equal(stats_of(rig).num_device_free, 3);
-    rig_close(rig);
 }
 
 static void test_whole_chain_fails(void **state)
@@ -288,7 +278,6 @@ static void test_whole_chain_fails(void **state)
                 "oom 61M\n");
     assert_int_equal(stats_of(rig).num_alloc_retries, 1); /* counted although it failed */
     assert_int_equal(stats_of(rig).num_ooms, 1);
-    rig_close(rig);
 }
 
 static void test_chain_ends_after_gc(void **state)
@@ -304,7 +293,6 @@ static void test_chain_ends_after_gc(void **state)
                 "oom_retry gc 30M freed 22M served\n"
                 "alloc after_gc 30M\n");
     assert_int_equal(stats_of(rig).num_alloc_retries, 0);
-    rig_close(rig);
 }
 
 static void test_chain_ends_after_release_available(void **state)
@@ -323,7 +311,6 @@ static void test_chain_ends_after_release_available(void **state)
                 "oom_retry release_available 30M freed 60M served\n"
                 "alloc after_release 30M\n");
     assert_int_equal(stats_of(rig).num_alloc_retries, 0);
-    rig_close(rig);
 }
 
 /* ---- freed in the last stage ---- */
@@ -354,7 +341,6 @@ static void test_freed_at_last_is_not_searched(void **state)
     take(rig, 9 * MIB); /* the next request has it */
     expect(rig, "alloc cache 9M\n");
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
-    rig_close(rig);
 }
 
 static void test_freed_at_last_is_searched_on_demand(void **state)
@@ -367,7 +353,6 @@ static void test_freed_at_last_is_searched_on_demand(void **state)
                 "oom_retry release_cached 20M freed 0M served\n"
                 "alloc after_retry 9M\n");
     assert_int_equal(stats_of(rig).num_ooms, 0);
-    rig_close(rig);
 }
 
 /* ---- a device in trouble ---- */
@@ -386,7 +371,6 @@ static void test_device_out_of_memory(void **state)
                 "segment_alloc after_retry 40M\n"
                 "oom_retry release_cached 40M freed 30M served\n"
                 "alloc after_retry 40M\n");
-    rig_close(rig);
 }
 
 /* Anything but a lack of memory ends the request at once, and nothing is given back. */
@@ -412,7 +396,6 @@ static void test_fatal_error_ends_the_chain(void **state)
     assert_int_equal(stats_of(rig).num_ooms, 0);
     assert_int_equal(stats_of(rig).num_alloc_retries, 0);
     take(rig, 40 * MIB);
-    rig_close(rig);
 }
 
 /* The first attempt is an OOM of the device, the second one fatal. */
@@ -427,7 +410,6 @@ static void test_fatal_error_of_the_retry(void **state)
     expect(rig, "oom_retry release_cached 40M freed 0M\n");
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
     assert_int_equal(stats_of(rig).num_ooms, 0);
-    rig_close(rig);
 }
 
 int main(void)

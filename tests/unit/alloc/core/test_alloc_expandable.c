@@ -28,7 +28,6 @@ static void test_first_growth(void **state)
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_MAP), 2);
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS), 1); /* at once */
     assert_int_equal(varve_sim_used(rig->device), 40 * MIB);
-    rig_close(rig);
 }
 
 /* What is free at the end is filled up first. */
@@ -48,7 +47,6 @@ static void test_growth_goes_on(void **state)
     take(rig, 5 * MIB); /* a hit */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_CREATE), 3);
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_RESERVE), 1);
-    rig_close(rig);
 }
 
 /* One reservation for each pool and stream; small pools grow by 2 MiB. */
@@ -68,7 +66,6 @@ static void test_a_segment_per_stream_and_pool(void **state)
     take(rig, 1 * MIB);
     take(rig, 1 * MIB); /* 1 MiB - 512 are left: one more unit */
     expect_segment(rig, a, "a512 a1M a1M -2096640");
-    rig_close(rig);
 }
 
 /* In large pools too every remainder is kept. */
@@ -84,7 +81,6 @@ static void test_any_remainder_is_kept(void **state)
     assert_int_equal(stats_of(rig).segment[0].current, 0);
     assert_int_equal(stats_of(rig).reserved_bytes[0].current, 20 * MIB);
     assert_int_equal(stats_of(rig).num_device_alloc, 1);
-    rig_close(rig);
 }
 
 /* The limit is tested with the segment that there would be without expandable ones. */
@@ -101,7 +97,6 @@ static void test_limit_knows_no_units(void **state)
     assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 21 * MIB), VARVE_OK);
     take(rig, 512);
     refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY); /* 2 + 20 */
-    rig_close(rig);
 }
 
 /* A block in the middle is taken rather than the one that could grow, if the search meets it next. */
@@ -118,7 +113,6 @@ static void test_least_growth(void **state)
     give(rig, a);
     assert_int_equal(take(rig, 12 * MIB), a);
     assert_int_equal(take(rig, 8 * MIB), b + 18 * MIB);
-    rig_close(rig);
 }
 
 /* ---- unmapping ---- */
@@ -152,7 +146,6 @@ static void test_unmapping_leaves_the_edges(void **state)
     assert_int_equal(stats_of(rig).num_device_free, 1);
     empty_cache(rig);
     expect(rig, "empty_cache 0M segments 0\n");
-    rig_close(rig);
 }
 
 /* Free memory on both sides of the hole counts for a request, at the lowest place. */
@@ -172,7 +165,6 @@ static void test_hole_is_filled(void **state)
     assert_int_equal(varve_alloc_get_base_allocation(rig->alloc, a, &base, &bytes), VARVE_OK);
     assert_int_equal(base, a);
     assert_int_equal(bytes, 60 * MIB);
-    rig_close(rig);
 }
 
 /* Too large for the hole: behind everything. */
@@ -185,7 +177,6 @@ static void test_hole_is_too_small(void **state)
     assert_int_equal(take(rig, 51 * MIB), a + 60 * MIB);
     expect_segment(rig, a, "a5M -15M");
     expect_segment(rig, a + 40 * MIB, "-15M a5M a51M -9M");
-    rig_close(rig);
 }
 
 static void test_all_is_unmapped(void **state)
@@ -205,7 +196,6 @@ static void test_all_is_unmapped(void **state)
     assert_int_equal(varve_sim_used(rig->device), 0);
     assert_int_not_equal(take(rig, 30 * MIB), a); /* the addresses were given back too */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_RESERVE), 3);
-    rig_close(rig);
 }
 
 /* Less than a unit is free: nothing happens at all. */
@@ -220,7 +210,6 @@ static void test_no_whole_unit(void **state)
     expect(rig, "empty_cache 0M segments 0\n");
     assert_int_equal(stats_of(rig).num_device_free, 0);
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_UNMAP), 0);
-    rig_close(rig);
 }
 
 static void test_retry_unmaps(void **state)
@@ -238,7 +227,6 @@ static void test_retry_unmaps(void **state)
                 "oom_retry release_cached 100M freed 160M served\n"
                 "alloc after_retry 100M\n");
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
-    rig_close(rig);
 }
 
 /* ---- a device in trouble ---- */
@@ -289,7 +277,6 @@ static void test_create_lacks_memory_once(void **state)
                 "oom_retry release_cached 40M freed 0M served\n"
                 "alloc after_retry 40M\n");
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_RELEASE), 1);
-    rig_close(rig);
 }
 
 /* Two holes to fill, the second one fails: the first stays mapped, and free. */
@@ -313,7 +300,6 @@ static void test_what_was_mapped_stays(void **state)
                 "merge next 55M absorbed 20M\n");
     expect_segment(rig, a, "a5M -55M");
     assert_int_equal(take(rig, 60 * MIB), a + 5 * MIB);
-    rig_close(rig);
 }
 
 /* More than all addresses of a segment: an error, and nothing stays mapped. */
@@ -328,7 +314,6 @@ static void test_larger_than_a_segment(void **state)
     refused(rig, UINT64_C(1) << 59, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(varve_sim_used(rig->device), 20 * MIB);
     expect_segment(rig, a, "a5M -15M");
-    rig_close(rig);
 }
 
 /* ---- pools and peers ---- */
@@ -368,7 +353,6 @@ static void test_private_pool(void **state)
     assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
     empty_cache(rig);
     assert_int_equal(varve_sim_used(rig->device), 0);
-    rig_close(rig);
 }
 
 /* A peer gets access to what is mapped, and to what will be. */
@@ -385,7 +369,6 @@ static void test_peers(void **state)
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS), 5);
     assert_true(varve_alloc_enable_peer(rig->alloc, 0) < 0); /* itself */
     assert_true(varve_alloc_enable_peer(rig->alloc, -1) < 0);
-    rig_close(rig);
 }
 
 int main(void)

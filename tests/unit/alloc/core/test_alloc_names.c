@@ -80,7 +80,6 @@ static void test_reported(void **state)
     }
     assert_int_equal(private_pools, 2);
     rig->count = rig->mark = 0;
-    rig_close(rig);
 }
 
 static void test_not_reported(void **state)
@@ -99,7 +98,6 @@ static void test_not_reported(void **state)
     }
     assert_int_equal(allocs, 5);
     rig->count = rig->mark = 0;
-    rig_close(rig);
 }
 
 static void test_the_ring_emits(void **state)

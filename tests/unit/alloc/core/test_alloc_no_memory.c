@@ -55,7 +55,6 @@ static void test_stream_without_a_number(void **state)
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 0)), numbered);
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 1)), numbered);
     assert_int_equal(varve_record_stream(nth_record(rig, VARVE_KIND_ALLOC, 2)), 0);
-    rig_close(rig);
 }
 
 static int teardown(void **state)

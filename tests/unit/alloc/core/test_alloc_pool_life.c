@@ -47,7 +47,6 @@ static void test_pools_without_end(void **state)
     assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 0)->pool, 65535);
     assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 1)->pool, 65534);
     end(rig, one);
-    rig_close(rig);
 }
 
 /* Two requests that each mapped memory, one block that is unmapped: nothing is left. */
@@ -67,7 +66,6 @@ static void test_expandable_pool_goes(void **state)
     give(rig, b);
     empty_cache(rig);
     assert_false(is_there(rig, one));
-    rig_close(rig);
 }
 
 static bool take_place(void *context, uint64_t stream)
@@ -110,7 +108,6 @@ static void test_pool_of_both_kinds(void **state)
     give(rig, pieces[3]);
     empty_cache(rig);
     assert_false(is_there(rig, one));
-    rig_close(rig);
 }
 
 /* ---- one pool alone ---- */
@@ -154,7 +151,6 @@ static void test_empty_one_pool(void **state)
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), (20 + 24 + 26) * MIB);
     assert_int_equal(varve_alloc_empty_pool(rig->alloc, (struct varve_pool_id){0, 0}), VARVE_OK);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 24 * MIB); /* pool two is held again */
-    rig_close(rig);
 }
 
 /* ---- properties ---- */
@@ -192,7 +188,6 @@ static void test_mempool_fallback_is_a_stage(void **state)
     refused(rig, 50 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(rig->message.text, "after the pools for use on OOM;"));
     end(rig, two);
-    rig_close(rig);
 }
 
 int main(void)

@@ -67,7 +67,6 @@ static void test_filters(void **state)
     assert_int_equal(nth_record(rig, VARVE_KIND_ALLOC, 2)->pool, 3);
     end(rig, one);
     assert_int_equal(pool_at(rig, take_on(rig, 30 * MIB, 4)).user, 0);
-    rig_close(rig);
 }
 
 static void test_newest_comes_first(void **state)
@@ -87,7 +86,6 @@ static void test_newest_comes_first(void **state)
     end(rig, one);
     end(rig, two);
     assert_int_equal(pool_at(rig, take(rig, 30 * MIB)).capture, 0);
-    rig_close(rig);
 }
 
 /* A block goes back to the pool that it is from, whenever it is freed, and serves only there. */
@@ -111,7 +109,6 @@ static void test_blocks_stay_in_their_pool(void **state)
     begin(rig, one);
     assert_int_equal(take(rig, 30 * MIB), a);
     end(rig, one);
-    rig_close(rig);
 }
 
 static void test_wrong_calls(void **state)
@@ -136,7 +133,6 @@ static void test_wrong_calls(void **state)
     }
     assert_int_equal(error, VARVE_ERROR_FULL);
     take(rig, 512);
-    rig_close(rig);
 }
 
 /* ---- how their memory goes back ---- */
@@ -178,7 +174,6 @@ static void test_order_of_release(void **state)
                 "segment_free pool_destroyed 30M\n"
                 "empty_cache 102M segments 6\n");
     assert_int_equal(varve_alloc_set_no_split(rig->alloc, one), VARVE_ERROR_NOT_FOUND); /* it is gone */
-    rig_close(rig);
 }
 
 static void test_referenced_pools_stay(void **state)
@@ -199,7 +194,6 @@ static void test_referenced_pools_stay(void **state)
     release(rig, one);
     empty_cache(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    rig_close(rig);
 }
 
 /* A released pool with a block in use lives until that block is freed, and what is free goes before. */
@@ -223,7 +217,6 @@ static void test_released_pool_in_use(void **state)
     empty_cache(rig);
     expect(rig, "segment_free pool_destroyed 30M\n"
                 "empty_cache 30M segments 1\n");
-    rig_close(rig);
 }
 
 /* The last reference went while requests still go to the pool. */
@@ -243,7 +236,6 @@ static void test_released_pool_under_capture(void **state)
     take(rig, 512);
     end(rig, one);
     empty_cache(rig);
-    rig_close(rig);
 }
 
 /* In a capture, empty_cache leaves the default pool alone, but not released pools. */
@@ -265,7 +257,6 @@ static void test_empty_cache_in_a_capture(void **state)
     end(rig, two);
     empty_cache(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    rig_close(rig);
 }
 
 /* The last stage of the chain is not for captures. */
@@ -283,7 +274,6 @@ static void test_no_retry_in_a_capture(void **state)
     end(rig, one);
     take(rig, 36 * MIB);
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
-    rig_close(rig);
 }
 
 /* Released pools help the last stage too. */
@@ -301,7 +291,6 @@ static void test_retry_takes_released_pools(void **state)
                 "segment_alloc after_retry 36M\n"
                 "oom_retry release_cached 36M freed 32M served\n"
                 "alloc after_retry 36M\n");
-    rig_close(rig);
 }
 
 /* ---- properties ---- */
@@ -321,7 +310,6 @@ static void test_no_split(void **state)
     end(rig, one);
     take(rig, 2 * MIB); /* other pools go on */
     assert_int_equal(stats_of(rig).inactive_split[0].current, 1);
-    rig_close(rig);
 }
 
 /* A pool lends its free blocks to a default request that would fail; they come back to it. */
@@ -349,7 +337,6 @@ static void test_use_on_oom(void **state)
     begin(rig, one);
     assert_int_equal(take(rig, 30 * MIB), a);
     end(rig, one);
-    rig_close(rig);
 }
 
 /* Lent only to the default pool, only on the same stream, only what that pool has free. */
@@ -371,7 +358,6 @@ static void test_use_on_oom_has_bounds(void **state)
     end(rig, two);
     refused(rig, 32 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(take(rig, 28 * MIB), a);
-    rig_close(rig);
 }
 
 int main(void)

@@ -57,7 +57,6 @@ static void test_callback_takes_the_last_place(void **state)
     give(rig, addr);
     give(rig, actor.taken);
     rig->count = rig->mark = 0; /* more than a rig keeps */
-    rig_close(rig);
 }
 
 /* What the callback frees it takes itself: the second search finds only what is left. */
@@ -78,7 +77,6 @@ static void test_callback_takes_what_it_frees(void **state)
                 "alloc cache 24M\n"
                 "oom_retry callbacks 16M freed 16M served\n"
                 "alloc after_callbacks 16M\n");
-    rig_close(rig);
 }
 
 /* The cache is emptied between the free and the second search: the memory comes from the device. */
@@ -99,7 +97,6 @@ static void test_callback_empties_the_cache(void **state)
                 "oom_retry callbacks 50M freed 40M\n"
                 "segment_alloc new_segment 50M\n"
                 "alloc new_segment 50M\n");
-    rig_close(rig);
 }
 
 /* A request of the callback fails with the whole chain of its own, in the middle of the outer one. */
@@ -129,7 +126,6 @@ static void test_callback_runs_out_of_memory(void **state)
     assert_int_equal(stats_of(rig).num_ooms, 1);
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
     assert_int_equal(stats_of(rig).segment[0].current, 1);
-    rig_close(rig);
 }
 
 /* ---- the pool of the request goes ---- */
@@ -214,7 +210,6 @@ static void test_dropped_pool_without_memory(void **state)
     refused(rig, 30 * MIB, VARVE_ERROR_NO_MEMORY);
     empty_cache(rig);
     assert_int_equal(varve_alloc_set_no_split(rig->alloc, graph), VARVE_ERROR_NOT_FOUND);
-    rig_close(rig);
 }
 
 /* ---- others act while the lock is open ---- */
@@ -242,7 +237,6 @@ static void test_others_use_up_reserves(void **state)
     assert_int_equal(actor.calls, 1);
     assert_int_equal(stats_of(rig).allocation[0].current, 3 * MAP_ROOM + 1);
     rig->count = rig->mark = 0;
-    rig_close(rig);
 }
 
 static void others_begin_a_capture(void *context)
@@ -272,7 +266,6 @@ static void test_others_begin_a_capture(void **state)
     hooks.on_segment_alloc = NULL;
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, graph), VARVE_OK);
     take(rig, 50 * MIB);
-    rig_close(rig);
 }
 
 /* ---- observers ---- */
@@ -306,7 +299,6 @@ static void test_observer_allocates_and_frees(void **state)
     assert_int_equal(varve_alloc_memory_allocated(rig->alloc), 8 * MIB);
     give(rig, actor.taken);
     take(rig, 50 * MIB);
-    rig_close(rig);
 }
 
 /* ---- the wait of step (d) fails ---- */
@@ -327,7 +319,6 @@ static void test_wait_of_the_retry_fails(void **state)
     assert_int_equal(varve_alloc_empty_cache(rig->alloc), VARVE_ERROR_IO);
     hooks.synchronize_error = 0;
     take(rig, 50 * MIB); /* the event was not lost */
-    rig_close(rig);
 }
 
 int main(void)

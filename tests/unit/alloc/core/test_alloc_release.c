@@ -38,7 +38,6 @@ static void test_gc_takes_the_mean_age(void **state)
                 "segment_alloc after_gc 70M\n"
                 "oom_retry gc 70M freed 110M served\n"
                 "alloc after_gc 70M\n");
-    rig_close(rig);
 }
 
 /* Free blocks of 30, 32 and 34 MiB with ages 3, 2 and 1 at the next search; 180 MiB are reserved. */
@@ -72,7 +71,6 @@ static void test_gc_takes_the_middle_one(void **state)
                 "segment_alloc after_gc 60M\n"
                 "oom_retry gc 60M freed 62M served\n"
                 "alloc after_gc 60M\n");
-    rig_close(rig);
 }
 
 /* 80 MiB are the target: a second pass, of what is left, takes the third. */
@@ -90,7 +88,6 @@ static void test_gc_passes_again(void **state)
                 "segment_alloc after_gc 100M\n"
                 "oom_retry gc 100M freed 96M served\n"
                 "alloc after_gc 100M\n");
-    rig_close(rig);
 }
 
 static void test_gc_leaves_the_young(void **state)
@@ -114,7 +111,6 @@ static void test_gc_leaves_the_young(void **state)
                 "segment_alloc after_gc 60M\n"
                 "oom_retry gc 60M freed 66M served\n"
                 "alloc after_gc 60M\n");
-    rig_close(rig);
 }
 
 /* A block that was used and freed again is young again. */
@@ -137,7 +133,6 @@ static void test_gc_ages_begin_with_each_free(void **state)
                 "segment_alloc after_gc 60M\n"
                 "oom_retry gc 60M freed 32M served\n"
                 "alloc after_gc 60M\n");
-    rig_close(rig);
 }
 
 static void test_gc_only_above_its_threshold(void **state)
@@ -158,7 +153,6 @@ static void test_gc_only_above_its_threshold(void **state)
                 "segment_alloc after_gc 44M\n"
                 "oom_retry gc 44M freed 40M served\n"
                 "alloc after_gc 44M\n");
-    rig_close(rig);
 }
 
 /* It ran and found nothing: the new segment is no merit of its. Small blocks are never collected. */
@@ -176,7 +170,6 @@ static void test_gc_without_garbage(void **state)
     expect(rig, "segment_alloc new_segment 20M\n"
                 "oom_retry gc 20M freed 0M served\n"
                 "alloc new_segment 20M\n");
-    rig_close(rig);
 }
 
 static void test_gc_needs_a_limit(void **state)
@@ -192,7 +185,6 @@ static void test_gc_needs_a_limit(void **state)
     take(rig, 50 * MIB);
     expect(rig, "segment_alloc new_segment 50M\n"
                 "alloc new_segment 50M\n");
-    rig_close(rig);
 }
 
 /* ---- release of oversize blocks ---- */
@@ -229,7 +221,6 @@ static void test_available_takes_the_smallest_that_does(void **state)
                 "segment_alloc after_release 30M\n"
                 "oom_retry release_available 30M freed 60M served\n"
                 "alloc after_release 30M\n");
-    rig_close(rig);
 }
 
 /* Enough of the largest ones, exactly enough here. */
@@ -247,7 +238,6 @@ static void test_available_takes_several(void **state)
                 "segment_alloc after_release 50M\n"
                 "oom_retry release_available 50M freed 50M served\n"
                 "alloc after_release 50M\n");
-    rig_close(rig);
 }
 
 /* A request below max_split_size needs as much as an oversize one. */
@@ -264,7 +254,6 @@ static void test_available_for_a_smaller_request(void **state)
                 "segment_alloc after_release 12M\n"
                 "oom_retry release_available 12M freed 22M served\n"
                 "alloc after_release 12M\n");
-    rig_close(rig);
 }
 
 /* Smaller blocks, and those of other streams, stay for the last stage. */
@@ -285,7 +274,6 @@ static void test_available_finds_none(void **state)
                 "segment_alloc after_retry 30M\n"
                 "oom_retry release_cached 30M freed 72M served\n"
                 "alloc after_retry 30M\n");
-    rig_close(rig);
 }
 
 /* What went before the stage gave up stays gone. */
@@ -305,7 +293,6 @@ static void test_available_in_vain(void **state)
                 "oom 80M\n");
     assert_int_equal(stats_of(rig).oversize_segments.current, 1);
     assert_int_equal(stats_of(rig).oversize_segments.freed, 2);
-    rig_close(rig);
 }
 
 /* ---- release of everything ---- */
@@ -340,7 +327,6 @@ static void test_empty_cache_order(void **state)
     assert_int_equal(stats_of(rig).num_device_free, 6);
     empty_cache(rig);
     expect(rig, "empty_cache 0M segments 0\n");
-    rig_close(rig);
 }
 
 static void test_empty_cache_leaves_pieces(void **state)
@@ -361,7 +347,6 @@ static void test_empty_cache_leaves_pieces(void **state)
     empty_cache(rig);
     expect(rig, "segment_free empty_cache 20M\n"
                 "empty_cache 20M segments 1\n");
-    rig_close(rig);
 }
 
 /* It waits for streams, and what becomes free by that goes as well. */
@@ -380,7 +365,6 @@ static void test_empty_cache_waits(void **state)
     expect(rig, "free_completed 30M\n"
                 "segment_free empty_cache 30M\n"
                 "empty_cache 30M segments 1\n");
-    rig_close(rig);
 }
 
 int main(void)

@@ -21,7 +21,6 @@ static void test_fraction_of_nothing(void **state)
     refused(rig, 3 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(varve_alloc_set_memory_fraction(rig->alloc, 1), VARVE_OK);
     take(rig, 3 * MIB);
-    rig_close(rig);
 }
 
 /* Below what is reserved: nothing is taken away, nothing new is given until enough has gone. */
@@ -43,7 +42,6 @@ static void test_limit_below_what_is_reserved(void **state)
     refused(rig, 40 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(varve_alloc_set_memory_limit(rig->alloc, 0), VARVE_OK);
     take(rig, 400 * MIB);
-    rig_close(rig);
 }
 
 /* Garbage collection begins with the first limit; ages count from then on. */
@@ -69,7 +67,6 @@ static void test_limit_switches_gc_on(void **state)
                 "segment_alloc after_gc 40M\n"
                 "oom_retry gc 40M freed 70M served\n"
                 "alloc after_gc 40M\n");
-    rig_close(rig);
 }
 
 /* ---- cache_info ---- */
@@ -103,7 +100,6 @@ static void test_cache_info(void **state)
     hooks.ops.memory_info = no_memory_info;
     assert_int_equal(varve_alloc_cache_info(rig->alloc, &largest), VARVE_ERROR_IO);
     assert_int_equal(largest, 0);
-    rig_close(rig);
 }
 
 /* ---- peers ---- */
@@ -131,7 +127,6 @@ static void test_peers(void **state)
     before = calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS);
     take(rig, 20 * MIB); /* one unit more: for the device itself and for each peer */
     assert_int_equal(calls_of(rig, VARVE_DEVICE_VMM_SET_ACCESS) - before, 1 + PEERS);
-    rig_close(rig);
 }
 
 int main(void)

@@ -66,7 +66,6 @@ static void test_base_and_sharing(void **state)
     assert_int_equal(bytes, 1024);
     assert_int_equal(varve_alloc_ipc_export(rig->alloc, addr, &ipc), VARVE_ERROR_UNSUPPORTED);
     expect_segment(rig, addr, "a1024");
-    rig_close(rig);
 }
 
 /* ---- streams ---- */
@@ -93,7 +92,6 @@ static void test_other_streams(void **state)
     take(rig, 1);
     assert_int_equal(calls_of(rig, VARVE_DEVICE_EVENT_QUERY), 0);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 512);
-    rig_close(rig);
 }
 
 /* Whatever call fails: the error is reported, the block stays as pending, and the next request tries again. */
@@ -124,7 +122,6 @@ static void test_failures(void **state)
                      3 * 2 + 1); /* none twice, but the failed */
     assert_int_equal(varve_sim_fail(rig->device, VARVE_DEVICE_ALLOC_ASYNC, 1, 1, VARVE_ERROR_IO), VARVE_OK);
     refused(rig, 1000, VARVE_ERROR_IO);
-    rig_close(rig);
 }
 
 /* What is captured by somebody else keeps its blocks, and only them. */
@@ -147,7 +144,6 @@ static void test_busy_streams(void **state)
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 1024);
     take(rig, 512);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 512);
-    rig_close(rig);
 }
 
 /* ---- no memory ---- */
@@ -169,7 +165,6 @@ static void test_limit(void **state)
     assert_int_equal(stats_of(rig).num_alloc_retries, 1);
     give(rig, addr);
     take(rig, 3 * MIB);
-    rig_close(rig);
 }
 
 static bool is_nine(void *context, uint64_t stream)
@@ -203,7 +198,6 @@ static void test_trim(void **state)
     assert_int_equal(varve_sim_used(rig->device), 0);
     assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
     assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
-    rig_close(rig);
 }
 
 /* ---- captures and private pools ---- */
@@ -247,7 +241,6 @@ static void test_private_pools_are_cached(void **state)
     assert_int_equal(varve_alloc_release_pool(rig->alloc, pool), VARVE_OK);
     empty_cache(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 3 * MIB);
-    rig_close(rig);
 }
 
 /* ---- opening ---- */
@@ -304,7 +297,6 @@ static void test_random(void **state)
         assert_int_equal(varve_alloc_memory_allocated(rig->alloc), sum);
         rig->count = rig->mark = 0;
     }
-    rig_close(rig);
 }
 
 int main(void)

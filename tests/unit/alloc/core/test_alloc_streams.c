@@ -55,7 +55,6 @@ static void test_own_stream_is_ignored(void **state)
     give(rig, a);
     assert_int_equal(spy.count, 0);
     assert_int_equal(take_on(rig, 30 * MIB, 4), a);
-    rig_close(rig);
 }
 
 /* One event for each stream, however often it was named, in the order of streams. */
@@ -81,7 +80,6 @@ static void test_one_event_per_stream(void **state)
     assert_int_not_equal(take(rig, 30 * MIB), a);
     complete(rig, 1);
     assert_int_equal(take(rig, 30 * MIB), a);
-    rig_close(rig);
 }
 
 /* A pending block counts as active, not as allocated, and is nobody's neighbour. */
@@ -115,7 +113,6 @@ static void test_pending_block(void **state)
                 "split 512 left 2096640\n"
                 "alloc new_segment 512\n");
     assert_int_equal(stats_of(rig).requested_bytes[0].current, 512);
-    rig_close(rig);
 }
 
 /* The first event of a stream that is not complete hides those behind it. */
@@ -148,7 +145,6 @@ static void test_queue_stops_at_its_front(void **state)
                 "free_completed 32M\n"
                 "split 28M left 2M\n"
                 "alloc cache 28M\n");
-    rig_close(rig);
 }
 
 /* Events are used again; a long row of pending frees keeps its order. */
@@ -179,7 +175,6 @@ static void test_many_pending(void **state)
         }
         assert_int_equal(stats_of(rig).active[0].current, 0);
     }
-    rig_close(rig);
 }
 
 /* ---- a device in trouble ---- */
@@ -199,7 +194,6 @@ static void test_event_query_fails(void **state)
     refused(rig, 30 * MIB, VARVE_ERROR_IO);
     expect(rig, "");
     assert_int_equal(take(rig, 30 * MIB), a);
-    rig_close(rig);
 }
 
 /* The free returns that it failed, and the block is never handed out while a stream may use it. */
@@ -275,7 +269,6 @@ static void test_frees_wait_for_the_captures_end(void **state)
     expect(rig, "free_completed 30M\nsplit 28M left 2M\nalloc cache 28M\n");
     varve_sim_stream_complete(rig->device, 7);
     assert_int_equal(take(rig, 28 * MIB), b);
-    rig_close(rig);
 }
 
 /* Streams that a capture added belong to its graph: nobody waits for them. */
@@ -300,7 +293,6 @@ static void test_streams_of_a_capture_are_dropped(void **state)
     assert_int_not_equal(take(rig, 32 * MIB), b);
     varve_sim_stream_complete(rig->device, 7);
     assert_int_equal(take(rig, 32 * MIB), b);
-    rig_close(rig);
 }
 
 /* empty_cache deals with them too. */
@@ -319,7 +311,6 @@ static void test_deferred_frees_and_empty_cache(void **state)
     capture_end(rig);
     empty_cache(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    rig_close(rig);
 }
 
 int main(void)

@@ -56,7 +56,6 @@ static void test_split_of_large_blocks(void **state)
     assert_int_equal(take(rig, 39 * MIB - 512), addr);
     expect_segment(rig, addr, "a40893952 -1049088");
     assert_int_equal(stats_of(rig).inactive_split[VARVE_ALLOC_STAT_LARGE_POOL].current, 1);
-    rig_close(rig);
 }
 
 /* In a small segment any remainder stays. */
@@ -72,7 +71,6 @@ static void test_split_of_small_blocks(void **state)
     expect_segment(rig, a, "a1M a1048064 -512");
     assert_int_equal(take(rig, 1), b + MIB - 512);
     expect_segment(rig, a, "a1M a1048064 a512");
-    rig_close(rig);
 }
 
 /* The request is below max_split_size, its segment is not: what counts is the request. */
@@ -86,7 +84,6 @@ static void test_split_looks_at_the_request(void **state)
     expect_segment(rig, addr, "a19398656 -1572864");
     assert_int_equal(stats_of(rig).oversize_segments.current, 1);
     assert_int_equal(stats_of(rig).oversize_allocations.current, 0);
-    rig_close(rig);
 }
 
 /* One of exactly max_split_size is oversize: it keeps all of a larger block. */
@@ -103,7 +100,6 @@ static void test_oversize_is_not_split(void **state)
     assert_int_equal(stats_of(rig).oversize_allocations.current, 1);
     give(rig, addr);
     assert_int_equal(stats_of(rig).oversize_allocations.current, 0);
-    rig_close(rig);
 }
 
 /* ---- which block serves ---- */
@@ -124,7 +120,6 @@ static void test_best_fit_then_lowest_address(void **state)
     assert_int_equal(take(rig, 31 * MIB), addr[2]);
     assert_int_equal(take(rig, 31 * MIB), addr[3]); /* 2 MiB are left there */
     assert_int_equal(take(rig, 36 * MIB), addr[0]);
-    rig_close(rig);
 }
 
 static void test_streams_do_not_share(void **state)
@@ -138,7 +133,6 @@ static void test_streams_do_not_share(void **state)
     assert_int_not_equal(take_on(rig, 30 * MIB, 0), a);
     assert_int_not_equal(take_on(rig, 30 * MIB, 1), a);
     assert_int_equal(take_on(rig, 30 * MIB, UINT64_MAX), a);
-    rig_close(rig);
 }
 
 /* A large request never takes a small pool's block, nor the other way round. */
@@ -153,7 +147,6 @@ static void test_pools_do_not_share(void **state)
     b = take(rig, 1 * MIB);
     assert_true(b < a || b >= a + 20 * MIB);
     assert_int_equal(take(rig, 1 * MIB + 1), a);
-    rig_close(rig);
 }
 
 /* An oversize block is not for a smaller request, even if nothing else is there. */
@@ -168,7 +161,6 @@ static void test_oversize_block_is_kept(void **state)
     assert_int_not_equal(take(rig, 20 * MIB - 512), a);
     assert_int_equal(stats_of(rig).segment[VARVE_ALLOC_STAT_ALL].current, 2);
     assert_int_equal(take(rig, 20 * MIB), a);
-    rig_close(rig);
 }
 
 /* The search ends with the first block that fits: a forbidden one hides what comes after it. */
@@ -189,7 +181,6 @@ static void test_waste_is_bounded(void **state)
     a = take(rig, 40 * MIB);
     give(rig, a);
     assert_int_not_equal(take(rig, 20 * MIB), a); /* exactly max_split_size: the rule holds for it */
-    rig_close(rig);
 }
 
 static void test_waste_follows_its_option(void **state)
@@ -202,7 +193,6 @@ static void test_waste_follows_its_option(void **state)
     give(rig, a);
     assert_int_not_equal(take(rig, 30 * MIB), a);
     assert_int_equal(take(rig, 30 * MIB + 512), a);
-    rig_close(rig);
 }
 
 /* ---- pieces become one ---- */
@@ -260,7 +250,6 @@ static void test_merge_of_both_sides(void **state)
                 "merge previous 12M absorbed 8M\n"
                 "merge next 20M absorbed 8M\n");
     assert_int_equal(stats_of(rig).inactive_split[0].freed, after.inactive_split[0].freed + 2);
-    rig_close(rig);
 }
 
 /* The freed block survives a merge, the remainder of a split is the old block: their sizes of the past say so.
@@ -283,7 +272,6 @@ static void test_requested_of_free_blocks(void **state)
     layout = layout_of(rig);
     assert_non_null(strstr(layout, "18874368 of 5242871 -"));
     free(layout);
-    rig_close(rig);
 }
 
 /* ---- the other policy ---- */
@@ -301,7 +289,6 @@ static void test_first_fit_by_address(void **state)
     assert_int_equal(take(rig, 32 * MIB), a); /* best fit would take b */
     expect_segment(rig, a, "a32M -4M");
     assert_int_equal(take(rig, 512), a + 32 * MIB); /* one pool for all sizes */
-    rig_close(rig);
 }
 
 static void test_first_fit_retries_too(void **state)
@@ -318,7 +305,6 @@ static void test_first_fit_retries_too(void **state)
                 "segment_alloc after_retry 40M\n"
                 "oom_retry release_cached 40M freed 30M served\n"
                 "alloc after_retry 40M\n");
-    rig_close(rig);
 }
 
 int main(void)

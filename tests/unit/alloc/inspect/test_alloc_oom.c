@@ -85,7 +85,6 @@ static void test_accounting(void **state)
     assert_int_equal(record->arg, 60 * MIB);
     assert_int_equal(record->addr, 8 * MIB);
     assert_int_equal(varve_record_flags(record), VARVE_FLAG_FAILED);
-    rig_close(rig);
 }
 
 /* What a user reads: the request, where the memory is, and an end that was not cut off. */
@@ -108,7 +107,6 @@ static void test_message(void **state)
     assert_string_equal(text + strlen(text) - strlen(duplicate.oom.advice), duplicate.oom.advice);
     /* and without a place for it */
     assert_int_equal(varve_alloc_raw_alloc(rig->alloc, 17 * MIB, &blocker, NULL), VARVE_ERROR_NO_MEMORY);
-    rig_close(rig);
 }
 
 static void test_advice_other_stream(void **state)
@@ -119,7 +117,6 @@ static void test_advice_other_stream(void **state)
     broken_prepare(rig, NULL, &duplicate);
     refused(rig, 18 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_non_null(strstr(duplicate.oom.advice, "another stream"));
-    rig_close(rig);
 }
 
 static void test_advice_expandable(void **state)
@@ -130,7 +127,6 @@ static void test_advice_expandable(void **state)
     broken_prepare(rig, NULL, &duplicate);
     refused(rig, 21 * MIB, VARVE_ERROR_NO_MEMORY); /* 50 are free, in pieces of 20 at most */
     assert_non_null(strstr(duplicate.oom.advice, "expandable_segments"));
-    rig_close(rig);
 }
 
 static void test_advice_limit(void **state)
@@ -143,7 +139,6 @@ static void test_advice_limit(void **state)
     assert_non_null(strstr(duplicate.oom.advice, "limit"));
     refused(rig, 150 * MIB, VARVE_ERROR_NO_MEMORY); /* the device has not that much either */
     assert_null(duplicate.oom.advice);
-    rig_close(rig);
 }
 
 /* In a capture nobody is waited for, so what is pending stays so. */
@@ -167,7 +162,6 @@ static void test_advice_pending(void **state)
     assert_int_equal(duplicate.oom.stage, VARVE_ALLOC_STAGE_NEW_SEGMENT);
     assert_non_null(strstr(duplicate.oom.advice, "wait for other streams"));
     assert_int_equal(varve_alloc_end_allocate_to_pool(rig->alloc, pool), VARVE_OK);
-    rig_close(rig);
 }
 
 /* ---- observers ---- */
@@ -213,7 +207,6 @@ static void test_observers_have_no_lock(void **state)
     refused(rig, 2 * MIB, VARVE_ERROR_NO_MEMORY);
     assert_int_equal(first.calls, 1);
     assert_int_equal(second.calls, 1);
-    rig_close(rig);
 }
 
 /* A device that lacks memory for its resource table while events are asked for: no request has failed for lack of
@@ -238,7 +231,6 @@ static void test_trouble_with_events_is_no_oom(void **state)
     assert_int_not_equal(take(rig, 512), a);
     varve_sim_stream_complete(rig->device, 7);
     assert_int_equal(take(rig, 512), a);
-    rig_close(rig);
 }
 
 int main(void)

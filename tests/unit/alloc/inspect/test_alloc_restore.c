@@ -216,7 +216,6 @@ static void test_restored_from_nothing(void **state)
     assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_OK);
     rig_check(rig);
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 0);
-    rig_close(rig);
 }
 
 /* A free part of a segment, of a size that is never split under these settings: it can't be released. */
@@ -238,7 +237,6 @@ static void test_split_oversize_block(void **state)
     give(rig, blocks[1].addr);
     take(rig, 30 * MIB); /* the whole of it can */
     assert_int_equal(varve_alloc_memory_reserved(rig->alloc), 30 * MIB);
-    rig_close(rig);
 }
 
 /* ---- refusals ---- */
@@ -365,7 +363,6 @@ static void test_free_neighbours(void **state)
     assert_true(inactive > 0 && got.block_count < 4);
     assert_int_equal(got.segments[0].bytes, spoilt.segment.bytes);
     varve_alloc_snapshot_free(&got);
-    rig_close(rig);
 }
 
 static void test_expandable_range_of_an_odd_size(void **state)
@@ -394,7 +391,6 @@ static void test_device_without_memory(void **state)
     rig->message.text[0] = '\0';
     assert_int_equal(varve_alloc_restore(rig->alloc, &script.snapshot, &rig->message), VARVE_ERROR_NO_MEMORY);
     assert_string_not_equal(rig->message.text, "");
-    rig_close(rig);
 }
 
 static void test_not_fresh(void **state)
@@ -415,7 +411,6 @@ static void test_not_fresh(void **state)
     free(before);
     free(after);
     varve_alloc_snapshot_free(&snapshot);
-    rig_close(rig);
 }
 
 int main(void)
