@@ -6,13 +6,14 @@
  * X(code, NAME, name, group, addr, size, requested, arg, meaning)
  *   code       stable number, stored in records and databases: never reuse or renumber
  *   addr…arg   what the record's fields of that name hold, "" if unused; sizes in bytes
- * A new kind is one line here (and its derivation, if it feeds a derived table). Codes stay below
- * VARVE_KIND_LIMIT, because every ring counts losses per kind.
+ * A new kind is one line here (and its derivation, if it feeds a derived table). Its group says which allocator,
+ * recorder or API emits and numbers it. Codes stay below VARVE_KIND_LIMIT, because every ring counts losses per
+ * kind: another limit is another VARVE_TRANSPORT_VERSION.
  */
 #ifndef VARVE_TRACE_EVENT_LIST_H
 #define VARVE_TRACE_EVENT_LIST_H
 
-#define VARVE_KIND_LIMIT 64
+#define VARVE_KIND_LIMIT 128
 
 /* clang-format off */
 #define VARVE_EVENT_LIST(X) \

@@ -67,7 +67,6 @@ static const struct {
     {"query.txt", {"query", "small.db", QUERY}},
     {"query.csv", {"query", "--csv", "small.db", QUERY}},
     {"query.json", {"query", "--json", "small.db", QUERY}},
-    {"help.txt", {"help"}},
     {"help_report.txt", {"report", "--help"}},
     {"help_record.txt", {"help", "record"}},
     {"help_segments.txt", {"help", "segments"}},

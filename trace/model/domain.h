@@ -63,17 +63,31 @@ static inline unsigned slot_device(unsigned slot)
     return slot - slot_first[slot_domain(slot)];
 }
 
+/* The groups of VARVE_EVENT_LIST, as they are spelled there. */
+enum kind_group {
+    KIND_GROUP_allocator = 1,
+    KIND_GROUP_storage,
+    KIND_GROUP_remat,
+    KIND_GROUP_heap,
+    KIND_GROUP_device,
+    KIND_GROUP_process,
+};
+
+#define KIND_GROUP_ROW(code, NAME, name, group, addr, size, requested, arg, meaning) \
+    [code] = KIND_GROUP_##group,
+static const uint8_t kind_groups[VARVE_KIND_LIMIT] = {VARVE_EVENT_LIST(KIND_GROUP_ROW)};
+#undef KIND_GROUP_ROW
+
 /* Kinds that the allocators emit, numbered by dev_seq. */
 static inline bool kind_is_allocator(unsigned kind)
 {
-    return (kind >= VARVE_KIND_ALLOC && kind <= VARVE_KIND_MARK_END) || kind == VARVE_KIND_POOL;
+    return kind < VARVE_KIND_LIMIT && kind_groups[kind] == KIND_GROUP_allocator;
 }
 
-/* What the recorders of the CUDA API emit: the group `device`. */
+/* What the recorders of the CUDA API emit. */
 static inline bool kind_is_api(unsigned kind)
 {
-    return (kind >= VARVE_KIND_DEV_ALLOC && kind <= VARVE_KIND_DEV_POOL) ||
-           (kind >= VARVE_KIND_VMM_SET_ACCESS && kind < VARVE_KIND_LIMIT && kind != VARVE_KIND_POOL);
+    return kind < VARVE_KIND_LIMIT && kind_groups[kind] == KIND_GROUP_device;
 }
 
 /* The domains of the CUDA API, whose events have durations where those of others have sizes. */

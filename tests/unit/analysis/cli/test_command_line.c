@@ -254,10 +254,12 @@ static void test_help(void **state)
         struct command_outcome one = command_run(command_table[i]->name, "--help", NULL);
         struct command_outcome same = command_run("help", command_table[i]->name, NULL);
         char use[64];
+        char listed[160];
         char *example;
         int examples = 0;
 
-        assert_non_null(strstr(outcome.out, command_table[i]->name));
+        snprintf(listed, sizeof(listed), "\n  %-10s %s\n", command_table[i]->name, command_table[i]->summary);
+        assert_non_null(strstr(outcome.out, listed));
         assert_int_equal(one.status, 0);
         assert_string_equal(one.out, same.out);
         snprintf(use, sizeof(use), "\n  varve %s", command_table[i]->name);
@@ -275,6 +277,41 @@ static void test_help(void **state)
     assert_int_equal(outcome.status, 0);
     assert_true(strncmp(outcome.out, "varve ", 6) == 0);
     command_outcome_free(&outcome);
+}
+
+/* The manual has a section for each command but help, and names each option. */
+static void test_manual(void **state)
+{
+    char *manual = file_read(VARVE_SOURCE_DIR "/analysis/varve.1", NULL);
+
+    (void)state;
+    for (size_t i = 0; command_table[i] != NULL; i++) {
+        const struct command *command = command_table[i];
+        const char *section = strstr(manual, "\n.SS ");
+
+        while (section != NULL && strcmp(command->name, "help") != 0) {
+            const char *name = strstr(section, command->name);
+
+            if (name != NULL && name < section + 1 + strcspn(section + 1, "\n")) {
+                break;
+            }
+            section = strstr(section + 1, "\n.SS ");
+        }
+        if (section == NULL) {
+            fail_msg("the manual has no section for %s", command->name);
+        }
+        for (const struct option_spec *option = command->options; option->kind != OPTION_END; option++) {
+            char written[80] = "\\-\\-";
+
+            for (const char *at = option->name; *at != '\0'; at++) {
+                strcat(written, *at == '-' ? "\\-" : (const char[]){*at, '\0'});
+            }
+            if (option->kind != OPTION_ABSENT && strstr(manual, written) == NULL) {
+                fail_msg("the manual does not name --%s of %s", option->name, command->name);
+            }
+        }
+    }
+    free(manual);
 }
 
 static void test_output_that_fails(void **state)
@@ -335,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_suggestions),
         cmocka_unit_test(test_commands),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_manual),
         cmocka_unit_test(test_output_that_fails),
         cmocka_unit_test(test_missing_preload),
         cmocka_unit_test(test_doctor),
