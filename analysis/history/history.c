@@ -206,7 +206,7 @@ uint32_t history_text(struct history *history, const char *text, size_t bytes)
     uint64_t key = map_hash(text, bytes);
     size_t number = history->text_count;
 
-    for (const uint64_t *found; (found = map_find(&tables->texts, key)) != NULL; key++) {
+    for (const uint64_t *found; (found = map_find(&tables->texts, key)) != NULL && *found < number; key++) {
         if (tables->text_bytes[*found] == bytes && memcmp(history->texts[*found], text, bytes) == 0) {
             return (uint32_t)*found;
         }
@@ -229,7 +229,8 @@ uint32_t history_add_stack(struct history *history, const struct history_frame *
     uint64_t key = map_hash(frames, bytes);
     size_t number = history->stack_count;
 
-    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL; key++) {
+    for (const uint64_t *found; (found = map_find(&history->tables->stacks, key)) != NULL && *found < number;
+         key++) {
         const struct history_stack *stack = &history->stacks[*found];
 
         if (stack->frame_count == count &&

@@ -30,13 +30,22 @@ struct run {
     size_t completed, released; /* decisions in them */
 };
 
+/* Of the chain that a request without memory goes through. */
+enum { GC, AVAILABLE, ALL, STAGES };
+
+static const enum varve_alloc_stage stages[STAGES] = {
+    VARVE_ALLOC_STAGE_GC,
+    VARVE_ALLOC_STAGE_RELEASE_AVAILABLE,
+    VARVE_ALLOC_STAGE_RELEASE_CACHED,
+};
+
 /* What the allocator would do with a request; replay.predicted holds what it would release meanwhile. */
 struct prediction {
     bool is_hit;
     bool is_certain;       /* the limit decides how far the chain goes; else the device's fullness does */
     bool reaches_all;      /* the limit makes the request release everything */
     bool exceeds_capacity; /* the device cannot have room even after gc */
-    size_t gc_count, available_count, all_count; /* of replay.predicted after each stage */
+    size_t counts[STAGES]; /* of replay.predicted after each stage */
 };
 
 static int reserve(struct replay_releases *plan, size_t capacity)
@@ -112,6 +121,7 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     struct replay_releases *plan = &replay->predicted;
     struct varve_alloc_forecast forecast;
     bool success = false;
+    uint64_t left; /* reserved, with the new segment */
     int result = varve_alloc_forecast(replay->alloc, request->bytes, stream, &forecast);
 
     plan->count = 0;
@@ -125,28 +135,23 @@ static int predict_in_pool(struct replay *replay, const struct replay_request *r
     if (forecast.is_hit) {
         return VARVE_OK;
     }
-    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_GC, request->bytes, stream, &success);
-    prediction->gc_count = plan->count;
-    prediction->available_count = plan->count;
-    prediction->all_count = plan->count;
-    prediction->exceeds_capacity =
-        replay->options->capacity > 0 &&
-        reserved - bytes_of(plan) + forecast.segment_bytes > replay->options->capacity;
-    if (result != VARVE_OK ||
-        (replay->limit > 0 && reserved - bytes_of(plan) + forecast.segment_bytes <= replay->limit)) {
-        return result;
+    for (size_t i = 0; i < STAGES; i++) {
+        bool fits;
+
+        prediction->reaches_all = i == ALL && replay->limit > 0;
+        result = add_stage(replay, plan, stages[i], request->bytes, stream, &success);
+        for (size_t j = i; j < STAGES; j++) {
+            prediction->counts[j] = plan->count;
+        }
+        left = reserved - bytes_of(plan) + forecast.segment_bytes;
+        prediction->exceeds_capacity |=
+            i == GC && replay->options->capacity > 0 && left > replay->options->capacity;
+        fits = replay->limit > 0 && left <= replay->limit && (i == GC || success);
+        if (result != VARVE_OK || fits) {
+            return result;
+        }
     }
-    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_RELEASE_AVAILABLE, request->bytes, stream, &success);
-    prediction->available_count = plan->count;
-    prediction->all_count = plan->count;
-    if (result != VARVE_OK || (replay->limit > 0 && success &&
-                               reserved - bytes_of(plan) + forecast.segment_bytes <= replay->limit)) {
-        return result;
-    }
-    prediction->reaches_all = replay->limit > 0;
-    result = add_stage(replay, plan, VARVE_ALLOC_STAGE_RELEASE_CACHED, request->bytes, stream, &success);
-    prediction->all_count = plan->count;
-    return result;
+    return VARVE_OK;
 }
 
 /* Enters and leaves the request's pool; changes nothing else. */
@@ -301,7 +306,7 @@ static int is_late(struct replay *replay, const struct run *run, const struct re
         return result; /* a wait completes all */
     }
     result = predict(replay, request, &prediction);
-    if (result != VARVE_OK || prediction.is_hit || prediction.available_count > 0 ||
+    if (result != VARVE_OK || prediction.is_hit || prediction.counts[AVAILABLE] > 0 ||
         (prediction.is_certain ? !prediction.reaches_all : !is_oom)) {
         return result;
     }
@@ -342,7 +347,7 @@ static int is_interrupted(struct replay *replay, const struct run *run, struct r
         return VARVE_OK;
     }
     result = predict(replay, request_out, &prediction);
-    *answer_out = result == VARVE_OK && !prediction.is_hit && prediction.available_count == run->released &&
+    *answer_out = result == VARVE_OK && !prediction.is_hit && prediction.counts[AVAILABLE] == run->released &&
                   releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
                                  run->released) == run->released;
     return result;
@@ -358,15 +363,15 @@ static bool is_own(const struct replay *replay, const struct run *run, const str
         return false;
     }
     equal = releases_equal(replay, run->released_begin, run->released_end, &replay->predicted,
-                           prediction->all_count);
+                           prediction->counts[ALL]);
     if (equal != run->released) {
         return false;
     }
     if (prediction->is_certain || replay->trace->events[request->event].action == HISTORY_OOM) {
-        return equal == prediction->all_count;
+        return equal == prediction->counts[ALL];
     }
-    return equal == prediction->gc_count || equal == prediction->available_count ||
-           equal == prediction->all_count;
+    return equal == prediction->counts[GC] || equal == prediction->counts[AVAILABLE] ||
+           equal == prediction->counts[ALL];
 }
 
 /* Without a limit nothing distinguishes a full device from a call of empty_cache, if all was released. */
@@ -375,7 +380,7 @@ static bool prefers_empty_cache(const struct replay *replay, const struct replay
 {
     return !prediction->is_certain && !prediction->exceeds_capacity &&
            replay->trace->events[request->event].action != HISTORY_OOM &&
-           replay->cached.count > prediction->gc_count;
+           replay->cached.count > prediction->counts[GC];
 }
 
 static int attribute(struct replay *replay, const struct run *run, const struct replay_request *request)
@@ -410,7 +415,7 @@ static int attribute(struct replay *replay, const struct run *run, const struct 
     replay_differs(replay,
                    "neither the request nor empty_cache would release this: %zu segments are released here, "
                    "the request%s would release %zu, empty_cache %zu",
-                   run->released, prediction.is_hit ? " (served by the cache)" : "", prediction.all_count,
+                   run->released, prediction.is_hit ? " (served by the cache)" : "", prediction.counts[ALL],
                    replay->cached.count);
     return VARVE_OK;
 }

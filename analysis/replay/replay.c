@@ -32,26 +32,21 @@ static double now_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+_Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statistics are int64_t throughout");
+
 static void add_stats(struct varve_alloc_stats *sum, const struct varve_alloc_stats *stats)
 {
-    struct varve_alloc_stats total = *sum;
-    int64_t max_split_size = stats->max_split_size;
+    int64_t figures[sizeof(*sum) / sizeof(int64_t)];
+    int64_t more[sizeof(*sum) / sizeof(int64_t)];
 
-    /* all of it is int64_t, figure after figure */
-    for (size_t i = 0; i < sizeof(total) / sizeof(int64_t); i++) {
-        int64_t a;
-        int64_t b;
-
-        memcpy(&a, (const char *)sum + i * sizeof(a), sizeof(a));
-        memcpy(&b, (const char *)stats + i * sizeof(b), sizeof(b));
-        a += b;
-        memcpy((char *)&total + i * sizeof(a), &a, sizeof(a));
+    memcpy(figures, sum, sizeof(*sum));
+    memcpy(more, stats, sizeof(*stats));
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        figures[i] += more[i];
     }
-    *sum = total;
-    sum->max_split_size = max_split_size;
+    memcpy(sum, figures, sizeof(*sum));
+    sum->max_split_size = stats->max_split_size;
 }
-
-_Static_assert(sizeof(struct varve_alloc_stats) % sizeof(int64_t) == 0, "statistics are int64_t throughout");
 
 static int play_session(struct replay *replay, struct replay_result *result, struct varve_message *message)
 {

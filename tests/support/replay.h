@@ -41,31 +41,6 @@ struct scene {
     int64_t time_us;
 };
 
-/* The action of PyTorch that a kind of record is, or HISTORY_ACTION_LIMIT. */
-static inline enum history_action scene_action(unsigned kind)
-{
-    switch (kind) {
-    case VARVE_KIND_ALLOC:
-        return HISTORY_ALLOC;
-    case VARVE_KIND_FREE_REQUESTED:
-        return HISTORY_FREE_REQUESTED;
-    case VARVE_KIND_FREE_COMPLETED:
-        return HISTORY_FREE_COMPLETED;
-    case VARVE_KIND_SEGMENT_ALLOC:
-        return HISTORY_SEGMENT_ALLOC;
-    case VARVE_KIND_SEGMENT_FREE:
-        return HISTORY_SEGMENT_FREE;
-    case VARVE_KIND_SEGMENT_MAP:
-        return HISTORY_SEGMENT_MAP;
-    case VARVE_KIND_SEGMENT_UNMAP:
-        return HISTORY_SEGMENT_UNMAP;
-    case VARVE_KIND_OOM:
-        return HISTORY_OOM;
-    default:
-        return HISTORY_ACTION_LIMIT;
-    }
-}
-
 /* The event's pool, as a number in the history's table. */
 static inline uint8_t scene_pool_number(struct scene *scene, unsigned number)
 {
@@ -89,7 +64,7 @@ static inline uint8_t scene_pool_number(struct scene *scene, unsigned number)
 static inline void scene_record(void *context, const struct varve_record *record)
 {
     struct scene *scene = (struct scene *)context;
-    enum history_action action = scene_action(varve_record_kind(record));
+    unsigned action = history_action_of_kind(varve_record_kind(record));
     unsigned number = varve_record_stream(record);
     struct history_event *event;
 

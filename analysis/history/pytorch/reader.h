@@ -105,6 +105,7 @@ struct snapshot_reader {
     struct history *history;
     struct snapshot_position position;
     size_t segment_count;
+    size_t trace_device;               /* of a trace that was kept whole */
     bool has_segments, has_traces;     /* the root has that key */
     bool takes_segments, takes_traces; /* items came before the key did */
     bool has_overflowed;               /* all devices */

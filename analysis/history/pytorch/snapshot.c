@@ -108,27 +108,32 @@ static int take_trace_item(struct snapshot_reader *reader, size_t device, struct
     return event_take(reader, device, item);
 }
 
-/* A list that the machine has kept whole: each item to `take`, which gets `device`. */
-static int take_kept(struct snapshot_reader *reader, struct pickle_value value, size_t device,
-                     int (*take)(struct snapshot_reader *reader, size_t device, struct pickle_value item))
+/* A list that the machine has kept whole: each item to `take`, with its number. */
+static int take_kept(struct snapshot_reader *reader, struct pickle_object *list,
+                     int (*take)(struct snapshot_reader *reader, size_t index, struct pickle_value item))
 {
-    struct pickle_object *list = pickle_object(&reader->pickle.memory, value);
     int error = VARVE_OK;
 
     for (uint32_t i = 0; error == VARVE_OK && i < list->count; i++) {
         struct pickle_value item = list->items[i];
 
         pickle_retain(&reader->pickle.memory, item);
-        error = take(reader, device, item);
+        error = take(reader, i, item);
         pickle_release(&reader->pickle.memory, item);
     }
     return error;
 }
 
-static int take_segment_item(struct snapshot_reader *reader, size_t device, struct pickle_value item)
+static int take_segment_item(struct snapshot_reader *reader, size_t index, struct pickle_value item)
 {
-    (void)device;
+    (void)index;
     return segment_take(reader, item);
+}
+
+static int take_kept_event(struct snapshot_reader *reader, size_t index, struct pickle_value item)
+{
+    (void)index;
+    return take_trace_item(reader, reader->trace_device, item);
 }
 
 /* The trace of a device: what its list holds if that was kept, nothing if the events have gone in before. */
@@ -150,7 +155,8 @@ static int take_trace(struct snapshot_reader *reader, size_t device, struct pick
         return field_fail(reader, value.offset, "'device_traces' is for more than 256 devices");
     }
     if (list->role != ROLE_TRACE) {
-        error = take_kept(reader, value, device, take_trace_item);
+        reader->trace_device = device;
+        error = take_kept(reader, list, take_kept_event);
     }
     if (error == VARVE_OK) {
         pickle_replace(&reader->pickle.memory, list, PICKLE_TAG_CONSUMED, 0);
@@ -160,54 +166,28 @@ static int take_trace(struct snapshot_reader *reader, size_t device, struct pick
 
 /* ---- the root ---- */
 
-static int take_segments_key(struct snapshot_reader *reader, struct pickle_value key,
-                             struct pickle_value value)
+/* A list of the root: its items now, if it was kept, or they have gone in before. */
+static int take_list_key(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value,
+                         bool is_segments)
 {
+    bool *has = is_segments ? &reader->has_segments : &reader->has_traces;
+    uint8_t role = is_segments ? ROLE_SEGMENTS : ROLE_TRACES;
     struct pickle_object *list = NULL;
     int error;
 
-    if (reader->has_segments) {
-        return field_fail(reader, key.offset, "key 'segments' comes twice");
+    if (*has) {
+        return field_fail(reader, key.offset, "key '%s' comes twice", words[field_word(key)]);
     }
     error = field_list(reader, key, value, &list);
     if (error != VARVE_OK) {
         return error;
     }
-    reader->has_segments = true;
-    if (list->role > PICKLE_ROLE_PLAIN && list->role != ROLE_SEGMENTS) {
-        return field_fail_type(reader, key, value, "a list of segments");
+    *has = true;
+    if (list->role > PICKLE_ROLE_PLAIN && list->role != role) {
+        return field_fail_type(reader, key, value, is_segments ? "a list of segments" : "a list of traces");
     }
-    if (list->role != ROLE_SEGMENTS) {
-        error = take_kept(reader, value, 0, take_segment_item);
-    }
-    if (error == VARVE_OK) {
-        pickle_replace(&reader->pickle.memory, list, PICKLE_TAG_CONSUMED, 0);
-    }
-    return error;
-}
-
-static int take_traces_key(struct snapshot_reader *reader, struct pickle_value key, struct pickle_value value)
-{
-    struct pickle_object *list = NULL;
-    int error;
-
-    if (reader->has_traces) {
-        return field_fail(reader, key.offset, "key 'device_traces' comes twice");
-    }
-    error = field_list(reader, key, value, &list);
-    if (error != VARVE_OK) {
-        return error;
-    }
-    reader->has_traces = true;
-    if (list->role > PICKLE_ROLE_PLAIN && list->role != ROLE_TRACES) {
-        return field_fail_type(reader, key, value, "a list of traces");
-    }
-    for (uint32_t i = 0; error == VARVE_OK && list->role != ROLE_TRACES && i < list->count; i++) {
-        struct pickle_value item = list->items[i];
-
-        pickle_retain(&reader->pickle.memory, item);
-        error = take_trace(reader, i, item);
-        pickle_release(&reader->pickle.memory, item);
+    if (list->role != role) {
+        error = take_kept(reader, list, is_segments ? take_segment_item : take_trace);
     }
     if (error == VARVE_OK) {
         pickle_replace(&reader->pickle.memory, list, PICKLE_TAG_CONSUMED, 0);
@@ -263,9 +243,9 @@ static int take_root(struct snapshot_reader *reader, struct pickle_value key, st
     reader->position = (struct snapshot_position){0};
     switch (field_word(key)) {
     case WORD_SEGMENTS:
-        return take_segments_key(reader, key, value);
+        return take_list_key(reader, key, value, true);
     case WORD_DEVICE_TRACES:
-        return take_traces_key(reader, key, value);
+        return take_list_key(reader, key, value, false);
     case WORD_ALLOCATOR_SETTINGS:
         return settings_take(reader, key, value);
     case WORD_TRACE_ALLOC_OVERFLOWED:

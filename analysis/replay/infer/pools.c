@@ -171,8 +171,9 @@ static int list_segments(struct derivation *work, const struct varve_alloc_snaps
         capacity += trace->events[i].action == HISTORY_SEGMENT_ALLOC ? 1 : 0;
     }
     if (capacity > SEGMENTS_MAX) {
-        return varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
-                                 "private pools of %zu segments; %d is the most", capacity, SEGMENTS_MAX);
+        varve_message_set(message, VARVE_ERROR_UNSUPPORTED, "private pools of %zu segments; %d is the most",
+                          capacity, SEGMENTS_MAX);
+        return VARVE_ERROR_UNSUPPORTED;
     }
     work->segments = work->pools->segments = zeroed(capacity + 1, sizeof(*work->segments));
     work->pools->segment_of = zeroed(trace->event_count + 1, sizeof(*work->pools->segment_of));
