@@ -161,7 +161,7 @@ static int log_append(struct store_log *log, enum store_statement statement, con
     return VARVE_OK;
 }
 
-int rows_replay(struct store *store, struct varve_message *message)
+static int rows_replay(struct store *store, struct varve_message *message)
 {
     struct store_value values[VALUES_MAX];
     int error = VARVE_OK;
