@@ -56,7 +56,7 @@ static inline void model_take_back(struct model *model, struct event *event, con
 static inline void model_fail(struct model *model, struct event *event, struct last_free *last)
 {
     unsigned domain = model_domain(event);
-    unsigned place = rows_place(domain, event->device);
+    unsigned slot = rows_slot(domain, event->device);
     event->id = 0;
     if (model_closes(event->kind) && last->kind == event->kind && last->cause == event->cause &&
         (event->addr == 0 || event->addr == last->addr)) {
@@ -65,10 +65,10 @@ static inline void model_fail(struct model *model, struct event *event, struct l
     if (event->id != 0) {
         const struct row *row = &model->base.rows[event->id - 1];
         domain = row->domain;
-        place = rows_place(domain, row->device);
+        slot = rows_slot(domain, row->device);
     }
     if (domain != 0) {
-        rows_fail(&model->base, event, place);
+        rows_fail(&model->base, event, slot);
     }
     last->row = -1;
     last->kind = 0;

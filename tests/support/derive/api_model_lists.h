@@ -31,7 +31,7 @@
 /* What an address or a handle stands for; physical memory has a handle. */
 struct object {
     uint64_t addr, handle;
-    uint32_t process, row; /* row: 1 + its place, 0: another process' memory */
+    uint32_t process, row; /* row: its number from 1, 0: another process' memory */
     unsigned side, device, pool, stream, refs, maps;
     bool is_known; /* by its address */
     bool is_named; /* by its handle */

@@ -112,7 +112,7 @@ static inline void model_realloc(struct model *model, struct event *event)
         }
         return;
     }
-    rows_fail(&model->base, event, rows_place(DOMAIN_HEAP, 0));
+    rows_fail(&model->base, event, rows_slot(DOMAIN_HEAP, 0));
     if (old >= 0) {
         int64_t other = model_find(model, event->process_id, event->addr);
         if (other >= 0) {
@@ -164,7 +164,7 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
 static inline void model_map(struct model *model, struct event *event)
 {
     if (event->flags & VARVE_FLAG_FAILED) {
-        rows_fail(&model->base, event, rows_place(DOMAIN_MMAP, 0));
+        rows_fail(&model->base, event, rows_slot(DOMAIN_MMAP, 0));
         return;
     }
     model_clear(model, event, false);
@@ -196,7 +196,7 @@ static inline void model_event(struct model *model, struct event *event)
     case VARVE_KIND_HEAP_ALLOC:
         event->requested = event->size;
         if (event->addr == 0) {
-            rows_fail(&model->base, event, rows_place(DOMAIN_HEAP, 0));
+            rows_fail(&model->base, event, rows_slot(DOMAIN_HEAP, 0));
         } else {
             model_heap_open(model, event);
         }

@@ -28,7 +28,7 @@
 #define SITES_MAX 6U
 #define DOMAINS 8U
 #define DEVICES 5U
-#define PLACES (DOMAINS * DEVICES)
+#define SLOTS (DOMAINS * DEVICES)
 
 struct row {
     uint64_t addr, size, requested, alloc_seq, free_seq;
@@ -44,22 +44,22 @@ struct sums {
 
 struct point {
     uint32_t process;
-    unsigned place;
+    unsigned slot;
     uint64_t seq, bytes, live;
 };
 
-/* A place is a domain, or a device of it: DEVICES * domain + device. */
+/* A slot is a domain, or a device of it: DEVICES * domain + device. */
 struct rows_model {
     struct row rows[ROWS];
     size_t row_count;
     struct point points[POINTS];
     size_t point_count;
-    struct sums sums[PROCESSES_MAX + 1][PLACES]; /* [0]: all processes */
-    uint64_t callsite_peak[SITES_MAX + 1][PLACES], callsite_peak_bytes[SITES_MAX + 1][PLACES];
-    bool has_changed[PLACES]; /* in this event */
+    struct sums sums[PROCESSES_MAX + 1][SLOTS]; /* [0]: all processes */
+    uint64_t callsite_peak[SITES_MAX + 1][SLOTS], callsite_peak_bytes[SITES_MAX + 1][SLOTS];
+    bool has_changed[SLOTS]; /* in this event */
 };
 
-static inline unsigned rows_place(unsigned domain, unsigned device)
+static inline unsigned rows_slot(unsigned domain, unsigned device)
 {
     bool has_devices = domain != DOMAIN_HEAP && domain != DOMAIN_MMAP && domain != DOMAIN_PINNED;
     return DEVICES * domain + (has_devices ? device : 0);
@@ -67,7 +67,7 @@ static inline unsigned rows_place(unsigned domain, unsigned device)
 
 static inline void rows_change(struct rows_model *model, const struct row *row)
 {
-    model->has_changed[rows_place(row->domain, row->device)] = true;
+    model->has_changed[rows_slot(row->domain, row->device)] = true;
 }
 
 static inline size_t rows_open(struct rows_model *model, const struct event *event, unsigned domain,
@@ -112,24 +112,24 @@ static inline void rows_reopen(struct rows_model *model, struct row *row)
     rows_change(model, row);
 }
 
-static inline void rows_fail(struct rows_model *model, const struct event *event, unsigned place)
+static inline void rows_fail(struct rows_model *model, const struct event *event, unsigned slot)
 {
-    model->sums[0][place].failed++;
-    model->sums[event->process_id][place].failed++;
+    model->sums[0][slot].failed++;
+    model->sums[event->process_id][slot].failed++;
 }
 
 /* Add up what is live, for one process or for all (0). */
 static inline void rows_sum(struct rows_model *model, const struct event *event, uint32_t process,
-                            unsigned place)
+                            unsigned slot)
 {
-    struct sums *sums = &model->sums[process][place];
+    struct sums *sums = &model->sums[process][slot];
     uint64_t callsites[SITES_MAX + 1] = {0};
     uint64_t callsite_bytes[SITES_MAX + 1] = {0};
     sums->live = 0;
     sums->live_bytes = 0;
     for (size_t i = 0; i < model->row_count; i++) {
         const struct row *row = &model->rows[i];
-        if (row->free_seq == 0 && rows_place(row->domain, row->device) == place &&
+        if (row->free_seq == 0 && rows_slot(row->domain, row->device) == slot &&
             (process == 0 || row->process == process)) {
             sums->live++;
             sums->live_bytes += row->size;
@@ -139,14 +139,14 @@ static inline void rows_sum(struct rows_model *model, const struct event *event,
     }
     assert_true(model->point_count < POINTS);
     model->points[model->point_count++] =
-        (struct point){process, place, event->seq, sums->live_bytes, sums->live};
+        (struct point){process, slot, event->seq, sums->live_bytes, sums->live};
     if (sums->live_bytes > sums->peak_bytes) {
         sums->peak_bytes = sums->live_bytes;
         sums->peak = sums->live;
         sums->peak_seq = event->seq;
         for (unsigned i = 0; i <= SITES_MAX && process == 0; i++) {
-            model->callsite_peak[i][place] = callsites[i];
-            model->callsite_peak_bytes[i][place] = callsite_bytes[i];
+            model->callsite_peak[i][slot] = callsites[i];
+            model->callsite_peak_bytes[i][slot] = callsite_bytes[i];
         }
     }
 }
@@ -154,10 +154,10 @@ static inline void rows_sum(struct rows_model *model, const struct event *event,
 /* The event is over. */
 static inline void rows_sum_changed(struct rows_model *model, const struct event *event)
 {
-    for (unsigned place = 0; place < PLACES; place++) {
-        if (model->has_changed[place]) {
-            rows_sum(model, event, 0, place);
-            rows_sum(model, event, event->process_id, place);
+    for (unsigned slot = 0; slot < SLOTS; slot++) {
+        if (model->has_changed[slot]) {
+            rows_sum(model, event, 0, slot);
+            rows_sum(model, event, event->process_id, slot);
         }
     }
     memset(model->has_changed, 0, sizeof(model->has_changed));
@@ -253,9 +253,9 @@ static inline void compare_callsites(sqlite3 *db, const struct rows_model *model
                 values[10] += row->free_seq != 0 ? row->free_ns - row->alloc_ns : 0;
             }
         }
-        for (unsigned place = DEVICES * domain; place < DEVICES * (domain + 1); place++) {
-            values[7] += (int64_t)model->callsite_peak[callsite][place];
-            values[8] += (int64_t)model->callsite_peak_bytes[callsite][place];
+        for (unsigned slot = DEVICES * domain; slot < DEVICES * (domain + 1); slot++) {
+            values[7] += (int64_t)model->callsite_peak[callsite][slot];
+            values[8] += (int64_t)model->callsite_peak_bytes[callsite][slot];
         }
         if (values[2] > 0) {
             EXPECT_ROW(query, values);
@@ -271,14 +271,14 @@ static inline void compare_totals(sqlite3 *db, const struct rows_model *model, c
                         " live_allocations, live_bytes, peak_bytes, peak_allocations, peak_seq,"
                         " peak_ns, temporary, failed FROM total_stat"
                         " WHERE allocations + failed > 0 ORDER BY 1, 2, 3");
-    for (unsigned k = 0; k < (PROCESSES_MAX + 1) * PLACES; k++) {
-        uint32_t process = k / PLACES;
-        unsigned place = k % PLACES;
-        const struct sums *sums = &model->sums[process][place];
+    for (unsigned k = 0; k < (PROCESSES_MAX + 1) * SLOTS; k++) {
+        uint32_t process = k / SLOTS;
+        unsigned slot = k % SLOTS;
+        const struct sums *sums = &model->sums[process][slot];
         bool has_peak = sums->peak_seq != 0;
         int64_t values[14] = {process,
-                              place / DEVICES,
-                              place % DEVICES,
+                              slot / DEVICES,
+                              slot % DEVICES,
                               0,
                               0,
                               0,
@@ -292,7 +292,7 @@ static inline void compare_totals(sqlite3 *db, const struct rows_model *model, c
                               (int64_t)sums->failed};
         for (size_t i = 0; i < model->row_count; i++) {
             const struct row *row = &model->rows[i];
-            if (rows_place(row->domain, row->device) == place && (process == 0 || row->process == process)) {
+            if (rows_slot(row->domain, row->device) == slot && (process == 0 || row->process == process)) {
                 values[3]++;
                 values[4] += row->free_seq != 0;
                 values[5] += (int64_t)row->size;
@@ -311,7 +311,7 @@ static inline int compare_points(const void *a, const void *b)
     const struct point *x = a;
     const struct point *y = b;
     int64_t order = (int64_t)x->process - y->process;
-    order = order != 0 ? order : (int64_t)x->place - y->place;
+    order = order != 0 ? order : (int64_t)x->slot - y->slot;
     order = order != 0 ? order : (int64_t)x->seq - (int64_t)y->seq;
     return order < 0 ? -1 : order > 0;
 }
@@ -325,8 +325,8 @@ static inline void compare_samples(sqlite3 *db, struct rows_model *model, const 
     for (size_t i = 0; i < model->point_count; i++) {
         const struct point *point = &model->points[i];
         const int64_t values[] = {point->process,
-                                  point->place / DEVICES,
-                                  point->place % DEVICES,
+                                  point->slot / DEVICES,
+                                  point->slot % DEVICES,
                                   (int64_t)point->seq,
                                   events[point->seq - 1].ts_ns,
                                   (int64_t)point->bytes,

@@ -541,8 +541,8 @@ static void block_free(struct varve_layout *layout, const struct event *event, s
 }
 
 /* No split prepared the range: make it free and of that size. Returns the segment. */
-static uint32_t place_make(struct varve_layout *layout, const struct event *event, uint64_t *end,
-                           struct layout_change *change)
+static uint32_t range_prepare(struct varve_layout *layout, const struct event *event, uint64_t *end,
+                              struct layout_change *change)
 {
     struct range range;
     uint32_t number = 0;
@@ -570,7 +570,7 @@ static void block_alloc(struct varve_layout *layout, const struct event *event, 
     struct layout_block block = {
         .size = event->size, .requested = event->requested, .state = VARVE_LAYOUT_USED};
     if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > free_range->end) {
-        block.segment = place_make(layout, event, &end, change);
+        block.segment = range_prepare(layout, event, &end, change);
         change->block = layout_block_add(layout, event->addr, end, &block);
     } else if (free_range->start == event->addr && free_range->end == end) {
         block.segment = old->segment;
