@@ -25,11 +25,11 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process VALUES",
     [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread VALUES",
     [STATEMENT_THREAD_GONE] =
-        "UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
-        " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
+        ("UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
+         " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1"),
     [STATEMENT_STAT] = "INSERT OR REPLACE INTO stats VALUES",
-    [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
-                             " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
+    [STATEMENT_UNRECORDED] = ("INSERT INTO unrecorded_program VALUES (?, ?, ?)"
+                              " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count"),
     [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor VALUES",
     [STATEMENT_ORIGIN] = "INSERT OR REPLACE INTO callsite_origin VALUES",
