@@ -70,11 +70,11 @@ static struct total *process_total_make(struct derive_process *process, unsigned
     if (process->totals[domain] == NULL) {
         process->totals[domain] = calloc(domain_devices(domain), sizeof(struct total *));
     }
-    struct total **place = process_total(process, slot);
-    if (place != NULL && *place == NULL) {
-        *place = calloc(1, sizeof(**place));
+    struct total **found = process_total(process, slot);
+    if (found != NULL && *found == NULL) {
+        *found = calloc(1, sizeof(**found));
     }
-    return place != NULL ? *place : NULL;
+    return found != NULL ? *found : NULL;
 }
 
 int totals_reserve(struct domain_totals *domain, struct derive_process *process, unsigned slot,
@@ -235,11 +235,11 @@ int totals_check(const struct domain_totals *domain, struct derive_process *cons
         return VARVE_OK; /* never used: no process has one */
     }
     for (size_t i = 0; i < process_limit; i++) {
-        struct total *const *place = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
-        if (place == NULL || *place == NULL) {
+        struct total *const *found = processes[i] != NULL ? process_total(processes[i], slot) : NULL;
+        if (found == NULL || *found == NULL) {
             continue;
         }
-        const struct total *total = *place;
+        const struct total *total = *found;
         if (!total_is_sound(total)) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "totals of process %zu, slot %u", i, slot);
         }

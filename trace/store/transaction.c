@@ -25,11 +25,11 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process VALUES",
     [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread VALUES",
     [STATEMENT_THREAD_GONE] =
-        "UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
-        " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1",
+        ("UPDATE thread SET emitted = ?2 + ?4, stored = ?2, spilled = ?3, lost = ?4, unreadable = ?4,"
+         " uncommitted = 0, damage = ?6, end_ns = ?5 WHERE id = ?1"),
     [STATEMENT_STAT] = "INSERT OR REPLACE INTO stats VALUES",
-    [STATEMENT_UNRECORDED] = "INSERT INTO unrecorded_program(path, reason, count) VALUES (?, ?, ?)"
-                             " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count",
+    [STATEMENT_UNRECORDED] = ("INSERT INTO unrecorded_program VALUES (?, ?, ?)"
+                              " ON CONFLICT(path, reason) DO UPDATE SET count = count + excluded.count"),
     [STATEMENT_UNRECORDED_NONE] = "DELETE FROM unrecorded_program WHERE count <= ?",
     [STATEMENT_ANCHOR] = "INSERT OR REPLACE INTO clock_anchor VALUES",
     [STATEMENT_ORIGIN] = "INSERT OR REPLACE INTO callsite_origin VALUES",
@@ -161,7 +161,7 @@ static int log_append(struct store_log *log, enum store_statement statement, con
     return VARVE_OK;
 }
 
-int rows_replay(struct store *store, struct varve_message *message)
+static int rows_replay(struct store *store, struct varve_message *message)
 {
     struct store_value values[VALUES_MAX];
     int error = VARVE_OK;

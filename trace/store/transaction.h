@@ -129,7 +129,6 @@ int rows_write(struct store *store, enum store_statement statement, const struct
 #define ROWS_WRITE(store, statement, ...)                                   \
     rows_write(store, statement, (const struct store_value[]){__VA_ARGS__}, \
                sizeof((const struct store_value[]){__VA_ARGS__}) / sizeof(struct store_value))
-int rows_replay(struct store *store, struct varve_message *message);
 /// The symbols handed out are not all in the database any more.
 void rows_forget_symbols(struct store *store);
 

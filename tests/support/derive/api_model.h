@@ -2,7 +2,7 @@
 /* C only: test code */
 /*
  * The naive model of the CUDA API's events for unit/trace/model/test_derive_api_model.c, its upper half: failures, resets, the
- * numbers of devices, and the sums, added up anew after each event.
+ * numbers of devices.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_H
@@ -56,20 +56,19 @@ static inline void model_take_back(struct model *model, struct event *event, con
 static inline void model_fail(struct model *model, struct event *event, struct last_free *last)
 {
     unsigned domain = model_domain(event);
-    unsigned place = model_place(domain, event->device);
+    unsigned slot = rows_slot(domain, event->device);
     event->id = 0;
     if (model_closes(event->kind) && last->kind == event->kind && last->cause == event->cause &&
         (event->addr == 0 || event->addr == last->addr)) {
         model_take_back(model, event, last);
     }
     if (event->id != 0) {
-        const struct row *row = &model->rows[event->id - 1];
+        const struct row *row = &model->base.rows[event->id - 1];
         domain = row->domain;
-        place = model_place(domain, row->device);
+        slot = rows_slot(domain, row->device);
     }
     if (domain != 0) {
-        model->sums[0][domain][place].failed++;
-        model->sums[event->process_id][domain][place].failed++;
+        rows_fail(&model->base, event, slot);
     }
     last->row = -1;
     last->kind = 0;
@@ -108,37 +107,6 @@ static inline void model_reset(struct model *model, struct event *event, struct 
 }
 
 /* ---- the event ---- */
-
-static inline void model_sum(struct model *model, const struct event *event, uint32_t process,
-                             unsigned domain, unsigned place)
-{
-    struct sums *sums = &model->sums[process][domain][place];
-    uint64_t callsites[SITES + 1] = {0};
-    uint64_t callsite_bytes[SITES + 1] = {0};
-    sums->live = 0;
-    sums->live_bytes = 0;
-    for (size_t i = 0; i < model->row_count; i++) {
-        const struct row *row = &model->rows[i];
-        if (row->free_seq == 0 && row->domain == domain && model_place(domain, row->device) == place &&
-            (process == 0 || row->process == process)) {
-            sums->live++;
-            sums->live_bytes += row->size;
-            callsites[row->callsite]++;
-            callsite_bytes[row->callsite] += row->size;
-        }
-    }
-    model->points[model->point_count++] =
-        (struct point){process, domain, place, event->seq, sums->live_bytes, sums->live};
-    if (sums->live_bytes > sums->peak_bytes) {
-        sums->peak_bytes = sums->live_bytes;
-        sums->peak = sums->live;
-        sums->peak_seq = event->seq;
-        for (unsigned i = 0; i <= SITES && process == 0; i++) {
-            model->callsite_peak[i][domain][place] = callsites[i];
-            model->callsite_peak_bytes[i][domain][place] = callsite_bytes[i];
-        }
-    }
-}
 
 static inline unsigned model_number(struct model *model, uint64_t uuid, unsigned wanted)
 {
@@ -212,7 +180,6 @@ static inline void model_row_event(struct model *model, struct event *event)
 static inline void model_event(struct model *model, struct event *event)
 {
     unsigned ordinal = event->device;
-    memset(model->has_changed, 0, sizeof(model->has_changed));
     if (event->kind == VARVE_KIND_DEVICE) {
         unsigned number = model_number(model, event->addr, ordinal);
         model->numbers[event->process_id][ordinal] = number + 1;
@@ -235,14 +202,7 @@ static inline void model_event(struct model *model, struct event *event)
         (event->kind == VARVE_KIND_DEV_RESET && !(event->flags & VARVE_FLAG_FAILED))) {
         model_row_event(model, event);
     }
-    for (unsigned domain = 0; domain < DOMAINS; domain++) {
-        for (unsigned place = 0; place < DEVICES; place++) {
-            if (model->has_changed[domain][place]) {
-                model_sum(model, event, 0, domain, place);
-                model_sum(model, event, event->process_id, domain, place);
-            }
-        }
-    }
+    rows_sum_changed(&model->base, event);
 }
 
 #endif

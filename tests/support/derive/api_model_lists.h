@@ -8,6 +8,7 @@
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_LISTS_H
 #define VARVE_TESTS_SUPPORT_DERIVE_API_MODEL_LISTS_H
 
+#include "support/derive/rows_model.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
@@ -24,22 +25,13 @@
 #define PROCESSES 3U
 #define THREADS 2U  /* of each process: thread ids 10 * process + 0, 1 */
 #define ORDINALS 3U /* of each process */
-#define DEVICES 5U  /* of the trace; three of one process may be numbered from 2 */
 #define SITES 5U
-#define DOMAINS 8U
 #define THREAD_IDS (10U * PROCESSES + 10U)
-
-struct row {
-    uint64_t addr, size, alloc_seq, free_seq;
-    int64_t alloc_ns, free_ns;
-    uint32_t process, thread, callsite;
-    unsigned domain, device, pool, stream, source, temporary;
-};
 
 /* What an address or a handle stands for; physical memory has a handle. */
 struct object {
     uint64_t addr, handle;
-    uint32_t process, row; /* row: 1 + its place, 0: another process' memory */
+    uint32_t process, row; /* row: its number from 1, 0: another process' memory */
     unsigned side, device, pool, stream, refs, maps;
     bool is_known; /* by its address */
     bool is_named; /* by its handle */
@@ -64,36 +56,16 @@ struct last_free {
     int64_t row; /* opened by the last event that opens or closes, or -1 */
 };
 
-struct sums {
-    uint64_t live, live_bytes, peak, peak_bytes, peak_seq, failed;
-};
-
-struct point {
-    uint32_t process;
-    unsigned domain, device;
-    uint64_t seq, bytes, live;
-};
-
-struct stream_sums {
-    uint64_t peak;
-};
-
 struct model {
-    struct row rows[EVENTS];
-    size_t row_count;
+    struct rows_model base;
     struct object objects[EVENTS];
     size_t object_count;
     struct mapping mappings[EVENTS * 2];
     size_t mapping_count;
     struct last_free last[THREAD_IDS][2];
-    struct sums sums[PROCESSES + 1][DOMAINS][DEVICES];
-    uint64_t callsite_peak[SITES + 1][DOMAINS][DEVICES], callsite_peak_bytes[SITES + 1][DOMAINS][DEVICES];
     uint64_t stream_peak[PROCESSES + 1][DOMAINS][DEVICES][4];
-    struct point points[EVENTS * 8];
-    size_t point_count;
     uint64_t uuids[DEVICES]; /* of the numbers of the trace; 0: free */
     unsigned numbers[PROCESSES + 1][ORDINALS];
-    bool has_changed[DOMAINS][DEVICES]; /* in this event */
 };
 
 static inline bool model_opens(unsigned kind)
@@ -121,17 +93,11 @@ static inline unsigned model_domain(const struct event *event)
     return model_side(event) == 0 ? (domain != 0 ? domain : DOMAIN_DEVICE) : domain != 0 ? 0 : DOMAIN_CUPTI;
 }
 
-/* Where the totals of a row are. */
-static inline unsigned model_place(unsigned domain, unsigned device)
-{
-    return domain == DOMAIN_PINNED ? 0 : device;
-}
-
 static inline void model_sum_stream(struct model *model, const struct row *like)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < model->row_count; i++) {
-        const struct row *row = &model->rows[i];
+    for (size_t i = 0; i < model->base.row_count; i++) {
+        const struct row *row = &model->base.rows[i];
         if (row->free_seq == 0 && row->process == like->process && row->domain == like->domain &&
             row->device == like->device && row->stream == like->stream) {
             bytes += row->size;
@@ -154,24 +120,11 @@ static inline size_t model_open(struct model *model, struct event *event, unsign
                               .is_async = event->kind == VARVE_KIND_DEV_ALLOC_ASYNC};
     event->id = 0;
     if (domain != 0) {
-        struct row *row = &model->rows[model->row_count++];
-        *row = (struct row){.addr = addr,
-                            .size = event->size,
-                            .alloc_seq = event->seq,
-                            .alloc_ns = event->ts_ns,
-                            .process = event->process_id,
-                            .thread = event->thread_id,
-                            .callsite = event->callsite,
-                            .domain = domain,
-                            .device = event->device,
-                            .pool = event->pool,
-                            .stream = event->stream,
-                            .source = event->cause};
-        object->row = (uint32_t)model->row_count;
-        event->id = model->row_count;
-        model->has_changed[domain][model_place(domain, event->device)] = true;
-        model->last[event->thread_id][model_side(event)].row = (int64_t)model->row_count - 1;
-        model_sum_stream(model, row);
+        size_t row = rows_open(&model->base, event, domain, addr, event->size, event->cause);
+        object->row = (uint32_t)model->base.row_count;
+        event->id = model->base.row_count;
+        model->last[event->thread_id][model_side(event)].row = (int64_t)row;
+        model_sum_stream(model, &model->base.rows[row]);
     }
     return at;
 }
@@ -179,30 +132,24 @@ static inline size_t model_open(struct model *model, struct event *event, unsign
 static inline void model_close(struct model *model, const struct event *event, const struct object *object,
                                bool is_free)
 {
-    struct row *row = object->row != 0 ? &model->rows[object->row - 1] : NULL;
+    struct row *row = object->row != 0 ? &model->base.rows[object->row - 1] : NULL;
     if (row == NULL || row->free_seq != 0) {
         return;
     }
-    row->free_seq = event->seq;
-    row->free_ns = event->ts_ns;
-    row->temporary =
-        is_free && model->last[event->thread_id][model_side(event)].row == (int64_t)object->row - 1;
-    model->has_changed[row->domain][model_place(row->domain, row->device)] = true;
+    rows_close(&model->base, event, row,
+               is_free && model->last[event->thread_id][model_side(event)].row == (int64_t)object->row - 1);
 }
 
 static inline bool model_reopen(struct model *model, const struct object *object, uint64_t seq)
 {
-    struct row *row = object->row != 0 ? &model->rows[object->row - 1] : NULL;
+    struct row *row = object->row != 0 ? &model->base.rows[object->row - 1] : NULL;
     if (row == NULL || row->free_seq == 0) {
         return true;
     }
     if (row->free_seq != seq) {
         return false;
     }
-    row->free_seq = 0;
-    row->free_ns = 0;
-    row->temporary = 0;
-    model->has_changed[row->domain][model_place(row->domain, row->device)] = true;
+    rows_reopen(&model->base, row);
     model_sum_stream(model, row);
     return true;
 }
@@ -215,7 +162,7 @@ static inline void model_emit(const struct model *model, struct event *event, co
     event->pool = (uint16_t)object->pool;
     event->stream = event->kind == VARVE_KIND_DEV_FREE_ASYNC ? event->stream : (uint16_t)object->stream;
     if (object->row != 0) {
-        const struct row *row = &model->rows[object->row - 1];
+        const struct row *row = &model->base.rows[object->row - 1];
         event->size = row->size;
         event->callsite = event->callsite != 0 ? event->callsite : row->callsite;
     }
@@ -374,8 +321,8 @@ static inline void model_map(struct model *model, struct event *event)
                                                                .object = (size_t)at,
                                                                .is_there = true};
     event->id = object->row;
-    if (object->row != 0 && model->rows[object->row - 1].addr == 0) {
-        model->rows[object->row - 1].addr = event->addr;
+    if (object->row != 0 && model->base.rows[object->row - 1].addr == 0) {
+        model->base.rows[object->row - 1].addr = event->addr;
     }
 }
 

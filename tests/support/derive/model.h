@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: test code */
 /*
- * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations, of reallocs under way and of
- * sample points, searched from end to end and added up anew after each event. The rules are those of
- * model/derive/derive.h, written a second time without any index, reallocs count or running sum.
+ * The naive model of derive for unit/trace/model/test_derive_model.c: plain lists of allocations and of reallocs under way,
+ * searched from end to end. The rules are those of model/derive/derive.h, written a second time without any index or
+ * running sum.
  */
 #ifndef VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 #define VARVE_TESTS_SUPPORT_DERIVE_MODEL_H
 
+#include "support/derive/rows_model.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
@@ -19,29 +20,10 @@
 #include <cmocka.h>
 
 #define EVENTS 700
-#define ROWS (3 * EVENTS)
 #define PROCESSES 9U
 #define THREADS 3U /* of each process: thread ids 10 * process + 0, 1, 2 */
 #define SITES 6U
 #define PAGE 4096U
-
-struct row {
-    uint64_t addr, size, requested, alloc_seq, free_seq;
-    int64_t alloc_ns, free_ns;
-    uint32_t process, thread, callsite;
-    unsigned domain, source, temporary;
-    bool is_known; /* the address index has it: live, and its process has not ended */
-};
-
-struct sums {
-    uint64_t live, live_bytes, peak, peak_bytes, peak_seq, failed;
-};
-
-struct point {
-    uint32_t process;
-    unsigned domain;
-    uint64_t seq, bytes, live;
-};
 
 struct reallocs {
     uint32_t thread;
@@ -50,54 +32,31 @@ struct reallocs {
 };
 
 struct model {
-    struct row rows[ROWS];
-    size_t row_count;
-    struct point points[4 * EVENTS];
-    size_t point_count;
+    struct rows_model base;
     struct reallocs reallocs[EVENTS];
     size_t realloc_count;
-    struct sums sums[PROCESSES + 1][3]; /* [0]: all processes; by domain */
-    uint64_t callsite_peak[SITES + 1][3], callsite_peak_bytes[SITES + 1][3];
     int64_t last_alloc[10 * PROCESSES + 10]; /* row that the thread's last heap event opened, or -1 */
     bool is_forked[PROCESSES + 1];
     bool has_ended[PROCESSES + 1];
-    bool has_changed; /* in this event */
 };
 
 static inline size_t model_open(struct model *model, const struct event *event, uint64_t addr, uint64_t size,
                                 unsigned source)
 {
     bool is_map = event->kind == VARVE_KIND_MMAP || event->kind == VARVE_KIND_MUNMAP;
-    assert_true(model->row_count < ROWS);
-    model->rows[model->row_count] = (struct row){.addr = addr,
-                                                 .size = size,
-                                                 .requested = event->requested,
-                                                 .alloc_seq = event->seq,
-                                                 .alloc_ns = event->ts_ns,
-                                                 .process = event->process_id,
-                                                 .thread = event->thread_id,
-                                                 .callsite = event->callsite,
-                                                 .domain = is_map ? DOMAIN_MMAP : DOMAIN_HEAP,
-                                                 .source = source,
-                                                 .is_known = true};
-    model->has_changed = true;
-    return model->row_count++;
+    return rows_open(&model->base, event, is_map ? DOMAIN_MMAP : DOMAIN_HEAP, addr, size, source);
 }
 
 static inline void model_close(struct model *model, const struct event *event, size_t at, bool is_free)
 {
-    struct row *row = &model->rows[at];
-    row->free_seq = event->seq;
-    row->free_ns = event->ts_ns;
-    row->temporary = is_free && model->last_alloc[event->thread_id] == (int64_t)at;
-    row->is_known = false;
-    model->has_changed = true;
+    rows_close(&model->base, event, &model->base.rows[at],
+               is_free && model->last_alloc[event->thread_id] == (int64_t)at);
 }
 
 static inline int64_t model_find(const struct model *model, uint32_t process, uint64_t addr)
 {
-    for (size_t i = 0; i < model->row_count; i++) {
-        const struct row *row = &model->rows[i];
+    for (size_t i = 0; i < model->base.row_count; i++) {
+        const struct row *row = &model->base.rows[i];
         if (row->is_known && row->domain == DOMAIN_HEAP && row->process == process && row->addr == addr) {
             return (int64_t)i;
         }
@@ -116,12 +75,6 @@ static inline void model_heap_open(struct model *model, struct event *event)
     model->last_alloc[event->thread_id] = (int64_t)at;
 }
 
-static inline void model_fail(struct model *model, const struct event *event, unsigned domain)
-{
-    model->sums[0][domain].failed++;
-    model->sums[event->process_id][domain].failed++;
-}
-
 static inline void model_free(struct model *model, struct event *event)
 {
     int64_t at = model_find(model, event->process_id, event->addr);
@@ -130,7 +83,7 @@ static inline void model_free(struct model *model, struct event *event)
             model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
         return;
     }
-    const struct row *row = &model->rows[at];
+    const struct row *row = &model->base.rows[at];
     model_close(model, event, (size_t)at, true);
     event->id = (uint64_t)at + 1;
     event->size = row->size;
@@ -159,17 +112,13 @@ static inline void model_realloc(struct model *model, struct event *event)
         }
         return;
     }
-    model_fail(model, event, DOMAIN_HEAP);
+    rows_fail(&model->base, event, rows_slot(DOMAIN_HEAP, 0));
     if (old >= 0) {
         int64_t other = model_find(model, event->process_id, event->addr);
         if (other >= 0) {
             model_close(model, event, (size_t)other, false);
         }
-        model->rows[old].free_seq = 0;
-        model->rows[old].free_ns = 0;
-        model->rows[old].temporary = 0;
-        model->rows[old].is_known = true;
-        model->has_changed = true;
+        rows_reopen(&model->base, &model->base.rows[old]);
         event->id = (uint64_t)old + 1;
     }
 }
@@ -178,10 +127,10 @@ static inline void model_realloc(struct model *model, struct event *event)
 static inline int64_t model_overlap(const struct model *model, uint32_t process, uint64_t start, uint64_t end)
 {
     int64_t found = -1;
-    for (size_t i = 0; i < model->row_count; i++) {
-        const struct row *row = &model->rows[i];
+    for (size_t i = 0; i < model->base.row_count; i++) {
+        const struct row *row = &model->base.rows[i];
         if (row->is_known && row->domain == DOMAIN_MMAP && row->process == process && row->addr < end &&
-            row->addr + row->size > start && (found < 0 || row->addr < model->rows[found].addr)) {
+            row->addr + row->size > start && (found < 0 || row->addr < model->base.rows[found].addr)) {
             found = (int64_t)i;
         }
     }
@@ -194,7 +143,7 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
     uint64_t end = start + event->size;
     uint64_t first = 0;
     for (int64_t at; (at = model_overlap(model, event->process_id, start, end)) >= 0;) {
-        const struct row old = model->rows[at];
+        const struct row old = model->base.rows[at];
         const uint64_t parts[2][2] = {{old.addr, start}, {end, old.addr + old.size}};
         model_close(model, event, (size_t)at, is_free);
         first = first != 0 ? first : (uint64_t)at + 1;
@@ -202,7 +151,7 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
             if (parts[i][0] < parts[i][1]) {
                 uint64_t size = parts[i][1] - parts[i][0];
                 struct row *part =
-                    &model->rows[model_open(model, event, parts[i][0], size, VARVE_CAUSE_REMAINDER)];
+                    &model->base.rows[model_open(model, event, parts[i][0], size, VARVE_CAUSE_REMAINDER)];
                 part->requested = size;
                 part->callsite = old.callsite;
                 part->thread = old.thread;
@@ -215,7 +164,7 @@ static inline uint64_t model_clear(struct model *model, const struct event *even
 static inline void model_map(struct model *model, struct event *event)
 {
     if (event->flags & VARVE_FLAG_FAILED) {
-        model_fail(model, event, DOMAIN_MMAP);
+        rows_fail(&model->base, event, rows_slot(DOMAIN_MMAP, 0));
         return;
     }
     model_clear(model, event, false);
@@ -231,47 +180,14 @@ static inline void model_unmap(struct model *model, struct event *event)
         event->cause =
             model->is_forked[event->process_id] ? VARVE_CAUSE_INHERITED : VARVE_CAUSE_UNKNOWN_ADDRESS;
     } else if (event->callsite == 0) {
-        event->callsite = model->rows[event->id - 1].callsite;
-    }
-}
-
-/* Add up what is live, for one process or for all (0). */
-static inline void model_sum(struct model *model, const struct event *event, uint32_t process,
-                             unsigned domain)
-{
-    struct sums *sums = &model->sums[process][domain];
-    uint64_t callsites[SITES + 1] = {0};
-    uint64_t callsite_bytes[SITES + 1] = {0};
-    sums->live = 0;
-    sums->live_bytes = 0;
-    for (size_t i = 0; i < model->row_count; i++) {
-        const struct row *row = &model->rows[i];
-        if (row->free_seq == 0 && row->domain == domain && (process == 0 || row->process == process)) {
-            sums->live++;
-            sums->live_bytes += row->size;
-            callsites[row->callsite]++;
-            callsite_bytes[row->callsite] += row->size;
-        }
-    }
-    model->points[model->point_count++] =
-        (struct point){process, domain, event->seq, sums->live_bytes, sums->live};
-    if (sums->live_bytes > sums->peak_bytes) {
-        sums->peak_bytes = sums->live_bytes;
-        sums->peak = sums->live;
-        sums->peak_seq = event->seq;
-        for (unsigned i = 0; i <= SITES && process == 0; i++) {
-            model->callsite_peak[i][domain] = callsites[i];
-            model->callsite_peak_bytes[i][domain] = callsite_bytes[i];
-        }
+        event->callsite = model->base.rows[event->id - 1].callsite;
     }
 }
 
 static inline void model_event(struct model *model, struct event *event)
 {
     int64_t last = model->last_alloc[event->thread_id];
-    unsigned domain = DOMAIN_HEAP;
     bool opens = event->kind != VARVE_KIND_HEAP_FREE && event->kind != VARVE_KIND_MUNMAP;
-    model->has_changed = false;
     if (event->kind < VARVE_KIND_HEAP_ALLOC || event->kind > VARVE_KIND_MUNMAP) {
         return;
     }
@@ -280,7 +196,7 @@ static inline void model_event(struct model *model, struct event *event)
     case VARVE_KIND_HEAP_ALLOC:
         event->requested = event->size;
         if (event->addr == 0) {
-            model_fail(model, event, domain);
+            rows_fail(&model->base, event, rows_slot(DOMAIN_HEAP, 0));
         } else {
             model_heap_open(model, event);
         }
@@ -293,21 +209,16 @@ static inline void model_event(struct model *model, struct event *event)
         model_realloc(model, event);
         break;
     case VARVE_KIND_MMAP:
-        domain = DOMAIN_MMAP;
         model_map(model, event);
         break;
     default:
-        domain = DOMAIN_MMAP;
         model_unmap(model, event);
         break;
     }
     if (!opens) {
         model->last_alloc[event->thread_id] = -1;
     }
-    if (model->has_changed) {
-        model_sum(model, event, 0, domain);
-        model_sum(model, event, event->process_id, domain);
-    }
+    rows_sum_changed(&model->base, event);
 }
 
 #endif

@@ -260,32 +260,27 @@ static int device_event_derive(struct derive *derive, struct event *event, struc
 
 static int event_derive(struct derive *derive, struct event *event, struct varve_message *message)
 {
+    static const struct {
+        int (*derive)(struct derive_step *step, struct varve_message *message);
+        enum domain domain;
+    } kinds[VARVE_KIND_LIMIT] = {
+        [VARVE_KIND_HEAP_ALLOC] = {derive_heap_alloc, DOMAIN_HEAP},
+        [VARVE_KIND_HEAP_FREE] = {derive_heap_free, DOMAIN_HEAP},
+        [VARVE_KIND_HEAP_REALLOC] = {derive_heap_realloc, DOMAIN_HEAP},
+        [VARVE_KIND_MMAP] = {derive_mmap, DOMAIN_MMAP},
+        [VARVE_KIND_MUNMAP] = {derive_munmap, DOMAIN_MMAP},
+    };
     struct derive_step step = {0};
-    int error;
-    switch (event->kind) {
-    case VARVE_KIND_HEAP_ALLOC:
-        error = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return error == VARVE_OK ? derive_heap_alloc(&step, message) : error;
-    case VARVE_KIND_HEAP_FREE:
-        error = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return error == VARVE_OK ? derive_heap_free(&step, message) : error;
-    case VARVE_KIND_HEAP_REALLOC:
-        error = step_begin(derive, event, DOMAIN_HEAP, &step, message);
-        return error == VARVE_OK ? derive_heap_realloc(&step, message) : error;
-    case VARVE_KIND_MMAP:
-        error = step_begin(derive, event, DOMAIN_MMAP, &step, message);
-        return error == VARVE_OK ? derive_mmap(&step, message) : error;
-    case VARVE_KIND_MUNMAP:
-        error = step_begin(derive, event, DOMAIN_MMAP, &step, message);
-        return error == VARVE_OK ? derive_munmap(&step, message) : error;
-    default:
-        if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
-            return device_event_derive(derive, event, message);
-        }
-        /* Other kinds carry their own ids and feed no table made here: they are stored as they are. */
-        event->device = names_device(derive, event);
-        return VARVE_OK;
+    if (event->kind < VARVE_KIND_LIMIT && kinds[event->kind].derive != NULL) {
+        int error = step_begin(derive, event, kinds[event->kind].domain, &step, message);
+        return error == VARVE_OK ? kinds[event->kind].derive(&step, message) : error;
     }
+    if (kind_is_allocator(event->kind) || kind_is_api(event->kind)) {
+        return device_event_derive(derive, event, message);
+    }
+    /* Other kinds carry their own ids and feed no table made here: they are stored as they are. */
+    event->device = names_device(derive, event);
+    return VARVE_OK;
 }
 
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)

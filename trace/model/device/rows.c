@@ -52,7 +52,8 @@ void api_slot_enter_untouched(const struct api_step *api, unsigned slot)
     step->totals.ts_ns = step->event->ts_ns;
 }
 
-void api_slot_enter(const struct api_step *step, unsigned slot)
+/* The same, with an update. */
+static void slot_enter(const struct api_step *step, unsigned slot)
 {
     api_slot_enter_untouched(step, slot);
     step->api->touched[slot / 64] |= UINT64_C(1) << slot % 64;
@@ -113,7 +114,7 @@ uint64_t api_open(const struct api_step *step, unsigned domain, uint64_t addr)
     struct scratch_row *line;
     event->id = 0;
     if (domain != 0) {
-        api_slot_enter(step, slot_of(domain, event->device));
+        slot_enter(step, slot_of(domain, event->device));
         event->id = derive_row_open(step->step, addr, event->size, event->cause, NULL);
         *step->step->last_id = event->id;
     }
@@ -142,7 +143,7 @@ void api_close(const struct api_step *step, uint64_t number, bool is_free)
     if (!is_free) {
         *step->step->last_id = 0; /* only a free makes an allocation temporary */
     }
-    api_slot_enter(step, api_slot_of(derive, block));
+    slot_enter(step, api_slot_of(derive, block));
     derive_row_close(step->step, block->id);
     streams_count(derive, block, STREAM_CLOSES);
     *step->step->last_id = last_id != block->id ? last_id : 0;
@@ -159,7 +160,7 @@ bool api_reopen(const struct api_step *step, uint64_t number, uint64_t seq)
     if (row->free_seq != seq) {
         return false;
     }
-    api_slot_enter(step, api_slot_of(derive, block));
+    slot_enter(step, api_slot_of(derive, block));
     totals_reopen(&step->step->totals, row);
     streams_count(derive, block, STREAM_REOPENS);
     row->free_seq = 0;

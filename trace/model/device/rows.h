@@ -73,9 +73,8 @@ struct api_step {
     struct api_undo *undo;
 };
 
-/// This slot becomes the step's, without or with an update of its peak at the end of the event.
+/// This slot becomes the step's, without an update of its peak at the end of the event.
 void api_slot_enter_untouched(const struct api_step *step, unsigned slot);
-void api_slot_enter(const struct api_step *step, unsigned slot);
 /// The slot of the event's device in this domain is used from now on, and becomes the step's. Errors:
 /// NO_MEMORY.
 int api_slot_use(const struct api_step *step, unsigned domain, struct varve_message *message);

@@ -93,7 +93,7 @@ static void sums_add(struct varve_layout *layout, const struct layout_block *blo
     }
 }
 
-void layout_segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less)
+static void segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less)
 {
     struct layout_segment *segment = &layout->segments[number - 1];
     segment->mapped += more - less;
@@ -117,23 +117,28 @@ uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t 
     const struct range range = {.start = start, .end = end, .id = number};
     ranges_insert(&layout->ranges, &range);
     sums_add(layout, block, 1);
-    layout_segment_resize(layout, block->segment, end - start, 0);
+    segment_resize(layout, block->segment, end - start, 0);
     return number;
 }
 
+static void block_slot_drop(struct varve_layout *layout, uint64_t number)
+{
+    layout->blocks[number - 1] = (struct layout_block){.segment = layout->block_spare};
+    layout->block_spare = (uint32_t)number;
+}
+
 /* The block goes; its segment stays, even without memory. */
-void layout_block_drop(struct varve_layout *layout, const struct range *range)
+static void block_drop(struct varve_layout *layout, const struct range *range)
 {
     struct layout_block *block = &layout->blocks[range->id - 1];
     sums_add(layout, block, -1);
-    layout_segment_resize(layout, block->segment, 0, range->end - range->start);
+    segment_resize(layout, block->segment, 0, range->end - range->start);
     ranges_remove(&layout->ranges, range->start);
-    *block = (struct layout_block){.segment = layout->block_spare};
-    layout->block_spare = (uint32_t)range->id;
+    block_slot_drop(layout, range->id);
 }
 
 /* A state or a size changes, the extent does not. */
-void layout_block_set(struct varve_layout *layout, uint32_t number, uint8_t state, uint64_t size,
+static void block_set(struct varve_layout *layout, uint32_t number, uint8_t state, uint64_t size,
                       uint64_t requested)
 {
     struct layout_block *block = &layout->blocks[number - 1];
@@ -146,7 +151,7 @@ void layout_block_set(struct varve_layout *layout, uint32_t number, uint8_t stat
 
 /* ---- ranges of addresses ---- */
 
-void layout_segment_drop_empty(struct varve_layout *layout, uint32_t number,
+static void segment_drop_empty(struct varve_layout *layout, uint32_t number,
                                const struct layout_change *change)
 {
     if (layout->segments[number - 1].mapped == 0) {
@@ -166,7 +171,7 @@ static void block_lose(const struct layout_block *block, const struct layout_cha
 
 /* Nothing is known of [start, end) afterwards; parts of blocks outside it are free. `kept` stays even without
  * memory. */
-void layout_span_clear(struct varve_layout *layout, uint64_t start, uint64_t end, uint32_t kept,
+static void span_clear(struct varve_layout *layout, uint64_t start, uint64_t end, uint32_t kept,
                        const struct layout_change *change)
 {
     struct range range;
@@ -174,7 +179,7 @@ void layout_span_clear(struct varve_layout *layout, uint64_t start, uint64_t end
         const struct layout_block old = *layout_block_of(layout, &range);
         struct layout_block rest = {.segment = old.segment};
         block_lose(&old, change);
-        layout_block_drop(layout, &range);
+        block_drop(layout, &range);
         if (range.start < start) {
             rest.size = start - range.start;
             layout_block_add(layout, range.start, start, &rest);
@@ -185,14 +190,14 @@ void layout_span_clear(struct varve_layout *layout, uint64_t start, uint64_t end
             layout_block_add(layout, end, range.end, &rest);
         }
         if (old.segment != kept) {
-            layout_segment_drop_empty(layout, old.segment, change);
+            segment_drop_empty(layout, old.segment, change);
         }
     }
 }
 
 /* The end of what lies in [start, end) without a gap, all free and of one segment; `start` if nothing does.
  */
-uint64_t layout_span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
+static uint64_t span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
                               struct range *last_out)
 {
     uint64_t at = start;
@@ -212,7 +217,7 @@ uint64_t layout_span_free_end(const struct varve_layout *layout, uint64_t start,
 }
 
 /* The free blocks that tile [start, end) become one. */
-void layout_span_join(struct varve_layout *layout, uint64_t start, uint64_t end, uint64_t requested)
+static void span_join(struct varve_layout *layout, uint64_t start, uint64_t end, uint64_t requested)
 {
     struct range range;
     uint32_t segment = 0;
@@ -222,7 +227,7 @@ void layout_span_join(struct varve_layout *layout, uint64_t start, uint64_t end,
     }
     while (ranges_first(&layout->ranges, start, end, &range)) {
         segment = layout_block_of(layout, &range)->segment;
-        layout_block_drop(layout, &range);
+        block_drop(layout, &range);
     }
     const struct layout_block whole = {.segment = segment, .size = end - start, .requested = requested};
     layout_block_add(layout, start, end, &whole);
@@ -234,14 +239,8 @@ static bool block_joins(const struct varve_layout *layout, uint32_t segment, con
     return block != NULL && block->segment == segment && block->state == VARVE_LAYOUT_FREE;
 }
 
-static void block_slot_drop(struct varve_layout *layout, uint64_t number)
-{
-    layout->blocks[number - 1] = (struct layout_block){.segment = layout->block_spare};
-    layout->block_spare = (uint32_t)number;
-}
-
 /* A free block absorbs its free neighbours of the same segment: no sum changes. */
-void layout_block_coalesce(struct varve_layout *layout, const struct range *range)
+static void block_coalesce(struct varve_layout *layout, const struct range *range)
 {
     struct layout_block *block = layout_block_of(layout, range);
     struct range before;
@@ -266,13 +265,13 @@ void layout_block_coalesce(struct varve_layout *layout, const struct range *rang
 }
 
 /* An allocation in a free block: what is in front of it and behind it stays free. */
-uint32_t layout_block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
+static uint32_t block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
                             uint64_t end, const struct layout_block *block)
 {
     struct layout_block *old = layout_block_of(layout, free_range);
     uint64_t range_end = free_range->end;
     assert(old->state == VARVE_LAYOUT_FREE && free_range->start <= start && end <= range_end);
-    layout_segment_resize(layout, old->segment, 0, end - start);
+    segment_resize(layout, old->segment, 0, end - start);
     old->row = 0;
     if (free_range->start == start) {
         free_range->start = end;
@@ -284,7 +283,7 @@ uint32_t layout_block_carve(struct varve_layout *layout, struct range *free_rang
     old->requested = 0;
     if (end < range_end) {
         const struct layout_block rest = {.segment = old->segment, .size = range_end - end};
-        layout_segment_resize(layout, old->segment, 0, range_end - end);
+        segment_resize(layout, old->segment, 0, range_end - end);
         layout_block_add(layout, end, range_end, &rest);
     }
     return layout_block_add(layout, start, end, block);
@@ -292,7 +291,7 @@ uint32_t layout_block_carve(struct varve_layout *layout, struct range *free_rang
 
 /* The end of the blocks of one segment that lie in [start, end) without a gap, at most `end`; one of them in
  * `range_out`; `start` if there are none. */
-uint64_t layout_span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
+static uint64_t span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
                              struct range *range_out)
 {
     struct range range;
@@ -328,7 +327,7 @@ static void segment_alloc(struct varve_layout *layout, const struct event *event
                           struct layout_change *change)
 {
     const struct layout_segment segment = segment_of(event);
-    layout_span_clear(layout, event->addr, span_end(event), 0, change);
+    span_clear(layout, event->addr, span_end(event), 0, change);
     change->segment = layout_segment_add(layout, &segment);
     change->is_new_segment = true;
     const struct layout_block block = {.segment = change->segment, .size = span_end(event) - event->addr};
@@ -347,8 +346,8 @@ static void segment_free(struct varve_layout *layout, const struct event *event,
     if (!segment->is_expandable && segment->addr == event->addr) {
         end = segment->addr + segment->mapped;
     }
-    end = layout_span_run_end(layout, event->addr, end, &range);
-    layout_span_clear(layout, event->addr, end, change->segment, change);
+    end = span_run_end(layout, event->addr, end, &range);
+    span_clear(layout, event->addr, end, change->segment, change);
 }
 
 /* The segment that a mapping at [addr, end) makes larger: by its number, else the one that ends or begins
@@ -440,19 +439,19 @@ static void segments_fuse(struct varve_layout *layout, uint64_t end, uint32_t nu
     while (two->mapped > 0 && ranges_first(&layout->ranges, at, UINT64_MAX, &range)) {
         if (layout_block_of(layout, &range)->segment == other) {
             layout_block_of(layout, &range)->segment = number;
-            layout_segment_resize(layout, other, 0, range.end - range.start);
-            layout_segment_resize(layout, number, range.end - range.start, 0);
+            segment_resize(layout, other, 0, range.end - range.start);
+            segment_resize(layout, number, range.end - range.start, 0);
         }
         at = range.end;
     }
-    layout_segment_drop_empty(layout, other, change);
+    segment_drop_empty(layout, other, change);
 }
 
 static void segment_map(struct varve_layout *layout, const struct event *event, struct layout_change *change)
 {
     uint64_t end = span_end(event);
     uint32_t number = segment_find(layout, event);
-    layout_span_clear(layout, event->addr, end, number, change);
+    span_clear(layout, event->addr, end, number, change);
     if (number == 0) {
         struct layout_segment segment = segment_of(event);
         segment.is_expandable = true;
@@ -469,7 +468,7 @@ static void segment_map(struct varve_layout *layout, const struct event *event, 
         .segment = number, .size = end - event->addr, .requested = unmapped_remove(layout, event->addr, end)};
     const struct range range = {
         .start = event->addr, .end = end, .id = layout_block_add(layout, event->addr, end, &block)};
-    layout_block_coalesce(layout, &range);
+    block_coalesce(layout, &range);
 }
 
 static void segment_unmap(struct varve_layout *layout, const struct event *event,
@@ -483,8 +482,8 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
     }
     change->segment = layout_block_of(layout, &range)->segment;
     gone.id = 1 + layout_block_of(layout, &range)->requested;
-    gone.end = layout_span_run_end(layout, gone.start, gone.end, &range);
-    layout_span_clear(layout, gone.start, gone.end, change->segment, change);
+    gone.end = span_run_end(layout, gone.start, gone.end, &range);
+    span_clear(layout, gone.start, gone.end, change->segment, change);
     /* the parts of the block on both sides are new objects */
     if (range.end > gone.end && layout_range_at(layout, gone.end, &side)) {
         layout_block_of(layout, &side)->requested = 0;
@@ -508,9 +507,9 @@ static void segment_unmap(struct varve_layout *layout, const struct event *event
 static void block_release(struct varve_layout *layout, const struct range *range, uint32_t segment)
 {
     if (layout->segments[segment - 1].is_implied) {
-        layout_block_drop(layout, range);
+        block_drop(layout, range);
     } else if (!layout->has_merge_events) {
-        layout_block_coalesce(layout, range);
+        block_coalesce(layout, range);
     }
 }
 
@@ -531,9 +530,9 @@ static void block_free(struct varve_layout *layout, const struct event *event, s
     change->segment = block->segment;
     change->was_pending = block->state == VARVE_LAYOUT_PENDING;
     if (event->kind == VARVE_KIND_FREE_REQUESTED) {
-        layout_block_set(layout, change->block, VARVE_LAYOUT_PENDING, block->size, block->requested);
+        block_set(layout, change->block, VARVE_LAYOUT_PENDING, block->size, block->requested);
     } else {
-        layout_block_set(layout, change->block, VARVE_LAYOUT_FREE, range.end - range.start, block->requested);
+        block_set(layout, change->block, VARVE_LAYOUT_FREE, range.end - range.start, block->requested);
     }
     if (event->kind == VARVE_KIND_FREE_COMPLETED) {
         change->block = 0;
@@ -542,18 +541,18 @@ static void block_free(struct varve_layout *layout, const struct event *event, s
 }
 
 /* No split prepared the range: make it free and of that size. Returns the segment. */
-static uint32_t place_make(struct varve_layout *layout, const struct event *event, uint64_t *end,
-                           struct layout_change *change)
+static uint32_t range_prepare(struct varve_layout *layout, const struct event *event, uint64_t *end,
+                              struct layout_change *change)
 {
     struct range range;
     uint32_t number = 0;
-    uint64_t run_end = layout_span_run_end(layout, event->addr, *end, &range);
+    uint64_t run_end = span_run_end(layout, event->addr, *end, &range);
     if (run_end > event->addr) {
         number = layout_block_of(layout, &range)->segment;
         *end = run_end; /* a segment ends where it ends */
         layout->has_cut = true;
     }
-    layout_span_clear(layout, event->addr, *end, number, change);
+    span_clear(layout, event->addr, *end, number, change);
     if (number == 0) {
         struct layout_segment segment = segment_of(event);
         segment.id = 0;
@@ -571,16 +570,16 @@ static void block_alloc(struct varve_layout *layout, const struct event *event, 
     struct layout_block block = {
         .size = event->size, .requested = event->requested, .state = VARVE_LAYOUT_USED};
     if (old == NULL || old->state != VARVE_LAYOUT_FREE || end > free_range->end) {
-        block.segment = place_make(layout, event, &end, change);
+        block.segment = range_prepare(layout, event, &end, change);
         change->block = layout_block_add(layout, event->addr, end, &block);
     } else if (free_range->start == event->addr && free_range->end == end) {
         block.segment = old->segment;
         change->block = (uint32_t)free_range->id;
-        layout_block_set(layout, change->block, VARVE_LAYOUT_USED, event->size, event->requested);
+        block_set(layout, change->block, VARVE_LAYOUT_USED, event->size, event->requested);
     } else {
         block.segment = old->segment;
         layout->has_cut = true;
-        change->block = layout_block_carve(layout, free_range, event->addr, end, &block);
+        change->block = block_carve(layout, free_range, event->addr, end, &block);
     }
     change->segment = block.segment;
 }
@@ -594,7 +593,7 @@ static void block_cut(struct varve_layout *layout, struct range *range, uint64_t
     uint64_t end = range->end;
     block->size = middle - range->start;
     block->requested = 0; /* the front part is a new object, the remainder the old one */
-    layout_segment_resize(layout, block->segment, 0, end - middle);
+    segment_resize(layout, block->segment, 0, end - middle);
     range->end = middle;
     layout_block_add(layout, middle, end, &rest);
 }
@@ -605,13 +604,12 @@ static void block_split(struct varve_layout *layout, const struct event *event, 
     uint64_t middle = span_end(event);
     uint64_t end = middle + event->requested;
     layout->has_merge_events = true;
-    if (event->requested == 0 || end <= middle ||
-        layout_span_free_end(layout, event->addr, end, &last) != end) {
+    if (event->requested == 0 || end <= middle || span_free_end(layout, event->addr, end, &last) != end) {
         return;
     }
     change->segment = layout_block_of(layout, &last)->segment;
     if (last.start != event->addr) {
-        layout_span_join(layout, event->addr, end, layout_block_of(layout, &last)->requested);
+        span_join(layout, event->addr, end, layout_block_of(layout, &last)->requested);
     }
     block_cut(layout, ranges_at(&layout->ranges, event->addr), middle);
 }
@@ -623,7 +621,7 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
     uint64_t wanted = start + event->size;
     layout->has_merge_events = true;
     /* A mapping's merge comes before the mapping itself: what is not there yet is left out. */
-    uint64_t end = layout_span_free_end(layout, start, wanted, &last);
+    uint64_t end = span_free_end(layout, start, wanted, &last);
     if (wanted < start || end <= start) {
         return;
     }
@@ -632,15 +630,15 @@ static void block_merge(struct varve_layout *layout, const struct event *event, 
     const struct layout_block absorbed = *layout_block_of(layout, &last);
     change->segment = block->segment;
     if (last.start != start && first->end == last.start) {
-        layout_block_drop(layout, &last);
+        block_drop(layout, &last);
         /* dropping may have moved ranges, and nothing else */
         ranges_at(&layout->ranges, start)->end = end;
-        layout_segment_resize(layout, absorbed.segment, end - last.start, 0);
+        segment_resize(layout, absorbed.segment, end - last.start, 0);
         block->size = end - start;
         block->requested = event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested;
     } else {
-        layout_span_join(layout, start, end,
-                         event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested);
+        span_join(layout, start, end,
+                  event->cause == VARVE_CAUSE_PREVIOUS ? absorbed.requested : block->requested);
     }
 }
 
@@ -687,7 +685,7 @@ void layout_apply(struct varve_layout *layout, const struct event *event, struct
             if (segment->is_expandable) {
                 unmapped_forget(layout, segment);
             }
-            layout_segment_drop_empty(layout, change->segment, change);
+            segment_drop_empty(layout, change->segment, change);
             change->segment = 0;
         }
     }

@@ -103,36 +103,7 @@ static inline bool layout_range_at(const struct varve_layout *layout, uint64_t a
 uint32_t layout_segment_add(struct varve_layout *layout, const struct layout_segment *segment);
 uint32_t layout_block_add(struct varve_layout *layout, uint64_t start, uint64_t end,
                           const struct layout_block *block);
-/// The block goes; its segment stays, even without memory.
-void layout_block_drop(struct varve_layout *layout, const struct range *range);
-/// A state or a size changes, the extent does not.
-void layout_block_set(struct varve_layout *layout, uint32_t number, uint8_t state, uint64_t size,
-                      uint64_t requested);
-/// A free block absorbs its free neighbours of the same segment.
-void layout_block_coalesce(struct varve_layout *layout, const struct range *range);
-/// A block in a free one that is larger; what is left of that stays free. `free_range` is what ranges_at gave.
-uint32_t layout_block_carve(struct varve_layout *layout, struct range *free_range, uint64_t start,
-                            uint64_t end, const struct layout_block *block);
-/// The bytes of a segment change without a block that comes or goes.
-void layout_segment_resize(struct varve_layout *layout, uint32_t number, uint64_t more, uint64_t less);
-/// A segment without memory goes, and `change` is notified.
-void layout_segment_drop_empty(struct varve_layout *layout, uint32_t number,
-                               const struct layout_change *change);
-/// All of them go, and nobody is notified.
+/// Segments without memory go, and nobody is notified.
 void layout_segments_tidy(struct varve_layout *layout);
-
-/// Nothing is known of [start, end) afterwards; parts of blocks outside it are free. Segment `kept` stays
-/// even without memory.
-void layout_span_clear(struct varve_layout *layout, uint64_t start, uint64_t end, uint32_t kept,
-                       const struct layout_change *change);
-/// The end of what lies in [start, end) without a gap, all free and of one segment; `start` if nothing does.
-uint64_t layout_span_free_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
-                              struct range *last_out);
-/// The end of the blocks of one segment that lie in [start, end) without a gap, at most `end`, and the last
-/// of them; `start` if there are none.
-uint64_t layout_span_run_end(const struct varve_layout *layout, uint64_t start, uint64_t end,
-                             struct range *last_out);
-/// The free blocks that tile [start, end) become one.
-void layout_span_join(struct varve_layout *layout, uint64_t start, uint64_t end, uint64_t requested);
 
 #endif

@@ -4,6 +4,7 @@
  * are damaged, requests that fail, the order that numbers of a device's events give. Whole histories:
  * test_derive_blocks.c.
  */
+#include "support/derive/lab.h"
 #include "support/random.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
@@ -23,45 +24,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-struct lab {
-    struct derive *derive;
-    uint64_t seq;
-    char path[64];
-};
-
 static struct event lab_event(struct lab *lab, enum varve_kind kind, uint64_t addr, uint64_t size)
 {
-    struct varve_message message;
-    struct event event = {.seq = ++lab->seq,
-                          .ts_ns = (int64_t)lab->seq,
-                          .process_id = 1,
-                          .thread_id = 1,
-                          .kind = (uint8_t)kind,
-                          .device = 3,
-                          .addr = addr,
-                          .size = size,
-                          .requested = size};
-    assert_int_equal(derive_event(lab->derive, &event, &message), VARVE_OK);
-    if (derive_check(lab->derive, &message) != VARVE_OK) {
-        fail_msg("event %llu: %s", (unsigned long long)lab->seq, message.text);
-    }
-    return event;
-}
-
-static void lab_open(struct lab *lab)
-{
-    struct varve_message message;
-    *lab = (struct lab){.path = "/tmp/test_derive_blocks.XXXXXX"};
-    int fd = mkstemp(lab->path);
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(derive_open(lab->path, &lab->derive, &message), VARVE_OK);
-}
-
-static void lab_close(struct lab *lab)
-{
-    derive_close(lab->derive);
-    unlink(lab->path);
+    return take(lab, (struct event){
+                         .kind = (uint8_t)kind, .device = 3, .addr = addr, .size = size, .requested = size});
 }
 
 static const struct total *lab_total(const struct lab *lab)
@@ -72,50 +38,46 @@ static const struct total *lab_total(const struct lab *lab)
 /* What a trace that begins late, lost events or is damaged may hold. */
 static void test_contradictions(void **state)
 {
-    (void)state;
-    struct lab lab;
-    lab_open(&lab);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_FREE_REQUESTED, 0x1000, 512).cause,
+    struct lab *lab = *state;
+    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_REQUESTED, 0x1000, 512).cause,
                      VARVE_CAUSE_UNKNOWN_ADDRESS);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_FREE_COMPLETED, 0x1000, 512).id, 0);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_SEGMENT_FREE, 0x1000, 512).cause,
-                     VARVE_CAUSE_UNKNOWN_ADDRESS);
+    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_COMPLETED, 0x1000, 512).id, 0);
+    assert_int_equal(lab_event(lab, VARVE_KIND_SEGMENT_FREE, 0x1000, 512).cause, VARVE_CAUSE_UNKNOWN_ADDRESS);
     /* handed out where no segment is known, twice */
-    assert_int_equal(lab_event(&lab, VARVE_KIND_ALLOC, 0x10000, 1024).id, 1);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_ALLOC, 0x10200, 1024).id, 2);
-    assert_int_equal(lab_total(&lab)->live_allocations, 1);
-    assert_int_equal(lab_total(&lab)->extra.reserved, 0);
-    assert_int_equal(scratch_peek(&lab.derive->scratch, 1)->free_seq, 5);
+    assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x10000, 1024).id, 1);
+    assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x10200, 1024).id, 2);
+    assert_int_equal(lab_total(lab)->live_allocations, 1);
+    assert_int_equal(lab_total(lab)->extra.reserved, 0);
+    assert_int_equal(scratch_peek(&lab->derive->scratch, 1)->free_seq, 5);
     /* a segment that comes where blocks are live, and goes with live blocks in it */
-    assert_int_equal(lab_event(&lab, VARVE_KIND_SEGMENT_ALLOC, 0x10000, 0x10000).id, 1);
-    assert_int_equal(lab_total(&lab)->live_allocations, 0);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_ALLOC, 0x14000, 0x1000).id, 3);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_ALLOC, 0x1f000, 0x9000).id, 4);
-    assert_int_equal(lab_total(&lab)->extra.active, 0xa000);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_SEGMENT_FREE, 0x10000, 0x10000).id, 1);
-    assert_int_equal(lab_total(&lab)->live_allocations, 0);
-    assert_int_equal(lab_total(&lab)->extra.reserved, 0);
-    assert_int_equal(lab_total(&lab)->temporary, 0);
+    assert_int_equal(lab_event(lab, VARVE_KIND_SEGMENT_ALLOC, 0x10000, 0x10000).id, 1);
+    assert_int_equal(lab_total(lab)->live_allocations, 0);
+    assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x14000, 0x1000).id, 3);
+    assert_int_equal(lab_event(lab, VARVE_KIND_ALLOC, 0x1f000, 0x9000).id, 4);
+    assert_int_equal(lab_total(lab)->extra.active, 0xa000);
+    assert_int_equal(lab_event(lab, VARVE_KIND_SEGMENT_FREE, 0x10000, 0x10000).id, 1);
+    assert_int_equal(lab_total(lab)->live_allocations, 0);
+    assert_int_equal(lab_total(lab)->extra.reserved, 0);
+    assert_int_equal(lab_total(lab)->temporary, 0);
     /* completed without having been requested; requested twice */
-    lab_event(&lab, VARVE_KIND_ALLOC, 0x50000, 512);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_FREE_COMPLETED, 0x50000, 512).id, 5);
-    lab_event(&lab, VARVE_KIND_ALLOC, 0x50000, 512);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_FREE_REQUESTED, 0x50000, 512).id, 6);
-    assert_int_equal(lab_event(&lab, VARVE_KIND_FREE_REQUESTED, 0x50000, 512).id, 0);
-    assert_int_equal(lab_total(&lab)->extra.active, 512);
+    lab_event(lab, VARVE_KIND_ALLOC, 0x50000, 512);
+    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_COMPLETED, 0x50000, 512).id, 5);
+    lab_event(lab, VARVE_KIND_ALLOC, 0x50000, 512);
+    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_REQUESTED, 0x50000, 512).id, 6);
+    assert_int_equal(lab_event(lab, VARVE_KIND_FREE_REQUESTED, 0x50000, 512).id, 0);
+    assert_int_equal(lab_total(lab)->extra.active, 512);
     /* sizes and addresses that cannot be */
-    lab_event(&lab, VARVE_KIND_ALLOC, 0x60000, UINT64_C(1) << 60);
-    lab_event(&lab, VARVE_KIND_ALLOC, 0, 512);
-    lab_event(&lab, VARVE_KIND_SEGMENT_ALLOC, UINT64_MAX - 100, UINT64_C(1) << 40);
-    lab_event(&lab, VARVE_KIND_SEGMENT_ALLOC, UINT64_MAX, 512);
-    lab_event(&lab, VARVE_KIND_SEGMENT_MAP, UINT64_MAX, 512);
-    lab_event(&lab, VARVE_KIND_ALLOC, UINT64_MAX, 512);
-    lab_event(&lab, VARVE_KIND_SPLIT, UINT64_MAX - 100, UINT64_MAX);
-    lab_event(&lab, VARVE_KIND_MERGE, UINT64_MAX, UINT64_MAX);
-    lab_event(&lab, VARVE_KIND_SEGMENT_UNMAP, UINT64_MAX - 100, UINT64_MAX);
-    assert_int_equal(lab_total(&lab)->failed, 3);
-    assert_int_equal(derive_sizes_refused(lab.derive), 1);
-    lab_close(&lab);
+    lab_event(lab, VARVE_KIND_ALLOC, 0x60000, UINT64_C(1) << 60);
+    lab_event(lab, VARVE_KIND_ALLOC, 0, 512);
+    lab_event(lab, VARVE_KIND_SEGMENT_ALLOC, UINT64_MAX - 100, UINT64_C(1) << 40);
+    lab_event(lab, VARVE_KIND_SEGMENT_ALLOC, UINT64_MAX, 512);
+    lab_event(lab, VARVE_KIND_SEGMENT_MAP, UINT64_MAX, 512);
+    lab_event(lab, VARVE_KIND_ALLOC, UINT64_MAX, 512);
+    lab_event(lab, VARVE_KIND_SPLIT, UINT64_MAX - 100, UINT64_MAX);
+    lab_event(lab, VARVE_KIND_MERGE, UINT64_MAX, UINT64_MAX);
+    lab_event(lab, VARVE_KIND_SEGMENT_UNMAP, UINT64_MAX - 100, UINT64_MAX);
+    assert_int_equal(lab_total(lab)->failed, 3);
+    assert_int_equal(derive_sizes_refused(lab->derive), 1);
 }
 
 /* Events that never fit together: whatever they say, the sums agree and nothing is out of bounds. */
@@ -123,16 +85,13 @@ static void test_noise(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        struct lab lab;
+        void *own = NULL;
         uint64_t numbers = seed * 104729;
-        lab_open(&lab);
+        assert_int_equal(lab_begin(&own), 0);
+        struct lab *lab = own;
         for (int i = 0; i < 2000; i++) {
             uint64_t random = random_next(&numbers);
-            struct varve_message message;
-            struct event event = {.seq = ++lab.seq,
-                                  .process_id = 1,
-                                  .thread_id = 1,
-                                  .kind = (uint8_t)(VARVE_KIND_ALLOC + (random >> 33) % 10),
+            struct event event = {.kind = (uint8_t)(VARVE_KIND_ALLOC + (random >> 33) % 10),
                                   .cause =
                                       (uint8_t)(random >> 36 & 1 ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT),
                                   .device = 3,
@@ -143,85 +102,63 @@ static void test_noise(void **state)
             if (event.kind == VARVE_KIND_MERGE) {
                 event.arg = 0x1000 + 0x100 * ((random >> 53) % 24);
             }
-            assert_int_equal(derive_event(lab.derive, &event, &message), VARVE_OK);
-            if (derive_check(lab.derive, &message) != VARVE_OK) {
-                fail_msg("seed %d, event %d, kind %u: %s", (int)seed, i, event.kind, message.text);
-            }
+            take(lab, event);
         }
-        assert_true(lab_total(&lab)->allocations > 100);
-        lab_close(&lab);
+        assert_true(lab_total(lab)->allocations > 100);
+        lab_end(&own);
     }
 }
 
 static void test_oom(void **state)
 {
-    (void)state;
-    struct lab lab;
-    struct varve_message message;
-    lab_open(&lab);
+    struct lab *lab = *state;
+    const struct event oom = {
+        .kind = VARVE_KIND_OOM, .device = 3, .addr = 111, .size = 222, .requested = 333, .arg = 444};
     for (int i = 0; i < 2; i++) {
-        struct event stage = {.seq = ++lab.seq,
-                              .process_id = 1,
-                              .thread_id = 1,
-                              .kind = VARVE_KIND_OOM_RETRY,
-                              .device = 3,
-                              .cause = i == 0 ? VARVE_CAUSE_CALLBACKS : VARVE_CAUSE_RELEASE_CACHED};
-        assert_int_equal(derive_event(lab.derive, &stage, &message), VARVE_OK);
+        take(lab, (struct event){.kind = VARVE_KIND_OOM_RETRY,
+                                 .device = 3,
+                                 .cause = i == 0 ? VARVE_CAUSE_CALLBACKS : VARVE_CAUSE_RELEASE_CACHED});
     }
-    struct event oom = {.seq = ++lab.seq,
-                        .process_id = 1,
-                        .thread_id = 1,
-                        .kind = VARVE_KIND_OOM,
-                        .device = 3,
-                        .addr = 111,
-                        .size = 222,
-                        .requested = 333,
-                        .arg = 444};
-    assert_int_equal(derive_event(lab.derive, &oom, &message), VARVE_OK);
-    oom.seq = ++lab.seq;
-    assert_int_equal(derive_event(lab.derive, &oom, &message), VARVE_OK);
-    assert_int_equal(lab.derive->oom_count, 2);
-    const struct derive_oom *row = lab.derive->ooms;
+    take(lab, oom);
+    take(lab, oom);
+    assert_int_equal(lab->derive->oom_count, 2);
+    const struct derive_oom *row = lab->derive->ooms;
     assert_int_equal(row[0].stage, VARVE_CAUSE_RELEASE_CACHED);
     assert_int_equal(row[1].stage, VARVE_CAUSE_NONE);
     assert_int_equal(row[0].largest_free, 111);
     assert_int_equal(row[0].requested, 222);
     assert_int_equal(row[0].allocated, 333);
     assert_int_equal(row[0].reserved, 444);
-    assert_int_equal(lab_total(&lab)->failed, 2);
-    lab_close(&lab);
+    assert_int_equal(lab_total(lab)->failed, 2);
 }
 
 /* Numbers of a device's events say which must come first, whatever their times say. */
 static void test_order(void **state)
 {
-    (void)state;
-    struct lab lab;
+    struct lab *lab = *state;
     struct varve_message message;
     struct event event = {
         .seq = 1, .process_id = 1, .thread_id = 1, .kind = VARVE_KIND_MARK_BEGIN, .dev_seq = 1};
-    lab_open(&lab);
-    assert_false(derive_is_out_of_order(lab.derive, &event));
+    assert_false(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 2;
-    assert_true(derive_is_out_of_order(lab.derive, &event));
+    assert_true(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 1;
-    assert_int_equal(derive_event(lab.derive, &event, &message), VARVE_OK);
+    assert_int_equal(derive_event(lab->derive, &event, &message), VARVE_OK);
     event.dev_seq = 2;
-    assert_false(derive_is_out_of_order(lab.derive, &event));
+    assert_false(derive_is_out_of_order(lab->derive, &event));
     event.device = 1;
-    assert_true(derive_is_out_of_order(lab.derive, &event));
+    assert_true(derive_is_out_of_order(lab->derive, &event));
     event.dev_seq = 0;
-    assert_false(derive_is_out_of_order(lab.derive, &event));
-    lab_close(&lab);
+    assert_false(derive_is_out_of_order(lab->derive, &event));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test_setup_teardown(test_contradictions, lab_begin, lab_end),
         cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_oom),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test_setup_teardown(test_oom, lab_begin, lab_end),
+        cmocka_unit_test_setup_teardown(test_order, lab_begin, lab_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

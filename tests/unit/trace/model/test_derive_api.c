@@ -3,7 +3,7 @@
  * Single rules of the CUDA API's events that random streams (test_derive_api_model.c) show less plainly: what
  * a free is emitted, which domain memory is in, physical memory, failures, resets, order.
  */
-#include "support/derive/api_lab.h"
+#include "support/derive/lab.h"
 #include "trace/model/device/calls.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/domain.h"

@@ -3,7 +3,7 @@
  * What the numbers of devices and streams mean, which are a process' own until derive has seen them, and what
  * calls of the CUDA API cost.
  */
-#include "support/derive/api_lab.h"
+#include "support/derive/lab.h"
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
 #include "trace/model/device/calls.h"

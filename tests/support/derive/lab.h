@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: helpers of cmocka programs */
 /*
- * One derivation of its own for each test, that CUDA API events are handed to one by one, everything being
- * checked after each.
+ * One derivation of its own for each test, that events are handed to one by one, everything being checked after each.
  */
-#ifndef VARVE_TESTS_SUPPORT_DERIVE_API_LAB_H
-#define VARVE_TESTS_SUPPORT_DERIVE_API_LAB_H
+#ifndef VARVE_TESTS_SUPPORT_DERIVE_LAB_H
+#define VARVE_TESTS_SUPPORT_DERIVE_LAB_H
 
 #include "trace/error.h"
 #include "trace/model/derive/derive.h"
@@ -35,7 +34,7 @@ static inline int lab_begin(void **state)
 {
     struct lab *lab = calloc(1, sizeof(*lab));
     struct varve_message message;
-    strcpy(lab->path, "/tmp/test_derive_api.XXXXXX");
+    strcpy(lab->path, "/tmp/test_derive.XXXXXX");
     int fd = mkstemp(lab->path);
     close(fd);
     *state = lab;
