@@ -8,6 +8,8 @@
 #ifndef VARVE_TRACE_SINK_H
 #define VARVE_TRACE_SINK_H
 
+#include "trace/record.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -90,6 +92,52 @@ struct varve_sink_callsite {
     uint32_t native_count, python_count;
     const uint64_t *native;
     const uint32_t *codes, *lines;
+};
+
+enum varve_sink_item_kind {
+    VARVE_SINK_ITEM_NONE = 0,
+    VARVE_SINK_ITEM_RECORD,
+    VARVE_SINK_ITEM_PROCESS,
+    VARVE_SINK_ITEM_PROCESS_END,
+    VARVE_SINK_ITEM_THREAD,
+    VARVE_SINK_ITEM_THREAD_END,
+    VARVE_SINK_ITEM_CLOCK,
+    VARVE_SINK_ITEM_MODULE,
+    VARVE_SINK_ITEM_MODULE_GONE,
+    VARVE_SINK_ITEM_CODE,
+    VARVE_SINK_ITEM_CALLSITE,
+    VARVE_SINK_ITEM_META_TEXT,
+    VARVE_SINK_ITEM_META_INTEGER,
+};
+
+/* Any of it. */
+struct varve_sink_item {
+    enum varve_sink_item_kind kind;
+    union {
+        struct {
+            struct varve_sink_origin origin;
+            uint64_t ring_seq;
+            struct varve_record record;
+        } record;
+        struct varve_sink_process process;
+        struct varve_sink_process_end process_end;
+        struct varve_sink_thread thread;
+        struct varve_sink_thread_end thread_end;
+        struct varve_sink_clock clock;
+        struct varve_sink_module module;
+        struct {
+            uint32_t process;
+            int32_t pid;
+            uint32_t number;
+        } module_gone;
+        struct varve_sink_code code;
+        struct varve_sink_callsite callsite;
+        struct {
+            uint64_t trace_id;
+            const char *key, *text; /* the value of META_TEXT */
+            int64_t value;
+        } meta;
+    } of;
 };
 
 #ifdef __cplusplus

@@ -390,6 +390,8 @@ int varve_rebuild_meta_text(struct varve_rebuild *rebuild, uint64_t trace_id, co
                             const char *value);
 int varve_rebuild_meta_integer(struct varve_rebuild *rebuild, uint64_t trace_id, const char *key,
                                int64_t value);
+/// Any of these. An item of kind NONE is nothing.
+int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_item *item);
 /// A row of `stats` of source 'lttng': what the sink itself says of its losses. Equal names are added up.
 int varve_rebuild_stat(struct varve_rebuild *rebuild, const char *name, bool is_loss, uint64_t value);
 /// Events taken so far.

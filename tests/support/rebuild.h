@@ -8,6 +8,8 @@
 #define VARVE_TESTS_SUPPORT_REBUILD_H
 
 #include "support/collector.h"
+#include "support/sink_item.h"
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/format/sink_provider.h"
 #include "trace/record.h"
@@ -15,80 +17,18 @@
 
 #include <dirent.h>
 
-enum step_kind {
-    STEP_RECORD,
-    STEP_PROCESS,
-    STEP_PROCESS_END,
-    STEP_THREAD,
-    STEP_THREAD_END,
-    STEP_CLOCK,
-    STEP_MODULE,
-    STEP_GONE,
-    STEP_CODE,
-    STEP_CALLSITE,
-    STEP_META_TEXT,
-    STEP_META_INTEGER,
-};
-
-struct step {
-    enum step_kind kind;
-    char *texts[2];
-    union {
-        struct {
-            struct varve_sink_origin origin;
-            uint64_t number;
-            struct varve_record record;
-        } record;
-        struct varve_sink_process process;
-        struct varve_sink_process_end process_end;
-        struct varve_sink_thread thread;
-        struct varve_sink_thread_end thread_end;
-        struct varve_sink_clock clock;
-        struct varve_sink_module module; /* build ids are not in these tests */
-        struct varve_sink_code code;
-        struct {
-            struct varve_sink_callsite reported;
-            uint64_t native[8];
-            uint32_t codes[8], lines[8];
-        } callsite;
-        struct {
-            uint64_t trace_id;
-            int64_t integer;
-        } meta;
-    };
-};
-
 /* Records and the rest, each in the order in which they were emitted. */
 struct tape {
-    struct step *records, *rest;
-    size_t record_count, rest_count;
+    struct varve_sink_item *records, *rest;
+    size_t record_count, record_capacity, rest_count, rest_capacity;
 };
 
 static struct tape *tape_current;
 
-static inline struct step *tape_add(enum step_kind kind)
-{
-    struct tape *tape = tape_current;
-    struct step **steps = kind == STEP_RECORD ? &tape->records : &tape->rest;
-    size_t *count = kind == STEP_RECORD ? &tape->record_count : &tape->rest_count;
-    struct step *step;
-
-    if ((*count & (*count - 1)) == 0) {
-        struct step *grown = realloc(*steps, (*count * 2 + 1) * sizeof(*grown));
-        assert_non_null(grown);
-        *steps = grown;
-    }
-    step = &(*steps)[(*count)++];
-    memset(step, 0, sizeof(*step));
-    step->kind = kind;
-    return step;
-}
-
 static inline void tape_free(struct tape *tape)
 {
     for (size_t i = 0; i < tape->rest_count; i++) {
-        free(tape->rest[i].texts[0]);
-        free(tape->rest[i].texts[1]);
+        sink_item_drop(&tape->rest[i]);
     }
     free(tape->records);
     free(tape->rest);
@@ -100,99 +40,78 @@ static inline void tape_free(struct tape *tape)
 static inline void tape_record(const struct varve_sink_origin *origin, uint64_t number,
                                const struct varve_record *record)
 {
-    struct step *step = tape_add(STEP_RECORD);
+    struct tape *tape = tape_current;
 
-    step->record.origin = *origin;
-    step->record.number = number;
-    step->record.record = *record;
+    assert_true(array_grow((void **)&tape->records, &tape->record_capacity, tape->record_count + 1,
+                           sizeof(*tape->records)));
+    tape->records[tape->record_count++] =
+        (struct varve_sink_item){VARVE_SINK_ITEM_RECORD, .of.record = {*origin, number, *record}};
 }
+
+static inline void tape_add(const struct varve_sink_item *item)
+{
+    struct tape *tape = tape_current;
+
+    assert_true(
+        array_grow((void **)&tape->rest, &tape->rest_capacity, tape->rest_count + 1, sizeof(*tape->rest)));
+    tape->rest[tape->rest_count++] = sink_item_copy(item);
+}
+
+#define TAPE_ADD(NAME, ...) tape_add(&(struct varve_sink_item){VARVE_SINK_ITEM_##NAME, __VA_ARGS__})
 
 static inline void tape_process(const struct varve_sink_process *reported)
 {
-    struct step *step = tape_add(STEP_PROCESS);
-
-    step->process = *reported;
-    step->texts[0] = strdup(reported->executable);
-    step->texts[1] = strdup(reported->command_line);
+    TAPE_ADD(PROCESS, .of.process = *reported);
 }
 
 static inline void tape_process_end(const struct varve_sink_process_end *reported)
 {
-    struct step *step = tape_add(STEP_PROCESS_END);
-
-    step->process_end = *reported;
-    step->texts[0] = strdup(reported->exec_path);
+    TAPE_ADD(PROCESS_END, .of.process_end = *reported);
 }
 
 static inline void tape_thread(const struct varve_sink_thread *reported)
 {
-    struct step *step = tape_add(STEP_THREAD);
-
-    step->thread = *reported;
-    step->texts[0] = strdup(reported->name);
+    TAPE_ADD(THREAD, .of.thread = *reported);
 }
 
 static inline void tape_thread_end(const struct varve_sink_thread_end *reported)
 {
-    tape_add(STEP_THREAD_END)->thread_end = *reported;
+    TAPE_ADD(THREAD_END, .of.thread_end = *reported);
 }
 
 static inline void tape_clock(const struct varve_sink_clock *reported)
 {
-    tape_add(STEP_CLOCK)->clock = *reported;
+    TAPE_ADD(CLOCK, .of.clock = *reported);
 }
 
 static inline void tape_module(const struct varve_sink_module *reported)
 {
-    struct step *step = tape_add(STEP_MODULE);
-
-    step->module = *reported;
-    step->texts[0] = strdup(reported->path);
+    TAPE_ADD(MODULE, .of.module = *reported);
 }
 
 static inline void tape_module_gone(uint32_t process, int32_t pid, uint32_t number)
 {
-    struct step *step = tape_add(STEP_GONE);
-
-    step->module = (struct varve_sink_module){.process = process, .pid = pid, .number = number};
+    TAPE_ADD(MODULE_GONE, .of.module_gone = {process, pid, number});
 }
 
 static inline void tape_code(const struct varve_sink_code *reported)
 {
-    struct step *step = tape_add(STEP_CODE);
-
-    step->code = *reported;
-    step->texts[0] = strdup(reported->function);
-    step->texts[1] = strdup(reported->file);
+    TAPE_ADD(CODE, .of.code = *reported);
 }
 
 static inline void tape_callsite(const struct varve_sink_callsite *reported)
 {
-    struct step *step = tape_add(STEP_CALLSITE);
-
-    assert_true(reported->native_count <= 8 && reported->python_count <= 8);
-    step->callsite.reported = *reported;
-    memcpy(step->callsite.native, reported->native, reported->native_count * sizeof(*reported->native));
-    memcpy(step->callsite.codes, reported->codes, reported->python_count * sizeof(*reported->codes));
-    memcpy(step->callsite.lines, reported->lines, reported->python_count * sizeof(*reported->lines));
+    TAPE_ADD(CALLSITE, .of.callsite = *reported);
 }
 
 static inline void tape_meta_text(uint64_t trace_id, const char *key, const char *value)
 {
-    struct step *step = tape_add(STEP_META_TEXT);
-
-    step->meta.trace_id = trace_id;
-    step->texts[0] = strdup(key);
-    step->texts[1] = strdup(value);
+    TAPE_ADD(META_TEXT, .of.meta = {.trace_id = trace_id, .key = key, .text = value});
 }
 
 static inline void tape_meta_integer(uint64_t trace_id, const char *key, int64_t value)
 {
-    struct step *step = tape_add(STEP_META_INTEGER);
-
-    step->meta.trace_id = trace_id;
-    step->meta.integer = value;
-    step->texts[0] = strdup(key);
+    TAPE_ADD(META_INTEGER, .of.meta = {.trace_id = trace_id, .key = key, .value = value});
 }
 
 static inline const struct sink_provider *tape_provider(void)
@@ -222,64 +141,10 @@ static inline const struct sink_provider *tape_provider(void)
 
 /* ---- playing it ---- */
 
-static inline int tape_play_step(struct varve_rebuild *rebuild, const struct step *step)
-{
-    struct varve_sink_callsite callsite;
-    struct varve_sink_process process;
-    struct varve_sink_process_end end;
-    struct varve_sink_module module;
-    struct varve_sink_thread thread;
-    struct varve_sink_code code;
-
-    switch (step->kind) {
-    case STEP_RECORD:
-        return varve_rebuild_record(rebuild, &step->record.origin, step->record.number, &step->record.record);
-    case STEP_PROCESS:
-        process = step->process;
-        process.executable = step->texts[0];
-        process.command_line = step->texts[1];
-        return varve_rebuild_process(rebuild, &process);
-    case STEP_PROCESS_END:
-        end = step->process_end;
-        end.exec_path = step->texts[0];
-        return varve_rebuild_process_end(rebuild, &end);
-    case STEP_THREAD:
-        thread = step->thread;
-        thread.name = step->texts[0];
-        return varve_rebuild_thread(rebuild, &thread);
-    case STEP_THREAD_END:
-        return varve_rebuild_thread_end(rebuild, &step->thread_end);
-    case STEP_CLOCK:
-        return varve_rebuild_clock(rebuild, &step->clock);
-    case STEP_MODULE:
-        module = step->module;
-        module.path = step->texts[0];
-        return varve_rebuild_module(rebuild, &module);
-    case STEP_GONE:
-        return varve_rebuild_module_gone(rebuild, step->module.process, step->module.pid,
-                                         step->module.number);
-    case STEP_CODE:
-        code = step->code;
-        code.function = step->texts[0];
-        code.file = step->texts[1];
-        return varve_rebuild_code(rebuild, &code);
-    case STEP_CALLSITE:
-        callsite = step->callsite.reported;
-        callsite.native = step->callsite.native;
-        callsite.codes = step->callsite.codes;
-        callsite.lines = step->callsite.lines;
-        return varve_rebuild_callsite(rebuild, &callsite);
-    case STEP_META_TEXT:
-        return varve_rebuild_meta_text(rebuild, step->meta.trace_id, step->texts[0], step->texts[1]);
-    default:
-        return varve_rebuild_meta_integer(rebuild, step->meta.trace_id, step->texts[0], step->meta.integer);
-    }
-}
-
-static inline void tape_play(struct varve_rebuild *rebuild, const struct step *steps, size_t count)
+static inline void tape_play(struct varve_rebuild *rebuild, const struct varve_sink_item *items, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        assert_int_equal(tape_play_step(rebuild, &steps[i]), VARVE_OK);
+        assert_int_equal(varve_rebuild_item(rebuild, &items[i]), VARVE_OK);
     }
 }
 

@@ -11,7 +11,6 @@
 #include "trace/collector/clock.h"
 #include "trace/format/callsite_file.h"
 #include "trace/record.h"
-#include "trace/symbols/callsites/callsites.h"
 
 #define RING_RECORDS 8192U
 #define BLOCKS 64U
@@ -27,56 +26,6 @@ struct scene {
     uint64_t dev_seq;
 };
 
-static inline void on_entry(void *context, uint32_t process_id, const struct callsite_file_entry *entry,
-                            const uint8_t *payload)
-{
-    const struct lab *lab = context;
-    int32_t pid = lab->controls[process_id - 1]->pid;
-    char texts[2][64];
-
-    if (entry->tag == CALLSITE_FILE_TAG_MODULE) {
-        struct callsite_file_module module;
-        memcpy(&module, payload, sizeof(module));
-        snprintf(texts[0], sizeof(texts[0]), "%.*s", module.path_bytes, payload + sizeof(module));
-        tape_module(&(struct varve_sink_module){process_id, pid, module.base, module.end, module.bias,
-                                                module.number, 0, NULL, texts[0]});
-    } else if (entry->tag == CALLSITE_FILE_TAG_MODULE_GONE) {
-        struct callsite_file_gone gone;
-        memcpy(&gone, payload, sizeof(gone));
-        tape_module_gone(process_id, pid, gone.number);
-    } else if (entry->tag == CALLSITE_FILE_TAG_CODE) {
-        struct callsite_file_code code;
-        memcpy(&code, payload, sizeof(code));
-        payload += sizeof(code);
-        snprintf(texts[0], sizeof(texts[0]), "%.*s", code.name_bytes, payload);
-        snprintf(texts[1], sizeof(texts[1]), "%.*s", code.file_bytes, payload + code.name_bytes);
-        tape_code(&(struct varve_sink_code){process_id, pid, code.code, code.first_line, texts[0], texts[1]});
-    } else {
-        struct varve_sink_callsite reported = {.process = process_id, .pid = pid};
-        struct callsite_file_stack callsite;
-        struct callsite_file_python python[8];
-        uint32_t codes[8];
-        uint32_t lines[8];
-        uint64_t native[8];
-        memcpy(&callsite, payload, sizeof(callsite));
-        payload += sizeof(callsite);
-        memcpy(native, payload, callsite.native_count * sizeof(*native));
-        memcpy(python, payload + callsite.native_count * sizeof(*native),
-               callsite.python_count * sizeof(*python));
-        for (unsigned i = 0; i < callsite.python_count; i++) {
-            codes[i] = python[i].code;
-            lines[i] = python[i].line;
-        }
-        reported.callsite = callsite.callsite;
-        reported.native_count = callsite.native_count;
-        reported.python_count = callsite.python_count;
-        reported.native = native;
-        reported.codes = codes;
-        reported.lines = lines;
-        tape_callsite(&reported);
-    }
-}
-
 static inline void scene_begin(struct scene *scene)
 {
     memset(scene, 0, sizeof(*scene));
@@ -84,7 +33,7 @@ static inline void scene_begin(struct scene *scene)
     scene->seed = 0x1234567;
     tape_current = &scene->tape;
     scene->lab->collector->sink.provider = tape_provider();
-    callsites_listen(scene->lab->collector->callsites, on_entry, scene->lab);
+    collect_sink_listen(scene->lab->collector);
     usleep(2500);
     LAB_OK(scene->lab, collect_clock_anchor(&scene->lab->collector->clock));
     scene->now = scene->lab->begin + 5000000;

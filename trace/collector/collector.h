@@ -149,6 +149,8 @@ void collector_result(const struct collector *collector, struct varve_collect_re
 
 /// Open the provider library in this process. Errors: VARVE_ERROR_UNSUPPORTED, with the reason.
 int collect_sink_open(struct collector *collector, const char *provider_path, struct varve_message *message);
+/// The provider gets call sites from now on.
+void collect_sink_listen(struct collector *collector);
 void collect_sink_close(struct collector *collector);
 /// In every round: new anchors, and everything again when a trace has begun in mid-run.
 void collect_sink_round(struct collector *collector);

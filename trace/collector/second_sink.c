@@ -141,6 +141,11 @@ static void emit_entry(void *context, uint32_t process_id, const struct callsite
     }
 }
 
+void collect_sink_listen(struct collector *collector)
+{
+    callsites_listen(collector->callsites, emit_entry, collector);
+}
+
 /* ---- the library ---- */
 
 static int load_provider(struct collect_sink *sink, const char *path, struct varve_message *message)
@@ -169,7 +174,7 @@ int collect_sink_open(struct collector *collector, const char *provider_path, st
         unsetenv(ALLOW_BLOCKING);
     }
     if (error == VARVE_OK) {
-        callsites_listen(collector->callsites, emit_entry, collector);
+        collect_sink_listen(collector);
     }
     return error;
 }

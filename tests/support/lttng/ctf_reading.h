@@ -12,83 +12,34 @@
 
 #include "analysis/import/ctf/plugin/sink.h"
 #include "support/lttng/ctf_writing.h"
+#include "support/sink_item.h"
 
 #include <babeltrace2/babeltrace.h>
 
 #define ITEMS 256U
 
-/* The items of a trace, with copies of their texts and arrays. */
 struct got {
-    struct ctf_item items[ITEMS];
-    char bytes[ITEMS * 256];
-    size_t count, used;
+    struct varve_sink_item items[ITEMS];
+    size_t count;
     struct ctf_counts counts;
 };
 
 static struct got got;
 
-/* As if it lay here: 8 bytes for whatever an array holds. */
-static inline void *kept(const void *bytes, size_t count)
+static inline int keep(void *context, const struct varve_sink_item *item)
 {
-    void *copy = got.bytes + got.used;
-
-    assert_true(got.used + count + 8 <= sizeof(got.bytes));
-    if (count > 0) {
-        memcpy(copy, bytes, count);
-    }
-    got.used += (count + 7) / 8 * 8;
-    return copy;
-}
-
-static inline const char *kept_text(const char *text)
-{
-    return kept(text, strlen(text) + 1);
-}
-
-static inline int keep(void *context, const struct ctf_item *item)
-{
-    struct ctf_item *copy = &got.items[got.count];
-    struct varve_sink_callsite *callsite = &copy->of.callsite;
-    struct varve_sink_module *module = &copy->of.module;
-
     assert_null(context);
-    assert_true(got.count++ < ITEMS);
-    *copy = *item;
-    switch (item->kind) {
-    case CTF_ITEM_PROCESS:
-        copy->of.process.executable = kept_text(item->of.process.executable);
-        copy->of.process.command_line = kept_text(item->of.process.command_line);
-        break;
-    case CTF_ITEM_PROCESS_END:
-        copy->of.process_end.exec_path = kept_text(item->of.process_end.exec_path);
-        break;
-    case CTF_ITEM_THREAD:
-        copy->of.thread.name = kept_text(item->of.thread.name);
-        break;
-    case CTF_ITEM_CODE:
-        copy->of.code.function = kept_text(item->of.code.function);
-        copy->of.code.file = kept_text(item->of.code.file);
-        break;
-    case CTF_ITEM_MODULE:
-        module->path = kept_text(module->path);
-        module->build_id = kept(module->build_id, module->build_id_bytes);
-        break;
-    case CTF_ITEM_CALLSITE:
-        callsite->native = kept(callsite->native, callsite->native_count * sizeof(*callsite->native));
-        callsite->codes = kept(callsite->codes, callsite->python_count * sizeof(*callsite->codes));
-        callsite->lines = kept(callsite->lines, callsite->python_count * sizeof(*callsite->lines));
-        break;
-    case CTF_ITEM_META_TEXT:
-        copy->of.meta.text = kept_text(item->of.meta.text);
-        copy->of.meta.key = kept_text(item->of.meta.key);
-        break;
-    case CTF_ITEM_META_INTEGER:
-        copy->of.meta.key = kept_text(item->of.meta.key);
-        break;
-    default:
-        break;
-    }
+    assert_true(got.count < ITEMS);
+    got.items[got.count++] = sink_item_copy(item);
     return VARVE_OK;
+}
+
+static inline void forget(void)
+{
+    for (size_t i = 0; i < got.count; i++) {
+        sink_item_drop(&got.items[i]);
+    }
+    memset(&got, 0, sizeof(got));
 }
 
 static inline bt_component_class_sink *sink_class(void)
@@ -117,7 +68,7 @@ static inline void read_trace(const char *folder)
     bt_value *inputs = NULL;
     const bt_plugin *plugin;
 
-    memset(&got, 0, sizeof(got));
+    forget();
     assert_int_equal(bt_plugin_find("ctf", BT_TRUE, BT_TRUE, BT_TRUE, BT_TRUE, BT_FALSE, &plugin),
                      BT_PLUGIN_FIND_STATUS_OK);
     bt_value_map_insert_empty_array_entry(parameters, "inputs", &inputs);
@@ -152,6 +103,7 @@ static inline int enter(void **state)
 
 static inline int leave(void **state)
 {
+    forget();
     test_folder_leave(*state);
     return 0;
 }

@@ -510,3 +510,39 @@ int varve_rebuild_record(struct varve_rebuild *rebuild, const struct varve_sink_
     code = rebuild_records_add(rebuild->records, ring->id, ring_seq, &taken, &message);
     return code == VARVE_OK ? VARVE_OK : rebuild_keep(rebuild, code, &message);
 }
+
+int varve_rebuild_item(struct varve_rebuild *rebuild, const struct varve_sink_item *item)
+{
+    switch (item->kind) {
+    case VARVE_SINK_ITEM_RECORD:
+        return varve_rebuild_record(rebuild, &item->of.record.origin, item->of.record.ring_seq,
+                                    &item->of.record.record);
+    case VARVE_SINK_ITEM_PROCESS:
+        return varve_rebuild_process(rebuild, &item->of.process);
+    case VARVE_SINK_ITEM_PROCESS_END:
+        return varve_rebuild_process_end(rebuild, &item->of.process_end);
+    case VARVE_SINK_ITEM_THREAD:
+        return varve_rebuild_thread(rebuild, &item->of.thread);
+    case VARVE_SINK_ITEM_THREAD_END:
+        return varve_rebuild_thread_end(rebuild, &item->of.thread_end);
+    case VARVE_SINK_ITEM_CLOCK:
+        return varve_rebuild_clock(rebuild, &item->of.clock);
+    case VARVE_SINK_ITEM_MODULE:
+        return varve_rebuild_module(rebuild, &item->of.module);
+    case VARVE_SINK_ITEM_MODULE_GONE:
+        return varve_rebuild_module_gone(rebuild, item->of.module_gone.process, item->of.module_gone.pid,
+                                         item->of.module_gone.number);
+    case VARVE_SINK_ITEM_CODE:
+        return varve_rebuild_code(rebuild, &item->of.code);
+    case VARVE_SINK_ITEM_CALLSITE:
+        return varve_rebuild_callsite(rebuild, &item->of.callsite);
+    case VARVE_SINK_ITEM_META_TEXT:
+        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key,
+                                       item->of.meta.text);
+    case VARVE_SINK_ITEM_META_INTEGER:
+        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key,
+                                          item->of.meta.value);
+    default:
+        return VARVE_OK;
+    }
+}

@@ -27,13 +27,13 @@ struct ctf_field_spec {
     const char *name; /* NULL: the last one was before */
     enum ctf_field_use use;
     uint8_t bytes;   /* of the member, or of an element of an array */
-    uint16_t offset; /* in struct ctf_item, of a record in struct event_record; of a pointer: its own */
+    uint16_t offset; /* in struct event_item, of a record in struct event_record; of a pointer: its own */
     uint16_t count;  /* of an array: where the number of its elements is */
 };
 
 struct ctf_event_spec {
     const char *name; /* without the provider's */
-    enum ctf_item_kind kind;
+    enum varve_sink_item_kind kind;
     unsigned record_kind;
     const struct ctf_field_spec *fields; /* at most FIELDS_MAX */
 };
@@ -47,12 +47,18 @@ struct event_record {
     uint8_t device, cause, flags;
 };
 
+/* An item while it is read. */
+struct event_item {
+    struct varve_sink_item item;
+    uint32_t line_count; /* elements of callsite.lines */
+};
+
 /* clang-format off */
 #define NUMBER(type, path, field) {field, CTF_FIELD_INTEGER, sizeof(((type *)0)->path), offsetof(type, path), 0}
-#define TEXT(path, field) {field, CTF_FIELD_TEXT, 1, offsetof(struct ctf_item, of.path), 0}
+#define TEXT(path, field) {field, CTF_FIELD_TEXT, 1, offsetof(struct event_item, item.of.path), 0}
 #define ARRAY(structure, member, count) \
-    {#member, CTF_FIELD_ARRAY, sizeof(*((struct ctf_item *)0)->of.structure.member), \
-     offsetof(struct ctf_item, of.structure.member), offsetof(struct ctf_item, count)}
+    {#member, CTF_FIELD_ARRAY, sizeof(*((struct event_item *)0)->item.of.structure.member), \
+     offsetof(struct event_item, item.of.structure.member), offsetof(struct event_item, count)}
 #define FIELDS_END {NULL, CTF_FIELD_INTEGER, 0, 0, 0}
 
 static const struct ctf_field_spec record_fields[] = {
@@ -63,12 +69,12 @@ static const struct ctf_field_spec record_fields[] = {
 #undef FIELD
 };
 
-#define FIELD(structure, member) NUMBER(struct ctf_item, of.structure.member, #member)
+#define FIELD(structure, member) NUMBER(struct event_item, item.of.structure.member, #member)
 #define ORIGIN(structure) \
-    NUMBER(struct ctf_item, of.structure.origin.process, "process"), \
-    NUMBER(struct ctf_item, of.structure.origin.ring, "ring"), \
-    NUMBER(struct ctf_item, of.structure.origin.pid, "pid"), \
-    NUMBER(struct ctf_item, of.structure.origin.tid, "tid")
+    NUMBER(struct event_item, item.of.structure.origin.process, "process"), \
+    NUMBER(struct event_item, item.of.structure.origin.ring, "ring"), \
+    NUMBER(struct event_item, item.of.structure.origin.pid, "pid"), \
+    NUMBER(struct event_item, item.of.structure.origin.tid, "tid")
 
 static const struct ctf_field_spec process_fields[] = {
     FIELD(process, trace_id), FIELD(process, process), FIELD(process, parent), FIELD(process, pid),
@@ -96,7 +102,7 @@ static const struct ctf_field_spec clock_fields[] = {
 
 static const struct ctf_field_spec module_fields[] = {
     FIELD(module, process), FIELD(module, pid), FIELD(module, base), FIELD(module, end), FIELD(module, bias),
-    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, of.module.build_id_bytes), FIELDS_END,
+    FIELD(module, number), TEXT(module.path, "path"), ARRAY(module, build_id, item.of.module.build_id_bytes), FIELDS_END,
 };
 
 static const struct ctf_field_spec module_gone_fields[] = {
@@ -110,7 +116,7 @@ static const struct ctf_field_spec code_fields[] = {
 
 static const struct ctf_field_spec callsite_fields[] = {
     FIELD(callsite, process), FIELD(callsite, pid), FIELD(callsite, callsite),
-    ARRAY(callsite, native, of.callsite.native_count), ARRAY(callsite, codes, of.callsite.python_count),
+    ARRAY(callsite, native, item.of.callsite.native_count), ARRAY(callsite, codes, item.of.callsite.python_count),
     ARRAY(callsite, lines, line_count), FIELDS_END,
 };
 
@@ -124,20 +130,20 @@ static const struct ctf_field_spec meta_integer_fields[] = {
 
 static const struct ctf_event_spec event_specs[] = {
 #define RECORD_SPEC(code, NAME, name, group, addr, size, requested, arg, meaning) \
-    {#name, CTF_ITEM_RECORD, VARVE_KIND_##NAME, record_fields},
+    {#name, VARVE_SINK_ITEM_RECORD, VARVE_KIND_##NAME, record_fields},
     VARVE_EVENT_LIST(RECORD_SPEC)
 #undef RECORD_SPEC
-    {"meta_process", CTF_ITEM_PROCESS, 0, process_fields},
-    {"meta_process_end", CTF_ITEM_PROCESS_END, 0, process_end_fields},
-    {"meta_thread", CTF_ITEM_THREAD, 0, thread_fields},
-    {"meta_thread_end", CTF_ITEM_THREAD_END, 0, thread_end_fields},
-    {"meta_clock", CTF_ITEM_CLOCK, 0, clock_fields},
-    {"meta_module", CTF_ITEM_MODULE, 0, module_fields},
-    {"meta_module_gone", CTF_ITEM_MODULE_GONE, 0, module_gone_fields},
-    {"meta_code", CTF_ITEM_CODE, 0, code_fields},
-    {"meta_callsite", CTF_ITEM_CALLSITE, 0, callsite_fields},
-    {"meta_text", CTF_ITEM_META_TEXT, 0, meta_text_fields},
-    {"meta_integer", CTF_ITEM_META_INTEGER, 0, meta_integer_fields},
+    {"meta_process", VARVE_SINK_ITEM_PROCESS, 0, process_fields},
+    {"meta_process_end", VARVE_SINK_ITEM_PROCESS_END, 0, process_end_fields},
+    {"meta_thread", VARVE_SINK_ITEM_THREAD, 0, thread_fields},
+    {"meta_thread_end", VARVE_SINK_ITEM_THREAD_END, 0, thread_end_fields},
+    {"meta_clock", VARVE_SINK_ITEM_CLOCK, 0, clock_fields},
+    {"meta_module", VARVE_SINK_ITEM_MODULE, 0, module_fields},
+    {"meta_module_gone", VARVE_SINK_ITEM_MODULE_GONE, 0, module_gone_fields},
+    {"meta_code", VARVE_SINK_ITEM_CODE, 0, code_fields},
+    {"meta_callsite", VARVE_SINK_ITEM_CALLSITE, 0, callsite_fields},
+    {"meta_text", VARVE_SINK_ITEM_META_TEXT, 0, meta_text_fields},
+    {"meta_integer", VARVE_SINK_ITEM_META_INTEGER, 0, meta_integer_fields},
 };
 /* clang-format on */
 
@@ -150,44 +156,6 @@ static const struct ctf_event_spec *event_spec(const char *name)
         }
     }
     return NULL;
-}
-
-/* ---- items ---- */
-
-int ctf_item_rebuild(struct varve_rebuild *rebuild, const struct ctf_item *item)
-{
-    switch (item->kind) {
-    case CTF_ITEM_RECORD:
-        return varve_rebuild_record(rebuild, &item->of.record.origin, item->of.record.ring_seq,
-                                    &item->of.record.record);
-    case CTF_ITEM_PROCESS:
-        return varve_rebuild_process(rebuild, &item->of.process);
-    case CTF_ITEM_PROCESS_END:
-        return varve_rebuild_process_end(rebuild, &item->of.process_end);
-    case CTF_ITEM_THREAD:
-        return varve_rebuild_thread(rebuild, &item->of.thread);
-    case CTF_ITEM_THREAD_END:
-        return varve_rebuild_thread_end(rebuild, &item->of.thread_end);
-    case CTF_ITEM_CLOCK:
-        return varve_rebuild_clock(rebuild, &item->of.clock);
-    case CTF_ITEM_MODULE:
-        return varve_rebuild_module(rebuild, &item->of.module);
-    case CTF_ITEM_MODULE_GONE:
-        return varve_rebuild_module_gone(rebuild, item->of.module_gone.process, item->of.module_gone.pid,
-                                         item->of.module_gone.number);
-    case CTF_ITEM_CODE:
-        return varve_rebuild_code(rebuild, &item->of.code);
-    case CTF_ITEM_CALLSITE:
-        return varve_rebuild_callsite(rebuild, &item->of.callsite);
-    case CTF_ITEM_META_TEXT:
-        return varve_rebuild_meta_text(rebuild, item->of.meta.trace_id, item->of.meta.key,
-                                       item->of.meta.text);
-    case CTF_ITEM_META_INTEGER:
-        return varve_rebuild_meta_integer(rebuild, item->of.meta.trace_id, item->of.meta.key,
-                                          item->of.meta.value);
-    default:
-        return VARVE_OK;
-    }
 }
 
 /* ---- counts ---- */
@@ -274,7 +242,7 @@ struct ctf_classes {
     struct event_class **known; /* those that came often lately in front */
     size_t count, capacity;
     uint64_t clipped;
-    struct ctf_item item;
+    struct event_item read; /* its texts and arrays last until the next one */
     struct scratch {
         void *bytes;
         size_t capacity;
@@ -503,7 +471,7 @@ static bool fields_read(struct ctf_classes *classes, const struct event_class *c
     return true;
 }
 
-static void record_pack(struct ctf_item *item, const struct event_record *fields, unsigned kind)
+static void record_pack(struct varve_sink_item *item, const struct event_record *fields, unsigned kind)
 {
     item->of.record.origin = (struct varve_sink_origin){
         .process = fields->process, .ring = fields->ring, .pid = fields->pid, .tid = fields->tid};
@@ -526,12 +494,12 @@ static void record_pack(struct ctf_item *item, const struct event_record *fields
 
 static bool item_read(struct ctf_classes *classes, const struct event_class *class, const bt_field *payload)
 {
-    struct ctf_item *item = &classes->item;
+    struct varve_sink_item *item = &classes->read.item;
     struct event_record fields;
     const char *none = "";
 
     item->kind = class->spec->kind;
-    if (item->kind == CTF_ITEM_RECORD) {
+    if (item->kind == VARVE_SINK_ITEM_RECORD) {
         memset(&fields, 0, sizeof(fields));
         if (payload != NULL && !fields_read(classes, class, payload, (char *)&fields)) {
             return false;
@@ -540,20 +508,20 @@ static bool item_read(struct ctf_classes *classes, const struct event_class *cla
         return true;
     }
     memset(&item->of, 0, sizeof(item->of));
-    item->line_count = 0;
+    classes->read.line_count = 0;
     for (const struct ctf_field_spec *spec = class->spec->fields; spec->name != NULL; spec++) {
         if (spec->use == CTF_FIELD_TEXT) {
-            memcpy((char *)item + spec->offset, &none, sizeof(none));
+            memcpy((char *)&classes->read + spec->offset, &none, sizeof(none));
         }
     }
-    if (item->kind == CTF_ITEM_PROCESS) {
+    if (item->kind == VARVE_SINK_ITEM_PROCESS) {
         item->of.process.rank = -1; /* without the field: no rank, not rank 0 */
     }
-    if (payload != NULL && !fields_read(classes, class, payload, (char *)item)) {
+    if (payload != NULL && !fields_read(classes, class, payload, (char *)&classes->read)) {
         return false;
     }
-    if (item->kind == CTF_ITEM_CALLSITE && item->line_count < item->of.callsite.python_count) {
-        item->of.callsite.python_count = item->line_count;
+    if (item->kind == VARVE_SINK_ITEM_CALLSITE && classes->read.line_count < item->of.callsite.python_count) {
+        item->of.callsite.python_count = classes->read.line_count;
     }
     return true;
 }
@@ -572,7 +540,7 @@ int ctf_event_take(struct ctf_classes *classes, const bt_event *event, ctf_take 
     if (!item_read(classes, class, bt_event_borrow_payload_field_const(event))) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    return take(context, &classes->item);
+    return take(context, &classes->read.item);
 }
 
 void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *counts)
@@ -594,7 +562,8 @@ void ctf_classes_count(const struct ctf_classes *classes, struct ctf_counts *cou
             counts->statedump += class->seen;
             break;
         case ROLE_ITEM:
-            *(class->spec->kind == CTF_ITEM_RECORD ? &counts->records : &counts->definitions) += class->seen;
+            *(class->spec->kind == VARVE_SINK_ITEM_RECORD ? &counts->records : &counts->definitions) +=
+                class->seen;
             break;
         }
     }

@@ -32,11 +32,11 @@ struct range {
     uint64_t first, last;
 };
 
-static int rebuild_take(void *context, const struct ctf_item *item)
+static int rebuild_take(void *context, const struct varve_sink_item *item)
 {
     struct sink *sink = context;
 
-    sink->own.error = ctf_item_rebuild(sink->rebuild, item);
+    sink->own.error = varve_rebuild_item(sink->rebuild, item);
     return sink->own.error;
 }
 
@@ -80,13 +80,13 @@ static struct range *range_of(struct sink *sink, const struct varve_sink_origin 
     return &sink->ranges[i - 1];
 }
 
-static int number_take(void *context, const struct ctf_item *item)
+static int number_take(void *context, const struct varve_sink_item *item)
 {
     struct sink *sink = context;
     uint64_t number = item->of.record.ring_seq;
     struct range *range;
 
-    if (item->kind != CTF_ITEM_RECORD || number == 0) {
+    if (item->kind != VARVE_SINK_ITEM_RECORD || number == 0) {
         return VARVE_OK;
     }
     range = range_of(sink, &item->of.record.origin);

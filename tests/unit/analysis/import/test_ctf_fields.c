@@ -57,10 +57,10 @@ static void test_records(void **state)
     assert_int_equal(got.counts.records, count);
     assert_int_equal(got.counts.clipped, 0);
     for (unsigned i = 0; i < count; i++) {
-        const struct ctf_item *item = &got.items[i];
+        const struct varve_sink_item *item = &got.items[i];
         const struct varve_record *record = &item->of.record.record;
 
-        assert_int_equal(item->kind, CTF_ITEM_RECORD);
+        assert_int_equal(item->kind, VARVE_SINK_ITEM_RECORD);
         assert_int_equal(item->of.record.origin.process, 0x80000001 + i);
         assert_int_equal(item->of.record.origin.ring, 0x80000002);
         assert_int_equal(item->of.record.origin.pid, -7);
@@ -148,7 +148,7 @@ static void put_definitions(struct ctf_writing *out)
     ctf_writing_put(out, 8, UINT64_C(1) << 63);
 }
 
-static void check_processes(const struct ctf_item *items)
+static void check_processes(const struct varve_sink_item *items)
 {
     const struct varve_sink_process *process = &items[0].of.process;
     const struct varve_sink_thread *thread = &items[2].of.thread;
@@ -173,7 +173,7 @@ static void check_processes(const struct ctf_item *items)
     assert_true(clock->mono_ns == 0 && clock->real_ns == 1);
 }
 
-static void check_code(const struct ctf_item *items)
+static void check_code(const struct varve_sink_item *items)
 {
     const struct varve_sink_module *module = &items[5].of.module;
     const struct varve_sink_code *code = &items[7].of.code;
@@ -200,10 +200,11 @@ static void check_code(const struct ctf_item *items)
 
 static void test_definitions(void **state)
 {
-    static const enum ctf_item_kind kinds[] = {
-        CTF_ITEM_PROCESS,  CTF_ITEM_PROCESS_END, CTF_ITEM_THREAD,       CTF_ITEM_THREAD_END,
-        CTF_ITEM_CLOCK,    CTF_ITEM_MODULE,      CTF_ITEM_MODULE_GONE,  CTF_ITEM_CODE,
-        CTF_ITEM_CALLSITE, CTF_ITEM_META_TEXT,   CTF_ITEM_META_INTEGER,
+    static const enum varve_sink_item_kind kinds[] = {
+        VARVE_SINK_ITEM_PROCESS,     VARVE_SINK_ITEM_PROCESS_END,  VARVE_SINK_ITEM_THREAD,
+        VARVE_SINK_ITEM_THREAD_END,  VARVE_SINK_ITEM_CLOCK,        VARVE_SINK_ITEM_MODULE,
+        VARVE_SINK_ITEM_MODULE_GONE, VARVE_SINK_ITEM_CODE,         VARVE_SINK_ITEM_CALLSITE,
+        VARVE_SINK_ITEM_META_TEXT,   VARVE_SINK_ITEM_META_INTEGER,
     };
     size_t count = sizeof(kinds) / sizeof(kinds[0]);
     struct ctf_writing out = {0};

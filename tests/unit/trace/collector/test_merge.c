@@ -370,9 +370,9 @@ static void test_newest_events_wait_a_moment(void **state)
     hand_process(lab, lab_living(lab));
     ring = hand_ring(lab, 1, 64);
     lab_rounds(lab, 1000000);
-    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns() + 30000000, 0, 1); /* 30 ms ahead */
+    hand_emit(ring, VARVE_KIND_MARK_BEGIN, collect_monotonic_ns() + 300000000, 0, 1); /* 300 ms ahead */
     assert_int_equal(lab_rounds(lab, 15000000), 0);
-    assert_int_equal(lab_rounds(lab, 40000000), 1);
+    assert_int_equal(lab_rounds(lab, 400000000), 1);
     lab_end(lab);
 }
 

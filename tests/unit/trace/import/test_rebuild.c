@@ -74,13 +74,13 @@ static void expect_equal(const struct lab *lab, const struct studio *studio)
 
 /* ---- the tests ---- */
 
-static void shuffle(struct scene *scene, struct step *steps, size_t count)
+static void shuffle(struct scene *scene, struct varve_sink_item *items, size_t count)
 {
     for (size_t i = count; i > 1; i--) {
         size_t other = chance(scene, i);
-        struct step step = steps[i - 1];
-        steps[i - 1] = steps[other];
-        steps[other] = step;
+        struct varve_sink_item item = items[i - 1];
+        items[i - 1] = items[other];
+        items[other] = item;
     }
 }
 
