@@ -128,8 +128,6 @@ class Case(recording.Case):
     def assert_equal_sinks(self, **options):
         """Event by event, in all fields; returns how many."""
         rebuilt = self.rebuild(**options)
-        outcome = recording.varve("diff", "--events", self.path, rebuilt, **self.identity)
-        self.assertEqual(outcome.returncode, 0, outcome)
         found = self.diff(rebuilt, status=0)
         self.open()
         events = self.one("SELECT count(*) FROM event")

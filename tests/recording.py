@@ -25,6 +25,7 @@ IS_LONG = bool(os.environ.get("VARVE_LONG"))  # `./dev stress`: inputs of full s
 
 FLAG_FAILED, FLAG_NESTED, FLAG_LATE = 1, 2, 4
 POLICIES = ("spill", "block", "drop")
+PLAIN = ["--stacks", "none"]
 
 
 def program(name):
@@ -122,6 +123,17 @@ def wait_until(condition, timeout=30, what="the condition"):
     raise AssertionError(f"{what} did not come true within {timeout} s")
 
 
+def copy_directory(source, target):
+    """A recording directory of its own, with its rings in a real folder."""
+    shutil.copytree(source, target, symlinks=True)
+    ring = os.path.join(target, "ring")
+    if os.path.islink(ring):
+        rings = os.path.realpath(ring)
+        os.unlink(ring)
+        shutil.copytree(rings, ring)
+    return target
+
+
 def is_tmpfs_possible():
     if os.geteuid() != 0 or not shutil.which("mount"):
         return False
@@ -163,6 +175,19 @@ class Case(unittest.TestCase):
         outcome = run(self.record_command(*command, options=options), **more)
         self.assertEqual(outcome.returncode, status, outcome)
         return outcome
+
+    def varve(self, *arguments, status=0, **more):
+        """A command that ends with that status."""
+        outcome = varve(*arguments, **more)
+        self.assertEqual(outcome.returncode, status, (arguments, outcome))
+        return outcome
+
+    def assert_refused(self, outcome, *words):
+        """Exit status 2, and one line that has the words."""
+        self.assertEqual((outcome.returncode, outcome.out), (2, ""), outcome)
+        self.assertEqual(len(outcome.err.splitlines()), 1, outcome)
+        for word in words:
+            self.assertIn(word, outcome.err)
 
     def open(self, path=None):
         if self.connection:

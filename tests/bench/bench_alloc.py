@@ -15,7 +15,7 @@ VARVE_BENCH_TRACES names, are run again and again, without the program in betwee
 import glob
 import os
 
-import bench_common as bench
+import common as bench
 
 ROUNDS = bench.number("VARVE_BENCH_ALLOC_ROUNDS", 5)
 BATCHES = bench.number("VARVE_BENCH_ALLOC_BATCHES", 20_000)

@@ -14,7 +14,7 @@ import os
 import shutil
 import statistics
 
-import bench_common as bench
+import common as bench
 
 ROUNDS = bench.number("VARVE_BENCH_HEAP_ROUNDS", 5)
 PAIRS = bench.number("VARVE_BENCH_HEAP_PAIRS", 1_000_000)

@@ -10,7 +10,7 @@ import os
 import shutil
 import statistics
 
-import bench_common as bench
+import common as bench
 from bench_ring import start_lttng
 
 ROUNDS = bench.number("VARVE_BENCH_LTTNG_ROUNDS", 5)

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import time
 
-import bench_common as bench
+import common as bench
 
 ROUNDS = bench.number("VARVE_BENCH_MEMORY_ROUNDS", 3)
 PAIRS = bench.number("VARVE_BENCH_MEMORY_PAIRS", 200_000)

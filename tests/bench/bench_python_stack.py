@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What one call site of a Python stack costs code that emits records, such as an allocator under PyTorch.
 
@@ -87,6 +88,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
         worker(sys.argv[2])
     else:
-        import bench_common as bench
+        import common as bench
 
         bench.main(measure)

@@ -18,7 +18,7 @@ import struct
 import subprocess
 import time
 
-import bench_common as bench
+import common as bench
 
 ROUNDS = bench.number("VARVE_BENCH_REPLAY_ROUNDS", 5)
 EVENTS = bench.number("VARVE_BENCH_REPLAY_EVENTS", 10_000_000)

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import time
 
-import bench_common as bench
+import common as bench
 
 ROUNDS = bench.number("VARVE_BENCH_RING_ROUNDS", 5)
 BURSTS = bench.number("VARVE_BENCH_RING_BURSTS", 150)

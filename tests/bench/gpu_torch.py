@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-import bench_common as bench
+import common as bench
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = bench.number("VARVE_BENCH_TORCH_ROUNDS", 20)

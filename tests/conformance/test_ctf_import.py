@@ -40,10 +40,7 @@ class Import(lttng_recording.Case):
         self.assertEqual(glob.glob(os.path.join(self.folder, "varve-ctf-*")), [])
 
     def refuse(self, *arguments, word):
-        outcome = self.varve("import", *arguments, status=2)
-        self.assertEqual(outcome.out, "")
-        self.assertEqual(len(outcome.err.splitlines()), 1, outcome)
-        self.assertIn(word, outcome.err)
+        self.assert_refused(self.varve("import", *arguments, status=2), word)
         self.assert_nothing_left()
 
     def tables(self, path):
@@ -86,10 +83,7 @@ class Import(lttng_recording.Case):
                                       what="the process that reads")
         self.assertIsNot(reader, True, "it had ended before")
         os.kill(reader[0], signal.SIGKILL)
-        outcome = recording.finish(process)
-        self.assertEqual(outcome.returncode, 2, outcome)
-        self.assertEqual(len(outcome.err.splitlines()), 1, outcome)
-        self.assertIn("it was ended by signal 9", outcome.err)
+        self.assert_refused(recording.finish(process), "it was ended by signal 9")
         self.assert_nothing_left()
 
     def test_cut_as_by_a_full_disk(self):

@@ -40,7 +40,7 @@ class GuestStack(recording.Case):
         sites, the end of a thread, handlers in the midst of a hook."""
         bare = self.used(recording.program("guest_stack"))
         for stacks in MODES:
-            for depth in ("64", "256"):
+            for depth in ("64", "256") if stacks != "none" else ("64",):
                 options = ["--stacks", stacks, "--stack-depth", depth]
                 self.assert_little(bare, self.used(recording.program("guest_stack"), options=options), options)
 

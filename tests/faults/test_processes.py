@@ -12,8 +12,6 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-PLAIN = ["--stacks", "none"]
-
 
 class Forks(recording.Case):
     def children(self, size):
@@ -22,7 +20,7 @@ class Forks(recording.Case):
 
     def test_storm(self):
         """200 short-lived children: each kept block, each free of an inherited block, each end is there."""
-        outcome = self.record(recording.program("forker"), "storm", "200", options=PLAIN)
+        outcome = self.record(recording.program("forker"), "storm", "200", options=recording.PLAIN)
         self.assertEqual(json.loads(outcome.out)["children"], 200)
         self.assert_recording()
         self.assertEqual(self.one("SELECT count(*) FROM process"), 201)
@@ -48,7 +46,7 @@ class Forks(recording.Case):
         self.assertIn("main", functions)
 
     def test_fork_inside_threads(self):
-        outcome = self.record(recording.program("forker"), "threads", "10", options=PLAIN)
+        outcome = self.record(recording.program("forker"), "threads", "10", options=recording.PLAIN)
         children = json.loads(outcome.out)["children"]
         self.assert_recording()
         rows = self.children(60200)
@@ -57,7 +55,7 @@ class Forks(recording.Case):
 
     def test_vfork(self):
         """The parent's record goes on unharmed by what the children do in its memory."""
-        self.record(recording.program("forker"), "vfork", options=PLAIN)
+        self.record(recording.program("forker"), "vfork", options=recording.PLAIN)
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = 60001"), 3)
         pid = self.one("SELECT DISTINCT pid FROM events WHERE size = 60001 AND kind = 'heap_alloc'")
@@ -65,7 +63,7 @@ class Forks(recording.Case):
 
     def test_daemon(self):
         """Recorded to its end, which comes after the program's."""
-        outcome = self.record(recording.program("forker"), "daemon", options=PLAIN)
+        outcome = self.record(recording.program("forker"), "daemon", options=recording.PLAIN)
         self.assertIn("daemon\n", outcome.out)
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = 60300"), 1)
@@ -75,21 +73,21 @@ class Forks(recording.Case):
     def test_daemon_not_waited_for(self):
         """--linger 0: the recording ends with the program, and says that a process went on."""
         self.record("/bin/sh", "-c", "python3 -S -c 'import time; time.sleep(5)' & sleep 1; exit 4",
-                    options=[*PLAIN, "--linger", "0"], status=4, timeout=30)
+                    options=[*recording.PLAIN, "--linger", "0"], status=4, timeout=30)
         self.assert_finished()
         self.assert_conserved()
         self.assertEqual(self.one("SELECT count(*) FROM process WHERE end_cause = 'running'"), 1)
         self.assertNotEqual(self.sql("SELECT * FROM data_loss"), [])
 
     def test_killed_child(self):
-        self.record(recording.program("forker"), "signal", options=PLAIN)
+        self.record(recording.program("forker"), "signal", options=recording.PLAIN)
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size = 60200"), 1)
         row = self.sql("SELECT p.end_cause FROM process p JOIN leak l ON l.process_id = p.id WHERE l.size = 60200")
         self.assertIn(row, [[("gone",)], [("signal",)]])
 
     def test_shell_pipeline(self):
-        self.record("/bin/sh", "-c", "ls -l /usr/bin | sort | head -3 > /dev/null; exit 6", options=PLAIN, status=6)
+        self.record("/bin/sh", "-c", "ls -l /usr/bin | sort | head -3 > /dev/null; exit 6", options=recording.PLAIN, status=6)
         self.assert_recording()
         names = {os.path.basename(row[0]) for row in self.sql("SELECT executable FROM process")}
         self.assertTrue({"ls", "sort"} <= names, names)
@@ -102,7 +100,7 @@ class Forks(recording.Case):
         path = os.path.join(self.folder, "pool.py")
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(source)
-        outcome = self.record("/usr/bin/python3", path, options=PLAIN)
+        outcome = self.record("/usr/bin/python3", path, options=recording.PLAIN)
         self.assertEqual(int(outcome.out), sum(90000 + n for n in range(40)))
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size BETWEEN 90001 AND 90041"), 40)
@@ -111,7 +109,7 @@ class Forks(recording.Case):
 class Execs(recording.Case):
     def test_chain(self):
         """Ten images under one pid: ten rows of process, each with its own block."""
-        outcome = self.record(recording.program("execer"), "chain", "9", options=PLAIN)
+        outcome = self.record(recording.program("execer"), "chain", "9", options=recording.PLAIN)
         self.assert_recording()
         rows = self.sql("SELECT id, pid, end_cause, exec_path FROM process ORDER BY id")
         self.assertEqual(len(rows), 10)
@@ -124,7 +122,7 @@ class Execs(recording.Case):
 
     def test_static_program(self):
         """Reported on stderr and in the database: what the static image allocated is not there."""
-        outcome = self.record(recording.program("execer"), "to", recording.program("static_hello"), options=PLAIN)
+        outcome = self.record(recording.program("execer"), "to", recording.program("static_hello"), options=recording.PLAIN)
         self.assertEqual(outcome.out, "hello from a static program\n")
         self.assertIn("static_hello", outcome.err)
         self.assert_finished()
@@ -134,7 +132,7 @@ class Execs(recording.Case):
         self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_unrecorded'"), [(1,)])
 
     def test_stripped_preload(self):
-        outcome = self.record(recording.program("execer"), "strip", options=PLAIN, status=9)
+        outcome = self.record(recording.program("execer"), "strip", options=recording.PLAIN, status=9)
         self.assert_finished()
         self.assert_conserved()
         self.assertEqual(self.count("heap_alloc", "size = 50000"), 1)
@@ -143,13 +141,13 @@ class Execs(recording.Case):
         self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_unrecorded'"), [(1,)])
 
     def test_failed_exec(self):
-        self.record(recording.program("execer"), "fail", options=PLAIN)
+        self.record(recording.program("execer"), "fail", options=recording.PLAIN)
         self.assert_recording()
         self.assertEqual(self.count("heap_alloc", "size IN (50000, 50888)"), 2)
         self.assertEqual(self.sql("SELECT end_cause, exit_status FROM process"), [("exit", 0)])
 
     def test_other_program(self):
-        outcome = self.record(recording.program("execer"), "to", "ls", "-d", "/", options=PLAIN)
+        outcome = self.record(recording.program("execer"), "to", "ls", "-d", "/", options=recording.PLAIN)
         self.assertEqual(outcome.out, "/\n")
         self.assert_recording()
         self.assertEqual(self.sql("SELECT end_cause FROM process ORDER BY id"), [("exec",), ("exit",)])
@@ -158,19 +156,18 @@ class Execs(recording.Case):
 class Nothing(recording.Case):
     def test_program_without_allocations(self):
         """No row of a process; the status passes through; the database is whole."""
-        outcome = self.record(recording.program("noalloc"), "5", options=PLAIN, status=5)
+        outcome = self.record(recording.program("noalloc"), "5", options=recording.PLAIN, status=5)
         self.assertEqual(outcome.out, "no allocation here\n")
         self.assert_recording()
         self.assertEqual(self.one("SELECT count(*) FROM process"), 0)
         self.assertEqual(self.one("SELECT count(*) FROM event"), 0)
         for command in ("info", "report", "leaks", "peak", "timeline"):
-            outcome = recording.varve(command, self.path)
-            self.assertEqual(outcome.returncode, 0, (command, outcome))
+            self.varve(command, self.path)
 
     def test_children_without_allocations(self):
         """They leave no file behind, even while they run."""
         outcome = self.record("/bin/sh", "-c", f"for i in 1 2 3 4 5; do {recording.program('noalloc')}; done; "
-                              "ls -L $VARVE_SESSION/ring", options=PLAIN)
+                              "ls -L $VARVE_SESSION/ring", options=recording.PLAIN)
         files = [line for line in outcome.out.splitlines() if line != "no allocation here"]
         # the session, and a control page and a ring for each of sh, its child, and ls
         self.assertLessEqual(len(files), 1 + 2 * 3, files)
@@ -183,7 +180,7 @@ class Nothing(recording.Case):
             self.skipTest("a sanitized varve can't have a library preloaded")
         inner = os.path.join(self.folder, "inner.db")
         outcome = recording.run(self.record_command(recording.VARVE, "record", "-o", inner, "--stacks", "none", "--",
-                                                    recording.program("burst"), "1000", options=PLAIN))
+                                                    recording.program("burst"), "1000", options=recording.PLAIN))
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assert_finished()
         self.assert_recording(path=inner)
@@ -194,7 +191,7 @@ class Group(recording.Case):
     def test_stopped_and_continued(self):
         """SIGSTOP of the collector delays, but loses nothing."""
         process = recording.start(self.record_command(recording.program("rmdir_victim"), "1.5", "200",
-                                                      options=[*PLAIN, "--ring-size", "16K"]))
+                                                      options=[*recording.PLAIN, "--ring-size", "16K"]))
         self.assertEqual(process.stdout.readline(), "started\n")
         process.send_signal(signal.SIGSTOP)
         recording.wait_until(lambda: recording.process_state(process.pid) == "T")

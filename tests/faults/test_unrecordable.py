@@ -14,7 +14,6 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import recording  # noqa: E402
 
-PLAIN = ["--stacks", "none"]
 STATIC = recording.program("static_hello")
 HELLO = "hello from a static program\n"
 WAYS = recording.program("run_ways")
@@ -24,7 +23,7 @@ NO_RECORDER = "environment without the recorder"
 class Case(recording.Case):
     def run_and_list(self, *command, may_be_unattached=False, **more):
         """(path, reason, count) of what could not be recorded; the sums agree, and nothing else is lost."""
-        outcome = self.record(*command, options=PLAIN, **more)
+        outcome = self.record(*command, options=recording.PLAIN, **more)
         self.assert_finished()
         self.assert_conserved()
         loss = dict(self.sql("SELECT name, value FROM data_loss"))
@@ -157,7 +156,7 @@ class Reasons(Case):
         except OSError as error:
             self.skipTest(f"no file capabilities here: {error}")
         os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
-        outcome = recording.run([os.path.join(folder, "varve"), "record", "-o", self.path, *PLAIN, "--", "sh", "-c",
+        outcome = recording.run([os.path.join(folder, "varve"), "record", "-o", self.path, *recording.PLAIN, "--", "sh", "-c",
                                  f"{path}; exit 0"], user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
         self.assertEqual(outcome.returncode, 0, outcome)
         self.assertIn(f"1 program could not be recorded: {path} (file capabilities)", outcome.err)
@@ -243,7 +242,7 @@ class Reported(Case):
     def test_lists(self):
         """Summary, info and report say the same; --quiet is quiet."""
         self.path = os.path.join(self.folder, "trace.db")
-        outcome = self.record("sh", "-c", f"{STATIC}; {STATIC}; env -i /bin/true; exit 0", options=PLAIN)
+        outcome = self.record("sh", "-c", f"{STATIC}; {STATIC}; env -i /bin/true; exit 0", options=recording.PLAIN)
         line = f"2 programs could not be recorded: {STATIC} (statically linked) ×2, /bin/true ({NO_RECORDER})"
         self.assertIn(f"varve: {line}; varve info lists them\n", outcome.err)
         info = recording.varve("info", self.path).out
@@ -257,7 +256,7 @@ class Reported(Case):
             {"path": "/bin/true", "reason": NO_RECORDER, "count": 1}])
         self.assertEqual((answer["loss"]["nothing_lost"], answer["loss"]["programs_unrecorded"]), (False, 2))
         self.path = os.path.join(self.folder, "quiet.db")
-        self.assertEqual(self.record("sh", "-c", f"{STATIC}; exit 0", options=[*PLAIN, "--quiet"]).err, "")
+        self.assertEqual(self.record("sh", "-c", f"{STATIC}; exit 0", options=[*recording.PLAIN, "--quiet"]).err, "")
 
     def test_many(self):
         """More than there are slots for notes."""
@@ -269,13 +268,12 @@ class Reported(Case):
         """They outlive the collector, whether it had stored them or not."""
         process = recording.start(self.record_command(
             "sh", "-c", f"{STATIC}; {STATIC}; sleep 1; {STATIC}; echo go; read line; {STATIC}; ls / > /dev/null; exit 0",
-            options=PLAIN))
+            options=recording.PLAIN))
         for _ in range(4):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
         recording.finish_orphan(process)
-        outcome = recording.varve("recover", self.path + ".d")
-        self.assertEqual(outcome.returncode, 0, outcome)
+        outcome = self.varve("recover", self.path + ".d")
         self.open()
         self.assertEqual(self.sql("SELECT * FROM unrecorded_program"), [(STATIC, "statically linked", 4)])
         self.assertEqual(self.sql("SELECT value FROM data_loss WHERE name = 'processes_unrecorded'"), [(4,)])

@@ -26,7 +26,7 @@
 #define ALLOCATIONS 5000 /* the recorder looks for an interpreter every 1024 */
 #define COROUTINE_BYTES ((size_t)32 << 10)
 #define PAGE_BYTES ((size_t)4096)
-#define PROTECTIONS 200000
+#define PROTECTIONS 50000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static sem_t has_begun;

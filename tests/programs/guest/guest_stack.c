@@ -29,8 +29,8 @@
 #define SIGNAL_BYTES ((size_t)8 << 10)
 #define COROUTINE_BYTES ((size_t)16 << 10)
 #define PAINT 0xa5
-#define LOOP_CALLS 20000 /* more than the smallest ring holds by far */
-#define NESTED_CALLS 300
+#define LOOP_CALLS 4000 /* more than the smallest ring holds by far */
+#define NESTED_CALLS 100
 
 struct stack {
     unsigned char *low; /* BELOW_BYTES of paint, then the stack */
