@@ -64,10 +64,10 @@ class Import(lttng_recording.Case):
         trace = self.trace()
         for number in (signal.SIGINT, signal.SIGTERM):
             process = self.start([recording.VARVE, "import", trace, "-o", self.made])
-            reader = recording.wait_until(lambda: recording.children_of(process.pid) or process.poll() is not None,
+            reader = recording.wait_until(lambda: recording.program_of(process, "babeltrace2") or process.poll() is not None,
                                           what="the process that reads")
             self.assertIsNot(reader, True, "it had ended before")
-            os.kill(reader[0], signal.SIGSTOP)
+            os.kill(reader, signal.SIGSTOP)
             process.send_signal(number)
             outcome = recording.finish(process)
             if outcome.returncode != 0:  # else all had been read before it was held
@@ -75,14 +75,14 @@ class Import(lttng_recording.Case):
                 self.assert_nothing_left()
             else:
                 os.remove(self.made)
-            self.assertIsNone(recording.process_state(reader[0]))
+            self.assertIsNone(recording.process_state(reader))
 
     def test_killed_reader(self):
         process = self.start([recording.VARVE, "import", self.trace(), "-o", self.made])
-        reader = recording.wait_until(lambda: recording.children_of(process.pid) or process.poll() is not None,
+        reader = recording.wait_until(lambda: recording.program_of(process, "babeltrace2") or process.poll() is not None,
                                       what="the process that reads")
         self.assertIsNot(reader, True, "it had ended before")
-        os.kill(reader[0], signal.SIGKILL)
+        os.kill(reader, signal.SIGKILL)
         self.assert_refused(recording.finish(process), "it was ended by signal 9")
         self.assert_nothing_left()
 

@@ -33,6 +33,14 @@ static bool header_is_sound(const struct ring_header *ring, uint32_t process_id,
            ring->capacity <= RING_CAPACITY_MAX && (ring->capacity & (ring->capacity - 1)) == 0;
 }
 
+/* Its thread was killed before it had filled it, which ends with `magic`, and before the ring was counted in rings_made.
+ * Of a ring that was counted, that figure says that it is missing. */
+static bool header_is_unfinished(const struct ring_header *ring)
+{
+    return ring->magic == 0 && ring->emitted == 0 && ring->head == 0 && ring->spill_head == 0 &&
+           ring->lost == 0;
+}
+
 /* The file may have been cut behind the header: what is left of it is read. */
 static bool is_inside(const struct ring_reader *reader, const struct varve_record *slot)
 {
@@ -53,8 +61,10 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
         return errno == EPERM ? VARVE_ERROR_FORMAT : VARVE_ERROR_NOT_FOUND;
     }
     if (!header_is_sound(ring, process->id, index)) {
+        int error = header_is_unfinished(ring) ? VARVE_ERROR_NOT_FOUND : VARVE_ERROR_FORMAT;
+
         munmap(ring, bytes);
-        return VARVE_ERROR_FORMAT;
+        return error;
     }
     reader = calloc(1, sizeof(*reader));
     if (reader == NULL) {

@@ -166,9 +166,10 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
         return symbols->first + (uint32_t)slot->number;
     }
     uint32_t id = store->symbol_last + 1;
-    if (ROWS_WRITE(store, STATEMENT_SYMBOL, VALUE(id), VALUE(symbol->function), VALUE(symbol->file),
-                   value_least(1, symbol->line), VALUE(symbol->module), VALUE(symbol->is_python),
-                   VALUE(symbol->is_inlined)) != VARVE_OK) {
+    int error = ROWS_WRITE(store, STATEMENT_SYMBOL, VALUE(id), VALUE(symbol->function), VALUE(symbol->file),
+                           value_least(1, symbol->line), VALUE(symbol->module), VALUE(symbol->is_python),
+                           VALUE(symbol->is_inlined));
+    if (error != VARVE_OK) {
         return 0;
     }
     if (symbols->index.count == 0) {

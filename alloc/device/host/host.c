@@ -121,7 +121,7 @@ static int memory_info(struct device_table *table, struct device_call *call)
 
 static int host_memory_info(struct varve_device *device, uint64_t *free_out, uint64_t *total_out)
 {
-    uint64_t free_and_total[2];
+    uint64_t free_and_total[2] = {0};
     int error = device_run(device, (struct device_call){.out = free_and_total}, memory_info);
 
     if (error == 0) {

@@ -116,7 +116,7 @@ void *session_file_map(const struct session_directory *directory, const char *na
 {
     int fd = session_file_open(directory, name, flags);
     void *memory = MAP_FAILED;
-    struct stat status;
+    struct stat status = {0};
 
     if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size >= (off_t)bytes) {
         bytes = bytes_out != NULL ? (size_t)status.st_size : bytes;
@@ -124,7 +124,7 @@ void *session_file_map(const struct session_directory *directory, const char *na
     }
     if (memory == MAP_FAILED && fd >= 0) {
         session_descriptor_close(&fd);
-        errno = EPERM;
+        errno = status.st_size == 0 ? ENOENT : EPERM; /* empty: whoever makes it was killed in between */
     }
     if (bytes_out != NULL) {
         *bytes_out = bytes;

@@ -434,7 +434,8 @@ static bool array_read(struct ctf_classes *classes, const struct field *member, 
         if (grown == NULL) {
             return false;
         }
-        *scratch = (struct scratch){grown, capacity};
+        scratch->bytes = grown;
+        scratch->capacity = capacity;
     }
     for (uint64_t i = 0; i < count; i++) {
         const bt_field *element = bt_field_array_borrow_element_field_by_index_const(field, i);

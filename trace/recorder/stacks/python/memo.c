@@ -137,7 +137,7 @@ static inline bool memo_follow(struct memo_walk *walk)
 static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
 {
     const struct python_layout *layout = walk->layout;
-    struct python_frame frame;
+    struct python_frame frame = {0};
     enum python_frame_kind kind = python_frame_read(layout, walk->code_type, walk->at, &frame);
 
     if (kind == PYTHON_FRAME_END || (kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max)) {
