@@ -62,9 +62,11 @@ static void parse(const struct command *command, int count, char **words)
     check(code == VARVE_OK || code == OPTION_HELP_RESULT || code == VARVE_ERROR_INVALID);
     check(code != VARVE_ERROR_INVALID || message.text[0] != '\0');
     if (code == VARVE_OK) {
-        check(operands.count >= command->operands_min);
-        check(command->takes_command ||
-              (operands.count <= command->operands_max && operands.count <= OPERANDS_MAX));
+        bool is_of_database = command->answer != NULL; /* which is its one operand */
+
+        check(operands.count >= (is_of_database ? 1 : command->operands_min));
+        check(command->takes_command || (operands.count <= (is_of_database ? 1 : command->operands_max) &&
+                                         operands.count <= OPERANDS_MAX));
         check_values(command, values, defaults);
     }
 }

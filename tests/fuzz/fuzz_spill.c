@@ -55,6 +55,9 @@ static void prepare(void)
 
     snprintf(directory.path, sizeof(directory.path), "/tmp/varve-fuzz-XXXXXX");
     check(mkdtemp(directory.path) != NULL);
+    directory.fd = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    directory.rings_fd = directory.fd;
+    check(directory.fd >= 0);
     snprintf(directory.rings, sizeof(directory.rings), "%s", directory.path);
     snprintf(path, sizeof(path), "%s/p1.r1", directory.rings);
     snprintf(spill, sizeof(spill), "%.200s/p1.r1.spill", directory.path);
