@@ -270,7 +270,7 @@ class Case(unittest.TestCase):
     def assert_pairs(self, may_know_unknown=False):
         """Replay the heap events in the order of seq: no address is given out twice, none freed that is not live, and
         the tables made from the events say the same. Returns live blocks per process: {process: {addr: size}}."""
-        live, limbo, parents = {}, {}, dict(self.sql("SELECT id, parent_id FROM process"))
+        live, pending_realloc, parents = {}, {}, dict(self.sql("SELECT id, parent_id FROM process"))
         totals, problems = {}, []
         for seq, process, thread, kind, cause, addr, size, arg, flags in self.connection.execute(
                 "SELECT e.seq, t.process_id, e.thread_id, e.kind, c.text, e.addr, e.size, e.arg, e.flags FROM event e"
@@ -290,10 +290,10 @@ class Case(unittest.TestCase):
                         may_know_unknown and cause == "unknown_address"):
                     problems.append((seq, "freed, but not live", process, hex(addr), cause))
                 if cause == "realloc":
-                    limbo[thread] = (addr, size)
+                    pending_realloc[thread] = (addr, size)
                 continue
             if kind == 34 and flags & FLAG_FAILED:
-                blocks[addr] = limbo[thread][1]
+                blocks[addr] = pending_realloc[thread][1]
                 total[1] -= 1
                 continue
             if kind == 34 and addr == 0:

@@ -2,8 +2,8 @@
 /*
  * Ranges of addresses, none overlapping another, in a treap: a search tree by address that is a heap by
  * random priorities, hence of logarithmic depth whatever the order of calls. Each node knows the free bytes
- * in front of it and the most of its subtree, so that the first gap that fits is found on one way down. The
- * hard part is that a range's gap changes with its neighbour, which may be anywhere on the way to the root.
+ * in front of it and the most of its subtree, so that the first gap that fits is found on one way down. A
+ * range's gap changes with its neighbour, which may be anywhere on the way to the root.
  * Called by the resource table for addresses and for offsets in the host's file.
  */
 #include "alloc/device/ranges.h"

@@ -32,7 +32,7 @@
 #define EVENTS_DEFAULT 10000000U
 #define REPETITIONS 3
 #define THREADS 4U
-#define SITES 5000U
+#define CALLSITES 5000U
 #define SYMBOLS 9000U
 #define DEPTH 12U
 #define SLOTS 65536U   /* blocks that can be live at the same time, those that never end aside */
@@ -105,7 +105,7 @@ static void event_next(struct maker *maker, struct event *event)
     event->size = random_size(random_next(&maker->random));
     event->addr = slot < SLOTS_HOT ? 0x55d0c0de0000 + slot * UINT64_C(65536) : maker->next_addr;
     maker->next_addr += slot < SLOTS_HOT ? 0 : 16 + (event->size + 15) / 16 * 16;
-    event->callsite = 1 + random_skewed(random_next(&maker->random), SITES);
+    event->callsite = 1 + random_skewed(random_next(&maker->random), CALLSITES);
     if (random % 1024 != 7 || slot < SLOTS_HOT) { /* else: never freed */
         maker->live[slot] = event->addr;
     }
@@ -147,11 +147,11 @@ static void callsite_file_make(struct store *store)
         symbols[i] = store_symbol(store, &symbol);
         CHECK(symbols[i] != 0, "cannot store a symbol");
     }
-    for (uint32_t callsite = 1; callsite <= SITES; callsite++) {
+    for (uint32_t callsite = 1; callsite <= CALLSITES; callsite++) {
         uint32_t first = (uint32_t)(random_next(&random) % SYMBOLS);
         CHECK(store_callsite(store, callsite, DEPTH, symbols[first]) == VARVE_OK, "cannot store a call site");
         for (uint32_t depth = 0; depth < DEPTH; depth++) {
-            /* outer frames are shared by many sites */
+            /* outer frames are shared by many call sites */
             uint32_t symbol = depth == 0 ? first : (uint32_t)(random_next(&random) % (SYMBOLS >> depth));
             CHECK(store_callsite_frame(store, callsite, depth, symbols[symbol], 4096 + symbol * 64) ==
                       VARVE_OK,

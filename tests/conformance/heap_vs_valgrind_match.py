@@ -165,7 +165,7 @@ class Replay:
     def __init__(self, base):
         figures, live = base
         self.allocs, self.frees, self.bytes = figures.allocs, figures.frees, figures.bytes
-        self.live, self.live_bytes, self.limbo = dict(live), sum(live.values()), {}
+        self.live, self.live_bytes, self.pending_realloc = dict(live), sum(live.values()), {}
 
     def figures(self):
         return Figures(self.allocs, self.frees, self.bytes, len(self.live), self.live_bytes)
@@ -188,9 +188,9 @@ class Replay:
         if kind == KIND_FREE:
             given_up = self.close(address)
             if cause == CAUSE_REALLOC and given_up is not None:
-                self.limbo[thread] = given_up
+                self.pending_realloc[thread] = given_up
         elif kind == KIND_REALLOC and has_failed:
-            self.open(old or address, self.limbo[thread])
+            self.open(old or address, self.pending_realloc[thread])
             self.frees -= 1
         elif address and not has_failed:
             self.open(address, size)

@@ -262,14 +262,14 @@ def compile_library(case, name, source):
 
 
 class Backward(Shim):
-    LEND = """
-        int lent, ended, skipped;
-        void varve_python_stack_publish(unsigned skip) { lent++; skipped = skip; }
+    PUBLISH = """
+        int published, ended, skipped;
+        void varve_python_stack_publish(unsigned skip) { published++; skipped = skip; }
         void varve_python_stack_withdraw(void) { ended++; }
         """
     PROGRAM = """
         import ctypes, torch
-        read = lambda: [ctypes.c_int.in_dll(ctypes.CDLL(None), name).value for name in ("lent", "ended", "skipped")]
+        read = lambda: [ctypes.c_int.in_dll(ctypes.CDLL(None), name).value for name in ("published", "ended", "skipped")]
         result["inside"] = torch.autograd.backward(lambda value: [value, *read()], 7)
         try:
             torch.autograd.graph._engine_run_backward(lambda: 1 / 0)
@@ -279,7 +279,7 @@ class Backward(Shim):
 
     def test_frames_are_inherited(self):
         """To the recorder, while backward() runs, also if it fails."""
-        path = compile_library(self, "librecorder.so", self.LEND)
+        path = compile_library(self, "librecorder.so", self.PUBLISH)
         for mode in ("observe", "profiler"):
             result, err = self.python(self.PROGRAM, VARVE_TORCH=mode, LD_PRELOAD=path)
             self.assertEqual((result, err), ({"inside": [7, 1, 0, 1], "after": [2, 2, 1]}, []))

@@ -97,7 +97,7 @@ class Allocators(recording.Case):
         self.assertGreater(self.one("SELECT count(*) FROM events WHERE cause = 'operator new'"), 0,
                            "the allocator's own operator new served")
         first = self.top_function(lines[0]["size"])
-        self.assertIn("plain", first[0][0], "the site is the program's")
+        self.assertIn("plain", first[0][0], "the call site is the program's")
 
     def test_jemalloc_preloaded(self):
         self.preloaded("jemalloc")

@@ -67,7 +67,7 @@ static inline void put_file(FILE *file, const void *bytes, size_t count)
     assert_int_equal(fwrite(bytes, 1, count, file), count);
 }
 
-/* A module that comes and goes, a code object, and sites 1 to 8. */
+/* A module that comes and goes, a code object, and call sites 1 to 8. */
 static inline void scene_callsites(struct scene *scene, uint32_t process)
 {
     static const char path[16] = "/lib/libnone.so";  /* 15 bytes and padding */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Segments shared between processes: a handle names the exporter's process, the descriptor of its memory file
- * and an entry of the table at the file's beginning. The hard part is a handle that has outlived what it
+ * and an entry of the table at the file's beginning. A handle may have outlived what it
  * names: process ids, descriptors and offsets in the file come again. So the file must be one of ours, and its
  * table must still hold the random cookie that the handle was made with. The offset of an exported segment is
  * never used again, since another process may have it mapped for as long as it likes. Called through the ops

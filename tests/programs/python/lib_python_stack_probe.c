@@ -35,7 +35,7 @@
 #define NATIVE_MAX 2048
 
 PROBE_EXPORT unsigned probe_capture(char *out, size_t bytes, unsigned max);
-PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int borrows);
+PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int inherits);
 PROBE_EXPORT unsigned probe_entries(void);
 PROBE_EXPORT void probe_watch(size_t bytes);
 PROBE_EXPORT unsigned probe_watched(char *out, size_t bytes);
@@ -153,14 +153,14 @@ struct elsewhere {
     char *out;
     size_t bytes;
     unsigned count;
-    bool borrows;
+    bool inherits;
 };
 
 static void *capture_in_thread(void *argument)
 {
     struct elsewhere *elsewhere = argument;
     struct python_frame frames[FRAMES_MAX];
-    unsigned count = elsewhere->borrows ? parent_stack_inherit(frames, FRAMES_MAX)
+    unsigned count = elsewhere->inherits ? parent_stack_inherit(frames, FRAMES_MAX)
                                         : python_stack_capture(frames, FRAMES_MAX);
 
     elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
@@ -168,9 +168,9 @@ static void *capture_in_thread(void *argument)
 }
 
 /* From a thread that Python does not know, while the caller holds the GIL. */
-PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int borrows)
+PROBE_EXPORT unsigned probe_capture_elsewhere(char *out, size_t bytes, int inherits)
 {
-    struct elsewhere elsewhere = {.out = out, .bytes = bytes, .count = ~0U, .borrows = borrows != 0};
+    struct elsewhere elsewhere = {.out = out, .bytes = bytes, .count = ~0U, .inherits = inherits != 0};
     pthread_t thread;
     if (pthread_create(&thread, NULL, capture_in_thread, &elsewhere) == 0) {
         pthread_join(thread, NULL);

@@ -269,9 +269,9 @@ def without_gil():
 
 
 @case
-def lent():
-    # What a waiting thread lends its helpers get, once, while it lasts; without the innermost frames if so asked.
-    def lend(skip):
+def published():
+    # What a waiting thread publishes for its helpers get, once, while it lasts; without the innermost frames if so asked.
+    def publish(skip):
         probe.varve_python_stack_publish(skip)
         probe.varve_python_stack_publish(0)  # nested: the outer one's frames stay
         probe.varve_python_stack_withdraw()
@@ -280,10 +280,10 @@ def lent():
         return count
 
     assert probe.probe_capture_elsewhere(buffer, size, 1) == 0
-    count, want = lend(1), expected()
+    count, want = publish(1), expected()
     compare(count, want)
     assert probe.probe_capture_elsewhere(buffer, size, 1) == 0
-    assert lend(1000) == 0
+    assert publish(1000) == 0
 
 
 @case

@@ -25,7 +25,7 @@
 #define PROCESSES 3U
 #define THREADS 2U  /* of each process: thread ids 10 * process + 0, 1 */
 #define ORDINALS 3U /* of each process */
-#define SITES 5U
+#define CALLSITES 5U
 #define THREAD_IDS (10U * PROCESSES + 10U)
 
 /* What an address or a handle stands for; physical memory has a handle. */

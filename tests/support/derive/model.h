@@ -22,7 +22,7 @@
 #define EVENTS 700
 #define PROCESSES 9U
 #define THREADS 3U /* of each process: thread ids 10 * process + 0, 1, 2 */
-#define SITES 6U
+#define CALLSITES 6U
 #define PAGE 4096U
 
 struct reallocs {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program under record: start it as if varve were not there, hand signals on, collect its end. The hard
- * part is invisibility: the program keeps the signal mask and the dispositions that varve was started with,
- * gets SIGTERM and its kin as if they had been sent to it, and varve ends exactly as the program did. Signals
- * to the collector arrive through a signalfd, never through a handler. Called by the collector's loop.
+ * The program under record: starts it, passes signals on, collects its end. The program keeps the signal mask
+ * and the dispositions that varve was started with, gets SIGTERM and its kin as if they had been sent to it,
+ * and varve ends exactly as the program did. Signals to the collector arrive through a signalfd, never
+ * through a handler. Called by the collector's loop.
  *
  * After launch_start, in this process: SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT are blocked and read from
  * launch.signal_fd; SIGPIPE and SIGXFSZ are ignored, so that a closed terminal or a file size limit is an

@@ -190,12 +190,12 @@ static inline void scenario_streams(const struct api *api, bool own)
 
 static inline void scenario_contexts(const struct api *api)
 {
-    struct cuda_ipc_memory foreign = {.bytes = {[63] = 'h'}};
+    struct cuda_ipc_memory imported = {.bytes = {[63] = 'h'}};
     void *primary = NULL;
     void *made = NULL;
     uint64_t addr = 0;
 
-    EXPECT(0, api->cuIpcOpenMemHandle_v2(&addr, foreign, 1));
+    EXPECT(0, api->cuIpcOpenMemHandle_v2(&addr, imported, 1));
     EXPECT(0, api->cuIpcCloseMemHandle(addr));
     EXPECT(0, api->cuCtxCreate_v2(&made, 0, 0));
     take(api, 11000);

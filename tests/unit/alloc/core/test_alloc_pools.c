@@ -312,11 +312,11 @@ static void test_no_split(void **state)
     assert_int_equal(stats_of(rig).inactive_split[0].current, 1);
 }
 
-/* A pool lends its free blocks to a default request that would fail; they come back to it. */
+/* Free blocks of a pool serve a default request that would fail; they come back to it. */
 static void test_use_on_oom(void **state)
 {
     struct rig *rig = *state;
-    uint64_t a, lent;
+    uint64_t a, served;
 
     rig_open(rig, &(struct rig_options){.limit = 60 * MIB});
     begin(rig, one);
@@ -324,22 +324,22 @@ static void test_use_on_oom(void **state)
     a = take(rig, 30 * MIB);
     give(rig, a);
     end(rig, one);
-    take(rig, 20 * MIB); /* there is memory: nothing is lent */
+    take(rig, 20 * MIB); /* there is memory: no pool serves */
     assert_int_equal(stats_of(rig).num_device_alloc, 2);
     forget(rig);
-    lent = take(rig, 16 * MIB);
-    assert_int_equal(lent, a);
+    served = take(rig, 16 * MIB);
+    assert_int_equal(served, a);
     expect(rig, "split 16M left 14M\n"
                 "alloc cache 16M\n");
     assert_int_equal(rig->records[rig->count - 1].pool, 2);
     assert_int_equal(pool_at(rig, a).user, 1);
-    give(rig, lent);
+    give(rig, served);
     begin(rig, one);
     assert_int_equal(take(rig, 30 * MIB), a);
     end(rig, one);
 }
 
-/* Lent only to the default pool, only on the same stream, only what that pool has free. */
+/* Only to the default pool, only on the same stream, only what that pool has free. */
 static void test_use_on_oom_has_bounds(void **state)
 {
     struct rig *rig = *state;

@@ -276,7 +276,7 @@ static int restore_spoilt(struct rig *rig, struct spoilt *spoilt, uint64_t shift
     }
     varve_alloc_close(rig->alloc);
     rig->alloc = NULL;
-    assert_int_equal(varve_sim_used(rig->device), 0); /* also what it had not come to settle */
+    assert_int_equal(varve_sim_used(rig->device), 0); /* also what it had not come to finish */
     rig->device->ops->close(rig->device);
     rig->device = NULL;
     rig->count = rig->mark = 0;

@@ -21,7 +21,7 @@
 #define ROUNDS 200
 #define ROWS_MAX 400
 #define RINGS 4
-#define SITES 6
+#define CALLSITES 6
 #define UNKNOWN_THREAD 77
 
 static const char *const columns[] = {
@@ -50,7 +50,7 @@ struct side {
     struct row rows[ROWS_MAX];
     int count;
     int64_t first_thread;    /* row of ring 0 */
-    int contents[SITES + 1]; /* of each call site: equal ones have equal frames */
+    int contents[CALLSITES + 1]; /* of each call site: equal ones have equal frames */
     int64_t without_number, without_thread, out_of_order;
 };
 
@@ -87,7 +87,7 @@ static void trace_make(struct side *side)
     int count = below(200);
 
     *side = (struct side){.first_thread = 1};
-    for (int i = 1; i <= SITES; i++) {
+    for (int i = 1; i <= CALLSITES; i++) {
         side->contents[i] = below(3) == 0 ? 1 : i; /* some are equal */
     }
     for (int i = 0; i < count; i++) {
@@ -107,7 +107,7 @@ static void trace_make(struct side *side)
             row->values[ID] = below(30);
         }
         if ((row->nulls >> CALLSITE & 1U) == 0) {
-            row->values[CALLSITE] = below(SITES + 1);
+            row->values[CALLSITE] = below(CALLSITES + 1);
         }
     }
 }
@@ -128,11 +128,11 @@ static void rows_mix(struct side *side)
 /* Numbers that stand for something get others, one to one. */
 static void numbers_change(struct side *side)
 {
-    int contents[SITES + 1];
+    int contents[CALLSITES + 1];
 
     memcpy(contents, side->contents, sizeof(contents));
-    for (int i = 1; i <= SITES; i++) {
-        side->contents[SITES + 1 - i] = contents[i];
+    for (int i = 1; i <= CALLSITES; i++) {
+        side->contents[CALLSITES + 1 - i] = contents[i];
     }
     for (int i = 0; i < side->count; i++) {
         int64_t *id = &side->rows[i].values[ID];
@@ -141,7 +141,7 @@ static void numbers_change(struct side *side)
         bool is_own = kind == 17 || kind == 26 || kind == 50 || kind == 53 || kind == 60;
 
         *id = *id > 0 && !is_own ? 100 - *id : *id;
-        *callsite = *callsite > 0 ? SITES + 1 - *callsite : *callsite;
+        *callsite = *callsite > 0 ? CALLSITES + 1 - *callsite : *callsite;
     }
 }
 
@@ -163,7 +163,7 @@ static void change_one(struct side *side)
     case 3:
     case 4:
         row->values[column] += below(3);
-        row->values[CALLSITE] %= SITES + 1;
+        row->values[CALLSITE] %= CALLSITES + 1;
         row->nulls &= ~(1U << column);
         if (column == 3 || column == 4 || column > KIND) {
             row->nulls |= (uint32_t)(below(4) == 0) << column;
@@ -183,7 +183,7 @@ static void change_one(struct side *side)
         row->ring = below(RINGS);
         break;
     default:
-        side->contents[1 + below(SITES)] = 1 + below(9);
+        side->contents[1 + below(CALLSITES)] = 1 + below(9);
         break;
     }
 }
@@ -233,7 +233,7 @@ static void database_make(const char *path, const struct side *side)
                  (int)side->first_thread + i, 1 + i / 2, i);
         assert_int_equal(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
     }
-    for (int i = 1; i <= SITES; i++) {
+    for (int i = 1; i <= CALLSITES; i++) {
         snprintf(sql, sizeof(sql),
                  "INSERT INTO symbol(id, function, line, is_python, is_inlined) VALUES (%d, 'f', %d, 0, 0);"
                  "INSERT INTO callsite_frame(callsite_id, depth, symbol_id) VALUES (%d, 0, %d)",

@@ -136,7 +136,7 @@ static bool comes_out(const struct scene *scene, char *reason, size_t bytes)
 }
 
 #define LIVES 150
-#define UNDECIDED 35 /* the seed of a life whose pools can't be told apart after its cut */
+#define UNDECIDED 35 /* the seed of a life whose pools look the same after its cut */
 
 static const uint64_t none[] = {0};
 

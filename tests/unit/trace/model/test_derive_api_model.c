@@ -145,7 +145,7 @@ static void stream_event(struct event *event, struct event last[THREAD_IDS], uin
             (uint16_t)(random_below(&random_state, 3) | (uint64_t)PICK(0, 2, 3, 3, 3, 3, 4, 5, 6, 7) << 12),
         .flags = random_below(&random_state, 3) == 0 ? VARVE_FLAG_DUPLICATE : 0,
         .requested = random_below(&random_state, 1000),
-        .callsite = (uint32_t)random_below(&random_state, SITES + 1),
+        .callsite = (uint32_t)random_below(&random_state, CALLSITES + 1),
     };
     uint64_t choice = random_below(&random_state, 100);
     if (last[thread].kind != 0 && choice < 12) {

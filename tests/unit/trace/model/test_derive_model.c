@@ -37,7 +37,7 @@ static void stream_event(struct event *event, uint64_t pending[10 * PROCESSES + 
                             .thread_id = thread,
                             .pid = 1000 + (int32_t)process,
                             .tid = 2000 + (int32_t)thread,
-                            .callsite = (uint32_t)random_below(&random_state, SITES + 1)};
+                            .callsite = (uint32_t)random_below(&random_state, CALLSITES + 1)};
     if (pending[thread] != 0 && choice < 60) {
         uint64_t outcome = random_below(&random_state, 8);
         event->kind = VARVE_KIND_HEAP_REALLOC;

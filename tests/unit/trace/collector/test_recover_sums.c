@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The books over the death of a collector: what it had retired, closed and removed before it died is in the
+ * The sums over the death of a collector: what it had retired, closed and removed before it died is in the
  * sums of the one that recovers, once; numbers in pages that no program can have counted to are neither
  * followed nor added up.
  */
@@ -45,7 +45,7 @@ static void lose(struct ring_header *ring, unsigned count)
 }
 
 /* Rows of what ended, committed; and once more, so that the files are gone. */
-static void settle(struct lab *lab)
+static void catch_up(struct lab *lab)
 {
     for (unsigned i = 0; i < 3; i++) {
         lab_rounds(lab, 1000000);
@@ -69,7 +69,7 @@ static void test_what_ended_before(void **state)
     lose(ring, 11); /* nothing of it is stored */
     lab_rounds(lab, 1000000);
     collect_process_reaped(lab->collector, pid, lab_kill(lab, pid));
-    settle(lab);
+    catch_up(lab);
     assert_int_equal(lab->collector->reader_count, 0);
     hand_process(lab, lab_dead())->unattached = 2;
     emit(lab, hand_ring(lab, 2, 64), 4);
