@@ -309,8 +309,8 @@ static const struct varve_record *peek_orphan(struct ring_reader *reader)
                : NULL;
 }
 
-const struct varve_record *ring_reader_peek(struct ring_reader *reader,
-                                            const struct session_directory *directory)
+static const struct varve_record *peek_any(struct ring_reader *reader,
+                                           const struct session_directory *directory)
 {
     if (reader->damage != NULL) {
         skip_what_is_gone(reader);
@@ -322,6 +322,31 @@ const struct varve_record *ring_reader_peek(struct ring_reader *reader,
         return peek_spill(reader, directory);
     }
     return peek_orphan(reader);
+}
+
+/* What has no kind was never written: something has put zeros over it. */
+static void skip_unwritten(struct ring_reader *reader)
+{
+    if (reader->read < reader->head_seen) {
+        reader->read++;
+    } else if (reader->spill_read < reader->spill_seen) {
+        reader->spill_read++;
+    } else {
+        reader->orphans_read++;
+    }
+    reader->unreadable++;
+    reader->sequence++;
+}
+
+const struct varve_record *ring_reader_peek(struct ring_reader *reader,
+                                            const struct session_directory *directory)
+{
+    const struct varve_record *record;
+
+    while ((record = peek_any(reader, directory)) != NULL && varve_record_kind(record) == 0) {
+        skip_unwritten(reader);
+    }
+    return record;
 }
 
 void ring_reader_pop(struct ring_reader *reader)

@@ -161,7 +161,7 @@ static void *capture_in_thread(void *argument)
     struct elsewhere *elsewhere = argument;
     struct python_frame frames[FRAMES_MAX];
     unsigned count = elsewhere->inherits ? parent_stack_inherit(frames, FRAMES_MAX)
-                                        : python_stack_capture(frames, FRAMES_MAX);
+                                         : python_stack_capture(frames, FRAMES_MAX);
 
     elsewhere->count = describe(frames, count, elsewhere->out, elsewhere->bytes);
     return NULL;

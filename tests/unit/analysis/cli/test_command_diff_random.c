@@ -49,7 +49,7 @@ struct row {
 struct side {
     struct row rows[ROWS_MAX];
     int count;
-    int64_t first_thread;    /* row of ring 0 */
+    int64_t first_thread;        /* row of ring 0 */
     int contents[CALLSITES + 1]; /* of each call site: equal ones have equal frames */
     int64_t without_number, without_thread, out_of_order;
 };
