@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes: a C function of more than 70 lines fails. A file may be as long as its subject; the longest are printed."""
+"""Sizes: a C function of more than 70 lines fails, and a folder of a layer without a README.md of at most 40. A file may be
+as long as its subject; the longest are printed."""
 
+import os
 import re
 
 import tree
 
-FUNCTION_MAX, SHOWN = 70, 10
+FUNCTION_MAX, README_MAX, SHOWN = 70, 40, 10
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 MACRO_LINE = re.compile(r"\s*[A-Z_][A-Z0-9_]*\s*(\([^(){};]*\))?\s*$")
 HEAD = re.compile(r"([A-Za-z_]\w*)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*(?:__attribute__.*|[A-Z_]\w*.*)?$", re.S)
@@ -42,6 +44,14 @@ def functions(source):
             start = offset + 1
 
 
+def readmes(root, paths):
+    for folder in sorted({os.path.dirname(path) for path in paths if not path.startswith("tests/") and "/" in path}):
+        path = os.path.join(folder, "README.md")
+        lines = tree.read(root, path).count("\n") if os.path.exists(os.path.join(root, path)) else 0
+        if folder.split("/")[0] in tree.LAYER_FOLDERS and not 0 < lines <= README_MAX:
+            yield f"{path}: {lines} lines; each folder has a README.md of 1 to {README_MAX} lines"
+
+
 def main():
     root = tree.root_from_arguments()
     errors, file_sizes, function_sizes = [], [], []
@@ -54,6 +64,7 @@ def main():
             function_sizes.append((last - first + 1, f"{path}:{first}: {name}"))
             if last - first + 1 > FUNCTION_MAX:
                 errors.append(f"{path}:{first}: {name}() has {last - first + 1} lines; at most {FUNCTION_MAX}")
+    errors += readmes(root, [path for _, path in file_sizes])
     for title, sizes in (("files", file_sizes), ("functions", function_sizes)):
         print(f"largest {title}:")
         for size, where in sorted(sizes, reverse=True)[:SHOWN]:

@@ -49,6 +49,9 @@ EOF
 /* $licence */
 #include "trace/trace.h"
 EOF
+    for folder in trace trace/format analysis/cli; do
+        echo "# $folder" >"$folder/README.md"
+    done
     cat >tests/unit/test_ring.c <<EOF
 /* $licence */
 #include <sqlite3.h>
@@ -104,6 +107,8 @@ test_includes() {
 
 test_sizes() {
     plant; sizes good "clean tree" ""
+    plant; rm trace/format/README.md; sizes bad "a folder without README" "trace/format/README.md: 0 lines"
+    plant; repeat 40 "line" >>analysis/cli/README.md; sizes bad "a long README" "analysis/cli/README.md: 41 lines"
     plant; repeat 2000 "int x;" >>trace/format/ring.c; sizes good "a long file" ""
     plant; { echo "static int f(int a)"; echo "{"; repeat 68 "    a++;"; echo "}"; } >>trace/format/ring.c
     sizes bad "function of 71 lines" "f() has 71 lines"

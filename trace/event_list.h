@@ -21,7 +21,7 @@
     X( 2, FREE_REQUESTED,   free_requested,   allocator, "block address", "rounded size", "requested size", "segment id", "the program gave a block back; it may still be in use by other streams") \
     X( 3, FREE_COMPLETED,   free_completed,   allocator, "block address", "rounded size", "requested size", "segment id", "a block became reusable") \
     X( 4, SPLIT,            split,            allocator, "address of the front part", "size of the front part", "size of the remainder", "segment id", "a free block was cut in two") \
-    X( 5, MERGE,            merge,            allocator, "address of the survivor", "size of the survivor afterwards", "size of the absorbed block", "address of the absorbed block", "a free block absorbed one neighbour; cause reports the side") \
+    X( 5, MERGE,            merge,            allocator, "address of the survivor", "size of the survivor afterwards", "size of the absorbed block", "address of the absorbed block", "a free block absorbed one neighbour; cause says the side") \
     X( 6, SEGMENT_ALLOC,    segment_alloc,    allocator, "segment address", "segment size", "size asked for", "segment id", "memory was obtained from the device") \
     X( 7, SEGMENT_FREE,     segment_free,     allocator, "segment address", "segment size", "", "segment id", "memory was given back to the device; cause says why") \
     X( 8, SEGMENT_MAP,      segment_map,      allocator, "first address mapped", "bytes mapped", "", "segment id", "an expandable segment grew") \
