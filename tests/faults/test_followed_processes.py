@@ -113,7 +113,7 @@ class Namespaces(recording.Case):
     def test_killed(self):
         """SIGKILL of a namespace's first process takes all of it: what was committed is there, and nobody waits."""
         process = recording.start(self.record_command(
-            "unshare", "-pf", "--mount-proc", "sh", "-c", f"{BURST} 1000 {SIZE}; echo ready; sleep 60", options=recording.PLAIN))
+            "unshare", "-pf", "--mount-proc", "sh", "-c", f"{BURST} 1000 {SIZE}; echo ready; while :; do :; done", options=recording.PLAIN))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         while process.stdout.readline() != "ready\n":
             pass

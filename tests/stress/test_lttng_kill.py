@@ -36,7 +36,10 @@ class Kill(lttng_recording.Case):
         self.assert_finished()
         found = self.diff(self.rebuild())
         # A record is emitted to LTTng before it is committed: one that a thread was about to commit is in the trace alone.
-        self.assertEqual(found["differing"], 0, found)
+        # A free whose allocation LTTng lost is one of an unknown address; nothing else differs.
+        kinds = {kind["kind"] for kind in found["kinds"] if kind["differing"]}
+        self.assertLessEqual(kinds, {"heap_free", "heap_realloc"} if said else set(), found)
+        self.assertLessEqual(set(found["fields"] if kinds else ()), {"id", "size", "cause"}, found)
         self.assertLessEqual(found["only_in_b"], threads, found)
         self.assertEqual(found["only_in_a"], said, found)
         return found
