@@ -86,7 +86,7 @@ class Recovering(recording.Case):
         outcome = self.varve("recover", "--json", *options, directory)
         return json.loads(outcome.out)
 
-    def assert_resources(self, said):
+    def assert_sums(self, said):
         """stats, thread rows, what is stored, and what recover printed all say the same."""
         stats = dict(self.sql("SELECT name, value FROM stats WHERE idx = -1"))
         events = self.one("SELECT count(*) FROM event")
@@ -156,7 +156,7 @@ class Interrupted(Recovering):
         said = self.recover(directory)
         self.open(directory[:-2])
         if said["events"] > 0:
-            self.assert_resources(said)
+            self.assert_sums(said)
 
     def interrupt(self, number, policy, size, stacks):
         """Kill one recovery of each copy at each call in turn, of which only a part is tried where there are many."""
@@ -224,7 +224,7 @@ class Losses(Recovering):
                                    options=["--stacks", "none", "--overflow", "drop", "--ring-size", "4K"])
         said = self.recover(self.path + ".d")
         self.assert_finished()
-        self.assert_resources(said)
+        self.assert_sums(said)
         counted = sum(thread["allocs"] + thread["frees"] + 2 * thread["reallocs"]
                       for thread in recording.json_lines(out)[0]["threads"])
         stored = self.one("SELECT count(*) FROM events WHERE kind LIKE 'heap%'")

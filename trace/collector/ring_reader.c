@@ -281,14 +281,31 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
     return NULL;
 }
 
+/* The next record of the ring, else of the spill, else the orphans. */
+static void advance(struct ring_reader *reader)
+{
+    if (reader->read < reader->head_seen) {
+        reader->read++;
+    } else if (reader->spill_read < reader->spill_seen) {
+        reader->spill_read++;
+    } else {
+        reader->orphans_read++;
+    }
+}
+
+static void skip_unreadable(struct ring_reader *reader)
+{
+    reader->unreadable++;
+    reader->sequence++;
+    advance(reader);
+}
+
 /* Records of a ring that was cut, behind its end. */
 static void skip_what_is_gone(struct ring_reader *reader)
 {
     while (reader->read < reader->head_seen &&
            !is_inside(reader, &ring_records(reader->ring)[reader->read & (reader->capacity - 1)])) {
-        reader->unreadable++;
-        reader->sequence++;
-        reader->read++;
+        skip_unreadable(reader);
     }
 }
 
@@ -324,27 +341,14 @@ static const struct varve_record *peek_any(struct ring_reader *reader,
     return peek_orphan(reader);
 }
 
-/* What has no kind was never written: something has put zeros over it. */
-static void skip_unwritten(struct ring_reader *reader)
-{
-    if (reader->read < reader->head_seen) {
-        reader->read++;
-    } else if (reader->spill_read < reader->spill_seen) {
-        reader->spill_read++;
-    } else {
-        reader->orphans_read++;
-    }
-    reader->unreadable++;
-    reader->sequence++;
-}
-
 const struct varve_record *ring_reader_peek(struct ring_reader *reader,
                                             const struct session_directory *directory)
 {
     const struct varve_record *record;
 
+    /* what has no kind was never written: something has put zeros over it */
     while ((record = peek_any(reader, directory)) != NULL && varve_record_kind(record) == 0) {
-        skip_unwritten(reader);
+        skip_unreadable(reader);
     }
     return record;
 }
@@ -353,13 +357,10 @@ void ring_reader_pop(struct ring_reader *reader)
 {
     if (reader->read < reader->head_seen) {
         reader->last_ticks = ring_records(reader->ring)[reader->read & (reader->capacity - 1)].ticks;
-        reader->read++;
     } else if (reader->spill_read < reader->spill_seen) {
         reader->last_ticks = reader->buffer[reader->spill_read - reader->buffer_from].ticks;
-        reader->spill_read++;
-    } else {
-        reader->orphans_read++;
     }
+    advance(reader);
 }
 
 void ring_reader_release(struct ring_reader *reader)

@@ -274,15 +274,6 @@ static inline cuda_result fake_event_create(cuda_event *event_out, unsigned flag
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_event_use(const char *name, cuda_event event, unsigned needs)
-{
-    FAKE_CALL(name, needs);
-    if (!fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
-        fake_wrong(name, (uint64_t)(uintptr_t)event);
-    }
-    return CUDA_RESULT_SUCCESS;
-}
-
 static inline cuda_result fake_event_destroy(cuda_event event)
 {
     FAKE_CALL("cuEventDestroy", FAKE_INSIDE);
@@ -298,12 +289,12 @@ static inline cuda_result fake_event_record(cuda_event event, cuda_stream stream
     if (fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)) {
         fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes = (uint64_t)(uintptr_t)stream;
     }
-    return fake_event_use("cuEventRecord", event, FAKE_INSIDE);
+    return fake_use("cuEventRecord", FAKE_EVENT, event, FAKE_INSIDE);
 }
 
 static inline cuda_result fake_event_query(cuda_event event)
 {
-    cuda_result result = fake_event_use("cuEventQuery", event, FAKE_INSIDE);
+    cuda_result result = fake_use("cuEventQuery", FAKE_EVENT, event, FAKE_INSIDE);
 
     return result == CUDA_RESULT_SUCCESS && fake.is_event_pending ? CUDA_RESULT_NOT_READY : result;
 }
@@ -311,7 +302,7 @@ static inline cuda_result fake_event_query(cuda_event event)
 static inline cuda_result fake_event_synchronize(cuda_event event)
 {
     fake.waits++;
-    return fake_event_use("cuEventSynchronize", event, FAKE_INSIDE | FAKE_LASTS);
+    return fake_use("cuEventSynchronize", FAKE_EVENT, event, FAKE_INSIDE | FAKE_LASTS);
 }
 
 static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event event, unsigned flags)
@@ -325,7 +316,7 @@ static inline cuda_result fake_stream_wait_event(cuda_stream stream, cuda_event 
             (uint64_t)(uintptr_t)stream, fake_find(FAKE_EVENT, (uint64_t)(uintptr_t)event)->bytes};
     }
     fake.orders++;
-    return fake_event_use("cuStreamWaitEvent", event, FAKE_INSIDE);
+    return fake_use("cuStreamWaitEvent", FAKE_EVENT, event, FAKE_INSIDE);
 }
 
 static inline cuda_result fake_stream_create(cuda_stream *stream_out, unsigned flags)

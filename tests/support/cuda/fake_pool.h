@@ -21,15 +21,6 @@ static inline cuda_result fake_pool_create(cuda_pool *pool_out, const struct cud
     return CUDA_RESULT_SUCCESS;
 }
 
-static inline cuda_result fake_pool_use(const char *name, cuda_pool pool, unsigned needs)
-{
-    FAKE_CALL(name, needs);
-    if (!fake_find(FAKE_POOL, (uint64_t)(uintptr_t)pool)) {
-        fake_wrong(name, (uint64_t)(uintptr_t)pool);
-    }
-    return CUDA_RESULT_SUCCESS;
-}
-
 static inline cuda_result fake_pool_destroy(cuda_pool pool)
 {
     FAKE_CALL("cuMemPoolDestroy", FAKE_INSIDE);
@@ -44,7 +35,7 @@ static inline cuda_result fake_pool_set(cuda_pool pool, enum cuda_pool_attribute
     if (attribute != CUDA_POOL_RELEASE_THRESHOLD || *(const uint64_t *)value != UINT64_MAX) {
         fake_wrong("cuMemPoolSetAttribute", attribute);
     }
-    return fake_pool_use("cuMemPoolSetAttribute", pool, FAKE_INSIDE);
+    return fake_use("cuMemPoolSetAttribute", FAKE_POOL, pool, FAKE_INSIDE);
 }
 
 static inline cuda_result fake_pool_set_access(cuda_pool pool, const struct cuda_access *access, size_t count)
@@ -53,20 +44,20 @@ static inline cuda_result fake_pool_set_access(cuda_pool pool, const struct cuda
         fake_wrong("cuMemPoolSetAccess", count);
     }
     fake.pool_peer = access->location.id;
-    return fake_pool_use("cuMemPoolSetAccess", pool, FAKE_INSIDE);
+    return fake_use("cuMemPoolSetAccess", FAKE_POOL, pool, FAKE_INSIDE);
 }
 
 static inline cuda_result fake_pool_trim(cuda_pool pool, size_t keep_bytes)
 {
     (void)keep_bytes;
     fake.trims++;
-    return fake_pool_use("cuMemPoolTrimTo", pool, FAKE_INSIDE | FAKE_LASTS);
+    return fake_use("cuMemPoolTrimTo", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
 }
 
 static inline cuda_result fake_pool_alloc(cuda_address *addr_out, size_t bytes, cuda_pool pool,
                                           cuda_stream stream)
 {
-    cuda_result result = fake_pool_use("cuMemAllocFromPoolAsync", pool, FAKE_INSIDE | FAKE_LASTS);
+    cuda_result result = fake_use("cuMemAllocFromPoolAsync", FAKE_POOL, pool, FAKE_INSIDE | FAKE_LASTS);
 
     if (stream && (uint64_t)(uintptr_t)stream == fake.captured) {
         fake_wrong("cuMemAllocFromPoolAsync on a captured stream", fake.captured);

@@ -179,4 +179,14 @@ static inline cuda_result fake_call(const char *name, unsigned needs)
         }                                                \
     } while (0)
 
+/* A call with a handle of that kind, which must be out. */
+static inline cuda_result fake_use(const char *name, enum fake_kind kind, const void *handle, unsigned needs)
+{
+    FAKE_CALL(name, needs);
+    if (!fake_find(kind, (uint64_t)(uintptr_t)handle)) {
+        fake_wrong(name, (uint64_t)(uintptr_t)handle);
+    }
+    return CUDA_RESULT_SUCCESS;
+}
+
 #endif
