@@ -17,6 +17,7 @@
 #include "trace/record.h"
 #include "trace/store/derived.h"
 #include "trace/store/rows.h"
+#include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
 
 #include <fcntl.h>
@@ -137,6 +138,7 @@ static void callsite_file_make(struct store *store)
     char function[64];
     char file[64];
     uint64_t random = 1234567;
+    struct stack_nodes nodes = {0};
 
     for (uint32_t i = 0; i < SYMBOLS; i++) {
         snprintf(function, sizeof(function), "component_%u::operation_%u(int, char const*)", i / 100, i);
@@ -149,15 +151,18 @@ static void callsite_file_make(struct store *store)
     }
     for (uint32_t callsite = 1; callsite <= CALLSITES; callsite++) {
         uint32_t first = (uint32_t)(random_next(&random) % SYMBOLS);
-        CHECK(store_callsite(store, callsite, DEPTH, symbols[first]) == VARVE_OK, "cannot store a call site");
-        for (uint32_t depth = 0; depth < DEPTH; depth++) {
+        uint32_t node = 0;
+        for (uint32_t depth = DEPTH; depth-- > 0;) {
             /* outer frames are shared by many call sites */
             uint32_t symbol = depth == 0 ? first : (uint32_t)(random_next(&random) % (SYMBOLS >> depth));
-            CHECK(store_callsite_frame(store, callsite, depth, symbols[symbol], 4096 + symbol * 64) ==
+            CHECK(stack_nodes_find(&nodes, store, node, symbols[symbol], 4096 + symbol * 64, &node) ==
                       VARVE_OK,
                   "cannot store a frame");
         }
+        CHECK(store_callsite(store, callsite, node, DEPTH, symbols[first]) == VARVE_OK,
+              "cannot store a call site");
     }
+    stack_nodes_free(&nodes);
 }
 
 static void rows_make(const struct maker *maker)

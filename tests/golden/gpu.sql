@@ -20,9 +20,8 @@ INSERT INTO stream(process_id, device, number, handle) VALUES (1, 0, 1, 94000000
 INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES
     (1, 'forward', 'model.py', 31, NULL, 1, 0), (2, 'train', 'train.py', 55, NULL, 1, 0),
     (3, 'load_table', '/src/solver/table.cu', 140, '/opt/solver/libsolver.so', 0, 0);
-INSERT INTO callsite(id, depth, symbol_id) VALUES (1, 2, 1), (2, 2, 3);
-INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES (1, 0, 1, NULL), (1, 1, 2, NULL), (2, 0, 3, 4096),
-    (2, 1, 2, NULL);
+INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 2, NULL), (2, 1, 1, NULL), (3, 1, 3, 4096);
+INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (1, 2, 2, 1), (2, 3, 2, 3);
 
 INSERT INTO allocation(id, domain, pid, tid, device, pool, stream, addr, size, requested, alloc_seq, free_requested_seq,
     free_completed_seq, alloc_ns, free_ns, callsite_id, source, process_id, temporary, memory_kind)

@@ -27,13 +27,14 @@ INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALU
     (10, '<module>', 'train.py', 80, NULL, 1, 0),
     (11, NULL, NULL, NULL, '/opt/app/lib/libmystery.so', 0, 0),
     (12, 'map_weights', 'weights.c', 7, '/opt/app/bin/app', 0, 0);
-INSERT INTO callsite(id, depth, symbol_id) VALUES (1, 6, 2), (2, 4, 7), (3, 8, 8), (4, 1, 11), (5, 2, 12);
-INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES
-    (1, 0, 1, 4096), (1, 1, 2, 8192), (1, 2, 3, 8200), (1, 3, 4, 100), (1, 4, 5, 200), (1, 5, 6, 300),
-    (2, 0, 1, 4096), (2, 1, 7, 9000), (2, 2, 4, 110), (2, 3, 6, 300),
-    (3, 0, 8, NULL), (3, 1, 9, NULL), (3, 2, 9, NULL), (3, 3, 9, NULL), (3, 4, 9, NULL), (3, 5, 9, NULL),
-    (3, 6, 9, NULL), (3, 7, 10, NULL),
-    (4, 0, 11, 66051), (5, 0, 12, 400), (5, 1, 4, 120);
+INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES
+    (1, NULL, 6, 300), (2, 1, 5, 200), (3, 2, 4, 100), (4, 3, 3, 8200), (5, 4, 2, 8192), (6, 5, 1, 4096),
+    (7, 1, 4, 110), (8, 7, 7, 9000), (9, 8, 1, 4096),
+    (10, NULL, 10, NULL), (11, 10, 9, NULL), (12, 11, 9, NULL), (13, 12, 9, NULL), (14, 13, 9, NULL), (15, 14, 9, NULL),
+    (16, 15, 9, NULL), (17, 16, 8, NULL),
+    (18, NULL, 11, 66051), (19, NULL, 4, 120), (20, 19, 12, 400);
+INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES
+    (1, 6, 6, 2), (2, 9, 4, 7), (3, 17, 8, 8), (4, 18, 1, 11), (5, 20, 2, 12);
 
 -- site, domain, process, pid, tid, size, first alloc_seq, step, count, first free_seq (NULL: never), freed, temporary
 CREATE TEMP TABLE recipe(site, domain, process_id, pid, tid, size, grow, seq, step, n, free_seq, freed, temporary);

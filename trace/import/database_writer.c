@@ -14,6 +14,7 @@
 #include "trace/store/derived.h"
 #include "trace/store/publish.h"
 #include "trace/store/rows.h"
+#include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/names.h"
 #include "trace/trace.h"
@@ -38,7 +39,8 @@ struct varve_writer {
     int64_t end_ns;
     char *executable, *command_line;
     int32_t rank;
-    uint32_t callsites;  /* given so far */
+    uint32_t callsites; /* given so far */
+    struct stack_nodes nodes;
     bool *is_allocation; /* by symbol: an allocation function, passed over */
     size_t symbol_capacity;
     int error; /* the first one */
@@ -73,6 +75,7 @@ static void writer_free(struct varve_writer *writer)
     if (writer->folder != NULL) {
         varve_publish_folder_remove(writer->folder);
     }
+    stack_nodes_free(&writer->nodes);
     free(writer->is_allocation);
     free(writer->executable);
     free(writer->command_line);
@@ -252,11 +255,14 @@ uint32_t varve_writer_callsite(struct varve_writer *writer, const uint32_t *symb
         }
         origin = writer->is_allocation[symbols[i]] ? origin : symbols[i];
     }
-    if (store_take(writer) == VARVE_OK) {
-        keep(writer, store_callsite(writer->store, id, frames, origin), "a call site");
+    uint32_t node = 0;
+    store_take(writer);
+    for (uint32_t i = frames; i-- > 0 && writer->error == VARVE_OK;) {
+        keep(writer, stack_nodes_find(&writer->nodes, writer->store, node, symbols[i], -1, &node),
+             "a call site");
     }
-    for (uint32_t i = 0; i < frames && writer->error == VARVE_OK; i++) {
-        keep(writer, store_callsite_frame(writer->store, id, i, symbols[i], -1), "a call site");
+    if (writer->error == VARVE_OK) {
+        keep(writer, store_callsite(writer->store, id, node, frames, origin), "a call site");
     }
     writer->callsites += writer->error == VARVE_OK;
     return writer->error == VARVE_OK ? id : 0;

@@ -110,16 +110,19 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
     return ROWS_WRITE(store, STATEMENT_MODULE, VALUE(id), VALUE(path), VALUE(build_id_hex));
 }
 
-int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id)
+int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
 {
-    return ROWS_WRITE(store, STATEMENT_CALLSITE, VALUE(id), VALUE(depth), value_least(1, symbol_id));
+    if (parent_id >= id) {
+        return VARVE_ERROR_INVALID;
+    }
+    return ROWS_WRITE(store, STATEMENT_STACK_NODE, VALUE(id), value_least(1, parent_id), VALUE(symbol_id),
+                      value_least(0, pc));
 }
 
-int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
-                         int64_t pc)
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
 {
-    return ROWS_WRITE(store, STATEMENT_FRAME, VALUE(callsite_id), VALUE(depth), VALUE(symbol_id),
-                      value_least(0, pc));
+    return ROWS_WRITE(store, STATEMENT_CALLSITE, VALUE(id), value_least(1, node_id), VALUE(depth),
+                      value_least(1, symbol_id));
 }
 
 /* ---- symbols ---- */

@@ -70,9 +70,11 @@ struct store_symbol {
 int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex);
 /// Returns the symbol's row (equal symbols get one row), 0 on failure.
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
-int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id);
-int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
-                         int64_t pc); /* pc < 0: NULL */
+/// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Equal
+/// frames of equal callers are one node; stack_nodes.h finds them. pc < 0: NULL.
+int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
+/// `node_id`: the innermost of its `depth` frames, 0: it has none. symbol_id 0: NULL.
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id);
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
 
 #endif

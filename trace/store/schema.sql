@@ -76,15 +76,19 @@ CREATE TABLE oom(seq INTEGER PRIMARY KEY, ts_ns INTEGER, device INTEGER, request
     reserved INTEGER, largest_free INTEGER, stage INTEGER, -- the last stage tried, as in event.cause
     process_id INTEGER) STRICT;
 
--- Call sites: a stack is interned once; a symbol is one resolved function and line of source code.
+-- Call sites: stacks are paths in a tree whose roots are outermost frames, so that what they share is there once; a symbol
+-- is one resolved function and line of source code.
 CREATE TABLE module(id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT) STRICT;
 CREATE TABLE symbol(id INTEGER PRIMARY KEY, function TEXT, file TEXT, line INTEGER, module TEXT,
     is_python INTEGER NOT NULL, is_inlined INTEGER NOT NULL) STRICT;
-CREATE TABLE callsite(id INTEGER PRIMARY KEY, depth INTEGER NOT NULL,
-    symbol_id INTEGER) STRICT; -- the innermost frame that is not an allocation function
-CREATE TABLE callsite_frame(callsite_id INTEGER NOT NULL, depth INTEGER NOT NULL, symbol_id INTEGER NOT NULL,
-    pc INTEGER, -- address within the module, NULL for Python
-    PRIMARY KEY(callsite_id, depth)) STRICT, WITHOUT ROWID;
+CREATE TABLE stack_node(id INTEGER PRIMARY KEY,
+    parent_id INTEGER,        -- the caller: always the smaller id; NULL: none, it is the outermost frame
+    symbol_id INTEGER NOT NULL,
+    pc INTEGER) STRICT;       -- address within the module, NULL for Python
+CREATE TABLE callsite(id INTEGER PRIMARY KEY,
+    node_id INTEGER,          -- the innermost frame; NULL: no frames
+    depth INTEGER NOT NULL,   -- number of frames
+    symbol_id INTEGER) STRICT; -- of the innermost frame that is not an allocation function
 
 -- Derived while recording, in the order of seq; tests compare each with its definition over event/allocation.
 -- process_id 0 = all processes together. A block counts as freed when its free was requested (active: completed).

@@ -21,10 +21,20 @@ CREATE VIEW leak AS
     FROM allocation a LEFT JOIN domain d ON d.code = a.domain LEFT JOIN event_cause c ON c.code = a.source
     WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL;
 
--- Frames of a call site, innermost (depth 0) first.
+-- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array, because a
+-- recursive query as a table would be walked for all of them whatever is asked for. Ids fall on the way: a walk ends.
 CREATE VIEW frame AS
-    SELECT f.callsite_id, f.depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, f.pc
-    FROM callsite_frame f JOIN symbol s ON s.id = f.symbol_id;
+    SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, n.pc
+    FROM callsite c
+        CROSS JOIN json_each((
+            WITH RECURSIVE walk(id, frames) AS (
+                SELECT c.node_id, 1
+                UNION ALL
+                SELECT p.parent_id, walk.frames + 1 FROM walk JOIN stack_node p ON p.id = walk.id
+                WHERE p.parent_id < p.id AND walk.frames < 65536)
+            SELECT '[' || group_concat(id) || ']' FROM walk)) path
+        CROSS JOIN stack_node n ON n.id = path.value
+        CROSS JOIN symbol s ON s.id = n.symbol_id;
 
 -- Per call site and domain; function, file and line are those of the innermost frame that is no allocation function.
 CREATE VIEW callsite_total AS

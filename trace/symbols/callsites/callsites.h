@@ -43,7 +43,7 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
 int callsites_commit(struct callsites *callsites, struct store *store);
 /// After all processes of an interrupted recording were announced: takes the numbers from callsite_origin.
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message);
-/// Write module, symbol, callsite, callsite_frame: symbols are resolved now, with elfutils, in parallel with
+/// Write module, symbol, stack_node, callsite: symbols are resolved now, with elfutils, in parallel with
 /// nothing. Native and Python frames are merged: each run of interpreter-loop frames stands for its Python
 /// frames.
 int callsites_finish(struct callsites *callsites, struct store *store, store_progress progress, void *context,

@@ -9,6 +9,7 @@
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
 #include "trace/store/rows.h"
+#include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/intern.h"
@@ -213,6 +214,7 @@ static int write_stacks(struct finish *finish)
 {
     const struct interned *stacks = &finish->callsites->stacks;
     struct callsites_lines lines = {NULL, 0, 0};
+    struct stack_nodes nodes = {0};
     int result = VARVE_OK;
 
     for (uint32_t id = 1; id <= stacks->count && result == VARVE_OK; id++) {
@@ -221,12 +223,17 @@ static int write_stacks(struct finish *finish)
             result = VARVE_ERROR_NO_MEMORY;
             break;
         }
-        result = store_callsite(finish->store, id, (uint32_t)lines.count, callsites_lines_symbol(&lines));
-        for (size_t depth = 0; depth < lines.count && result == VARVE_OK; depth++) {
-            result = store_callsite_frame(finish->store, id, (uint32_t)depth, lines.lines[depth].symbol,
-                                          lines.lines[depth].pc);
+        uint32_t node = 0;
+        for (size_t depth = lines.count; depth-- > 0 && result == VARVE_OK;) {
+            result = stack_nodes_find(&nodes, finish->store, node, lines.lines[depth].symbol,
+                                      lines.lines[depth].pc, &node);
+        }
+        if (result == VARVE_OK) {
+            result = store_callsite(finish->store, id, node, (uint32_t)lines.count,
+                                    callsites_lines_symbol(&lines));
         }
     }
+    stack_nodes_free(&nodes);
     free(lines.lines);
     return result;
 }

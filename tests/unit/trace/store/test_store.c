@@ -342,17 +342,19 @@ static void test_symbols_are_shared(void **state)
         const struct store_symbol symbol = {.function = name};
         assert_int_equal(store_symbol(fixture->store, &symbol), COUNT + 1 + i % 2500);
     }
-    OK(store_callsite(fixture->store, 1, 2, 1));
-    OK(store_callsite(fixture->store, 2, 0, 0));
-    OK(store_callsite_frame(fixture->store, 1, 0, 1, 0x10));
-    OK(store_callsite_frame(fixture->store, 1, 1, 6, -1));
+    OK(store_stack_node(fixture->store, 1, 0, 6, -1));
+    OK(store_stack_node(fixture->store, 2, 1, 1, 0x10));
+    assert_int_equal(store_stack_node(fixture->store, 3, 3, 1, 0x10), VARVE_ERROR_INVALID);
+    OK(store_callsite(fixture->store, 1, 2, 2, 1));
+    OK(store_callsite(fixture->store, 2, 0, 0, 0));
     OK(store_module(fixture->store, 1, "m", NULL));
     OK(store_commit(fixture->store, NULL, 0, &fixture->message));
     assert_int_equal(look(fixture, "SELECT count(*) FROM symbol"), COUNT + 2500);
     assert_int_equal(
         look(fixture, "SELECT group_concat(line || is_python || coalesce(pc, 'x')) = '1016,11x' FROM frame"),
         1);
-    assert_int_equal(look(fixture, "SELECT symbol_id IS NULL FROM callsite WHERE id = 2"), 1);
+    assert_int_equal(look(fixture, "SELECT symbol_id IS NULL AND node_id IS NULL FROM callsite WHERE id = 2"),
+                     1);
 }
 
 /* ---- who may open what ---- */
@@ -430,7 +432,7 @@ static void test_versions_and_truncation(void **state)
     fixture->store = NULL;
     run_sql(fixture->path, "PRAGMA user_version = 99");
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_VERSION);
-    run_sql(fixture->path, "PRAGMA user_version = 1");
+    run_sql(fixture->path, "PRAGMA user_version = 2");
     assert_int_equal(truncate(fixture->path, 16384 * 3 / 2), 0);
     expect_refusal(fixture, fixture->path, STORE_RESUME, VARVE_ERROR_FORMAT);
     /* Killed between the creation of the file and that of its tables: nothing is lost, so go on. */

@@ -11,6 +11,7 @@
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"
+#include "trace/trace.h"
 
 #include <setjmp.h>
 #include <sqlite3.h>
@@ -174,7 +175,7 @@ static int finish(struct fixture *fixture)
 {
     const struct store_symbol symbol = {.function = "main", .file = "a.c", .line = 3};
     uint32_t id = store_symbol(fixture->store, &symbol);
-    int code = id != 0 ? store_callsite(fixture->store, 1, 1, id) : VARVE_ERROR_FULL;
+    int code = id != 0 ? store_callsite(fixture->store, 1, 0, 1, id) : VARVE_ERROR_FULL;
     if (code == VARVE_OK) {
         code = derive_finish(fixture->derive, fixture->store, &fixture->message);
     }
@@ -300,7 +301,7 @@ static void test_finished_database_is_one_file(void **state)
     assert_int_equal(
         look(fixture, "SELECT (SELECT count(*) FROM ring_position) + count(*) FROM callsite_origin"), 0);
     assert_int_equal(look(fixture, "PRAGMA application_id"), 0x56525645);
-    assert_int_equal(look(fixture, "PRAGMA user_version"), 1);
+    assert_int_equal(look(fixture, "PRAGMA user_version"), VARVE_DATABASE_SCHEMA_VERSION);
     assert_int_equal(look(fixture, "PRAGMA page_size"), 16384);
     assert_int_equal(look(fixture, "SELECT count(*) FROM sqlite_schema WHERE sql LIKE '%batch%'"), 0);
     chmod(fixture->directory, 0755);

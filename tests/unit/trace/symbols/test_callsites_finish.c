@@ -25,16 +25,16 @@ struct fake_symbol {
 };
 
 struct fake_frame {
-    uint32_t callsite, depth, symbol;
+    uint32_t parent, symbol;
     int64_t pc;
 };
 
 struct store {
     struct fake_symbol symbols[512];
     uint32_t symbol_count;
-    struct fake_frame frames[4096];
-    uint32_t frame_count;
-    uint32_t callsite_symbol[512], callsite_depth[512];
+    struct fake_frame nodes[4096]; /* of number k at [k - 1] */
+    uint32_t node_count;
+    uint32_t callsite_symbol[512], callsite_depth[512], callsite_node[512];
     uint32_t callsite_count;
     uint32_t origin_count;
     char module_path[64][64], module_build_id[64][64];
@@ -86,21 +86,29 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol)
     return ++store->symbol_count;
 }
 
-int store_callsite(struct store *store, uint32_t id, uint32_t depth, uint32_t symbol_id)
+int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
 {
     assert_int_equal(id, store->callsite_count + 1);
     assert_true(id < 512);
+    assert_true(node_id <= store->node_count);
+    store->callsite_node[id] = node_id;
     store->callsite_depth[id] = depth;
     store->callsite_symbol[id] = symbol_id;
     store->callsite_count++;
     return count_call(store);
 }
 
-int store_callsite_frame(struct store *store, uint32_t callsite_id, uint32_t depth, uint32_t symbol_id,
-                         int64_t pc)
+int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
 {
-    assert_true(store->frame_count < 4096 && symbol_id > 0 && symbol_id <= store->symbol_count);
-    store->frames[store->frame_count++] = (struct fake_frame){callsite_id, depth, symbol_id, pc};
+    assert_true(id < 4096 && symbol_id > 0 && symbol_id <= store->symbol_count);
+    assert_int_equal(id, store->node_count + 1);
+    assert_true(parent_id < id);
+    for (uint32_t i = 0; i < store->node_count; i++) {
+        const struct fake_frame *node = &store->nodes[i];
+
+        assert_false(node->parent == parent_id && node->symbol == symbol_id && node->pc == pc);
+    }
+    store->nodes[store->node_count++] = (struct fake_frame){parent_id, symbol_id, pc};
     return count_call(store);
 }
 
@@ -183,6 +191,12 @@ static struct store *new_store(void)
     return store;
 }
 
+static const struct fake_frame *innermost(const struct store *store, uint32_t callsite)
+{
+    assert_true(callsite > 0 && callsite <= store->callsite_count && store->callsite_node[callsite] > 0);
+    return &store->nodes[store->callsite_node[callsite] - 1];
+}
+
 /* The module at a pc is the one that was there when the site was written. */
 static void test_modules_come_and_go(void **state)
 {
@@ -215,14 +229,12 @@ static void test_modules_come_and_go(void **state)
     assert_int_equal(callsites_finish(callsites, store, NULL, NULL, NULL), VARVE_OK);
     assert_int_equal(store->module_count, 3);
     assert_string_equal(store->module_build_id[0], "none");
-    for (uint32_t i = 0; i < store->frame_count; i++) {
+    for (uint32_t callsite = 1; callsite <= 7; callsite++) {
         static const char *const modules[] = {"", "-", "/lib/a", "-", "/lib/b", "/lib/c", "-", "-"};
+        const struct fake_frame *node = innermost(store, number[callsite]);
 
-        for (uint32_t callsite = 1; callsite <= 7; callsite++) {
-            if (store->frames[i].callsite == number[callsite]) {
-                assert_string_equal(store->symbols[store->frames[i].symbol - 1].module, modules[callsite]);
-            }
-        }
+        assert_int_equal(node->parent, 0);
+        assert_string_equal(store->symbols[node->symbol - 1].module, modules[callsite]);
     }
     assert_int_equal(callsites->processes[1]->errors, 0);
     callsites_close(callsites);
@@ -249,14 +261,11 @@ static const char *describe(const struct store *store, uint32_t callsite)
     size_t used = 0;
     uint32_t depth = 0;
 
-    for (uint32_t i = 0; i < store->frame_count; i++) {
-        const struct fake_symbol *symbol = &store->symbols[store->frames[i].symbol - 1];
+    for (uint32_t node = store->callsite_node[callsite]; node != 0; node = store->nodes[node - 1].parent) {
+        const struct fake_symbol *symbol = &store->symbols[store->nodes[node - 1].symbol - 1];
 
-        if (store->frames[i].callsite != callsite) {
-            continue;
-        }
-        assert_int_equal(store->frames[i].depth, depth++);
-        assert_int_equal(store->frames[i].pc < 0, symbol->row.is_python);
+        depth++;
+        assert_int_equal(store->nodes[node - 1].pc < 0, symbol->row.is_python);
         used +=
             (size_t)snprintf(text + used, sizeof(text) - used, "%s:%u ", symbol->function, symbol->row.line);
     }
@@ -378,7 +387,7 @@ static void test_store_errors(void **state)
     }
     assert_int_equal(complete, 1);
     assert_int_equal(calls,
-                     1 + 1 + 4 + 1 + 1 + 4 + 1); /* origin, symbols, module, call site, frames; and none */
+                     1 + 1 + 4 + 1 + 1 + 4 + 1); /* origin, symbols, module, call site, nodes; and none */
     fclose(writer.stream);
 }
 

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A hash index over the nodes written so far, by caller, symbol and address.
+ */
+#include "trace/store/stack_nodes.h"
+
+#include "trace/base/array.h"
+#include "trace/error.h"
+#include "trace/store/rows.h"
+
+#include <stdlib.h>
+
+struct stack_nodes_key {
+    const struct stack_node *nodes;
+    const struct stack_node *wanted;
+};
+
+static bool node_is_equal(const void *context, uint64_t number)
+{
+    const struct stack_nodes_key *key = context;
+    const struct stack_node *node = &key->nodes[number - 1];
+    return node->parent_id == key->wanted->parent_id && node->symbol_id == key->wanted->symbol_id &&
+           node->pc == key->wanted->pc;
+}
+
+int stack_nodes_find(struct stack_nodes *nodes, struct store *store, uint32_t parent_id, uint32_t symbol_id,
+                     int64_t pc, uint32_t *id_out)
+{
+    const struct stack_node node = {.pc = pc < 0 ? -1 : pc, .parent_id = parent_id, .symbol_id = symbol_id};
+    const struct stack_nodes_key key = {.nodes = nodes->nodes, .wanted = &node};
+    if (parent_id > nodes->index.count) {
+        return VARVE_ERROR_INVALID;
+    }
+    uint64_t hash = index_hash(&node, sizeof(node), 0);
+    struct index_slot *slot = index_find_equal(&nodes->index, hash, node_is_equal, &key);
+    if (slot == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    if (slot->number != 0) {
+        *id_out = (uint32_t)slot->number;
+        return VARVE_OK;
+    }
+    if (nodes->index.count == UINT32_MAX) {
+        return VARVE_ERROR_FULL;
+    }
+    if (!ARRAY_GROW(nodes->nodes, nodes->capacity, nodes->index.count + 1)) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
+    uint32_t id = (uint32_t)nodes->index.count + 1;
+    int error = store_stack_node(store, id, parent_id, symbol_id, node.pc);
+    if (error == VARVE_OK) {
+        nodes->nodes[id - 1] = node;
+        index_fill(&nodes->index, slot, hash, id);
+        *id_out = id;
+    }
+    return error;
+}
+
+void stack_nodes_free(struct stack_nodes *nodes)
+{
+    index_free(&nodes->index);
+    free(nodes->nodes);
+    *nodes = (struct stack_nodes){0};
+}
