@@ -44,7 +44,7 @@ struct values {
 
 static const struct values defaults = {
     .stacks = VARVE_STACKS_ALL,
-    .stack_depth = 64,
+    .stack_depth = 256,
     .ring_bytes = 4 << 20,
     .linger_ns = -1,
 };
@@ -84,7 +84,7 @@ static const struct option_spec options[] = {
      offsetof(struct values, lttng_only), 0, 0, NULL},
     {"stacks", 0, OPTION_CHOICE, "WHICH", "none, native, python or all (default all): call stacks taken",
      offsetof(struct values, stacks), 0, 0, stacks_names},
-    {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 64)",
+    {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 256)",
      offsetof(struct values, stack_depth), 1, 256, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
      "what a thread does when its ring is full: spill into a file (default), block, or drop and count",

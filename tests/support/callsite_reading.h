@@ -10,6 +10,7 @@
 
 #include "trace/recorder/guest/clock.h"
 #include "trace/recorder/guest/memory.h"
+#include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/reentrant.h"
 #include "trace/recorder/guest/signals.h"
 #include "trace/recorder/stacks/callsite.h"
@@ -94,8 +95,14 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 struct read_callsite {
     uint16_t native_count;
     uint16_t python_count;
-    const uint64_t *pcs;
-    const struct callsite_file_python *python;
+    uint64_t *pcs; /* innermost first, as the others */
+    struct callsite_file_python *python;
+};
+
+struct read_node {
+    uint64_t frame;
+    uint32_t parent;
+    bool is_python;
 };
 
 struct read_module {
@@ -119,6 +126,9 @@ struct reading {
     struct read_callsite *callsites; /* [number] */
     unsigned callsite_count;
     unsigned callsite_capacity;
+    struct read_node *nodes; /* [number] */
+    unsigned node_count;
+    unsigned node_capacity;
     struct read_module modules[READ_MODULES_MAX];
     unsigned module_count;
     struct read_code codes[READ_CODES_MAX];
@@ -167,28 +177,66 @@ static inline void read_code(struct reading *to, const unsigned char *payload, s
     memcpy(code->file, payload + sizeof(code->entry) + code->entry.name_bytes, code->entry.file_bytes);
 }
 
+/* A chain: each node is new, its parent is there and of the same kind, and it has no sibling with the same frame. */
+static inline void read_nodes(struct reading *to, bool is_python, const unsigned char *payload, size_t bytes)
+{
+    struct callsite_file_nodes chain;
+
+    assert_true(bytes > sizeof(chain));
+    memcpy(&chain, payload, sizeof(chain));
+    assert_int_equal(chain.first, to->node_count + 1);
+    assert_true(chain.parent <= to->node_count);
+    assert_true(chain.parent == 0 || to->nodes[chain.parent].is_python == is_python);
+    for (size_t at = sizeof(chain); at < bytes; at += sizeof(uint64_t)) {
+        if (++to->node_count >= to->node_capacity) {
+            to->node_capacity = to->node_capacity == 0 ? 1024 : to->node_capacity * 2;
+            to->nodes = realloc(to->nodes, to->node_capacity * sizeof(*to->nodes));
+            assert_non_null(to->nodes);
+        }
+        struct read_node *node = &to->nodes[to->node_count];
+
+        node->is_python = is_python;
+        node->parent = at == sizeof(chain) ? chain.parent : to->node_count - 1;
+        memcpy(&node->frame, payload + at, sizeof(node->frame));
+    }
+}
+
+/* The frames of a node and its parents; returns how many. */
+static inline unsigned read_stack(const struct reading *from, uint32_t node, bool is_python,
+                                  void **frames_out)
+{
+    uint64_t *frames = malloc(CALLSITE_FILE_DEPTH_MAX * sizeof(*frames));
+    unsigned count = 0;
+
+    assert_non_null(frames);
+    assert_true(node <= from->node_count);
+    for (; node != 0; node = from->nodes[node].parent) {
+        assert_true(count < CALLSITE_FILE_DEPTH_MAX && from->nodes[node].is_python == is_python);
+        frames[count++] = from->nodes[node].frame;
+    }
+    *frames_out = frames;
+    return count;
+}
+
 /* Each native frame lies in a module that was written before, unless it is in no file at all (the vdso). */
 static inline void read_callsite(struct reading *to, const unsigned char *payload, size_t bytes)
 {
-    struct callsite_file_stack entry;
+    struct callsite_file_site entry;
     struct read_callsite *callsite;
 
-    assert_true(bytes >= sizeof(entry));
+    assert_int_equal(bytes, sizeof(entry));
     memcpy(&entry, payload, sizeof(entry));
     assert_int_equal(entry.callsite, ++to->callsite_count);
-    assert_int_equal(bytes, sizeof(entry) + entry.native_count * 8U + entry.python_count * 8U);
     if (to->callsite_count >= to->callsite_capacity) {
         to->callsite_capacity = to->callsite_capacity == 0 ? 1024 : to->callsite_capacity * 2;
         to->callsites = realloc(to->callsites, to->callsite_capacity * sizeof(*to->callsites));
         assert_non_null(to->callsites);
     }
     callsite = &to->callsites[entry.callsite];
-    callsite->native_count = entry.native_count;
-    callsite->python_count = entry.python_count;
-    callsite->pcs = (const void *)(payload + sizeof(entry));
-    callsite->python = (const void *)(callsite->pcs + entry.native_count);
-    for (unsigned i = 0; i < entry.native_count; i++) {
-        bool found = false;
+    callsite->native_count = (uint16_t)read_stack(to, entry.native, false, (void **)&callsite->pcs);
+    callsite->python_count = (uint16_t)read_stack(to, entry.python, true, (void **)&callsite->python);
+    for (unsigned i = 0; i < callsite->native_count; i++) {
+        bool found = callsite->pcs[i] == CALLSITE_FILE_CUT;
 
         for (unsigned m = 0; m < to->module_count; m++) {
             const struct read_module *module = &to->modules[m];
@@ -241,8 +289,12 @@ static inline void reading_open(struct reading *to, const char *path)
             break;
         case CALLSITE_FILE_TAG_PADDING:
             break;
+        case CALLSITE_FILE_TAG_NATIVE:
+        case CALLSITE_FILE_TAG_PYTHON:
+            read_nodes(to, entry.tag == CALLSITE_FILE_TAG_PYTHON, to->bytes + at, entry.bytes);
+            break;
         default:
-            assert_int_equal(entry.tag, CALLSITE_FILE_TAG_STACK);
+            assert_int_equal(entry.tag, CALLSITE_FILE_TAG_SITE);
             read_callsite(to, to->bytes + at, entry.bytes);
             break;
         }
@@ -252,7 +304,12 @@ static inline void reading_open(struct reading *to, const char *path)
 
 static inline void reading_close(struct reading *of)
 {
+    for (unsigned i = 1; i <= of->callsite_count; i++) {
+        free(of->callsites[i].pcs);
+        free(of->callsites[i].python);
+    }
     free(of->callsites);
+    free(of->nodes);
     free(of->bytes);
 }
 
@@ -261,7 +318,7 @@ static inline void reading_close(struct reading *of)
 struct capture {
     uint32_t callsite;
     unsigned count;
-    uint64_t pcs[CALLSITE_FILE_DEPTH_MAX]; /* filled if `max` is not 0 */
+    uint64_t pcs[RECORDER_SCRATCH_FRAMES]; /* filled if `max` is not 0 */
     unsigned max;
 };
 

@@ -19,15 +19,24 @@
  *   MODULE       struct callsite_file_module, build id (build_id_bytes), path (path_bytes, no NUL), padding
  *   MODULE_GONE  struct callsite_file_gone
  *   CODE         struct callsite_file_code, function name (name_bytes), file name (file_bytes), padding
- *   SITE         struct callsite_file_stack, uint64_t pc[native_count], struct callsite_file_python python[python_count]
+ *   NATIVE       struct callsite_file_nodes, uint64_t pc[]
+ *   PYTHON       struct callsite_file_nodes, struct callsite_file_python python[]
+ *   SITE         struct callsite_file_site
+ *   STACK        struct callsite_file_stack, uint64_t pc[native_count], struct callsite_file_python python[python_count]
  *
- * Frames are innermost first. A native pc is a return address: look up pc - 1.
+ * Stacks are two trees of nodes, one of native and one of Python frames. A node is a frame below the frames of its
+ * parent, which is outside of it; NATIVE and PYTHON hold a chain of new nodes, outermost first, each the parent of the
+ * next. Both trees share their numbers, from 1 in order of the file. SITE is a stack as its innermost node of each kind.
+ * STACK is a whole one without nodes, innermost frame first: what is not written by a recorder has it.
+ *
+ * A native pc is a return address: look up pc - 1.
  */
 
-#define CALLSITE_FILE_DEPTH_MAX 256U /* frames of one kind in one site */
-#define CALLSITE_FILE_PYTHON_ENTRY \
-    0x80000000U /* in callsite_file_python.line: the frame that entered the interpreter loop \
-                 */
+#define CALLSITE_FILE_DEPTH_MAX 257U /* frames of one kind in one stack: 256, and the mark of a cut */
+/* In callsite_file_python.line: the frame that entered the interpreter loop. */
+#define CALLSITE_FILE_PYTHON_ENTRY 0x80000000U
+/* Frames that are not kept, between the innermost and the outermost ones: as a native pc, and as the line of code 0. */
+#define CALLSITE_FILE_CUT 1U
 
 enum callsite_file_tag {
     CALLSITE_FILE_TAG_MODULE = 1,
@@ -36,10 +45,15 @@ enum callsite_file_tag {
     CALLSITE_FILE_TAG_STACK = 4,
     CALLSITE_FILE_TAG_PADDING = 5,
     CALLSITE_FILE_TAG_LOST = 6,
+    CALLSITE_FILE_TAG_NATIVE = 7,
+    CALLSITE_FILE_TAG_PYTHON = 8,
+    CALLSITE_FILE_TAG_SITE = 9,
 };
 
 #define CALLSITE_FILE_FIRST_PAGE_BYTES 4096U /* holds the LOST entry */
-#define CALLSITE_FILE_NUMBER_MAX (1U << 24)  /* of call sites and code objects of one process */
+#define CALLSITE_FILE_NUMBER_MAX (1U << 24)  /* of call sites, code objects and nodes of one process */
+/* The number in records of all stacks for which a process had no room left; no entry defines it. */
+#define CALLSITE_FILE_NOT_KEPT (CALLSITE_FILE_NUMBER_MAX + 1)
 
 struct callsite_file_entry {
     uint32_t tag;
@@ -48,7 +62,7 @@ struct callsite_file_entry {
 
 struct callsite_file_loss {
     uint64_t
-        stacks; /* captured and not stored: no disk space, no memory, or CALLSITE_FILE_NUMBER_MAX reached */
+        stacks; /* captured and not stored: no disk space, no memory, or too many (CALLSITE_FILE_NOT_KEPT) */
 };
 
 struct callsite_file_module {
@@ -77,6 +91,18 @@ struct callsite_file_code {
 struct callsite_file_python {
     uint32_t code;
     uint32_t line; /* 0 if unknown; top bit CALLSITE_FILE_PYTHON_ENTRY */
+};
+
+struct callsite_file_nodes {
+    uint32_t first;  /* number of the first node; the others follow */
+    uint32_t parent; /* of the first one; 0: it is an outermost frame */
+};
+
+struct callsite_file_site {
+    uint32_t callsite; /* as in callsite_file_stack */
+    uint32_t native;   /* innermost node; 0: there is none */
+    uint32_t python;
+    uint32_t reserved;
 };
 
 struct callsite_file_stack {

@@ -22,6 +22,7 @@
 #include "trace/recorder/stacks/python/memo.h"
 #include "trace/recorder/stacks/python/parent_stack.h"
 #include "trace/recorder/stacks/python/stack.h"
+#include "trace/recorder/stacks/stack_tree.h"
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
 #include "trace/format/session.h"
@@ -33,6 +34,10 @@
 #define COLD __attribute__((noinline, cold))
 #define NAME_BYTES 256U
 #define FILE_NAME_BYTES 1024U
+
+/* What the tables of a process may grow to: 64 and 128 MiB. */
+#define CALLSITES_MAX (3U << 20)
+#define NODES_MAX (6U << 20)
 
 #define CAPTURE_INHERITS 0x100U /* beside enum session_stacks: inherit a published parent stack */
 
@@ -50,8 +55,8 @@ struct stack {
 
 /* What a capture keeps in the scratch of its thread. */
 struct scratch {
-    uint64_t pcs[CALLSITE_FILE_DEPTH_MAX];
-    struct python_frame python[CALLSITE_FILE_DEPTH_MAX];
+    uint64_t pcs[RECORDER_SCRATCH_FRAMES];
+    struct python_frame python[RECORDER_SCRATCH_FRAMES];
 };
 
 static_assert(sizeof(struct scratch) == sizeof(struct recorder_scratch), "fits the thread's scratch");
@@ -74,10 +79,12 @@ static struct {
     uint32_t lock;
     struct callsite_table callsites;
     struct callsite_table codes; /* Python code objects; writers only */
+    struct stack_tree tree;
     uint32_t callsite_count;
     uint32_t code_count;
     unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
     bool modules_changed;
+    bool is_full; /* no new stack is kept */
 } callsites;
 
 static inline bool is_attached(void)
@@ -222,7 +229,8 @@ static bool stack_note_modules(const struct stack *stack)
     for (unsigned i = 0; i < stack->native_count; i++) {
         const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
 
-        if ((call < object.start || call >= object.end) && loaded_object_find(call, &object)) {
+        if (stack->pcs[i] != CALLSITE_FILE_CUT && (call < object.start || call >= object.end) &&
+            loaded_object_find(call, &object)) {
             same = module_note(&object) && same;
         }
     }
@@ -274,31 +282,47 @@ static void stack_note_code(struct stack *stack)
 
     for (unsigned i = 0; i < stack->python_count; i++) {
         struct python_frame frame = stack->frames[i];
-        struct callsite_file_python described = {0};
+        struct callsite_file_python described = {.line = CALLSITE_FILE_CUT};
 
-        described.code = code_note(&frame, &described.line);
-        described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
-        described.line |= frame.is_entry ? CALLSITE_FILE_PYTHON_ENTRY : 0;
+        if (frame.code != NULL) {
+            described.code = code_note(&frame, &described.line);
+            described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
+            described.line |= frame.is_entry ? CALLSITE_FILE_PYTHON_ENTRY : 0;
+        }
         memcpy((char *)stack->frames + i * sizeof(described), &described, sizeof(described));
     }
 }
 
 /* ---- capture ---- */
 
+/* The nodes of a stack, written if they are new; false: there is no room. The Python frames are noted. */
+static bool nodes_note(const struct stack *stack, struct callsite_file_site *entry)
+{
+    if (stack->native_count > 0) {
+        entry->native =
+            stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->native_count, stack->generation);
+    }
+    if (stack->python_count > 0) {
+        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, (const uint64_t *)(void *)stack->frames,
+                                       stack->python_count, stack->generation);
+    }
+    return (entry->native != 0 || stack->native_count == 0) &&
+           (entry->python != 0 || stack->python_count == 0);
+}
+
 /* Under the lock, all that the site refers to is written. */
 static uint32_t callsite_add(const struct stack *stack, struct stack_hash hash)
 {
-    struct callsite_file_stack entry = {.native_count = (uint16_t)stack->native_count,
-                                        .python_count = (uint16_t)stack->python_count};
-    struct callsite_part parts[] = {
-        {&entry, sizeof(entry)},
-        {stack->pcs, stack->native_count * sizeof(stack->pcs[0])},
-        {stack->frames, stack->python_count * sizeof(struct callsite_file_python)}};
+    struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
+    const struct callsite_part part = {&entry, sizeof(entry)};
 
-    entry.callsite = callsites.callsite_count + 1;
-    if (entry.callsite > CALLSITE_FILE_NUMBER_MAX ||
-        callsite_table_reserve(&callsites.callsites) != VARVE_OK ||
-        callsite_file_append(CALLSITE_FILE_TAG_STACK, parts, 3) != VARVE_OK) {
+    if (entry.callsite > CALLSITES_MAX || callsites.tree.count > NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
+        __atomic_store_n(&callsites.is_full, true, __ATOMIC_RELAXED);
+        callsite_file_lost();
+        return CALLSITE_FILE_NOT_KEPT;
+    }
+    if (callsite_table_reserve(&callsites.callsites) != VARVE_OK || !nodes_note(stack, &entry) ||
+        callsite_file_append(CALLSITE_FILE_TAG_SITE, &part, 1) != VARVE_OK) {
         callsite_file_lost();
         return 0;
     }
@@ -351,7 +375,43 @@ static inline uint32_t callsite_find(struct stack *stack, bool *again)
     uint32_t callsite = callsite_table_find(&callsites.callsites, hash);
 
     *again = false;
-    return __builtin_expect(callsite != 0, 1) ? callsite : callsite_note(stack, hash, again);
+    if (__builtin_expect(callsite != 0, 1)) {
+        return callsite;
+    }
+    if (__atomic_load_n(&callsites.is_full, __ATOMIC_RELAXED)) {
+        callsite_file_lost();
+        return CALLSITE_FILE_NOT_KEPT;
+    }
+    return callsite_note(stack, hash, again);
+}
+
+/*
+ * What of `count` frames, innermost first, is kept if that is more than `depth`: a quarter of them innermost, a mark, and the
+ * outermost, which stacks share. Of a stack that was not walked to its end no outermost ones are known.
+ */
+static inline unsigned frames_kept_inside(unsigned count, unsigned depth)
+{
+    return count < RECORDER_SCRATCH_FRAMES ? depth - depth / 4 * 3 : depth;
+}
+
+static COLD void native_cut(struct stack *stack, unsigned depth)
+{
+    const unsigned inside = frames_kept_inside(stack->native_count, depth), outside = depth - inside;
+
+    stack->pcs[inside] = CALLSITE_FILE_CUT;
+    memmove(&stack->pcs[inside + 1], &stack->pcs[stack->native_count - outside],
+            outside * sizeof(stack->pcs[0]));
+    stack->native_count = depth + 1;
+}
+
+static COLD void python_cut(struct stack *stack, unsigned depth)
+{
+    const unsigned inside = frames_kept_inside(stack->python_count, depth), outside = depth - inside;
+
+    stack->frames[inside] = (struct python_frame){0};
+    memmove(&stack->frames[inside + 1], &stack->frames[stack->python_count - outside],
+            outside * sizeof(stack->frames[0]));
+    stack->python_count = depth + 1;
 }
 
 static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned depth)
@@ -360,7 +420,10 @@ static inline void stack_begin(struct stack *stack, uint32_t stacks, unsigned de
     stack->native_count = 0;
     stack->python_count = 0;
     if ((stacks & SESSION_STACKS_NATIVE) != 0) {
-        stack->native_count = native_stack_capture(stack->start, stack->pcs, depth);
+        stack->native_count = native_stack_capture(stack->start, stack->pcs, RECORDER_SCRATCH_FRAMES);
+        if (__builtin_expect(stack->native_count > depth, 0)) {
+            native_cut(stack, depth);
+        }
     }
 }
 
@@ -388,7 +451,6 @@ static inline __attribute__((always_inline)) bool stack_lookup(struct stack *sta
     return *callsite != 0;
 }
 
-/* With room for `depth` frames of each kind. */
 static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack *stack, uint32_t stacks,
                                                                     unsigned depth)
 {
@@ -398,7 +460,10 @@ static inline __attribute__((always_inline)) uint32_t stack_capture(struct stack
     for (unsigned attempt = 0; again && attempt < 2; attempt++) {
         stack_begin(stack, stacks, depth);
         if ((stacks & SESSION_STACKS_PYTHON) != 0) {
-            stack->python_count = python_stack_capture(stack->frames, depth);
+            stack->python_count = python_stack_capture(stack->frames, RECORDER_SCRATCH_FRAMES);
+            if (stack->python_count > depth) {
+                python_cut(stack, depth);
+            }
             if (stack->python_count == 0 && (stacks & CAPTURE_INHERITS) != 0) {
                 stack->python_count = parent_stack_inherit(stack->frames, depth);
             }
@@ -526,11 +591,13 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
     callsites.lock = 0;
     callsite_table_reset(&callsites.callsites);
     callsite_table_reset(&callsites.codes);
+    stack_tree_reset(&callsites.tree);
+    callsites.is_full = false;
     callsites.callsite_count = 0;
     callsites.code_count = 0;
     modules_forget();
     attachment->stacks = stacks & SESSION_STACKS_ALL;
-    attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX;
+    attachment->depth = depth < CALLSITE_FILE_DEPTH_MAX ? depth : CALLSITE_FILE_DEPTH_MAX - 1;
     error = attachment->stacks == 0 || depth == 0 ? VARVE_ERROR_INVALID
                                                   : callsite_file_open(callsite_file_path, is_again);
     __atomic_store_n(&attachment->state, error == VARVE_OK ? ATTACHED : DETACHED, __ATOMIC_RELEASE);

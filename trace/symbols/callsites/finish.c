@@ -24,6 +24,7 @@
 #include <string.h>
 
 #define PROGRESS_STEP 512U
+#define CUT_FUNCTION "(frames left out)"
 
 struct finish {
     const struct callsites *callsites;
@@ -78,6 +79,8 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
                            const struct callsites_frame *frame)
 {
     static const struct symbols_frame unknown = {NULL, NULL, 0, false};
+    static const struct symbols_frame cut = {CUT_FUNCTION, NULL, 0, false};
+    static const struct symbols_frame not_kept = {"(not kept: limit)", NULL, 0, false};
     const struct interned *texts = &finish->callsites->texts;
     const struct callsites_pair *module;
     const char *build_id;
@@ -87,7 +90,13 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
     finish->module_path = NULL;
     finish->module_roles = 0;
     if (frame->owner == 0) {
-        take_native(finish, &unknown);
+        bool is_mark =
+            frame->position == CALLSITES_POSITION_CUT || frame->position == CALLSITES_POSITION_NOT_KEPT;
+
+        finish->module_roles = is_mark ? CALLSITES_ROLE_CUT : 0;
+        take_native(finish, !is_mark                                    ? &unknown
+                            : frame->position == CALLSITES_POSITION_CUT ? &cut
+                                                                        : &not_kept);
         return;
     }
     module = &((const struct callsites_pair *)finish->callsites->modules.bytes)[frame->owner - 1];
@@ -119,6 +128,11 @@ static void resolve_python(struct finish *finish, const struct callsites_frame *
     struct store_symbol symbol = {.is_python = true};
     uint32_t roles = CALLSITES_ROLE_PYTHON;
 
+    if (frame->owner == 0 && frame->position == CALLSITE_FILE_CUT) {
+        symbol.function = CUT_FUNCTION;
+        add_symbol(finish, &symbol, roles | CALLSITES_ROLE_CUT);
+        return;
+    }
     if (frame->owner) {
         const struct callsites_pair *codes = finish->callsites->codes.bytes;
         const struct callsites_pair *code = &codes[frame->owner - 1];
@@ -210,31 +224,49 @@ static int write_modules(const struct callsites *callsites, struct store *store)
     return result;
 }
 
-static int write_stacks(struct finish *finish)
-{
-    const struct interned *stacks = &finish->callsites->stacks;
-    struct callsites_lines lines = {NULL, 0, 0};
-    struct stack_nodes nodes = {0};
-    int result = VARVE_OK;
+/* What the merging of stacks writes its lines with. */
+struct lines {
+    struct store *store;
+    struct stack_nodes nodes;
+};
 
-    for (uint32_t id = 1; id <= stacks->count && result == VARVE_OK; id++) {
-        if (!callsites_merge(callsites_stack(stacks, id), finish->callsites->frames.bytes, finish->resolved,
-                             finish->symbols, &lines)) {
-            result = VARVE_ERROR_NO_MEMORY;
-            break;
+static int add_line(void *context, uint32_t parent, uint32_t symbol, int64_t pc, uint32_t *line_out)
+{
+    struct lines *lines = context;
+
+    return stack_nodes_find(&lines->nodes, lines->store, parent, symbol, pc, line_out);
+}
+
+static int write_stacks(struct finish *finish, store_progress progress, void *context)
+{
+    const struct callsites *callsites = finish->callsites;
+    struct lines lines = {.store = finish->store};
+    struct callsites_merge merge = {
+        .nodes = callsites->nodes.bytes,
+        .node_count = callsites->nodes.count,
+        .frames = callsites->frames.bytes,
+        .frame_count = callsites->frames.count,
+        .resolved = finish->resolved,
+        .symbols = finish->symbols,
+        .add = add_line,
+        .context = &lines,
+    };
+    int result = callsites_merge_open(&merge);
+
+    for (uint32_t id = 1; id <= callsites->stacks.count && result == VARVE_OK; id++) {
+        uint32_t line = 0;
+
+        if (progress && id % PROGRESS_STEP == 0) {
+            progress(context, "call sites", id, callsites->stacks.count);
         }
-        uint32_t node = 0;
-        for (size_t depth = lines.count; depth-- > 0 && result == VARVE_OK;) {
-            result = stack_nodes_find(&nodes, finish->store, node, lines.lines[depth].symbol,
-                                      lines.lines[depth].pc, &node);
-        }
+        result = callsites_merge_stack(&merge, callsites_stack(&callsites->stacks, id), &line);
         if (result == VARVE_OK) {
-            result = store_callsite(finish->store, id, node, (uint32_t)lines.count,
-                                    callsites_lines_symbol(&lines));
+            result = store_callsite(finish->store, id, line, line != 0 ? merge.lines[line].depth : 0,
+                                    callsites_line_symbol(merge.lines, line));
         }
     }
-    stack_nodes_free(&nodes);
-    free(lines.lines);
+    callsites_merge_close(&merge);
+    stack_nodes_free(&lines.nodes);
     return result;
 }
 
@@ -275,7 +307,7 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
         result = write_modules(callsites, store);
     }
     if (result == VARVE_OK) {
-        result = write_stacks(&finish);
+        result = write_stacks(&finish, progress, context);
     }
     if (result == VARVE_OK) {
         result = write_errors(callsites, store);

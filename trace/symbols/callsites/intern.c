@@ -103,10 +103,12 @@ const char *callsites_text(const struct interned *texts, uint32_t number, size_t
     return text;
 }
 
-const struct callsites_stack *callsites_stack(const struct interned *stacks, uint32_t number)
+struct callsites_stack callsites_stack(const struct interned *stacks, uint32_t number)
 {
-    static const struct callsites_stack gone;
+    struct callsites_stack stack = {0, 0};
     size_t length;
-    const struct callsites_stack *stack = interned_at(stacks, number, &length);
-    return length > 0 ? stack : &gone;
+    const void *bytes = interned_at(stacks, number, &length);
+
+    memcpy(&stack, bytes, length < sizeof(stack) ? length : sizeof(stack));
+    return stack;
 }

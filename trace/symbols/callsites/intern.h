@@ -4,9 +4,7 @@
  * Equal things get equal numbers. Everything that repeats is stored once and named by a number from 1 (0 = none), because a
  * recording has many more stacks than distinct frames:
  *
- *   text  ◄─ pair (module: path, build id; code object: function, file) ◄─ frame ◄─ stack (numbers of frames)
- *
- * A stack of depth 30 takes 128 bytes plus about 60, whatever its frames are called.
+ *   text  ◄─ pair (module: path, build id; code object: function, file) ◄─ frame ◄─ node (parent, frame) ◄─ stack
  */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_INTERN_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_INTERN_H
@@ -42,10 +40,15 @@ struct callsites_frame {
     uint32_t is_python; /* 0 or 1 */
 };
 
-/* As it is interned: without the frames that it does not have. */
+/* A frame inside those of its parent, which has a smaller number and the same kind of frame. */
+struct callsites_node {
+    uint32_t parent; /* 0: this is an outermost frame */
+    uint32_t frame;
+};
+
+/* Its innermost node of each kind, 0 if there is none. */
 struct callsites_stack {
-    uint16_t native_count, python_count;
-    uint32_t frame_ids[]; /* numbers of frames: native, then Python, each innermost first */
+    uint32_t native, python;
 };
 
 /// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries). `zeros`: so many zero bytes
@@ -61,6 +64,6 @@ void interned_free(struct interned *interned);
 /// Text of a number; "" for 0. Borrowed until the next text is interned.
 const char *callsites_text(const struct interned *texts, uint32_t number, size_t *length_out);
 /// The stack of a number; one without frames if its contents are gone.
-const struct callsites_stack *callsites_stack(const struct interned *stacks, uint32_t number);
+struct callsites_stack callsites_stack(const struct interned *stacks, uint32_t number);
 
 #endif

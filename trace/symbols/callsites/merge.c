@@ -1,128 +1,237 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One stack out of two: the native frames of a thread and the frames of its Python interpreter. The native
- * stack shows the interpreter loop where Python runs; one call of the loop runs a Python function and, since
- * CPython 3.11, what that calls in Python as well. So each frame of the loop stands for the Python frames up
- * to and including the next one that entered the loop. Either stack may be
- * cut at its depth limit, or the loop's name unknown. Every Python frame is shown all the same.
- * Called by finish.c.
+ * One tree out of two: the native frames of threads and the frames of their Python interpreters. The native stack shows the
+ * interpreter loop where Python runs; one call of the loop runs a Python function and, since CPython 3.11, what that calls in
+ * Python as well. So each frame of the loop stands for the Python frames up to and including the next one that entered the
+ * loop. Either may lack frames, or the loop's name be unknown: every Python frame is shown all the same. Called by finish.c.
  */
 #include "trace/symbols/callsites/merge.h"
 
 #include "trace/base/array.h"
+#include "trace/error.h"
 #include "trace/format/callsite_file.h"
-#include "trace/symbols/callsites/intern.h"
 
 #include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
 
-static bool add_line(struct callsites_lines *out, const struct callsites_line_symbol *symbol, int64_t pc)
-{
-    if (!ARRAY_GROW(out->lines, out->capacity, out->count + 1)) {
-        return false;
-    }
-    out->lines[out->count++] = (struct callsites_line){symbol->symbol, symbol->roles, pc};
-    return true;
-}
+/*
+ * A line stands for a pair of nodes, the native and the Python frames that are shown from there outwards. The line of a pair
+ * follows from that of the next pair, outside of it; lines of pairs that were met before are not made again, and stacks share
+ * most of their pairs. Python frames of a stack without a frame of the loop are shown innermost: the native node of their
+ * pairs is marked, since there the same nodes make other lines.
+ */
+#define APART 0x80000000U
 
-static uint32_t roles_of(const struct callsites_resolved *resolved,
-                         const struct callsites_line_symbol *symbols)
-{
-    uint32_t roles = 0;
+#define FRAMES_MAX (4U * CALLSITE_FILE_DEPTH_MAX)
 
-    for (uint32_t i = 0; i < resolved->count; i++) {
-        roles |= symbols[resolved->start + i].roles;
-    }
-    return roles;
-}
-
-struct merge {
-    const uint32_t *frame_ids;
-    const struct callsites_frame *frames;
-    const struct callsites_resolved *resolved; /* at [frame number - 1] */
-    const struct callsites_line_symbol *symbols;
-    struct callsites_lines *out;
+/* One step outwards: the frames that the pair has and the next one has not, innermost first. */
+struct step {
+    struct callsites_stack next;
+    unsigned count;
+    uint32_t frames[FRAMES_MAX];
 };
 
-static bool add_frame(const struct merge *merge, uint32_t id)
+static const struct callsites_node *node_of(const struct callsites_merge *merge, uint32_t number)
 {
-    const struct callsites_frame *frame = &merge->frames[id - 1];
-    const struct callsites_resolved *resolved = &merge->resolved[id - 1];
-
-    for (uint32_t i = 0; i < resolved->count; i++) {
-        if (!add_line(merge->out, &merge->symbols[resolved->start + i],
-                      frame->is_python || frame->position > INT64_MAX ? -1 : (int64_t)frame->position)) {
-            return false;
-        }
-    }
-    return true;
+    return &merge->nodes[number - 1];
 }
 
-/* Python frames [from, to) of the stack, up to and including the next entry if `one_loop`; returns where it
- * stopped, or SIZE_MAX without memory. */
-static size_t add_python(const struct merge *merge, size_t from, size_t to, bool one_loop)
+static uint32_t roles_of(const struct callsites_merge *merge, uint32_t number)
 {
-    for (; from < to; from++) {
-        if (!add_frame(merge, merge->frame_ids[from])) {
-            return SIZE_MAX;
-        }
-        if (one_loop && (merge->frames[merge->frame_ids[from] - 1].position & CALLSITE_FILE_PYTHON_ENTRY)) {
-            return from + 1;
-        }
-    }
-    return from;
+    return merge->roles[node_of(merge, number)->frame - 1];
 }
 
-static bool has_loop(const struct merge *merge, size_t native_count)
+/* Of the path of a node. */
+static uint32_t loops_of(const struct callsites_merge *merge, uint32_t number)
 {
-    for (size_t i = 0; i < native_count; i++) {
-        uint32_t id = merge->frame_ids[i];
-
-        if (roles_of(&merge->resolved[id - 1], merge->symbols) & CALLSITES_ROLE_LOOP) {
-            return true;
-        }
-    }
-    return false;
+    return number != 0 ? merge->loops[number - 1] : 0;
 }
 
-bool callsites_merge(const struct callsites_stack *stack, const struct callsites_frame *frames,
-                     const struct callsites_resolved *resolved, const struct callsites_line_symbol *symbols,
-                     struct callsites_lines *out)
+static bool is_entry(const struct callsites_merge *merge, uint32_t number)
 {
-    const uint32_t *frame_ids = stack->frame_ids;
-    const struct merge merge = {frame_ids, frames, resolved, symbols, out};
-    size_t native_count = stack->native_count, end = native_count + stack->python_count;
-    size_t python = native_count;
+    return (merge->frames[node_of(merge, number)->frame - 1].position & CALLSITE_FILE_PYTHON_ENTRY) != 0;
+}
 
-    out->count = 0;
-    if (!has_loop(&merge, native_count)) {
-        python = add_python(&merge, python, end, false);
+static void step_add(const struct callsites_merge *merge, struct step *step, uint32_t node)
+{
+    if (step->count < FRAMES_MAX && !(roles_of(merge, node) & CALLSITES_ROLE_RECORDER)) {
+        step->frames[step->count++] = node_of(merge, node)->frame;
     }
-    for (size_t i = 0; i < native_count && python != SIZE_MAX; i++) {
-        uint32_t roles = roles_of(&resolved[frame_ids[i] - 1], symbols);
+}
 
-        if (roles & CALLSITES_ROLE_RECORDER) {
-            continue;
+/* Python frames up to and including the one that entered the loop. */
+static void step_add_python(const struct callsites_merge *merge, struct step *step)
+{
+    bool is_last = false;
+
+    while (step->next.python != 0 && !is_last) {
+        is_last = is_entry(merge, step->next.python);
+        step_add(merge, step, step->next.python);
+        step->next.python = node_of(merge, step->next.python)->parent;
+    }
+}
+
+/* Frames are missing here: what is outside of the mark is put together from the outermost ends, where nothing is missing. */
+static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t mark)
+{
+    uint32_t python = step->next.python;
+
+    while (python != 0 && !(roles_of(merge, python) & CALLSITES_ROLE_CUT)) {
+        python = node_of(merge, python)->parent;
+    }
+    for (; python != 0 && step->next.python != python;
+         step->next.python = node_of(merge, step->next.python)->parent) {
+        step_add(merge, step, step->next.python);
+    }
+    step->next.python = python != 0 ? node_of(merge, python)->parent : step->next.python;
+    step_add(merge, step, mark);
+    while (loops_of(merge, step->next.python) > loops_of(merge, step->next.native)) {
+        step_add_python(merge, step);
+    }
+    while (loops_of(merge, step->next.native) > loops_of(merge, step->next.python)) {
+        step_add(merge, step, step->next.native);
+        step->next.native = node_of(merge, step->next.native)->parent;
+    }
+}
+
+static void step_out(const struct callsites_merge *merge, struct callsites_stack pair, struct step *step)
+{
+    const uint32_t native = pair.native;
+    uint32_t roles;
+
+    step->next = pair;
+    step->count = 0;
+    if (native == 0 || (native & APART) != 0) {
+        step_add(merge, step, pair.python);
+        step->next.python = node_of(merge, pair.python)->parent;
+        step->next.native = step->next.python != 0 ? native : native & ~APART;
+        return;
+    }
+    step->next.native = node_of(merge, native)->parent;
+    roles = roles_of(merge, native);
+    if (pair.python != 0 && (roles & CALLSITES_ROLE_CUT)) {
+        step_over_cut(merge, step, native);
+    } else if (pair.python != 0 && (roles & CALLSITES_ROLE_LOOP) && !(roles & CALLSITES_ROLE_RECORDER)) {
+        step_add_python(merge, step);
+    } else {
+        step_add(merge, step, native);
+    }
+}
+
+/* The lines of a frame inside of `*line`, which becomes the innermost of them. */
+static int add_frame(struct callsites_merge *merge, uint32_t number, uint32_t *line)
+{
+    const struct callsites_frame *frame = &merge->frames[number - 1];
+    const struct callsites_resolved *resolved = &merge->resolved[number - 1];
+    const bool has_pc =
+        !frame->is_python && frame->position <= INT64_MAX && !(merge->roles[number - 1] & CALLSITES_ROLE_CUT);
+
+    for (uint32_t i = resolved->count; i-- > 0;) {
+        const struct callsites_line_symbol *symbol = &merge->symbols[resolved->start + i];
+        uint32_t outer = *line;
+        int error =
+            merge->add(merge->context, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1, line);
+
+        if (error != VARVE_OK) {
+            return error;
         }
-        if ((roles & CALLSITES_ROLE_LOOP) && python < end) {
-            python = add_python(&merge, python, end, true);
-        } else if (!add_frame(&merge, frame_ids[i])) {
-            return false;
+        if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)*line + 1)) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        merge->lines[*line] = (struct callsites_line){outer, symbol->symbol, symbol->roles,
+                                                      outer != 0 ? merge->lines[outer].depth + 1 : 1};
+    }
+    return VARVE_OK;
+}
+
+static uint64_t pair_key(struct callsites_stack pair)
+{
+    return (uint64_t)pair.native << 32 | pair.python;
+}
+
+int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack stack, uint32_t *line_out)
+{
+    struct step step;
+    uint32_t line = 0;
+    size_t steps = 0;
+    int error = VARVE_OK;
+
+    step.next = stack;
+    if (stack.python != 0 && stack.native != 0 && loops_of(merge, stack.native) == 0) {
+        step.next.native |= APART;
+    }
+    while (pair_key(step.next) != 0) {
+        uint64_t done = index_find(&merge->done, pair_key(step.next));
+
+        if (done != 0) {
+            line = (uint32_t)done - 1;
+            break;
+        }
+        if (!ARRAY_GROW(merge->path, merge->path_capacity, steps + 1)) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        merge->path[steps++] = step.next;
+        step_out(merge, step.next, &step);
+    }
+    while (steps > 0 && error == VARVE_OK) {
+        const struct callsites_stack pair = merge->path[--steps];
+
+        step_out(merge, pair, &step);
+        while (step.count > 0 && error == VARVE_OK) {
+            error = add_frame(merge, step.frames[--step.count], &line);
+        }
+        if (error == VARVE_OK && !index_reserve(&merge->done)) {
+            error = VARVE_ERROR_NO_MEMORY;
+        }
+        if (error == VARVE_OK) {
+            (void)index_insert(&merge->done, pair_key(pair), (uint64_t)line + 1);
         }
     }
-    if (python != SIZE_MAX) {
-        python = add_python(&merge, python, end, false);
+    *line_out = line;
+    return error;
+}
+
+int callsites_merge_open(struct callsites_merge *merge)
+{
+    merge->roles = calloc(merge->frame_count + 1, sizeof(*merge->roles));
+    merge->loops = calloc(merge->node_count + 1, sizeof(*merge->loops));
+    if (merge->roles == NULL || merge->loops == NULL) {
+        return VARVE_ERROR_NO_MEMORY;
     }
-    assert(python == SIZE_MAX || python == end);
-    return python != SIZE_MAX;
+    for (size_t i = 0; i < merge->frame_count; i++) {
+        for (uint32_t k = 0; k < merge->resolved[i].count; k++) {
+            merge->roles[i] |= merge->symbols[merge->resolved[i].start + k].roles;
+        }
+    }
+    for (uint32_t number = 1; number <= merge->node_count; number++) {
+        const struct callsites_node *node = node_of(merge, number);
+        bool is_python = merge->frames[node->frame - 1].is_python != 0;
+
+        assert(node->parent < number);
+        merge->loops[number - 1] =
+            loops_of(merge, node->parent) +
+            (is_python ? is_entry(merge, number) : (roles_of(merge, number) & CALLSITES_ROLE_LOOP) != 0);
+    }
+    return VARVE_OK;
+}
+
+void callsites_merge_close(struct callsites_merge *merge)
+{
+    free(merge->lines);
+    free(merge->roles);
+    free(merge->loops);
+    free(merge->path);
+    index_free(&merge->done);
 }
 
 /* Did PyTorch call nothing but itself and CUDA, from its first Python frame or the program's down to here? */
-static bool is_torch_call(const struct callsites_lines *lines)
+static bool is_torch_call(const struct callsites_line *lines, uint32_t line)
 {
     bool has_torch = false;
 
-    for (size_t i = 0; i < lines->count; i++) {
-        uint32_t roles = lines->lines[i].roles;
+    for (; line != 0; line = lines[line].parent) {
+        uint32_t roles = lines[line].roles;
 
         if (roles & CALLSITES_ROLE_PYTHON) {
             return has_torch || (roles & CALLSITES_ROLE_TORCH);
@@ -136,43 +245,39 @@ static bool is_torch_call(const struct callsites_lines *lines)
 }
 
 /* The innermost Python line, the program's own rather than PyTorch's; NULL if there is none. */
-static const struct callsites_line *python_line(const struct callsites_lines *lines, bool is_torch_passed)
+static const struct callsites_line *python_line(const struct callsites_line *lines, uint32_t line,
+                                                bool is_torch_passed)
 {
     const struct callsites_line *first = NULL;
 
-    for (size_t i = 0; i < lines->count; i++) {
-        const struct callsites_line *line = &lines->lines[i];
-
-        if (!(line->roles & CALLSITES_ROLE_PYTHON)) {
+    for (; line != 0; line = lines[line].parent) {
+        if (!(lines[line].roles & CALLSITES_ROLE_PYTHON)) {
             continue;
         }
-        if (!is_torch_passed || !(line->roles & CALLSITES_ROLE_TORCH)) {
-            return line;
+        if (!is_torch_passed || !(lines[line].roles & CALLSITES_ROLE_TORCH)) {
+            return &lines[line];
         }
-        first = first ? first : line;
+        first = first ? first : &lines[line];
     }
     return first;
 }
 
-uint32_t callsites_lines_symbol(const struct callsites_lines *lines)
+uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line)
 {
     const struct callsites_line *chosen = NULL;
 
-    if (is_torch_call(lines)) {
-        return python_line(lines, true)->symbol;
+    if (is_torch_call(lines, line)) {
+        return python_line(lines, line, true)->symbol;
     }
-    for (size_t i = 0; i < lines->count && !chosen; i++) {
-        if (!(lines->lines[i].roles & CALLSITES_ROLE_ALLOCATION)) {
-            chosen = &lines->lines[i];
+    for (uint32_t at = line; at != 0; at = lines[at].parent) {
+        chosen = &lines[at]; /* nothing but allocation functions: the outermost says most */
+        if (!(chosen->roles & CALLSITES_ROLE_ALLOCATION)) {
+            break;
         }
-    }
-    /* Nothing but allocation functions: the outermost says most. */
-    if (!chosen && lines->count) {
-        chosen = &lines->lines[lines->count - 1];
     }
     /* Where Python called into code that says nothing, the Python line does. */
     if (chosen && (chosen->roles & (CALLSITES_ROLE_INTERPRETER | CALLSITES_ROLE_UNNAMED))) {
-        const struct callsites_line *python = python_line(lines, false);
+        const struct callsites_line *python = python_line(lines, line, false);
 
         chosen = python ? python : chosen;
     }

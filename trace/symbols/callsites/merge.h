@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to trace/symbols/callsites */
 /*
- * Native and Python frames into one stack.
+ * The trees of native and of Python frames into one tree of what is shown.
  */
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_MERGE_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_MERGE_H
 
-#include <stdbool.h>
+#include "trace/base/index.h"
+#include "trace/symbols/callsites/intern.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-struct callsites_frame;
-struct callsites_stack;
 
 enum callsites_role {
     CALLSITES_ROLE_ALLOCATION = 1,  /* an allocation function or a wrapper of one */
@@ -21,6 +20,7 @@ enum callsites_role {
     CALLSITES_ROLE_PYTHON = 16,
     CALLSITES_ROLE_UNNAMED = 32, /* native code without a symbol */
     CALLSITES_ROLE_TORCH = 64,   /* PyTorch's own code, native or Python */
+    CALLSITES_ROLE_CUT = 128,    /* the mark of frames that are not kept */
 };
 
 /* What stands for one frame number: the inlined functions there and the one that they were inlined into. */
@@ -33,24 +33,47 @@ struct callsites_line_symbol {
     uint32_t roles;
 };
 
+/* A node of the merged tree: a line of a stack. */
 struct callsites_line {
+    uint32_t parent; /* the line outside of it, with a smaller number; 0: none */
     uint32_t symbol;
     uint32_t roles;
-    int64_t pc; /* in the module; -1 for Python */
+    uint32_t depth; /* lines from here outwards */
 };
 
-struct callsites_lines {
-    struct callsites_line *lines;
-    size_t count, capacity;
+/// Make the line: its number, which grows with each new one from 1, or that of an equal one. pc < 0: none.
+typedef int callsites_add_line(void *context, uint32_t parent, uint32_t symbol, int64_t pc,
+                               uint32_t *line_out);
+
+struct callsites_merge {
+    /* to be set first; borrowed */
+    const struct callsites_node *nodes; /* of number n at [n - 1] */
+    size_t node_count;
+    const struct callsites_frame *frames; /* of number n at [n - 1], as resolved */
+    size_t frame_count;
+    const struct callsites_resolved *resolved;
+    const struct callsites_line_symbol *symbols;
+    callsites_add_line *add;
+    void *context;
+    /* the rest is zero */
+    struct callsites_line *lines; /* of number n at [n] */
+    size_t line_capacity;
+    uint32_t *roles; /* of frame n at [n - 1] */
+    uint32_t *
+        loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
+    struct index done; /* pair of nodes, see merge.c: line + 1 */
+    struct callsites_stack *path;
+    size_t path_capacity;
 };
 
-/// The stack as it is shown, innermost first, into `out` (emptied before); false without memory.
-bool callsites_merge(const struct callsites_stack *stack, const struct callsites_frame *frames,
-                     const struct callsites_resolved *resolved, const struct callsites_line_symbol *symbols,
-                     struct callsites_lines *out);
+/// After the fields above are set. Errors: VARVE_ERROR_NO_MEMORY. callsites_merge_close is due in any case.
+int callsites_merge_open(struct callsites_merge *merge);
+/// The innermost line of a stack, 0 if it has none. Errors: VARVE_ERROR_NO_MEMORY, those of `add`.
+int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack stack, uint32_t *line_out);
+void callsites_merge_close(struct callsites_merge *merge);
 
-/// The symbol that stands for the whole stack: the innermost that is no allocation function; Python code
-/// rather than the interpreter's own, or PyTorch's; 0 for an empty stack.
-uint32_t callsites_lines_symbol(const struct callsites_lines *lines);
+/// The symbol that stands for the whole stack of a line: the innermost that is no allocation function; Python code
+/// rather than the interpreter's own, or PyTorch's; 0 for line 0.
+uint32_t callsites_line_symbol(const struct callsites_line *lines, uint32_t line);
 
 #endif

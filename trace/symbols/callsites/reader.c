@@ -47,6 +47,7 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
     struct callsite_file_module module;
     struct callsite_file_code code;
     struct callsite_file_stack callsite;
+    size_t chain_bytes = sizeof(struct callsite_file_nodes);
 
     switch (entry->tag) {
     case CALLSITE_FILE_TAG_PADDING:
@@ -67,6 +68,12 @@ static bool entry_is_sound(const struct callsite_file_entry *entry, const uint8_
         }
         memcpy(&code, payload, sizeof(code));
         return is_padded(entry, sizeof(code) + code.name_bytes + code.file_bytes);
+    case CALLSITE_FILE_TAG_NATIVE:
+    case CALLSITE_FILE_TAG_PYTHON:
+        return entry->bytes >= chain_bytes &&
+               entry->bytes <= chain_bytes + CALLSITE_FILE_DEPTH_MAX * sizeof(uint64_t);
+    case CALLSITE_FILE_TAG_SITE:
+        return entry->bytes == sizeof(struct callsite_file_site);
     case CALLSITE_FILE_TAG_STACK:
         if (entry->bytes < sizeof(callsite)) {
             return false;
@@ -148,6 +155,27 @@ static void take_code(struct callsites *callsites, struct callsites_process *pro
     index_insert(&process->codes, code.code, number);
 }
 
+/* ---- numbers of a file ---- */
+
+static uint32_t numbers_find(const struct callsites_numbers *numbers, uint32_t number)
+{
+    return number < numbers->capacity ? numbers->ours[number] : 0;
+}
+
+/* A hostile file cannot make the array much larger than what is in it. */
+static bool numbers_reserve(struct callsites_numbers *numbers, uint32_t number)
+{
+    return number != 0 && number <= CALLSITE_FILE_NUMBER_MAX && number / 2 <= numbers->count + (1U << 16) &&
+           ARRAY_COVER(numbers->ours, numbers->capacity, number);
+}
+
+/* After numbers_reserve. */
+static void numbers_set(struct callsites_numbers *numbers, uint32_t number, uint32_t ours)
+{
+    numbers->count += numbers->ours[number] == 0;
+    numbers->ours[number] = ours;
+}
+
 /* ---- stacks ---- */
 
 /* A call at the very end of a module returns past it: the module is that of the call, one byte before. */
@@ -166,62 +194,163 @@ static uint32_t native_frame(struct callsites *callsites, const struct callsites
     return intern(&callsites->frames, &frame, sizeof(frame), 0);
 }
 
+static uint32_t python_frame(struct callsites *callsites, const struct callsites_process *process,
+                             uint64_t word)
+{
+    struct callsites_frame frame = {.is_python = 1};
+    struct callsite_file_python python;
+
+    memcpy(&python, &word, sizeof(python));
+    frame.position = python.line;
+    frame.owner = (uint32_t)index_find(&process->codes, python.code);
+    return intern(&callsites->frames, &frame, sizeof(frame), 0);
+}
+
+/* The node of a frame, which the file has as a word of 8 bytes, inside `parent`; 0 without memory. */
+static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process,
+                           bool is_python, uint32_t parent, const uint8_t *payload)
+{
+    struct callsites_node node = {.parent = parent};
+    uint64_t word;
+
+    memcpy(&word, payload, sizeof(word));
+    node.frame = is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
+    return node.frame ? intern(&callsites->nodes, &node, sizeof(node), 0) : 0;
+}
+
+static bool node_is_python(const struct callsites *callsites, uint32_t number)
+{
+    const struct callsites_node *node = (const struct callsites_node *)callsites->nodes.bytes + (number - 1);
+
+    return ((const struct callsites_frame *)callsites->frames.bytes)[node->frame - 1].is_python != 0;
+}
+
+/* The recording's number of a node of the file, 0 for none; false: it is not there, or of the other kind. */
+static bool find_node(const struct callsites *callsites, const struct callsites_process *process,
+                      bool is_python, uint32_t number, uint32_t *node_out)
+{
+    *node_out = numbers_find(&process->nodes, number);
+    return number == 0 || (*node_out != 0 && node_is_python(callsites, *node_out) == is_python);
+}
+
+static void take_nodes(struct callsites *callsites, struct callsites_process *process, bool is_python,
+                       const uint8_t *payload, size_t bytes)
+{
+    struct callsite_file_nodes chain;
+    uint32_t node;
+
+    memcpy(&chain, payload, sizeof(chain));
+    if (!find_node(callsites, process, is_python, chain.parent, &node)) {
+        process->errors++;
+        return;
+    }
+    for (size_t at = sizeof(chain); at < bytes; at += sizeof(uint64_t), chain.first++) {
+        node = take_frame(callsites, process, is_python, node, payload + at);
+        /* A number that comes twice keeps its first frame: call sites may refer to it. */
+        if (node == 0 || numbers_find(&process->nodes, chain.first) ||
+            !numbers_reserve(&process->nodes, chain.first)) {
+            process->errors++;
+            return;
+        }
+        numbers_set(&process->nodes, chain.first, node);
+    }
+}
+
 static uint32_t intern_stack(struct callsites *callsites, const struct callsites_stack *stack,
                              struct callsites_origin origin)
 {
-    size_t depth = (size_t)stack->native_count + stack->python_count;
     uint32_t count = callsites->stacks.count;
     uint32_t number;
 
     if (!ARRAY_GROW(callsites->origins, callsites->origin_capacity, (size_t)count + 1)) {
         return 0;
     }
-    number = intern(&callsites->stacks, stack, sizeof(*stack) + depth * sizeof(*stack->frame_ids), 0);
+    number = intern(&callsites->stacks, stack, sizeof(*stack), 0);
     if (number > count) {
         callsites->origins[count] = origin;
     }
     return number;
 }
 
-static void take_callsite(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
-                          const uint8_t *payload)
+/* A number that comes twice keeps its first stack: events may carry it already. */
+static void add_callsite(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                         uint32_t local, const struct callsites_stack *stack)
 {
-    uint32_t buffer[1 + 2 * CALLSITE_FILE_DEPTH_MAX], number = 0, missing = 0;
-    struct callsites_stack *stack = (struct callsites_stack *)buffer;
-    struct callsite_file_stack callsite;
+    uint32_t number = 0;
 
-    memcpy(&callsite, payload, sizeof(callsite));
-    payload += sizeof(callsite);
-    stack->native_count = callsite.native_count;
-    stack->python_count = callsite.python_count;
-    for (unsigned i = 0; i < callsite.native_count; i++, payload += sizeof(uint64_t)) {
-        uint64_t pc;
-
-        memcpy(&pc, payload, sizeof(pc));
-        stack->frame_ids[i] = native_frame(callsites, process, pc);
-        missing += stack->frame_ids[i] == 0;
-    }
-    for (unsigned i = 0; i < callsite.python_count; i++, payload += sizeof(struct callsite_file_python)) {
-        struct callsite_file_python python;
-        struct callsites_frame frame = {.is_python = 1};
-        uint32_t *id = &stack->frame_ids[callsite.native_count + i];
-
-        memcpy(&python, payload, sizeof(python));
-        frame.position = python.line;
-        frame.owner = (uint32_t)index_find(&process->codes, python.code);
-        *id = intern(&callsites->frames, &frame, sizeof(frame), 0);
-        missing += *id == 0;
-    }
-    /* A number that comes twice keeps its first stack: events may carry it already. */
-    if (callsite.callsite != 0 && callsite.callsite <= CALLSITE_FILE_NUMBER_MAX && missing == 0 &&
-        index_find(&process->callsites, callsite.callsite) == 0 && index_reserve(&process->callsites)) {
-        number = intern_stack(callsites, stack, (struct callsites_origin){process_id, callsite.callsite});
+    if (numbers_find(&process->callsites, local) == 0 && numbers_reserve(&process->callsites, local)) {
+        number = intern_stack(callsites, stack, (struct callsites_origin){process_id, local});
     }
     if (number == 0) {
         process->errors++;
         return;
     }
-    index_insert(&process->callsites, callsite.callsite, number);
+    numbers_set(&process->callsites, local, number);
+}
+
+static void take_site(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                      const uint8_t *payload)
+{
+    struct callsite_file_site site;
+    struct callsites_stack stack;
+
+    memcpy(&site, payload, sizeof(site));
+    if (!find_node(callsites, process, false, site.native, &stack.native) ||
+        !find_node(callsites, process, true, site.python, &stack.python)) {
+        process->errors++;
+        return;
+    }
+    add_callsite(callsites, process, process_id, site.callsite, &stack);
+}
+
+/* The innermost node of frames that lie there innermost first; false without memory. */
+static bool take_frames(struct callsites *callsites, const struct callsites_process *process, bool is_python,
+                        const uint8_t *payload, unsigned count, uint32_t *node_out)
+{
+    for (*node_out = 0; count > 0; count--) {
+        *node_out =
+            take_frame(callsites, process, is_python, *node_out, payload + (count - 1) * sizeof(uint64_t));
+        if (*node_out == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_stack(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
+                       const uint8_t *payload)
+{
+    struct callsite_file_stack whole;
+    struct callsites_stack stack;
+
+    memcpy(&whole, payload, sizeof(whole));
+    payload += sizeof(whole);
+    if (!take_frames(callsites, process, false, payload, whole.native_count, &stack.native) ||
+        !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t),
+                     whole.python_count, &stack.python)) {
+        process->errors++;
+        return;
+    }
+    add_callsite(callsites, process, process_id, whole.callsite, &stack);
+}
+
+/* What the process had no room for, as one call site with one frame. */
+static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_process *process,
+                                  uint32_t process_id)
+{
+    const struct callsites_frame frame = {.position = CALLSITES_POSITION_NOT_KEPT};
+    struct callsites_node node = {.parent = 0};
+    struct callsites_stack stack = {0, 0};
+
+    if (process->not_kept == 0) {
+        node.frame = intern(&callsites->frames, &frame, sizeof(frame), 0);
+        stack.native = node.frame ? intern(&callsites->nodes, &node, sizeof(node), 0) : 0;
+        process->not_kept = stack.native
+                                ? intern_stack(callsites, &stack,
+                                               (struct callsites_origin){process_id, CALLSITE_FILE_NOT_KEPT})
+                                : 0;
+    }
+    return process->not_kept;
 }
 
 static bool entry_take(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
@@ -240,8 +369,15 @@ static bool entry_take(struct callsites *callsites, struct callsites_process *pr
     case CALLSITE_FILE_TAG_CODE:
         take_code(callsites, process, payload);
         break;
+    case CALLSITE_FILE_TAG_NATIVE:
+    case CALLSITE_FILE_TAG_PYTHON:
+        take_nodes(callsites, process, entry->tag == CALLSITE_FILE_TAG_PYTHON, payload, entry->bytes);
+        break;
+    case CALLSITE_FILE_TAG_SITE:
+        take_site(callsites, process, process_id, payload);
+        break;
     case CALLSITE_FILE_TAG_STACK:
-        take_callsite(callsites, process, process_id, payload);
+        take_stack(callsites, process, process_id, payload);
         break;
     default: /* of no use before the end */
         break;
@@ -288,6 +424,9 @@ static void process_end(struct callsites *callsites, struct callsites_process *p
     free(process->modules);
     process->modules = NULL;
     process->module_count = process->module_capacity = 0;
+    free(process->nodes.ours);
+    process->nodes = (struct callsites_numbers){NULL, 0, 0};
+    unroll_free(&process->unroll);
 }
 
 void callsites_close(struct callsites *callsites)
@@ -302,7 +441,7 @@ void callsites_close(struct callsites *callsites)
             continue;
         }
         process_end(callsites, process);
-        index_free(&process->callsites);
+        free(process->callsites.ours);
         free(process->path);
         free(process);
     }
@@ -311,6 +450,7 @@ void callsites_close(struct callsites *callsites)
     interned_free(&callsites->modules);
     interned_free(&callsites->codes);
     interned_free(&callsites->frames);
+    interned_free(&callsites->nodes);
     interned_free(&callsites->stacks);
     free(callsites->origins);
     free(callsites->buffer);
@@ -361,6 +501,27 @@ static size_t complete_bytes(const struct callsites *callsites, size_t bytes)
     return at < bytes ? at : bytes;
 }
 
+/* Nodes are nothing to a listener: it gets whole stacks. */
+static void tell_listener(const struct callsites *callsites, struct unroll *unroll, uint32_t process_id,
+                          const struct callsite_file_entry *entry, const uint8_t *payload)
+{
+    struct unroll_stack stack;
+
+    if (callsites->listener == NULL) {
+        return;
+    }
+    if (entry->tag == CALLSITE_FILE_TAG_NATIVE || entry->tag == CALLSITE_FILE_TAG_PYTHON) {
+        (void)unroll_take(unroll, entry, payload); /* without memory its call sites are not told */
+    } else if (entry->tag == CALLSITE_FILE_TAG_SITE) {
+        if (unroll_site(unroll, payload, &stack)) {
+            callsites->listener(callsites->listener_context, process_id, &stack.entry,
+                                (const uint8_t *)&stack.stack);
+        }
+    } else if (entry->tag < CALLSITE_FILE_TAG_PADDING) {
+        callsites->listener(callsites->listener_context, process_id, entry, payload);
+    }
+}
+
 /* Takes the complete entries at the front of the buffer; returns their bytes. */
 static size_t take_entries(struct callsites *callsites, struct callsites_process *process,
                            uint32_t process_id, size_t bytes)
@@ -386,10 +547,8 @@ static size_t take_entries(struct callsites *callsites, struct callsites_process
             process->is_ended = true;
             break;
         }
-        if (callsites->listener && entry.tag < CALLSITE_FILE_TAG_PADDING) {
-            callsites->listener(callsites->listener_context, process_id, &entry,
-                                callsites->buffer + at + sizeof(entry));
-        }
+        tell_listener(callsites, &process->unroll, process_id, &entry,
+                      callsites->buffer + at + sizeof(entry));
         at += sizeof(entry) + entry.bytes;
     }
     return at;
@@ -407,6 +566,7 @@ static void replay_process(const struct callsites *callsites, const struct calls
 {
     int file = open(process->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     uint8_t *entries = malloc(process->offset + 1);
+    struct unroll unroll = {NULL, 0};
     struct callsite_file_entry entry;
 
     if (file >= 0 && entries && pread(file, entries, process->offset, 0) == (ssize_t)process->offset) {
@@ -415,13 +575,12 @@ static void replay_process(const struct callsites *callsites, const struct calls
             if (entry.bytes > process->offset - at - sizeof(entry)) {
                 break;
             }
-            if (entry.tag < CALLSITE_FILE_TAG_PADDING &&
-                entry_is_sound(&entry, entries + at + sizeof(entry))) {
-                callsites->listener(callsites->listener_context, process_id, &entry,
-                                    entries + at + sizeof(entry));
+            if (entry_is_sound(&entry, entries + at + sizeof(entry))) {
+                tell_listener(callsites, &unroll, process_id, &entry, entries + at + sizeof(entry));
             }
         }
     }
+    unroll_free(&unroll);
     free(entries);
     if (file >= 0) {
         close(file);
@@ -488,7 +647,7 @@ static void process_read(struct callsites *callsites, struct callsites_process *
         taken = take_entries(callsites, process, process_id, (size_t)bytes);
         process->offset += taken;
         /* Nothing complete is left: the end, or an entry that is still being written. */
-        if (taken == 0 || process->is_ended || (wanted && index_find(&process->callsites, wanted))) {
+        if (taken == 0 || process->is_ended || (wanted && numbers_find(&process->callsites, wanted))) {
             break;
         }
     }
@@ -534,12 +693,16 @@ uint32_t callsites_global(struct callsites *callsites, uint32_t process_id, uint
     if (local == 0 || !process) {
         return 0;
     }
-    number = (uint32_t)index_find(&process->callsites, local);
+    number = numbers_find(&process->callsites, local);
     if (number) {
         return number;
     }
-    process_read(callsites, process, process_id, local);
-    number = (uint32_t)index_find(&process->callsites, local);
+    if (local == CALLSITE_FILE_NOT_KEPT) {
+        number = callsite_not_kept(callsites, process, process_id);
+    } else {
+        process_read(callsites, process, process_id, local);
+        number = numbers_find(&process->callsites, local);
+    }
     if (number == 0 && process->unknown < UINT32_MAX) {
         process->unknown++;
     }
@@ -588,6 +751,7 @@ struct origin {
 };
 
 struct origins {
+    struct callsites *callsites;
     struct origin *rows;
     size_t count, capacity;
 };
@@ -600,6 +764,10 @@ static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id,
         return VARVE_ERROR_NO_MEMORY;
     }
     origins->rows[origins->count++] = (struct origin){callsite_id, process_id, callsite};
+    if (callsite == CALLSITE_FILE_NOT_KEPT && process_of(origins->callsites, process_id) != NULL &&
+        callsite_not_kept(origins->callsites, process_of(origins->callsites, process_id), process_id) == 0) {
+        return VARVE_ERROR_NO_MEMORY;
+    }
     return VARVE_OK;
 }
 
@@ -623,6 +791,11 @@ struct placed {
     bool *is_taken;
 };
 
+static uint32_t find_read(const struct callsites_process *process, uint32_t local)
+{
+    return local == CALLSITE_FILE_NOT_KEPT ? process->not_kept : numbers_find(&process->callsites, local);
+}
+
 /* Fill the numbers 1..origins->count. */
 static int place_stored(const struct callsites *callsites, const struct origins *origins,
                         const struct placed *placed, struct varve_message *message)
@@ -630,7 +803,7 @@ static int place_stored(const struct callsites *callsites, const struct origins 
     for (size_t i = 0; i < origins->count; i++) {
         const struct origin *origin = &origins->rows[i];
         struct callsites_process *process = process_of(callsites, origin->process_id);
-        uint32_t read = process ? (uint32_t)index_find(&process->callsites, origin->local) : 0;
+        uint32_t read = process ? find_read(process, origin->local) : 0;
 
         if (origin->number == 0 || origin->number > origins->count || placed->is_taken[origin->number]) {
             return varve_message_set(message, VARVE_ERROR_CORRUPT, "call site %u of %zu in callsite_origin",
@@ -668,10 +841,13 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
         }
     }
     for (size_t i = 0; i < callsites->process_capacity; i++) {
-        struct index *numbers = callsites->processes[i] ? &callsites->processes[i]->callsites : NULL;
+        struct callsites_process *process = callsites->processes[i];
 
-        for (uint64_t at = 0; numbers && at < index_slots(numbers); at++) {
-            numbers->slots[at].number = placed->moved[numbers->slots[at].number];
+        for (size_t at = 0; process && at < process->callsites.capacity; at++) {
+            process->callsites.ours[at] = placed->moved[process->callsites.ours[at]];
+        }
+        if (process) {
+            process->not_kept = placed->moved[process->not_kept];
         }
     }
     free(callsites->origins);
@@ -707,7 +883,7 @@ static int renumber(struct callsites *callsites, const struct origins *origins, 
 
 int callsites_resume(struct callsites *callsites, struct store *store, struct varve_message *message)
 {
-    struct origins origins = {NULL, 0, 0};
+    struct origins origins = {.callsites = callsites};
     int result;
 
     assert(callsites->committed == 0);

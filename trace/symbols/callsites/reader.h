@@ -8,8 +8,10 @@
 
 #include "trace/base/index.h"
 #include "trace/base/ranges.h"
+#include "trace/format/callsite_file.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/unroll.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,20 +23,34 @@ struct callsites_module {
     uint32_t number; /* in the file */
 };
 
+/* The recording's numbers of what a file numbers from 1. */
+struct callsites_numbers {
+    uint32_t *ours; /* of number n at [n]; 0: it is not there */
+    size_t capacity;
+    uint32_t count; /* taken, unknown ones not counted */
+};
+
 struct callsites_process {
     char *path;
     int file;        /* -1: not open now */
     uint64_t offset; /* everything before was taken */
     bool is_ended;   /* nothing more is read: the process ended, or the file is damaged from offset on */
     uint32_t errors;
-    uint64_t lost;                 /* stacks that the process could not store */
-    uint32_t unknown;              /* call sites of events that the file does not hold */
-    uint32_t gone;                 /* … that it held when they were stored, and does not hold any more */
-    struct index callsites, codes; /* numbers in the file → ours */
-    struct ranges mapped;          /* id: number in modules[], from 1 */
+    uint64_t lost;    /* stacks that the process could not store */
+    uint32_t unknown; /* call sites of events that the file does not hold */
+    uint32_t gone;    /* … that it held when they were stored, and does not hold any more */
+    struct callsites_numbers callsites, nodes;
+    uint32_t not_kept;    /* ours, for CALLSITE_FILE_NOT_KEPT; 0: did not occur */
+    struct index codes;   /* number in the file → ours */
+    struct unroll unroll; /* for a listener */
+    struct ranges mapped; /* id: number in modules[], from 1 */
     struct callsites_module *modules;
     size_t module_count, module_capacity;
 };
+
+/* Positions of native frames without a module that stand for frames which are not kept. */
+#define CALLSITES_POSITION_CUT CALLSITE_FILE_CUT
+#define CALLSITES_POSITION_NOT_KEPT 2U
 
 #define CALLSITES_STAT_UNKNOWN "callsites_unknown" /* by process */
 
@@ -47,8 +63,8 @@ struct callsites_origin {
 struct callsites {
     struct callsites_process **processes; /* by process_id */
     size_t process_capacity;
-    struct interned texts, modules, codes, frames, stacks; /* modules and codes: pairs */
-    struct callsites_origin *origins;                      /* of stack n at [n - 1] */
+    struct interned texts, modules, codes, frames, nodes, stacks; /* modules and codes: pairs */
+    struct callsites_origin *origins;                             /* of stack n at [n - 1] */
     size_t origin_capacity;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;

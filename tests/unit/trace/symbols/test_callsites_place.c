@@ -38,13 +38,14 @@ static uint32_t roles_of(char letter)
 /* Where the place is, from 0; -1: the stack is empty. */
 static int place_of(const char *stack)
 {
-    struct callsites_line lines[32];
-    struct callsites_lines all = {.lines = lines, .count = strlen(stack)};
+    struct callsites_line lines[32] = {{0}};
+    const uint32_t count = (uint32_t)strlen(stack);
 
-    for (size_t i = 0; i < all.count; i++) {
-        lines[i] = (struct callsites_line){.symbol = (uint32_t)i + 1, .roles = roles_of(stack[i])};
+    for (uint32_t i = 0; i < count; i++) {
+        lines[count - i] =
+            (struct callsites_line){.parent = count - i - 1, .symbol = i + 1, .roles = roles_of(stack[i])};
     }
-    return (int)callsites_lines_symbol(&all) - 1;
+    return (int)callsites_line_symbol(lines, count) - 1;
 }
 
 static void test_places(void **state)

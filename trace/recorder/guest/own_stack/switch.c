@@ -22,8 +22,8 @@
  */
 
 #define GUARD_BYTES 4096U
-#define STACK_BYTES (96U << 10)
-#define STACK_LEAST_BYTES (24U << 10) /* with less left, nothing is begun */
+#define STACK_BYTES (128U << 10)
+#define STACK_LEAST_BYTES (48U << 10) /* with less left, nothing is begun */
 #define AREA_BYTES ((sizeof(struct recorder_area) + 4095U) & ~(size_t)4095U)
 #define ALL_BYTES (GUARD_BYTES + STACK_BYTES + AREA_BYTES)
 

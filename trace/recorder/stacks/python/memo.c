@@ -15,7 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { MEMO_ENTRIES = 192 }; /* frames shown and not shown */
+enum { MEMO_ENTRIES = 512 }; /* frames shown and not shown */
 
 /* What was read of a frame. All of it but `offset` and `kind` is compared before it is believed again. */
 struct known_frame {
@@ -57,6 +57,7 @@ struct memo_walk {
     unsigned dirty; /* hashes below this slot are to be made anew */
     unsigned shown;
     unsigned max;
+    bool is_too_deep;
     uint64_t instruction_mask;
     size_t tag_at;
     uint16_t tag_mask;
@@ -120,6 +121,7 @@ static inline bool memo_follow(struct memo_walk *walk)
             break;
         }
         if (shown + known->shown > walk->max) {
+            walk->is_too_deep = true;
             complete = true;
             break;
         }
@@ -140,7 +142,8 @@ static bool frame_learn(struct memo_walk *walk, struct known_frame *known)
     struct python_frame frame = {0};
     enum python_frame_kind kind = python_frame_read(layout, walk->code_type, walk->at, &frame);
 
-    if (kind == PYTHON_FRAME_END || (kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max)) {
+    walk->is_too_deep = kind == PYTHON_FRAME_SHOWN && walk->shown == walk->max;
+    if (kind == PYTHON_FRAME_END || walk->is_too_deep) {
         return false;
     }
     *known = (struct known_frame){.kind = (uint8_t)kind, .tag = tag_of(walk, walk->at)};
@@ -291,6 +294,9 @@ unsigned python_memo_hash(const struct python_layout *layout, const void *code_t
     }
     if (walk.dirty > memo->first || memo->hash_end != walk.slot) {
         memo_rehash(&walk);
+    }
+    if (walk.is_too_deep) {
+        return PYTHON_STACK_UNKNOWN;
     }
     if (walk.shown > 0) {
         *hash = memo->hashes[memo->first];

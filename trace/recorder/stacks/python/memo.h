@@ -10,10 +10,10 @@
 #include "trace/recorder/stacks/python/layout.h"
 
 #define PYTHON_STACK_UNKNOWN (~0U)
-#define PYTHON_MEMO_FRAMES_MAX 64U /* deeper stacks are captured without a memo */
+#define PYTHON_MEMO_FRAMES_MAX 256U /* deeper stacks are captured without a memo */
 
-/// Hash and number of the frames from `at` outwards, at most `max`, by what is known of this thread's last
-/// walk. PYTHON_STACK_UNKNOWN if there is no room. Threads: any; not reentrant: a handler must not come here
+/// Hash and number of the frames from `at` outwards, by what is known of this thread's last walk.
+/// PYTHON_STACK_UNKNOWN if there is no room, or if there are more than `max`. Threads: any; not reentrant: a handler must not come here
 /// while its thread is in it.
 unsigned python_memo_hash(const struct python_layout *layout, const void *code_type, const char *at,
                           unsigned max, struct stack_hash *hash);

@@ -25,7 +25,7 @@ bool python_stack_describe(const struct python_frame *frame, char *name, size_t 
 
 /// Hash and number of the frames that python_stack_capture would give now, for far less than a walk: most of
 /// them are still those of this thread's last call. PYTHON_STACK_UNKNOWN: not in this way (the layout is not
-/// trusted yet, no memory, `max` above PYTHON_MEMO_FRAMES_MAX), capture them. Threads: any;
+/// trusted yet, no memory, more than `max` frames or `max` above PYTHON_MEMO_FRAMES_MAX), capture them. Threads: any;
 /// async-signal-safe.
 unsigned python_stack_hash(struct stack_hash *hash, unsigned max);
 

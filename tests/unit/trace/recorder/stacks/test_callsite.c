@@ -82,23 +82,46 @@ static void test_modules(void **state)
     reading_close(&reading);
 }
 
+/* What is kept of a whole stack: a quarter innermost, a mark, the outermost frames; without these if it was not walked to
+ * its end. */
+static void cut(struct capture *capture, unsigned depth)
+{
+    unsigned outside = capture->count < RECORDER_SCRATCH_FRAMES ? depth / 4 * 3 : 0;
+    uint64_t kept[CALLSITE_FILE_DEPTH_MAX];
+
+    if (capture->count <= depth) {
+        return;
+    }
+    for (unsigned i = 0; i < depth - outside; i++) {
+        kept[i] = capture->pcs[i];
+    }
+    kept[depth - outside] = CALLSITE_FILE_CUT;
+    for (unsigned i = 0; i < outside; i++) {
+        kept[depth - i] = capture->pcs[capture->count - 1 - i];
+    }
+    capture->count = depth + 1;
+    memcpy(capture->pcs, kept, capture->count * sizeof(kept[0]));
+}
+
 static void test_depth(void **state)
 {
     static const unsigned depths[] = {1, 2, 3, 64, 65, 200, 256, 100000};
+    static const unsigned stacks[] = {200, 240, 250, 300, 490, 600, 3000};
     struct reading reading;
 
     (void)state;
     for (size_t i = 0; i < sizeof(depths) / sizeof(depths[0]); i++) {
-        struct capture capture = {.max = depths[i] < CALLSITE_FILE_DEPTH_MAX ? depths[i]
-                                                                             : CALLSITE_FILE_DEPTH_MAX};
-
         unlink(test_file("depth"));
         assert_int_equal(callsite_attach(test_file("depth"), SESSION_STACKS_NATIVE, depths[i]), VARVE_OK);
-        capture_by_path(&capture, 0, 300);
-        assert_int_equal(capture.count, capture.max);
-        reading_open(&reading, test_file("depth"));
-        callsite_expect(&reading, &capture);
-        reading_close(&reading);
+        for (volatile size_t k = 0; k < sizeof(stacks) / sizeof(stacks[0]); k++) {
+            struct capture capture = {.max = RECORDER_SCRATCH_FRAMES};
+
+            capture_by_path(&capture, 0, stacks[k]);
+            cut(&capture, depths[i] < 256 ? depths[i] : 256);
+            reading_open(&reading, test_file("depth"));
+            callsite_expect(&reading, &capture);
+            reading_close(&reading);
+        }
     }
 }
 

@@ -396,7 +396,7 @@ static void test_memory(void **state)
 
     print_message("50000 call sites: %ld KiB\n", used);
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* their bookkeeping is in the figure */
-    assert_true(used <= 4096);
+    assert_true(used <= 8192); /* two tables: 16 bytes for a site and for each new node, half full at worst */
 #endif
 }
 
