@@ -78,7 +78,8 @@ static void (*attach_process)(void); /* atomic; NULL: there is no session */
 static struct {
     uint32_t lock;
     struct callsite_table callsites;
-    struct callsite_table codes; /* Python code objects; writers only */
+    struct callsite_table codes; /* Python code objects */
+    struct callsite_table lines; /* positions in these: their line + 1 */
     struct stack_tree tree;
     uint32_t callsite_count;
     uint32_t code_count;
@@ -149,6 +150,16 @@ static struct stack_hash hash_code(const struct python_frame *frame)
     stack_hash_words(&hash, words, 4);
     hash.low += hash.low == 0;
     return hash;
+}
+
+/* Of a frame whose code object has this hash. */
+static struct stack_hash hash_position(struct stack_hash code, const struct python_frame *frame)
+{
+    const uint64_t instruction = frame->instruction;
+
+    stack_hash_words(&code, &instruction, 1);
+    code.low += code.low == 0;
+    return code;
 }
 
 /* ---- loaded objects ---- */
@@ -239,10 +250,18 @@ static bool stack_note_modules(const struct stack *stack)
 
 /* ---- Python code ---- */
 
-/* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
-static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
+static void line_keep(struct stack_hash hash, uint32_t line)
 {
-    struct stack_hash hash = hash_code(frame);
+    if (callsite_table_find(&callsites.lines, hash) == 0 &&
+        callsite_table_reserve(&callsites.lines) == VARVE_OK) {
+        callsite_table_insert(&callsites.lines, hash, line + 1);
+    }
+}
+
+/* Number of the frame's code object, which is written if it is new; 0 if it cannot be described. */
+static COLD uint32_t code_describe(const struct python_frame *frame, struct stack_hash hash,
+                                   struct stack_hash position, uint32_t *line)
+{
     struct callsite_file_code entry = {.first_line = frame->first_line};
     char name[NAME_BYTES];
     char file[FILE_NAME_BYTES];
@@ -267,8 +286,20 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
             callsite_table_insert(&callsites.codes, hash, code);
         }
     }
+    line_keep(position, *line);
     lock_leave();
     return code;
+}
+
+/* The same; most frames of a new stack are known. */
+static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
+{
+    const struct stack_hash hash = hash_code(frame), position = hash_position(hash, frame);
+    const uint32_t code = callsite_table_find(&callsites.codes, hash);
+    const uint32_t known = callsite_table_find(&callsites.lines, position);
+
+    *line = known - 1;
+    return code != 0 && known != 0 ? code : code_describe(frame, hash, position, line);
 }
 
 /*
@@ -591,6 +622,7 @@ int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned de
     callsites.lock = 0;
     callsite_table_reset(&callsites.callsites);
     callsite_table_reset(&callsites.codes);
+    callsite_table_reset(&callsites.lines);
     stack_tree_reset(&callsites.tree);
     callsites.is_full = false;
     callsites.callsite_count = 0;
