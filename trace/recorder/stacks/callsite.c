@@ -35,9 +35,8 @@
 #define NAME_BYTES 256U
 #define FILE_NAME_BYTES 1024U
 
-/* What the tables of a process may grow to: 64 and 128 MiB. */
+/* What the table of a process may grow to: 64 MiB. */
 #define CALLSITES_MAX (3U << 20)
-#define NODES_MAX (6U << 20)
 
 #define CAPTURE_INHERITS 0x100U /* beside enum session_stacks: inherit a published parent stack */
 
@@ -232,12 +231,13 @@ static bool module_note(const struct loaded_object *object)
     return state != MODULE_CHANGED;
 }
 
-static bool stack_note_modules(const struct stack *stack)
+/* Of the inner frames, `count` of them: outer ones of a stack that was noted before are known. */
+static bool stack_note_modules(const struct stack *stack, unsigned count)
 {
     struct loaded_object object = {0};
     bool same = true;
 
-    for (unsigned i = 0; i < stack->native_count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         const uintptr_t call = (uintptr_t)stack->pcs[i] - 1;
 
         if (stack->pcs[i] != CALLSITE_FILE_CUT && (call < object.start || call >= object.end) &&
@@ -302,39 +302,47 @@ static uint32_t code_note(const struct python_frame *frame, uint32_t *line)
     return code != 0 && known != 0 ? code : code_describe(frame, hash, position, line);
 }
 
-/*
- * Turns the Python frames into what the file holds, in their own memory: a described frame is smaller than a
- * captured one, so the i-th result only covers frames that were used already.
- */
-static void stack_note_code(struct stack *stack)
+static uint64_t frame_key(const struct python_frame *frame)
 {
-    _Static_assert(sizeof(struct callsite_file_python) <= sizeof(struct python_frame),
-                   "results fit their frames");
+    const struct stack_hash position = hash_position(hash_code(frame), frame);
 
-    for (unsigned i = 0; i < stack->python_count; i++) {
-        struct python_frame frame = stack->frames[i];
+    return position.low ^ frame->is_entry;
+}
+
+/* The inner frames, `count` of them, as the file holds them. */
+static void stack_note_code(const struct stack *stack, uint64_t *words, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        const struct python_frame *frame = &stack->frames[i];
         struct callsite_file_python described = {.line = CALLSITE_FILE_CUT};
 
-        if (frame.code != NULL) {
-            described.code = code_note(&frame, &described.line);
+        if (frame->code != NULL) {
+            described.code = code_note(frame, &described.line);
             described.line &= ~CALLSITE_FILE_PYTHON_ENTRY;
-            described.line |= frame.is_entry ? CALLSITE_FILE_PYTHON_ENTRY : 0;
+            described.line |= frame->is_entry ? CALLSITE_FILE_PYTHON_ENTRY : 0;
         }
-        memcpy((char *)stack->frames + i * sizeof(described), &described, sizeof(described));
+        memcpy(&words[i], &described, sizeof(described));
     }
 }
 
 /* ---- capture ---- */
 
-/* The nodes of a stack, written if they are new; false: there is no room. The Python frames are noted. */
-static bool nodes_note(const struct stack *stack, struct callsite_file_site *entry)
+/* Python frames of a stack as they are recognized, and as the file holds them; innermost first. */
+struct python_words {
+    uint64_t keys[CALLSITE_FILE_DEPTH_MAX];
+    uint64_t words[CALLSITE_FILE_DEPTH_MAX];
+};
+
+/* The nodes of a stack, written if they are new; false: there is no room. */
+static bool nodes_note(const struct stack *stack, const struct python_words *python,
+                       struct callsite_file_site *entry)
 {
     if (stack->native_count > 0) {
-        entry->native =
-            stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->native_count, stack->generation);
+        entry->native = stack_tree_put(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
+                                       stack->native_count, stack->generation);
     }
     if (stack->python_count > 0) {
-        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, (const uint64_t *)(void *)stack->frames,
+        entry->python = stack_tree_put(&callsites.tree, STACK_PYTHON, python->keys, python->words,
                                        stack->python_count, stack->generation);
     }
     return (entry->native != 0 || stack->native_count == 0) &&
@@ -342,17 +350,19 @@ static bool nodes_note(const struct stack *stack, struct callsite_file_site *ent
 }
 
 /* Under the lock, all that the site refers to is written. */
-static uint32_t callsite_add(const struct stack *stack, struct stack_hash hash)
+static uint32_t callsite_add(const struct stack *stack, const struct python_words *python,
+                             struct stack_hash hash)
 {
     struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
     const struct callsite_part part = {&entry, sizeof(entry)};
 
-    if (entry.callsite > CALLSITES_MAX || callsites.tree.count > NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
+    if (entry.callsite > CALLSITES_MAX ||
+        callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
         __atomic_store_n(&callsites.is_full, true, __ATOMIC_RELAXED);
         callsite_file_lost();
         return CALLSITE_FILE_NOT_KEPT;
     }
-    if (callsite_table_reserve(&callsites.callsites) != VARVE_OK || !nodes_note(stack, &entry) ||
+    if (callsite_table_reserve(&callsites.callsites) != VARVE_OK || !nodes_note(stack, python, &entry) ||
         callsite_file_append(CALLSITE_FILE_TAG_SITE, &part, 1) != VARVE_OK) {
         callsite_file_lost();
         return 0;
@@ -373,20 +383,32 @@ struct note {
 static void callsite_note_now(void *argument)
 {
     struct note *note = argument;
+    const struct stack *stack = note->stack;
+    struct python_words python;
+    unsigned native_known, python_known;
 
     if (!is_attached()) {
         return; /* a signal handler forked since the capture began: these tables are the parent's */
     }
-    if (!stack_note_modules(note->stack)) {
+    for (unsigned i = 0; i < stack->python_count; i++) {
+        python.keys[i] = frame_key(&stack->frames[i]);
+    }
+    lock_enter();
+    native_known = stack_tree_shared(&callsites.tree, STACK_NATIVE, stack->pcs, stack->pcs,
+                                     stack->native_count, stack->generation);
+    python_known = stack_tree_shared(&callsites.tree, STACK_PYTHON, python.keys, python.words,
+                                     stack->python_count, stack->generation);
+    lock_leave();
+    if (!stack_note_modules(stack, stack->native_count - native_known)) {
         modules_replaced();
         note->again = true;
         return;
     }
-    stack_note_code(note->stack);
+    stack_note_code(stack, python.words, stack->python_count - python_known);
     lock_enter_to_append();
     note->callsite = callsite_table_find(&callsites.callsites, note->hash);
     if (note->callsite == 0) {
-        note->callsite = callsite_add(note->stack, note->hash);
+        note->callsite = callsite_add(stack, &python, note->hash);
     }
     lock_leave();
 }

@@ -13,84 +13,123 @@
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 
-enum { TABLE_BITS_FIRST = 12, TABLE_BITS_MAX = 30 };
+enum { TABLE_BITS_FIRST = 12, NODE_BITS = 23 };
 
 #define TABLE_BITS_MASK ((uintptr_t)4095) /* pages leave these bits of their address free */
 
 /* `above` of outermost frames: one number for each kind and generation, which no node has. */
 #define ROOT 0x80000000U
 
-struct tree_entry {
-    uint64_t frame;
-    uint32_t above; /* number of the parent, or a root */
-    uint32_t node;  /* 0: empty */
+struct stack_tree_node {
+    uint32_t frame[2]; /* low and high half */
+    uint32_t above;    /* number of the parent, or a root */
 };
+
+/* A slot of the table: the number of a node, and above it bits of its hash that are not in the place of the slot. 0: empty. */
+static_assert(STACK_TREE_NODES_MAX < 1U << NODE_BITS, "a number leaves room for bits of the hash");
+
+static uint64_t hash_of(uint32_t above, uint64_t frame)
+{
+    return stack_hash_mix(frame ^ UINT64_C(0xa0761d6478bd642f), above ^ UINT64_C(0xe7037ed1a0b428db));
+}
+
+static uint32_t tag_of(uint64_t hash)
+{
+    return (uint32_t)(hash >> 32) & ~((1U << NODE_BITS) - 1);
+}
 
 static size_t table_bytes(unsigned bits)
 {
-    return sizeof(struct tree_entry) << bits;
+    return sizeof(uint32_t) << bits;
 }
 
-static struct tree_entry *table_entries(uintptr_t tagged)
+static uint32_t *table_slots(uintptr_t tagged)
 {
-    return (struct tree_entry *)(tagged & ~TABLE_BITS_MASK);
+    return (uint32_t *)(tagged & ~TABLE_BITS_MASK);
 }
 
-/* Where it is, or the empty entry where it belongs. */
-static struct tree_entry *table_seek(uintptr_t tagged, uint32_t above, uint64_t frame)
+static struct stack_tree_node *node_at(const struct stack_tree *tree, uint32_t number)
 {
-    const size_t mask = ((size_t)1 << (tagged & TABLE_BITS_MASK)) - 1;
-    struct tree_entry *entries = table_entries(tagged);
-    size_t i =
-        stack_hash_mix(frame ^ UINT64_C(0xa0761d6478bd642f), above ^ UINT64_C(0xe7037ed1a0b428db)) & mask;
+    return &tree->chunks[(number - 1) / STACK_TREE_CHUNK][(number - 1) % STACK_TREE_CHUNK];
+}
 
-    while (entries[i].node != 0 && (entries[i].frame != frame || entries[i].above != above)) {
+static bool node_is(const struct stack_tree_node *node, uint32_t above, uint64_t frame)
+{
+    return node->above == above && node->frame[0] == (uint32_t)frame &&
+           node->frame[1] == (uint32_t)(frame >> 32);
+}
+
+/* The slot of this node, or the empty one where it belongs. */
+static uint32_t *table_seek(const struct stack_tree *tree, uint32_t above, uint64_t frame, uint64_t hash)
+{
+    const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
+    const uint32_t number_mask = (1U << NODE_BITS) - 1, tag = tag_of(hash);
+    uint32_t *slots = table_slots(tree->slots);
+    size_t i = hash & mask;
+
+    while (slots[i] != 0 && ((slots[i] & ~number_mask) != tag ||
+                             !node_is(node_at(tree, slots[i] & number_mask), above, frame))) {
         i = (i + 1) & mask;
     }
-    return &entries[i];
+    return &slots[i];
 }
 
-/* Room for `count` more nodes. */
+static void table_fill(const struct stack_tree *tree)
+{
+    for (uint32_t number = 1; number <= tree->count; number++) {
+        const struct stack_tree_node *node = node_at(tree, number);
+        const uint64_t hash = hash_of(node->above, (uint64_t)node->frame[1] << 32 | node->frame[0]);
+        const size_t mask = ((size_t)1 << (tree->slots & TABLE_BITS_MASK)) - 1;
+        uint32_t *slots = table_slots(tree->slots);
+        size_t i = hash & mask;
+
+        while (slots[i] != 0) {
+            i = (i + 1) & mask;
+        }
+        slots[i] = tag_of(hash) | number;
+    }
+}
+
+/* Slots for `count` more nodes. */
 static bool table_reserve(struct stack_tree *tree, unsigned count)
 {
-    const uintptr_t old = tree->entries;
+    const uintptr_t old = tree->slots;
     const unsigned old_bits = (unsigned)(old & TABLE_BITS_MASK);
     const unsigned bits = old == 0 ? TABLE_BITS_FIRST : old_bits + 1;
+    void *memory;
 
     if (old != 0 && tree->count + count < ((size_t)1 << old_bits) / 4 * 3) {
         return true;
     }
-    void *memory = bits <= TABLE_BITS_MAX ? recorder_map(table_bytes(bits)) : NULL;
-
+    memory = recorder_map(table_bytes(bits));
     if (memory == NULL) {
         return false;
     }
-    tree->entries = (uintptr_t)memory | bits;
-    for (size_t i = 0; old != 0 && i < (size_t)1 << old_bits; i++) {
-        const struct tree_entry *entry = &table_entries(old)[i];
-
-        if (entry->node != 0) {
-            *table_seek(tree->entries, entry->above, entry->frame) = *entry;
-        }
-    }
+    tree->slots = (uintptr_t)memory | bits;
+    table_fill(tree);
     if (old != 0) {
-        recorder_unmap(table_entries(old), table_bytes(old_bits));
+        recorder_unmap(table_slots(old), table_bytes(old_bits));
     }
     return true;
 }
 
-/* How many of the outer frames the path has; `frames` are innermost first, the path is outermost first. */
-static unsigned path_shared(const struct stack_path *path, const uint64_t *frames, unsigned count)
+/* Memory for `count` more nodes. */
+static bool reserve(struct stack_tree *tree, unsigned count)
 {
-    unsigned most = path->count < count ? path->count : count;
-    unsigned shared = 0;
-
-    while (shared < most && path->frames[shared] == frames[count - 1 - shared]) {
-        shared++;
+    if (tree->count + count > STACK_TREE_NODES_MAX || !table_reserve(tree, count)) {
+        return false;
     }
-    return shared;
+    for (uint32_t i = tree->count / STACK_TREE_CHUNK; i <= (tree->count + count - 1) / STACK_TREE_CHUNK;
+         i++) {
+        if (tree->chunks[i] == NULL) {
+            tree->chunks[i] = recorder_map(STACK_TREE_CHUNK * sizeof(struct stack_tree_node));
+        }
+        if (tree->chunks[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Frames [path->count, count) are new nodes. */
@@ -103,31 +142,51 @@ static bool append_chain(struct stack_tree *tree, enum stack_kind kind, struct s
     const struct callsite_part parts[] = {{&chain, sizeof(chain)},
                                           {&path->frames[path->count], added * sizeof(path->frames[0])}};
 
-    if (callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON,
+    if (!reserve(tree, added) ||
+        callsite_file_append(kind == STACK_NATIVE ? CALLSITE_FILE_TAG_NATIVE : CALLSITE_FILE_TAG_PYTHON,
                              parts, 2) != VARVE_OK) {
         return false;
     }
     for (; path->count < count; path->count++) {
-        const uint64_t frame = path->frames[path->count];
+        const uint64_t frame = path->frames[path->count], hash = hash_of(above, frame);
+        uint32_t *slot = table_seek(tree, above, frame, hash);
 
-        *table_seek(tree->entries, above, frame) =
-            (struct tree_entry){.frame = frame, .above = above, .node = ++tree->count};
+        tree->count++;
+        *node_at(tree, tree->count) =
+            (struct stack_tree_node){{(uint32_t)frame, (uint32_t)(frame >> 32)}, above};
+        *slot = tag_of(hash) | tree->count;
         path->nodes[path->count] = above = tree->count;
     }
     return true;
 }
 
-uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *frames, unsigned count,
-                        unsigned generation)
+unsigned stack_tree_shared(const struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys,
+                           uint64_t *frames, unsigned count, unsigned generation)
 {
-    struct stack_path *path;
+    const struct stack_path *path = tree->last != NULL ? &tree->last[kind] : NULL;
+    unsigned shared = 0;
+
+    if (path == NULL || tree->generation != generation) {
+        return 0;
+    }
+    while (shared < count && shared < path->count && path->keys[shared] == keys[count - 1 - shared]) {
+        frames[count - 1 - shared] = path->frames[shared];
+        shared++;
+    }
+    return shared;
+}
+
+uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uint64_t *keys,
+                        const uint64_t *frames, unsigned count, unsigned generation)
+{
     uint32_t above = ROOT | (generation << 1) | (kind == STACK_PYTHON);
+    struct stack_path *path;
 
     assert(count > 0 && count <= CALLSITE_FILE_DEPTH_MAX);
     if (tree->last == NULL) {
         tree->last = recorder_map(STACK_KINDS * sizeof(*tree->last));
     }
-    if (tree->last == NULL || !table_reserve(tree, count)) {
+    if (tree->last == NULL || !table_reserve(tree, 0)) {
         return 0;
     }
     path = &tree->last[kind];
@@ -135,33 +194,36 @@ uint32_t stack_tree_put(struct stack_tree *tree, enum stack_kind kind, const uin
         tree->generation = generation;
         tree->last[STACK_NATIVE].count = tree->last[STACK_PYTHON].count = 0;
     }
-    path->count = path_shared(path, frames, count);
-    above = path->count > 0 ? path->nodes[path->count - 1] : above;
-    for (; path->count < count; path->count++) {
-        const struct tree_entry *entry = table_seek(tree->entries, above, frames[count - 1 - path->count]);
+    unsigned shared = 0;
 
-        if (entry->node == 0) {
-            break;
-        }
-        path->frames[path->count] = entry->frame;
-        path->nodes[path->count] = above = entry->node;
+    while (shared < count && shared < path->count && path->frames[shared] == frames[count - 1 - shared]) {
+        shared++;
     }
-    if (path->count < count) {
-        for (unsigned i = path->count; i < count; i++) {
-            path->frames[i] = frames[count - 1 - i];
+    path->count = shared;
+    for (unsigned i = shared; i < count; i++) {
+        path->keys[i] = keys[count - 1 - i];
+        path->frames[i] = frames[count - 1 - i];
+    }
+    above = shared > 0 ? path->nodes[shared - 1] : above;
+    for (; path->count < count; path->count++) {
+        const uint64_t frame = path->frames[path->count];
+        const uint32_t slot = *table_seek(tree, above, frame, hash_of(above, frame));
+
+        if (slot == 0) {
+            return append_chain(tree, kind, path, count, above) ? path->nodes[count - 1] : 0;
         }
-        if (!append_chain(tree, kind, path, count, above)) {
-            return 0;
-        }
+        path->nodes[path->count] = above = slot & ((1U << NODE_BITS) - 1);
     }
     return path->nodes[count - 1];
 }
 
 void stack_tree_reset(struct stack_tree *tree)
 {
-    if (tree->entries != 0) {
-        recorder_unmap(table_entries(tree->entries),
-                       table_bytes((unsigned)(tree->entries & TABLE_BITS_MASK)));
+    if (tree->slots != 0) {
+        recorder_unmap(table_slots(tree->slots), table_bytes((unsigned)(tree->slots & TABLE_BITS_MASK)));
+    }
+    for (size_t i = 0; i < sizeof(tree->chunks) / sizeof(tree->chunks[0]) && tree->chunks[i] != NULL; i++) {
+        recorder_unmap(tree->chunks[i], STACK_TREE_CHUNK * sizeof(struct stack_tree_node));
     }
     if (tree->last != NULL) {
         recorder_unmap(tree->last, STACK_KINDS * sizeof(*tree->last));
