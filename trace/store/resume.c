@@ -123,7 +123,8 @@ struct reader {
     union {
         int (*position)(void *context, const struct store_ring_position *position);
         int (*anchor)(void *context, uint64_t ticks, int64_t mono_ns, int64_t real_ns);
-        int (*origin)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
+        int (*origin)(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                      uint32_t count);
         int (*process)(void *context, uint32_t process_id, uint32_t parent_id);
         int (*stat)(void *context, int64_t idx, int64_t value);
     } take;
@@ -184,17 +185,17 @@ static int origin_take(sqlite3_stmt *row, void *context)
 {
     const struct reader *reader = context;
     return reader->take.origin(reader->context, (uint32_t)sqlite3_column_int64(row, 0),
-                               (uint32_t)sqlite3_column_int64(row, 1),
-                               (uint32_t)sqlite3_column_int64(row, 2));
+                               (uint32_t)sqlite3_column_int64(row, 1), (uint32_t)sqlite3_column_int64(row, 2),
+                               (uint32_t)sqlite3_column_int64(row, 3));
 }
 
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t callsite),
+                                           uint32_t callsite, uint32_t count),
                                void *context, struct varve_message *message)
 {
     struct reader reader = {.take.origin = take, .context = context};
-    return query_each(store, "SELECT callsite_id, process_id, site FROM callsite_origin ORDER BY callsite_id",
+    return query_each(store, "SELECT callsite_id, process_id, site, count FROM callsite_origin ORDER BY 1",
                       NULL, origin_take, &reader, message);
 }
 

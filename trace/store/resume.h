@@ -31,7 +31,7 @@ int store_each_ended_process(struct store *store,
                              void *context, struct varve_message *message);
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t callsite),
+                                           uint32_t callsite, uint32_t count),
                                void *context, struct varve_message *message);
 /// Over all rows of process and thread, those of the open transaction too.
 int store_sum(struct store *store, struct store_sums *sums_out, struct varve_message *message);

@@ -81,9 +81,11 @@ int store_clock_anchor(struct store *store, uint64_t ticks, int64_t mono_ns, int
     return ROWS_WRITE(store, STATEMENT_ANCHOR, VALUE(ticks), VALUE(mono_ns), VALUE(real_ns));
 }
 
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                          uint32_t count)
 {
-    return ROWS_WRITE(store, STATEMENT_ORIGIN, VALUE(callsite_id), VALUE(process_id), VALUE(callsite));
+    return ROWS_WRITE(store, STATEMENT_ORIGIN, VALUE(callsite_id), VALUE(process_id), VALUE(callsite),
+                      VALUE(count));
 }
 
 int store_device(struct store *store, unsigned device, const char *name, uint64_t total_bytes)

@@ -75,6 +75,8 @@ uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
 /// `node_id`: the innermost of its `depth` frames, 0: it has none. symbol_id 0: NULL.
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id);
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite);
+/// Call sites from `callsite_id` on, `count` of them, are those of the process from `callsite` on.
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                          uint32_t count);
 
 #endif

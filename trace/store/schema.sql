@@ -138,5 +138,6 @@ CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, r
 CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
     tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL, orphans INTEGER NOT NULL,
     unreadable INTEGER NOT NULL, last_ticks INTEGER NOT NULL, last_ns INTEGER NOT NULL) STRICT;
--- The process and its number under which a call site was first seen; empty once a trace is complete.
-CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL) STRICT;
+-- The process and its number under which call sites, `count` of them in turn, were first seen; empty once a trace is complete.
+CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL,
+    count INTEGER NOT NULL) STRICT;

@@ -9,7 +9,6 @@
 #include "trace/error.h"
 #include "trace/format/callsite_file.h"
 #include "trace/store/rows.h"
-#include "trace/store/stack_nodes.h"
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/intern.h"
@@ -82,7 +81,7 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
     static const struct symbols_frame cut = {CUT_FUNCTION, NULL, 0, false};
     static const struct symbols_frame not_kept = {"(not kept: limit)", NULL, 0, false};
     const struct interned *texts = &finish->callsites->texts;
-    const struct callsites_pair *module;
+    const struct pair *module;
     const char *build_id;
     size_t build_id_bytes;
     int result;
@@ -99,7 +98,7 @@ static void resolve_native(struct finish *finish, struct symbols *symbols,
                                                                         : &not_kept);
         return;
     }
-    module = &((const struct callsites_pair *)finish->callsites->modules.bytes)[frame->owner - 1];
+    module = &finish->callsites->modules.pairs[frame->owner - 1];
     finish->module_path = callsites_text(texts, module->first, NULL);
     if (callsites_path_is_interpreter(finish->module_path)) {
         finish->module_roles |= CALLSITES_ROLE_INTERPRETER;
@@ -134,8 +133,7 @@ static void resolve_python(struct finish *finish, const struct callsites_frame *
         return;
     }
     if (frame->owner) {
-        const struct callsites_pair *codes = finish->callsites->codes.bytes;
-        const struct callsites_pair *code = &codes[frame->owner - 1];
+        const struct pair *code = &finish->callsites->codes.pairs[frame->owner - 1];
 
         symbol.function = callsites_text(texts, code->first, NULL);
         symbol.file = callsites_text(texts, code->second, NULL);
@@ -206,8 +204,7 @@ static int write_modules(const struct callsites *callsites, struct store *store)
     int result = VARVE_OK;
 
     for (uint32_t id = 1; id <= callsites->modules.count && result == VARVE_OK; id++) {
-        const struct callsites_pair *modules = callsites->modules.bytes;
-        const struct callsites_pair *module = &modules[id - 1];
+        const struct pair *module = &callsites->modules.pairs[id - 1];
         char hex[2 * 64 + 1];
         size_t bytes;
         const char *build_id = callsites_text(&callsites->texts, module->second, &bytes);
@@ -224,32 +221,22 @@ static int write_modules(const struct callsites *callsites, struct store *store)
     return result;
 }
 
-/* What the merging of stacks writes its lines with. */
-struct lines {
-    struct store *store;
-    struct stack_nodes nodes;
-};
-
-static int add_line(void *context, uint32_t parent, uint32_t symbol, int64_t pc, uint32_t *line_out)
+static int write_line(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc)
 {
-    struct lines *lines = context;
-
-    return stack_nodes_find(&lines->nodes, lines->store, parent, symbol, pc, line_out);
+    return store_stack_node(context, line, parent, symbol, pc);
 }
 
 static int write_stacks(struct finish *finish, store_progress progress, void *context)
 {
     const struct callsites *callsites = finish->callsites;
-    struct lines lines = {.store = finish->store};
     struct callsites_merge merge = {
-        .nodes = callsites->nodes.bytes,
-        .node_count = callsites->nodes.count,
+        .nodes = &callsites->nodes,
         .frames = callsites->frames.bytes,
         .frame_count = callsites->frames.count,
         .resolved = finish->resolved,
         .symbols = finish->symbols,
-        .add = add_line,
-        .context = &lines,
+        .add = write_line,
+        .context = finish->store,
     };
     int result = callsites_merge_open(&merge);
 
@@ -259,14 +246,13 @@ static int write_stacks(struct finish *finish, store_progress progress, void *co
         if (progress && id % PROGRESS_STEP == 0) {
             progress(context, "call sites", id, callsites->stacks.count);
         }
-        result = callsites_merge_stack(&merge, callsites_stack(&callsites->stacks, id), &line);
+        result = callsites_merge_stack(&merge, callsites->stacks.pairs[id - 1], &line);
         if (result == VARVE_OK) {
             result = store_callsite(finish->store, id, line, line != 0 ? merge.lines[line].depth : 0,
                                     callsites_line_symbol(merge.lines, line));
         }
     }
     callsites_merge_close(&merge);
-    stack_nodes_free(&lines.nodes);
     return result;
 }
 

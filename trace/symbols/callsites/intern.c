@@ -65,27 +65,6 @@ uint32_t intern(struct interned *interned, const void *bytes, size_t length, siz
     return interned->count;
 }
 
-int interned_renumber(struct interned *interned, struct interned_entry *entries, uint32_t count)
-{
-    free(interned->entries);
-    index_free(&interned->index);
-    interned->entries = entries;
-    interned->entry_capacity = interned->count = count;
-    for (uint32_t number = 1; number <= count; number++) {
-        struct wanted wanted = {.interned = interned};
-        wanted.bytes = interned_at(interned, number, &wanted.length);
-        uint64_t hash = index_hash(wanted.bytes, wanted.length, 1);
-        struct index_slot *slot = index_find_equal(&interned->index, hash, is_equal, &wanted);
-        if (slot == NULL) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        if (slot->number == 0) {
-            index_fill(&interned->index, slot, hash, number);
-        }
-    }
-    return VARVE_OK;
-}
-
 void interned_free(struct interned *interned)
 {
     free(interned->bytes);
@@ -101,14 +80,4 @@ const char *callsites_text(const struct interned *texts, uint32_t number, size_t
         *length_out = length;
     }
     return text;
-}
-
-struct callsites_stack callsites_stack(const struct interned *stacks, uint32_t number)
-{
-    struct callsites_stack stack = {0, 0};
-    size_t length;
-    const void *bytes = interned_at(stacks, number, &length);
-
-    memcpy(&stack, bytes, length < sizeof(stack) ? length : sizeof(stack));
-    return stack;
 }

@@ -29,26 +29,10 @@ struct interned {
     struct index index;
 };
 
-struct callsites_pair {
-    uint32_t first;  /* text: path of a module, function of a code object */
-    uint32_t second; /* text: build id, file; 0 if there is none */
-};
-
 struct callsites_frame {
     uint64_t position;  /* native: return address in the module; Python: callsite_file_python.line */
     uint32_t owner;     /* native: module, 0 if no module was there; Python: code object, 0 if unknown */
     uint32_t is_python; /* 0 or 1 */
-};
-
-/* A frame inside those of its parent, which has a smaller number and the same kind of frame. */
-struct callsites_node {
-    uint32_t parent; /* 0: this is an outermost frame */
-    uint32_t frame;
-};
-
-/* Its innermost node of each kind, 0 if there is none. */
-struct callsites_stack {
-    uint32_t native, python;
 };
 
 /// Number of what is equal, a new one if nothing is; 0 without memory (or past 2^31 entries). `zeros`: so many zero bytes
@@ -56,14 +40,8 @@ struct callsites_stack {
 uint32_t intern(struct interned *interned, const void *bytes, size_t length, size_t zeros);
 /// What has this number; borrowed until the next is interned.
 const void *interned_at(const struct interned *interned, uint32_t number, size_t *length_out);
-/// Put the entry of number n + 1 to entries[n]; all that were interned and `count` more numbers have entries. The first of
-/// equal ones is found from now on. 0 bytes: a number without contents. Takes the array; VARVE_ERROR_NO_MEMORY.
-int interned_renumber(struct interned *interned, struct interned_entry *entries, uint32_t count);
 void interned_free(struct interned *interned);
 
 /// Text of a number; "" for 0. Borrowed until the next text is interned.
 const char *callsites_text(const struct interned *texts, uint32_t number, size_t *length_out);
-/// The stack of a number; one without frames if its contents are gone.
-struct callsites_stack callsites_stack(const struct interned *stacks, uint32_t number);
-
 #endif

@@ -27,19 +27,24 @@
 
 /* One step outwards: the frames that the pair has and the next one has not, innermost first. */
 struct step {
-    struct callsites_stack next;
+    struct pair next; /* first: the native node, second: the Python node */
     unsigned count;
     uint32_t frames[FRAMES_MAX];
 };
 
-static const struct callsites_node *node_of(const struct callsites_merge *merge, uint32_t number)
+static uint32_t parent_of(const struct callsites_merge *merge, uint32_t node)
 {
-    return &merge->nodes[number - 1];
+    return merge->nodes->pairs[node - 1].first;
 }
 
-static uint32_t roles_of(const struct callsites_merge *merge, uint32_t number)
+static uint32_t frame_of(const struct callsites_merge *merge, uint32_t node)
 {
-    return merge->roles[node_of(merge, number)->frame - 1];
+    return merge->nodes->pairs[node - 1].second;
+}
+
+static uint32_t roles_of(const struct callsites_merge *merge, uint32_t node)
+{
+    return merge->roles[frame_of(merge, node) - 1];
 }
 
 /* Of the path of a node. */
@@ -50,13 +55,13 @@ static uint32_t loops_of(const struct callsites_merge *merge, uint32_t number)
 
 static bool is_entry(const struct callsites_merge *merge, uint32_t number)
 {
-    return (merge->frames[node_of(merge, number)->frame - 1].position & CALLSITE_FILE_PYTHON_ENTRY) != 0;
+    return (merge->frames[frame_of(merge, number) - 1].position & CALLSITE_FILE_PYTHON_ENTRY) != 0;
 }
 
 static void step_add(const struct callsites_merge *merge, struct step *step, uint32_t node)
 {
     if (step->count < FRAMES_MAX && !(roles_of(merge, node) & CALLSITES_ROLE_RECORDER)) {
-        step->frames[step->count++] = node_of(merge, node)->frame;
+        step->frames[step->count++] = frame_of(merge, node);
     }
 }
 
@@ -65,54 +70,54 @@ static void step_add_python(const struct callsites_merge *merge, struct step *st
 {
     bool is_last = false;
 
-    while (step->next.python != 0 && !is_last) {
-        is_last = is_entry(merge, step->next.python);
-        step_add(merge, step, step->next.python);
-        step->next.python = node_of(merge, step->next.python)->parent;
+    while (step->next.second != 0 && !is_last) {
+        is_last = is_entry(merge, step->next.second);
+        step_add(merge, step, step->next.second);
+        step->next.second = parent_of(merge, step->next.second);
     }
 }
 
 /* Frames are missing here: what is outside of the mark is put together from the outermost ends, where nothing is missing. */
 static void step_over_cut(const struct callsites_merge *merge, struct step *step, uint32_t mark)
 {
-    uint32_t python = step->next.python;
+    uint32_t python = step->next.second;
 
     while (python != 0 && !(roles_of(merge, python) & CALLSITES_ROLE_CUT)) {
-        python = node_of(merge, python)->parent;
+        python = parent_of(merge, python);
     }
-    for (; python != 0 && step->next.python != python;
-         step->next.python = node_of(merge, step->next.python)->parent) {
-        step_add(merge, step, step->next.python);
+    for (; python != 0 && step->next.second != python;
+         step->next.second = parent_of(merge, step->next.second)) {
+        step_add(merge, step, step->next.second);
     }
-    step->next.python = python != 0 ? node_of(merge, python)->parent : step->next.python;
+    step->next.second = python != 0 ? parent_of(merge, python) : step->next.second;
     step_add(merge, step, mark);
-    while (loops_of(merge, step->next.python) > loops_of(merge, step->next.native)) {
+    while (loops_of(merge, step->next.second) > loops_of(merge, step->next.first)) {
         step_add_python(merge, step);
     }
-    while (loops_of(merge, step->next.native) > loops_of(merge, step->next.python)) {
-        step_add(merge, step, step->next.native);
-        step->next.native = node_of(merge, step->next.native)->parent;
+    while (loops_of(merge, step->next.first) > loops_of(merge, step->next.second)) {
+        step_add(merge, step, step->next.first);
+        step->next.first = parent_of(merge, step->next.first);
     }
 }
 
-static void step_out(const struct callsites_merge *merge, struct callsites_stack pair, struct step *step)
+static void step_out(const struct callsites_merge *merge, struct pair pair, struct step *step)
 {
-    const uint32_t native = pair.native;
+    const uint32_t native = pair.first;
     uint32_t roles;
 
     step->next = pair;
     step->count = 0;
     if (native == 0 || (native & APART) != 0) {
-        step_add(merge, step, pair.python);
-        step->next.python = node_of(merge, pair.python)->parent;
-        step->next.native = step->next.python != 0 ? native : native & ~APART;
+        step_add(merge, step, pair.second);
+        step->next.second = parent_of(merge, pair.second);
+        step->next.first = step->next.second != 0 ? native : native & ~APART;
         return;
     }
-    step->next.native = node_of(merge, native)->parent;
+    step->next.first = parent_of(merge, native);
     roles = roles_of(merge, native);
-    if (pair.python != 0 && (roles & CALLSITES_ROLE_CUT)) {
+    if (pair.second != 0 && (roles & CALLSITES_ROLE_CUT)) {
         step_over_cut(merge, step, native);
-    } else if (pair.python != 0 && (roles & CALLSITES_ROLE_LOOP) && !(roles & CALLSITES_ROLE_RECORDER)) {
+    } else if (pair.second != 0 && (roles & CALLSITES_ROLE_LOOP) && !(roles & CALLSITES_ROLE_RECORDER)) {
         step_add_python(merge, step);
     } else {
         step_add(merge, step, native);
@@ -120,37 +125,52 @@ static void step_out(const struct callsites_merge *merge, struct callsites_stack
 }
 
 /* The lines of a frame inside of `*line`, which becomes the innermost of them. */
-static int add_frame(struct callsites_merge *merge, uint32_t number, uint32_t *line)
+static int add_frame(struct callsites_merge *merge, uint32_t id, uint32_t *line)
 {
-    const struct callsites_frame *frame = &merge->frames[number - 1];
-    const struct callsites_resolved *resolved = &merge->resolved[number - 1];
+    const struct callsites_frame *frame = &merge->frames[id - 1];
+    const struct callsites_resolved *resolved = &merge->resolved[id - 1];
     const bool has_pc =
-        !frame->is_python && frame->position <= INT64_MAX && !(merge->roles[number - 1] & CALLSITES_ROLE_CUT);
+        !frame->is_python && frame->position <= INT64_MAX && !(merge->roles[id - 1] & CALLSITES_ROLE_CUT);
 
     for (uint32_t i = resolved->count; i-- > 0;) {
         const struct callsites_line_symbol *symbol = &merge->symbols[resolved->start + i];
-        uint32_t outer = *line;
-        int error =
-            merge->add(merge->context, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1, line);
+        const uint32_t outer = *line, number = merge->line_count + 1;
+        const uint16_t depth = outer != 0 ? merge->lines[outer].depth : 0;
+        int error;
 
+        if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)number + 1)) {
+            return VARVE_ERROR_NO_MEMORY;
+        }
+        error =
+            merge->add(merge->context, number, outer, symbol->symbol, has_pc ? (int64_t)frame->position : -1);
         if (error != VARVE_OK) {
             return error;
         }
-        if (!ARRAY_GROW(merge->lines, merge->line_capacity, (size_t)*line + 1)) {
-            return VARVE_ERROR_NO_MEMORY;
-        }
-        merge->lines[*line] = (struct callsites_line){outer, symbol->symbol, symbol->roles,
-                                                      outer != 0 ? merge->lines[outer].depth + 1 : 1};
+        merge->lines[number] = (struct callsites_line){outer, symbol->symbol, (uint16_t)symbol->roles,
+                                                       (uint16_t)(depth + (depth < UINT16_MAX))};
+        *line = merge->line_count = number;
     }
     return VARVE_OK;
 }
 
-static uint64_t pair_key(struct callsites_stack pair)
+static bool is_none(struct pair pair)
 {
-    return (uint64_t)pair.native << 32 | pair.python;
+    return pair.first == 0 && pair.second == 0;
 }
 
-int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack stack, uint32_t *line_out)
+/* Remember the line of a pair that has none yet; false without memory. */
+static bool pair_done(struct callsites_merge *merge, struct pair pair, uint32_t line)
+{
+    uint32_t number = pairs_intern(&merge->done, pair);
+
+    if (number == 0 || !ARRAY_GROW(merge->done_line, merge->done_capacity, number)) {
+        return false;
+    }
+    merge->done_line[number - 1] = line;
+    return true;
+}
+
+int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out)
 {
     struct step step;
     uint32_t line = 0;
@@ -158,14 +178,14 @@ int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack 
     int error = VARVE_OK;
 
     step.next = stack;
-    if (stack.python != 0 && stack.native != 0 && loops_of(merge, stack.native) == 0) {
-        step.next.native |= APART;
+    if (stack.second != 0 && stack.first != 0 && loops_of(merge, stack.first) == 0) {
+        step.next.first |= APART;
     }
-    while (pair_key(step.next) != 0) {
-        uint64_t done = index_find(&merge->done, pair_key(step.next));
+    while (!is_none(step.next)) {
+        uint32_t done = pairs_find(&merge->done, step.next);
 
         if (done != 0) {
-            line = (uint32_t)done - 1;
+            line = merge->done_line[done - 1];
             break;
         }
         if (!ARRAY_GROW(merge->path, merge->path_capacity, steps + 1)) {
@@ -175,17 +195,14 @@ int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack 
         step_out(merge, step.next, &step);
     }
     while (steps > 0 && error == VARVE_OK) {
-        const struct callsites_stack pair = merge->path[--steps];
+        const struct pair pair = merge->path[--steps];
 
         step_out(merge, pair, &step);
         while (step.count > 0 && error == VARVE_OK) {
             error = add_frame(merge, step.frames[--step.count], &line);
         }
-        if (error == VARVE_OK && !index_reserve(&merge->done)) {
+        if (error == VARVE_OK && !pair_done(merge, pair, line)) {
             error = VARVE_ERROR_NO_MEMORY;
-        }
-        if (error == VARVE_OK) {
-            (void)index_insert(&merge->done, pair_key(pair), (uint64_t)line + 1);
         }
     }
     *line_out = line;
@@ -195,7 +212,7 @@ int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack 
 int callsites_merge_open(struct callsites_merge *merge)
 {
     merge->roles = calloc(merge->frame_count + 1, sizeof(*merge->roles));
-    merge->loops = calloc(merge->node_count + 1, sizeof(*merge->loops));
+    merge->loops = calloc(merge->nodes->count + 1, sizeof(*merge->loops));
     if (merge->roles == NULL || merge->loops == NULL) {
         return VARVE_ERROR_NO_MEMORY;
     }
@@ -204,14 +221,13 @@ int callsites_merge_open(struct callsites_merge *merge)
             merge->roles[i] |= merge->symbols[merge->resolved[i].start + k].roles;
         }
     }
-    for (uint32_t number = 1; number <= merge->node_count; number++) {
-        const struct callsites_node *node = node_of(merge, number);
-        bool is_python = merge->frames[node->frame - 1].is_python != 0;
+    for (uint32_t node = 1; node <= merge->nodes->count; node++) {
+        bool is_python = merge->frames[frame_of(merge, node) - 1].is_python != 0;
 
-        assert(node->parent < number);
-        merge->loops[number - 1] =
-            loops_of(merge, node->parent) +
-            (is_python ? is_entry(merge, number) : (roles_of(merge, number) & CALLSITES_ROLE_LOOP) != 0);
+        assert(parent_of(merge, node) < node);
+        merge->loops[node - 1] =
+            loops_of(merge, parent_of(merge, node)) +
+            (is_python ? is_entry(merge, node) : (roles_of(merge, node) & CALLSITES_ROLE_LOOP) != 0);
     }
     return VARVE_OK;
 }
@@ -222,7 +238,8 @@ void callsites_merge_close(struct callsites_merge *merge)
     free(merge->roles);
     free(merge->loops);
     free(merge->path);
-    index_free(&merge->done);
+    free(merge->done_line);
+    pairs_free(&merge->done);
 }
 
 /* Did PyTorch call nothing but itself and CUDA, from its first Python frame or the program's down to here? */

@@ -6,8 +6,8 @@
 #ifndef VARVE_TRACE_SYMBOLS_CALLSITES_MERGE_H
 #define VARVE_TRACE_SYMBOLS_CALLSITES_MERGE_H
 
-#include "trace/base/index.h"
 #include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/pairs.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,18 +37,16 @@ struct callsites_line_symbol {
 struct callsites_line {
     uint32_t parent; /* the line outside of it, with a smaller number; 0: none */
     uint32_t symbol;
-    uint32_t roles;
-    uint32_t depth; /* lines from here outwards */
+    uint16_t roles;
+    uint16_t depth; /* lines from here outwards; UINT16_MAX: that many or more */
 };
 
-/// Make the line: its number, which grows with each new one from 1, or that of an equal one. pc < 0: none.
-typedef int callsites_add_line(void *context, uint32_t parent, uint32_t symbol, int64_t pc,
-                               uint32_t *line_out);
+/// Write the line of the next number, from 1. pc < 0: none.
+typedef int callsites_add_line(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc);
 
 struct callsites_merge {
     /* to be set first; borrowed */
-    const struct callsites_node *nodes; /* of number n at [n - 1] */
-    size_t node_count;
+    const struct pairs *nodes;
     const struct callsites_frame *frames; /* of number n at [n - 1], as resolved */
     size_t frame_count;
     const struct callsites_resolved *resolved;
@@ -58,18 +56,21 @@ struct callsites_merge {
     /* the rest is zero */
     struct callsites_line *lines; /* of number n at [n] */
     size_t line_capacity;
+    uint32_t line_count;
     uint32_t *roles; /* of frame n at [n - 1] */
     uint32_t *
         loops; /* of node n at [n - 1]: native frames of the loop, or Python frames that entered it, in its path */
-    struct index done; /* pair of nodes, see merge.c: line + 1 */
-    struct callsites_stack *path;
+    struct pairs done;   /* pairs of nodes, see merge.c */
+    uint32_t *done_line; /* of pair n at [n - 1] */
+    size_t done_capacity;
+    struct pair *path;
     size_t path_capacity;
 };
 
 /// After the fields above are set. Errors: VARVE_ERROR_NO_MEMORY. callsites_merge_close is due in any case.
 int callsites_merge_open(struct callsites_merge *merge);
 /// The innermost line of a stack, 0 if it has none. Errors: VARVE_ERROR_NO_MEMORY, those of `add`.
-int callsites_merge_stack(struct callsites_merge *merge, struct callsites_stack stack, uint32_t *line_out);
+int callsites_merge_stack(struct callsites_merge *merge, struct pair stack, uint32_t *line_out);
 void callsites_merge_close(struct callsites_merge *merge);
 
 /// The symbol that stands for the whole stack of a line: the innermost that is no allocation function; Python code

@@ -27,6 +27,7 @@
 #define ENTRY_BYTES_MAX (160U << 10) /* a path and a build id of 16-bit lengths fit */
 #define OPEN_FILES_MAX 200U          /* more files are opened for each read: descriptors are limited */
 #define PROCESS_ID_MAX (1U << 24)
+#define ORIGINS_MAX (UINT32_C(1) << 26)
 #define BUILD_ID_BYTES_MAX 64U
 
 static struct callsites_process *process_of(const struct callsites *callsites, uint32_t process_id)
@@ -94,7 +95,7 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
                         const uint8_t *payload)
 {
     struct callsite_file_module module;
-    struct callsites_pair pair = {0, 0};
+    struct pair pair = {0, 0};
     struct range range;
     uint32_t number;
 
@@ -104,7 +105,7 @@ static void take_module(struct callsites *callsites, struct callsites_process *p
     if (module.build_id_bytes && module.build_id_bytes <= BUILD_ID_BYTES_MAX) {
         pair.second = intern(&callsites->texts, payload, module.build_id_bytes, 1);
     }
-    number = intern(&callsites->modules, &pair, sizeof(pair), 0);
+    number = pairs_intern(&callsites->modules, pair);
     if (module.base >= module.end || module.build_id_bytes > BUILD_ID_BYTES_MAX || number == 0 ||
         !ranges_reserve(&process->mapped, 1) ||
         !ARRAY_GROW(process->modules, process->module_capacity, process->module_count + 1)) {
@@ -139,14 +140,14 @@ static void take_gone(struct callsites_process *process, const uint8_t *payload)
 static void take_code(struct callsites *callsites, struct callsites_process *process, const uint8_t *payload)
 {
     struct callsite_file_code code;
-    struct callsites_pair pair;
+    struct pair pair;
     uint32_t number;
 
     memcpy(&code, payload, sizeof(code));
     payload += sizeof(code);
     pair.first = intern(&callsites->texts, payload, code.name_bytes, 1);
     pair.second = intern(&callsites->texts, payload + code.name_bytes, code.file_bytes, 1);
-    number = intern(&callsites->codes, &pair, sizeof(pair), 0);
+    number = pairs_intern(&callsites->codes, pair);
     if (number == 0 || code.code == 0 || code.code > CALLSITE_FILE_NUMBER_MAX ||
         !index_reserve(&process->codes)) {
         process->errors++;
@@ -210,19 +211,19 @@ static uint32_t python_frame(struct callsites *callsites, const struct callsites
 static uint32_t take_frame(struct callsites *callsites, const struct callsites_process *process,
                            bool is_python, uint32_t parent, const uint8_t *payload)
 {
-    struct callsites_node node = {.parent = parent};
+    struct pair node = {.first = parent};
     uint64_t word;
 
     memcpy(&word, payload, sizeof(word));
-    node.frame = is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
-    return node.frame ? intern(&callsites->nodes, &node, sizeof(node), 0) : 0;
+    node.second = is_python ? python_frame(callsites, process, word) : native_frame(callsites, process, word);
+    return node.second ? pairs_intern(&callsites->nodes, node) : 0;
 }
 
 static bool node_is_python(const struct callsites *callsites, uint32_t number)
 {
-    const struct callsites_node *node = (const struct callsites_node *)callsites->nodes.bytes + (number - 1);
+    const uint32_t frame = callsites->nodes.pairs[number - 1].second;
 
-    return ((const struct callsites_frame *)callsites->frames.bytes)[node->frame - 1].is_python != 0;
+    return ((const struct callsites_frame *)callsites->frames.bytes)[frame - 1].is_python != 0;
 }
 
 /* The recording's number of a node of the file, 0 for none; false: it is not there, or of the other kind. */
@@ -256,8 +257,7 @@ static void take_nodes(struct callsites *callsites, struct callsites_process *pr
     }
 }
 
-static uint32_t intern_stack(struct callsites *callsites, const struct callsites_stack *stack,
-                             struct callsites_origin origin)
+static uint32_t intern_stack(struct callsites *callsites, struct pair stack, struct callsites_origin origin)
 {
     uint32_t count = callsites->stacks.count;
     uint32_t number;
@@ -265,7 +265,7 @@ static uint32_t intern_stack(struct callsites *callsites, const struct callsites
     if (!ARRAY_GROW(callsites->origins, callsites->origin_capacity, (size_t)count + 1)) {
         return 0;
     }
-    number = intern(&callsites->stacks, stack, sizeof(*stack), 0);
+    number = pairs_intern(&callsites->stacks, stack);
     if (number > count) {
         callsites->origins[count] = origin;
     }
@@ -274,7 +274,7 @@ static uint32_t intern_stack(struct callsites *callsites, const struct callsites
 
 /* A number that comes twice keeps its first stack: events may carry it already. */
 static void add_callsite(struct callsites *callsites, struct callsites_process *process, uint32_t process_id,
-                         uint32_t local, const struct callsites_stack *stack)
+                         uint32_t local, struct pair stack)
 {
     uint32_t number = 0;
 
@@ -292,15 +292,15 @@ static void take_site(struct callsites *callsites, struct callsites_process *pro
                       const uint8_t *payload)
 {
     struct callsite_file_site site;
-    struct callsites_stack stack;
+    struct pair stack;
 
     memcpy(&site, payload, sizeof(site));
-    if (!find_node(callsites, process, false, site.native, &stack.native) ||
-        !find_node(callsites, process, true, site.python, &stack.python)) {
+    if (!find_node(callsites, process, false, site.native, &stack.first) ||
+        !find_node(callsites, process, true, site.python, &stack.second)) {
         process->errors++;
         return;
     }
-    add_callsite(callsites, process, process_id, site.callsite, &stack);
+    add_callsite(callsites, process, process_id, site.callsite, stack);
 }
 
 /* The innermost node of frames that lie there innermost first; false without memory. */
@@ -321,17 +321,17 @@ static void take_stack(struct callsites *callsites, struct callsites_process *pr
                        const uint8_t *payload)
 {
     struct callsite_file_stack whole;
-    struct callsites_stack stack;
+    struct pair stack;
 
     memcpy(&whole, payload, sizeof(whole));
     payload += sizeof(whole);
-    if (!take_frames(callsites, process, false, payload, whole.native_count, &stack.native) ||
+    if (!take_frames(callsites, process, false, payload, whole.native_count, &stack.first) ||
         !take_frames(callsites, process, true, payload + whole.native_count * sizeof(uint64_t),
-                     whole.python_count, &stack.python)) {
+                     whole.python_count, &stack.second)) {
         process->errors++;
         return;
     }
-    add_callsite(callsites, process, process_id, whole.callsite, &stack);
+    add_callsite(callsites, process, process_id, whole.callsite, stack);
 }
 
 /* What the process had no room for, as one call site with one frame. */
@@ -339,14 +339,14 @@ static uint32_t callsite_not_kept(struct callsites *callsites, struct callsites_
                                   uint32_t process_id)
 {
     const struct callsites_frame frame = {.position = CALLSITES_POSITION_NOT_KEPT};
-    struct callsites_node node = {.parent = 0};
-    struct callsites_stack stack = {0, 0};
+    struct pair node = {0, 0};
+    struct pair stack = {0, 0};
 
     if (process->not_kept == 0) {
-        node.frame = intern(&callsites->frames, &frame, sizeof(frame), 0);
-        stack.native = node.frame ? intern(&callsites->nodes, &node, sizeof(node), 0) : 0;
-        process->not_kept = stack.native
-                                ? intern_stack(callsites, &stack,
+        node.second = intern(&callsites->frames, &frame, sizeof(frame), 0);
+        stack.first = node.second ? pairs_intern(&callsites->nodes, node) : 0;
+        process->not_kept = stack.first
+                                ? intern_stack(callsites, stack,
                                                (struct callsites_origin){process_id, CALLSITE_FILE_NOT_KEPT})
                                 : 0;
     }
@@ -447,11 +447,11 @@ void callsites_close(struct callsites *callsites)
     }
     free(callsites->processes);
     interned_free(&callsites->texts);
-    interned_free(&callsites->modules);
-    interned_free(&callsites->codes);
+    pairs_free(&callsites->modules);
+    pairs_free(&callsites->codes);
     interned_free(&callsites->frames);
-    interned_free(&callsites->nodes);
-    interned_free(&callsites->stacks);
+    pairs_free(&callsites->nodes);
+    pairs_free(&callsites->stacks);
     free(callsites->origins);
     free(callsites->buffer);
     free(callsites);
@@ -726,17 +726,30 @@ static int commit_unknown(struct callsites *callsites, struct store *store)
     return result;
 }
 
+/* How many call sites from `number` on were first seen one after the other. */
+static uint32_t origin_run(const struct callsites *callsites, uint32_t number)
+{
+    const struct callsites_origin *first = &callsites->origins[number - 1];
+    uint32_t count = 1;
+
+    while (number + count <= callsites->stacks.count && first[count].process_id == first->process_id &&
+           first[count].local == first->local + count) {
+        count++;
+    }
+    return count;
+}
+
 int callsites_commit(struct callsites *callsites, struct store *store)
 {
     while (callsites->committed < callsites->stacks.count) {
-        uint32_t number = callsites->committed + 1;
+        uint32_t number = callsites->committed + 1, count = origin_run(callsites, number);
         const struct callsites_origin *origin = &callsites->origins[number - 1];
-        int result = store_callsite_origin(store, number, origin->process_id, origin->local);
+        int result = store_callsite_origin(store, number, origin->process_id, origin->local, count);
 
         if (result != VARVE_OK) {
             return result;
         }
-        callsites->committed = number;
+        callsites->committed += count;
     }
     return commit_unknown(callsites, store);
 }
@@ -756,16 +769,23 @@ struct origins {
     size_t count, capacity;
 };
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                       uint32_t count)
 {
     struct origins *origins = context;
+    struct callsites_process *process = process_of(origins->callsites, process_id);
 
-    if (!ARRAY_GROW(origins->rows, origins->capacity, origins->count + 1)) {
+    if (count > ORIGINS_MAX - origins->count || count > CALLSITE_FILE_NOT_KEPT) {
+        return VARVE_ERROR_CORRUPT;
+    }
+    if (!ARRAY_GROW(origins->rows, origins->capacity, origins->count + count)) {
         return VARVE_ERROR_NO_MEMORY;
     }
-    origins->rows[origins->count++] = (struct origin){callsite_id, process_id, callsite};
-    if (callsite == CALLSITE_FILE_NOT_KEPT && process_of(origins->callsites, process_id) != NULL &&
-        callsite_not_kept(origins->callsites, process_of(origins->callsites, process_id), process_id) == 0) {
+    for (uint32_t i = 0; i < count; i++) {
+        origins->rows[origins->count++] = (struct origin){callsite_id + i, process_id, callsite + i};
+    }
+    if (callsite == CALLSITE_FILE_NOT_KEPT && process != NULL &&
+        callsite_not_kept(origins->callsites, process, process_id) == 0) {
         return VARVE_ERROR_NO_MEMORY;
     }
     return VARVE_OK;
@@ -785,7 +805,7 @@ static int take_unknown(void *context, int64_t idx, int64_t value)
 
 /* The stacks and where they were seen under their new numbers; `moved` says for each stack read where it went. */
 struct placed {
-    struct interned_entry *entries;
+    struct pair *stacks;
     struct callsites_origin *origins;
     uint32_t *moved;
     bool *is_taken;
@@ -812,7 +832,7 @@ static int place_stored(const struct callsites *callsites, const struct origins 
         placed->is_taken[origin->number] = true;
         placed->origins[origin->number - 1] = (struct callsites_origin){origin->process_id, origin->local};
         if (read) {
-            placed->entries[origin->number - 1] = callsites->stacks.entries[read - 1];
+            placed->stacks[origin->number - 1] = callsites->stacks.pairs[read - 1];
             placed->moved[read] = placed->moved[read] ? placed->moved[read] : origin->number;
         } else if (process) {
             process->gone++;
@@ -829,13 +849,13 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
     int result = place_stored(callsites, origins, placed, message);
 
     if (result != VARVE_OK) {
-        free(placed->entries);
+        free(placed->stacks);
         free(placed->origins);
         return result;
     }
     for (uint32_t read = 1; read <= callsites->stacks.count; read++) {
         if (placed->moved[read] == 0) {
-            placed->entries[count] = callsites->stacks.entries[read - 1];
+            placed->stacks[count] = callsites->stacks.pairs[read - 1];
             placed->origins[count] = callsites->origins[read - 1];
             placed->moved[read] = ++count;
         }
@@ -854,24 +874,24 @@ static int place_all(struct callsites *callsites, const struct origins *origins,
     callsites->origins = placed->origins;
     callsites->origin_capacity = count;
     callsites->committed = (uint32_t)origins->count;
-    return interned_renumber(&callsites->stacks, placed->entries, count);
+    return pairs_renumber(&callsites->stacks, placed->stacks, count);
 }
 
 static int renumber(struct callsites *callsites, const struct origins *origins, struct varve_message *message)
 {
     size_t capacity = origins->count + callsites->stacks.count + 1;
     const struct placed placed = {
-        .entries = calloc(capacity, sizeof(*placed.entries)),
+        .stacks = calloc(capacity, sizeof(*placed.stacks)),
         .origins = calloc(capacity, sizeof(*placed.origins)),
         .moved = calloc((size_t)callsites->stacks.count + 1, sizeof(*placed.moved)),
         .is_taken = calloc(origins->count + 1, sizeof(*placed.is_taken)),
     };
     int result = VARVE_ERROR_NO_MEMORY;
 
-    if (placed.entries && placed.origins && placed.moved && placed.is_taken) {
+    if (placed.stacks && placed.origins && placed.moved && placed.is_taken) {
         result = place_all(callsites, origins, &placed, message);
     } else {
-        free(placed.entries);
+        free(placed.stacks);
         free(placed.origins);
     }
     free(placed.moved);
@@ -896,8 +916,8 @@ int callsites_resume(struct callsites *callsites, struct store *store, struct va
     if (result == VARVE_OK) {
         result = store_each_stat(store, CALLSITES_STAT_UNKNOWN, take_unknown, callsites, message);
     }
-    if (result == VARVE_OK && origins.count >= (UINT32_C(1) << 31)) {
-        result = varve_message_set(message, VARVE_ERROR_CORRUPT, "too many rows in callsite_origin");
+    if (result == VARVE_ERROR_CORRUPT) {
+        result = varve_message_set(message, result, "too many call sites in callsite_origin");
     }
     if (result == VARVE_OK) {
         result = renumber(callsites, &origins, message);

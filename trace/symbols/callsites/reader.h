@@ -11,6 +11,7 @@
 #include "trace/format/callsite_file.h"
 #include "trace/symbols/callsites/callsites.h"
 #include "trace/symbols/callsites/intern.h"
+#include "trace/symbols/callsites/pairs.h"
 #include "trace/symbols/callsites/unroll.h"
 
 #include <stdbool.h>
@@ -19,7 +20,7 @@
 
 struct callsites_module {
     uint64_t bias;
-    uint32_t module; /* pair */
+    uint32_t module;
     uint32_t number; /* in the file */
 };
 
@@ -63,8 +64,14 @@ struct callsites_origin {
 struct callsites {
     struct callsites_process **processes; /* by process_id */
     size_t process_capacity;
-    struct interned texts, modules, codes, frames, nodes, stacks; /* modules and codes: pairs */
-    struct callsites_origin *origins;                             /* of stack n at [n - 1] */
+    struct interned texts, frames;
+    struct pairs modules; /* texts: path, build id or 0 */
+    struct pairs codes;   /* texts: function, file */
+    struct pairs
+        nodes; /* node outside of it or 0, which has a smaller number and the same kind of frame; frame */
+    struct pairs
+        stacks; /* innermost node of native, of Python frames, 0 if there is none; both 0: it is gone */
+    struct callsites_origin *origins; /* of stack n at [n - 1] */
     size_t origin_capacity;
     uint32_t committed; /* stacks up to this number have their origin in the store */
     unsigned open_files;

@@ -252,9 +252,10 @@ static int take_anchor(void *context, uint64_t ticks, int64_t mono_ns, int64_t r
     return 0;
 }
 
-static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
+static int take_origin(void *context, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                       uint32_t count)
 {
-    *(uint64_t *)context = callsite_id * 100 + process_id * 10 + callsite;
+    *(uint64_t *)context = callsite_id * 1000 + process_id * 100 + callsite * 10 + count;
     return 7;
 }
 
@@ -291,7 +292,7 @@ static void test_small_tables(void **state)
     OK(store_stat(store, "lost", 4, "data_loss", "ring", 9));
     OK(store_stat(store, "lost", 4, "data_loss", "ring", 10));
     OK(store_clock_anchor(store, 1000, 200, 30));
-    OK(store_callsite_origin(store, 3, 2, 1));
+    OK(store_callsite_origin(store, 3, 2, 1, 4));
     OK(store_meta_text(store, "command", "true"));
     OK(store_meta_integer(store, "trace_id", -5));
     OK(store_meta_integer(store, "trace_id", -6));
@@ -307,7 +308,7 @@ static void test_small_tables(void **state)
     OK(store_each_clock_anchor(store, take_anchor, &sum, &fixture->message));
     assert_int_equal(sum, 1230);
     assert_int_equal(store_each_callsite_origin(store, take_origin, &sum, &fixture->message), 7);
-    assert_int_equal(sum, 321);
+    assert_int_equal(sum, 3214);
     assert_int_equal(look(fixture,
                           "SELECT rank IS NULL AND end_ns IS NULL AND exit_status IS NULL AND start_ns = 0"
                           " AND executable = '/bin/true' AND command_line IS NULL FROM process"),

@@ -279,7 +279,7 @@ static void test_finished_database_is_one_file(void **state)
     char name[160];
     sqlite3 *db;
     open_new(fixture);
-    OK(store_callsite_origin(fixture->store, 1, 1, 1));
+    OK(store_callsite_origin(fixture->store, 1, 1, 1, 1));
     append(fixture, 1, 9000);
     const struct store_ring_position position = {.thread_id = 1, .process_id = 1, .tail = 50000};
     OK(store_commit(fixture->store, &position, 1, &fixture->message));

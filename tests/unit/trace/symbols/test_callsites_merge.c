@@ -54,7 +54,7 @@ static struct callsites_frame frames[FRAMES];
 static struct callsites_resolved resolved[FRAMES];
 static struct callsites_line_symbol symbols[2 * FRAMES];
 
-static struct callsites_node nodes[NODES_MAX];
+static struct pair nodes[NODES_MAX]; /* parent, frame */
 static uint32_t node_count;
 
 /* Frame 6 has an inlined function, frame 7 no line at all; each third Python frame entered the loop. */
@@ -76,12 +76,12 @@ static void make_frames(void)
 static uint32_t node_put(uint32_t parent, uint32_t frame)
 {
     for (uint32_t i = parent; i < node_count; i++) {
-        if (nodes[i].parent == parent && nodes[i].frame == frame) {
+        if (nodes[i].first == parent && nodes[i].second == frame) {
             return i + 1;
         }
     }
     assert_true(node_count < NODES_MAX);
-    nodes[node_count++] = (struct callsites_node){parent, frame};
+    nodes[node_count++] = (struct pair){parent, frame};
     return node_count;
 }
 
@@ -93,12 +93,12 @@ static struct written {
 } written[LINES_MAX];
 static uint32_t written_count;
 
-static int write_line(void *context, uint32_t parent, uint32_t symbol, int64_t pc, uint32_t *line_out)
+static int write_line(void *context, uint32_t line, uint32_t parent, uint32_t symbol, int64_t pc)
 {
     assert_ptr_equal(context, written);
-    assert_true(parent <= written_count && written_count + 1 < LINES_MAX);
-    written[++written_count] = (struct written){parent, symbol, pc};
-    *line_out = written_count;
+    assert_int_equal(line, ++written_count);
+    assert_true(parent < line && line < LINES_MAX);
+    written[line] = (struct written){parent, symbol, pc};
     return VARVE_OK;
 }
 
@@ -232,22 +232,22 @@ static uint32_t vary(struct path *path, uint64_t *seed, uint32_t first, uint32_t
 static void test_against_the_model(void **state)
 {
     static struct path native[2000], python[2000];
-    static struct callsites_stack stacks[2000];
+    static struct pair stacks[2000];
     struct path one = {.count = 0}, other = {.count = 0}, expected;
     uint64_t seed = 41;
 
     (void)state;
     make_frames();
     for (unsigned i = 0; i < 2000; i++) {
-        stacks[i].native = random_below(&seed, 8) == 0 ? 0 : vary(&one, &seed, 1, 12);
+        stacks[i].first = random_below(&seed, 8) == 0 ? 0 : vary(&one, &seed, 1, 12);
         native[i] = one;
-        native[i].count = stacks[i].native != 0 ? one.count : 0;
-        stacks[i].python = random_below(&seed, 4) == 0 ? 0 : vary(&other, &seed, 13, 24);
+        native[i].count = stacks[i].first != 0 ? one.count : 0;
+        stacks[i].second = random_below(&seed, 4) == 0 ? 0 : vary(&other, &seed, 13, 24);
         python[i] = other;
-        python[i].count = stacks[i].python != 0 ? other.count : 0;
+        python[i].count = stacks[i].second != 0 ? other.count : 0;
     }
-    struct callsites_merge merge = {.nodes = nodes,
-                                    .node_count = node_count,
+    const struct pairs all = {.pairs = nodes, .count = node_count};
+    struct callsites_merge merge = {.nodes = &all,
                                     .frames = frames,
                                     .frame_count = FRAMES,
                                     .resolved = resolved,

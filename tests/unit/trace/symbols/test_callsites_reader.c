@@ -57,24 +57,28 @@ int store_each_stat(struct store *store, const char *name,
     return result;
 }
 
-int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite)
+int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
+                          uint32_t count)
 {
-    assert_true(store->origin_count < 64);
-    store->origins[store->origin_count++] = (struct fake_origin){callsite_id, process_id, callsite};
+    assert_true(count > 0 && store->origin_count + count < 64);
+    for (uint32_t i = 0; i < count; i++) {
+        store->origins[store->origin_count++] =
+            (struct fake_origin){callsite_id + i, process_id, callsite + i};
+    }
     return VARVE_OK;
 }
 
 int store_each_callsite_origin(struct store *store,
                                int (*take)(void *context, uint32_t callsite_id, uint32_t process_id,
-                                           uint32_t callsite),
+                                           uint32_t callsite, uint32_t count),
                                void *context, struct varve_message *message)
 {
     int result = VARVE_OK;
 
     (void)message;
     for (uint32_t i = 0; i < store->origin_count && result == VARVE_OK; i++) {
-        result =
-            take(context, store->origins[i].number, store->origins[i].process_id, store->origins[i].callsite);
+        result = take(context, store->origins[i].number, store->origins[i].process_id,
+                      store->origins[i].callsite, 1);
     }
     return result;
 }
@@ -240,9 +244,9 @@ static void test_resume_keeps_numbers(void **state)
     assert_int_equal(callsites_resume(callsites, store, NULL), VARVE_OK);
     assert_int_equal(callsites_global(callsites, 1, 2), number);
     assert_true(callsites_global(callsites, 1, 1) > store->origin_count);
-    assert_int_equal(callsites_stack(&callsites->stacks, 1).native, 0);
-    assert_int_equal(callsites_stack(&callsites->stacks, 2).native, 0);
-    assert_int_not_equal(callsites_stack(&callsites->stacks, number).native, 0);
+    assert_int_equal(callsites->stacks.pairs[1 - 1].first, 0);
+    assert_int_equal(callsites->stacks.pairs[2 - 1].first, 0);
+    assert_int_not_equal(callsites->stacks.pairs[number - 1].first, 0);
     callsites_close(callsites);
 
     /* Numbers that cannot be: the database is damaged. */
@@ -367,7 +371,7 @@ static void test_senseless_nodes(void **state)
     assert_int_equal(callsites_global(callsites, 1, 1), 1);
     assert_int_equal(callsites->processes[1]->errors, 10);
     assert_int_equal(((const struct callsites_frame *)callsites->frames.bytes)[0].position, 0x100);
-    assert_int_equal(callsites_stack(&callsites->stacks, 1).native, 1);
+    assert_int_equal(callsites->stacks.pairs[1 - 1].first, 1);
     callsites_close(callsites);
     fclose(writer.stream);
 }

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An array, and a table of numbers by linear probing that holds nothing else: keys are read from the array. A recording has
+ * millions of nodes, and each process, stack and line of the merged tree has its own such set.
+ */
+#include "trace/symbols/callsites/pairs.h"
+
+#include "trace/base/array.h"
+#include "trace/error.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { BITS_FIRST = 10, BITS_MAX = 32 };
+
+#define COUNT_MAX (1U << 31)
+
+static uint64_t place_of(struct pair pair, unsigned bits)
+{
+    const uint64_t key = (uint64_t)pair.first << 32 | pair.second;
+
+    return ((key ^ key >> 29) * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - bits);
+}
+
+/* The slot of the pair, or the empty one where it belongs. */
+static uint32_t *seek(const struct pairs *pairs, struct pair pair)
+{
+    const uint64_t mask = (UINT64_C(1) << pairs->bits) - 1;
+    uint64_t i = place_of(pair, pairs->bits);
+
+    while (pairs->slots[i] != 0) {
+        const struct pair *at = &pairs->pairs[pairs->slots[i] - 1];
+
+        if (at->first == pair.first && at->second == pair.second) {
+            break;
+        }
+        i = (i + 1) & mask;
+    }
+    return &pairs->slots[i];
+}
+
+static bool is_none(struct pair pair)
+{
+    return pair.first == 0 && pair.second == 0;
+}
+
+/* Slots for `count` pairs, at most 3/4 full, with those that are there. */
+static bool reserve(struct pairs *pairs, uint64_t count)
+{
+    unsigned bits = pairs->slots != NULL ? pairs->bits : BITS_FIRST;
+    uint32_t *slots;
+
+    while ((UINT64_C(3) << bits) / 4 < count) {
+        bits++;
+    }
+    if (pairs->slots != NULL && bits == pairs->bits) {
+        return true;
+    }
+    slots = bits <= BITS_MAX ? calloc(UINT64_C(1) << bits, sizeof(*slots)) : NULL;
+    if (slots == NULL) {
+        return false;
+    }
+    free(pairs->slots);
+    pairs->slots = slots;
+    pairs->bits = bits;
+    for (uint32_t number = 1; number <= pairs->count; number++) {
+        const struct pair pair = pairs->pairs[number - 1];
+        uint32_t *slot = is_none(pair) ? NULL : seek(pairs, pair);
+
+        if (slot != NULL && *slot == 0) {
+            *slot = number;
+        }
+    }
+    return true;
+}
+
+uint32_t pairs_intern(struct pairs *pairs, struct pair pair)
+{
+    uint32_t *slot;
+
+    if (pairs->count >= COUNT_MAX || !reserve(pairs, (uint64_t)pairs->count + 1)) {
+        return 0;
+    }
+    slot = seek(pairs, pair);
+    if (*slot == 0 && ARRAY_GROW(pairs->pairs, pairs->capacity, (size_t)pairs->count + 1)) {
+        pairs->pairs[pairs->count++] = pair;
+        *slot = pairs->count;
+    }
+    return *slot;
+}
+
+uint32_t pairs_find(const struct pairs *pairs, struct pair pair)
+{
+    return pairs->slots != NULL ? *seek(pairs, pair) : 0;
+}
+
+int pairs_renumber(struct pairs *pairs, struct pair *array, uint32_t count)
+{
+    pairs_free(pairs);
+    pairs->pairs = array;
+    pairs->capacity = pairs->count = count;
+    return reserve(pairs, count) ? VARVE_OK : VARVE_ERROR_NO_MEMORY;
+}
+
+void pairs_free(struct pairs *pairs)
+{
+    free(pairs->pairs);
+    free(pairs->slots);
+    *pairs = (struct pairs){0};
+}
