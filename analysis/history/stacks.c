@@ -8,7 +8,7 @@
 #include "analysis/base/memory.h"
 #include "analysis/history/history.h"
 #include "analysis/query/db.h"
-#include "trace/error.h"
+#include "trace/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
