@@ -7,6 +7,7 @@
 #include "analysis/history/database.h"
 
 #include "analysis/history/read.h"
+#include "analysis/history/stacks.h"
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
@@ -145,18 +146,12 @@ static bool read_numbers(char *line, uint64_t *numbers, size_t count)
     return *line == '\0';
 }
 
-static uint32_t stack_of(const uint32_t *stacks, size_t count, uint64_t callsite)
-{
-    return callsite < count ? stacks[callsite] : 0;
-}
-
 struct final_reader {
     struct history *history;
     struct history_device *device;
     struct history_segment *segment; /* the last one */
     uint64_t end;                    /* of its blocks so far */
-    const uint32_t *stacks;
-    size_t stack_count;
+    struct history_stacks *stacks;
 };
 
 static bool read_segment(struct final_reader *reader, char *line)
@@ -183,7 +178,7 @@ static bool read_segment(struct final_reader *reader, char *line)
         .active = n[8],
         .requested = n[9],
         .first_block = reader->device->block_count,
-        .stack = stack_of(reader->stacks, reader->stack_count, n[10]),
+        .stack = history_stacks_of(reader->stacks, n[10]),
     };
     return history_stream(reader->history, n[2], &segment->stream) == VARVE_OK;
 }
@@ -203,7 +198,7 @@ static bool read_block(struct final_reader *reader, char *line)
         .size = n[1],
         .requested = n[2],
         .state = (uint8_t)n[3],
-        .stack = stack_of(reader->stacks, reader->stack_count, n[4]),
+        .stack = history_stacks_of(reader->stacks, n[4]),
     };
     reader->end = n[0] + n[1];
     segment->block_count++;
@@ -211,11 +206,9 @@ static bool read_block(struct final_reader *reader, char *line)
 }
 
 static int read_final(struct database *database, struct history *history, unsigned index,
-                      const uint32_t *stacks, size_t stack_count, bool *is_found_out,
-                      struct varve_message *message)
+                      struct history_stacks *stacks, bool *is_found_out, struct varve_message *message)
 {
-    struct final_reader reader = {
-        .history = history, .device = &history->devices[index], .stacks = stacks, .stack_count = stack_count};
+    struct final_reader reader = {.history = history, .device = &history->devices[index], .stacks = stacks};
     char key[KEY_BYTES];
     char *position = NULL;
     char *text;
@@ -320,51 +313,10 @@ struct reader {
     struct varve_layout *layouts[DEVICES]; /* NULL: the end is stored, or the device has no events */
     bool is_stored[DEVICES];
     uint16_t *streams[DEVICES]; /* number in the history + 1 of each number in the database; 0 unknown */
-    uint32_t *stacks;           /* of the history, by call site */
-    size_t stack_count;
+    struct history_stacks *stacks;
     int64_t begin_us;
     int64_t skip_until; /* events of the start state */
 };
-
-/* Frames of all call sites, which come in order of call site and depth. */
-static void read_stacks(struct reader *reader)
-{
-    struct history_frame *frames = NULL;
-    size_t capacity = 0;
-    uint32_t count = 0;
-    int64_t current = 0;
-    struct cursor cursor;
-
-    reader->stack_count = (size_t)database_number_limit(
-        reader->database, "SELECT max(id), count(*) FROM callsite WHERE id > 0");
-    reader->stacks = memory_resize(NULL, reader->stack_count * sizeof(*reader->stacks));
-    memset(reader->stacks, 0, reader->stack_count * sizeof(*reader->stacks));
-    cursor_open(&cursor, reader->database,
-                "SELECT callsite_id, function, file, line FROM frame ORDER BY callsite_id, depth");
-    for (;;) {
-        bool has_row = cursor_next(&cursor);
-        int64_t callsite = has_row ? cursor_integer(&cursor, 0) : 0;
-
-        if (callsite != current && current > 0 && (size_t)current < reader->stack_count) {
-            reader->stacks[current] = history_add_stack(reader->history, frames, count);
-        }
-        if (!has_row) {
-            break;
-        }
-        count = callsite == current ? count : 0;
-        current = callsite;
-        frames = memory_grow(frames, &capacity, count, sizeof(*frames));
-        for (int column = 1; column <= 2; column++) {
-            const char *text = cursor_text(&cursor, column);
-            uint32_t number = text == NULL ? 0 : history_text(reader->history, text, strlen(text));
-
-            *(column == 1 ? &frames[count].function : &frames[count].file) = number;
-        }
-        frames[count++].line = (uint32_t)cursor_integer(&cursor, 3);
-    }
-    cursor_close(&cursor);
-    free(frames);
-}
 
 static int read_streams(struct reader *reader)
 {
@@ -438,7 +390,7 @@ static int add_event(struct reader *reader, const struct varve_record *record, i
     event->addr = record->addr;
     event->size = event->action <= HISTORY_FREE_COMPLETED ? record->requested : record->size;
     event->stream = stream;
-    event->stack = record->callsite < reader->stack_count ? reader->stacks[record->callsite] : 0;
+    event->stack = history_stacks_of(reader->stacks, record->callsite);
     event->time_us = reader->begin_us + ts_ns / 1000;
     return VARVE_OK;
 }
@@ -452,8 +404,8 @@ static int begin_device(struct reader *reader, unsigned device, struct varve_mes
         return VARVE_OK;
     }
     history_device(reader->history, device);
-    result = read_final(reader->database, reader->history, device, reader->stacks, reader->stack_count,
-                        &reader->is_stored[device], message);
+    result = read_final(reader->database, reader->history, device, reader->stacks, &reader->is_stored[device],
+                        message);
     if (result == VARVE_OK && !reader->is_stored[device]) {
         reader->layouts[device] = varve_layout_new();
         if (reader->layouts[device] == NULL) {
@@ -522,7 +474,7 @@ static int read_all(struct reader *reader, struct varve_message *message)
     read_settings(reader->database, &history->settings, &reader->begin_us);
     reader->skip_until =
         database_integer(reader->database, "SELECT max(seq) FROM event WHERE kind = 1 AND cause = 29", 0);
-    read_stacks(reader);
+    reader->stacks = history_stacks_new(reader->database, history);
     result = read_streams(reader);
     if (result == VARVE_OK) {
         result = read_events(reader, message);
@@ -535,7 +487,7 @@ static int read_all(struct reader *reader, struct varve_message *message)
     if (result == VARVE_OK) {
         result = database_error(reader->database, message);
     }
-    return result;
+    return result == VARVE_OK ? history_stacks_error(reader->stacks, message) : result;
 }
 
 int history_read_database(const char *path, struct history **history_out, struct progress *progress,
@@ -564,7 +516,7 @@ int history_read_database(const char *path, struct history **history_out, struct
         varve_layout_free(reader->layouts[i]);
         free(reader->streams[i]);
     }
-    free(reader->stacks);
+    history_stacks_free(reader->stacks);
     free(reader);
     database_close(database);
     return result;

@@ -61,8 +61,7 @@ class CuptiFake(recording.Case):
 
     def test_callsites(self):
         self.play("linear")
-        frames = self.sql("SELECT s.function FROM events e JOIN callsite_frame f ON f.callsite_id = e.callsite_id"
-                          " JOIN symbol s ON s.id = f.symbol_id WHERE e.kind = 'dev_alloc' AND e.addr = ?", 0x7000000000)
+        frames = self.sql("SELECT f.function FROM events e JOIN frame f USING(callsite_id) WHERE e.kind = 'dev_alloc' AND e.addr = ?", 0x7000000000)
         self.assertIn(("play_linear",), frames)
         self.assertIn(("main",), frames)
 

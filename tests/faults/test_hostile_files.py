@@ -116,7 +116,8 @@ class Sizes(Hostile):
                 self.assertEqual(outcome.returncode, 0, outcome)
                 connection = sqlite3.connect(self.path)
                 connection.execute("UPDATE callsite SET id = ?", (number,))
-                connection.execute("UPDATE callsite_frame SET callsite_id = ?", (far,))
+                connection.execute("UPDATE callsite SET node_id = ?", (far,))
+                connection.execute("UPDATE stack_node SET id = ?, parent_id = ?", (far, number))
                 connection.execute("UPDATE thread SET id = ?", (min(number, (1 << 31) - 1),))
                 connection.commit()
                 connection.close()
@@ -125,6 +126,37 @@ class Sizes(Hostile):
                                     ["segments", self.path], ["report", self.path], ["diff", self.path, self.path],
                                     ["diff", "--events", self.path, self.path]):
                         self.assertIn(self.run_limited(*command).returncode, (0, 1, 2), command)
+
+    def test_stacks_without_an_end(self):
+        """Callers that lead back, or nowhere: every reader comes to an end, and says what there is."""
+        history = good_snapshot()
+        history["device_traces"][0][1]["frames"] = [{"name": f"f{i}", "filename": "f.py", "line": i} for i in range(5)]
+        path = self.write_pickle(history)
+        chain = ("WITH RECURSIVE n(id) AS (SELECT 6 UNION ALL SELECT id + 1 FROM n WHERE id < 300000)"
+                 " INSERT INTO stack_node SELECT id, id - 1, 1, NULL FROM n; UPDATE callsite SET node_id = 300000")
+        for frames, sql in ((1, "UPDATE stack_node SET parent_id = id"),
+                            (5, "UPDATE stack_node SET parent_id = 5 WHERE id = 1"),
+                            (2, "UPDATE stack_node SET parent_id = 6 - id"),
+                            (3, "DELETE FROM stack_node WHERE id = 2"),
+                            (0, "UPDATE stack_node SET symbol_id = 1 << 62"),
+                            (4, "UPDATE stack_node SET symbol_id = -symbol_id WHERE id = 3"),
+                            (0, "UPDATE callsite SET node_id = -1"),
+                            (0, "UPDATE callsite SET node_id = 6"),
+                            (1, "UPDATE stack_node SET parent_id = -9223372036854775807 - 1"),
+                            (65536, chain)):
+            outcome = self.run_limited("import", path, "--force", "-o", self.path)
+            self.assertEqual(outcome.returncode, 0, outcome)
+            connection = sqlite3.connect(self.path)
+            connection.executescript(sql)
+            connection.close()
+            with self.subTest(sql):
+                outcome = self.run_limited("query", "--no-header", self.path, "SELECT count(*) FROM frame")
+                self.assertEqual((outcome.returncode, outcome.out.strip()), (0, str(frames)), outcome)
+                for command in (["replay", self.path], ["export", self.path, "--force", "-o", self.name("out")],
+                                ["report", self.path], ["leaks", "--json", self.path], ["diff", self.path, self.path],
+                                ["diff", "--events", self.path, self.path]):
+                    outcome = self.run_limited(*command)
+                    self.assertEqual(outcome.returncode, 0, (command, outcome))
 
     def test_a_large_device_is_believed(self):
         """What is refused for its size is replayed for who says that the device has it."""

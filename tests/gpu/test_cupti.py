@@ -138,8 +138,7 @@ class StaticRuntime(CuptiCase):
         self.assertEqual(self.sql("SELECT sum(allocations) - sum(frees) FROM total WHERE domain = 'device' AND process_id <> 0"),
                          [(1,)], "all but one block were freed")
         self.assertEqual(self.graph_allocations(), [(0, 1)])
-        stack = self.sql("SELECT s.function FROM events e JOIN callsite_frame f ON f.callsite_id = e.callsite_id JOIN symbol s"
-                         " ON s.id = f.symbol_id WHERE e.kind = 'dev_oom' ORDER BY f.depth")
+        stack = self.sql("SELECT f.function FROM events e JOIN frame f USING(callsite_id) WHERE e.kind = 'dev_oom' ORDER BY f.depth")
         figure("stack_of_oom", frames=[row[0] for row in stack])
         self.assertIn("main", [row[0] for row in stack], "the call stack goes through CUPTI and the driver to the program")
 

@@ -51,9 +51,8 @@ class Models(GpuCase):
         threads = self.sql("SELECT t.name, count(*) FROM allocation a JOIN domain d ON d.code = a.domain"
                            " LEFT JOIN event e ON e.seq = a.alloc_seq LEFT JOIN thread t ON t.id = e.thread_id"
                            " WHERE d.name = 'block' GROUP BY 1")
-        lines = self.one("SELECT count(DISTINCT s.file || ':' || s.line) FROM callsite_stat c JOIN domain d ON d.code = c.domain"
-                         " JOIN callsite_frame f ON f.callsite_id = c.callsite_id JOIN symbol s ON s.id = f.symbol_id"
-                         " WHERE d.name = 'block' AND s.is_python")
+        lines = self.one("SELECT count(DISTINCT f.file || ':' || f.line) FROM callsite_stat c JOIN domain d ON d.code = c.domain"
+                         " JOIN frame f USING(callsite_id) WHERE d.name = 'block' AND f.is_python")
         figure("attribution", model=model, blocks=blocks, without_python=without, threads=threads, lines=lines,
                bytes_of_database=os.path.getsize(self.path))
         self.assertGreaterEqual(blocks, varve["allocation.all.allocated"])

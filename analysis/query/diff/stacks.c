@@ -1,47 +1,202 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Symbols are numbered by their words, then stacks by the numbers of their symbols: texts are compared once for each
- * symbol, not for each frame.
+ * Symbols are numbered by their words. Stacks then are paths in one tree for both traces, whose nodes are known by caller,
+ * symbol and address: two stacks are equal if they end in the same node, and no frame is looked at twice.
  */
 #include "analysis/query/diff/stacks.h"
 
+#include "analysis/base/map.h"
+#include "analysis/base/memory.h"
 #include "analysis/query/db.h"
 
-#define MAKE_SIDE(side, address)                                                                            \
-    "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);"                                 \
-    "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side                                        \
-    " w JOIN symbol_key k ON k.words = w.words;"                                                            \
-    "CREATE TABLE frames_" side "(callsite_id INTEGER PRIMARY KEY, frames TEXT);"                           \
-    "INSERT INTO frames_" side " SELECT callsite_id, group_concat(frame, ' ') FROM (SELECT f.callsite_id, " \
-    "coalesce(s.number, 0) || " address " AS frame FROM " side ".callsite_frame f LEFT JOIN symbol_" side   \
-    " s ON s.id = f.symbol_id ORDER BY f.callsite_id, f.depth) GROUP BY callsite_id;"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#define NUMBER_SIDE(side)                                                          \
-    "CREATE TABLE stack_" side "(callsite_id INTEGER PRIMARY KEY, stack INTEGER);" \
-    "INSERT INTO stack_" side " SELECT f.callsite_id, k.id FROM frames_" side      \
-    " f JOIN stack_key k USING (frames);"
+#define PC_NONE INT64_MIN
 
-#define MAKE(words, address)                                                                                                     \
-    "CREATE TABLE words_a AS SELECT id, " words " AS words FROM a.symbol;"                                                       \
-    "CREATE TABLE words_b AS SELECT id, " words " AS words FROM b.symbol;"                                                       \
-    "CREATE TABLE symbol_key(id INTEGER PRIMARY KEY, words TEXT UNIQUE);"                                                        \
-    "INSERT INTO symbol_key(words) SELECT words FROM words_a UNION SELECT words FROM words_b;" MAKE_SIDE(                        \
-        "a", address)                                                                                                            \
-        MAKE_SIDE(                                                                                                               \
-            "b",                                                                                                                 \
-            address) "CREATE TABLE stack_key(id INTEGER PRIMARY KEY, frames TEXT UNIQUE);"                                       \
-                     "INSERT INTO stack_key(frames) SELECT frames FROM frames_a UNION SELECT frames FROM frames_b;" NUMBER_SIDE( \
-                         "a") NUMBER_SIDE("b")
+/* Compared by its bytes: there is no gap between the members. */
+struct stack_key {
+    int64_t pc;
+    uint32_t parent; /* 0: none */
+    uint32_t symbol; /* 0: unknown */
+};
+
+struct stack_node {
+    struct stack_key key;
+    uint32_t stack; /* that ends here; 0: none so far */
+};
+
+struct stack_tree {
+    struct database *two;
+    const char *pc;           /* what of an address counts, in SQL */
+    struct stack_node *nodes; /* of number k at [k - 1] */
+    size_t count, capacity;
+    uint32_t stacks;    /* numbered so far: by call site, whatever the numbers of nodes are */
+    struct map numbers; /* by a hash of the key, which is counted up where it is taken */
+};
+
+/* The number of such a node, which is made if there is none. */
+static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
+{
+    uint64_t hash = map_hash(key, sizeof(*key));
+
+    for (const uint64_t *found; (found = map_find(&tree->numbers, hash)) != NULL; hash++) {
+        if (memcmp(&tree->nodes[*found - 1].key, key, sizeof(*key)) == 0) {
+            return (uint32_t)*found;
+        }
+    }
+    tree->nodes = memory_grow(tree->nodes, &tree->capacity, tree->count, sizeof(*tree->nodes));
+    tree->nodes[tree->count++] = (struct stack_node){.key = *key};
+    map_put(&tree->numbers, hash, tree->count);
+    return (uint32_t)tree->count;
+}
+
+/* Symbol and address are columns of the cursor. */
+static uint32_t find_frame(struct stack_tree *tree, uint32_t parent, struct cursor *cursor, int column)
+{
+    const struct stack_key key = {
+        .pc = cursor_is_null(cursor, column + 1) ? PC_NONE : cursor_integer(cursor, column + 1),
+        .parent = parent,
+        .symbol = (uint32_t)cursor_integer(cursor, column),
+    };
+
+    return find_node(tree, &key);
+}
+
+static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t callsite_id, uint32_t node)
+{
+    uint32_t *stack;
+
+    if (node == 0 || insert->statement == NULL) {
+        return;
+    }
+    stack = &tree->nodes[node - 1].stack;
+    *stack = *stack != 0 ? *stack : ++tree->stacks;
+    cursor_bind_integer(insert, 1, callsite_id);
+    cursor_bind_integer(insert, 2, *stack);
+    cursor_next(insert);
+    cursor_reset(insert);
+}
+
+static void open_insert(const struct stack_tree *tree, char side, struct cursor *insert)
+{
+    char sql[64];
+
+    snprintf(sql, sizeof(sql), "INSERT INTO stack_%c VALUES (?1, ?2)", side);
+    cursor_open(insert, tree->two, sql);
+}
+
+/* The numbers of a trace's nodes, by id. A caller that does not come before its frame is as good as none. */
+static uint32_t *number_nodes(struct stack_tree *tree, char side, int64_t limit)
+{
+    uint32_t *numbers = memory_resize(NULL, (size_t)limit * sizeof(*numbers));
+    struct cursor cursor;
+    char sql[256];
+
+    memset(numbers, 0, (size_t)limit * sizeof(*numbers));
+    snprintf(sql, sizeof(sql),
+             "SELECT n.id, n.parent_id, coalesce(s.number, 0), %s FROM %c.stack_node n "
+             "LEFT JOIN symbol_%c s ON s.id = n.symbol_id ORDER BY n.id",
+             tree->pc, side, side);
+    cursor_open(&cursor, tree->two, sql);
+    while (cursor_next(&cursor)) {
+        int64_t id = cursor_integer(&cursor, 0);
+        int64_t parent = cursor_integer(&cursor, 1);
+
+        if (id > 0 && id < limit) {
+            numbers[id] = find_frame(tree, parent > 0 && parent < id ? numbers[parent] : 0, &cursor, 2);
+        }
+    }
+    cursor_close(&cursor);
+    return numbers;
+}
+
+static void put_callsites(struct stack_tree *tree, char side)
+{
+    struct cursor cursor;
+    struct cursor insert;
+    uint32_t *numbers;
+    int64_t limit;
+    char sql[128];
+
+    snprintf(sql, sizeof(sql), "SELECT max(id), count(*) FROM %c.stack_node WHERE id > 0", side);
+    limit = database_number_limit(tree->two, sql);
+    numbers = number_nodes(tree, side, limit);
+    open_insert(tree, side, &insert);
+    snprintf(sql, sizeof(sql), "SELECT id, node_id FROM %c.callsite ORDER BY id", side);
+    cursor_open(&cursor, tree->two, sql);
+    while (cursor_next(&cursor)) {
+        int64_t node = cursor_integer(&cursor, 1);
+
+        put_stack(tree, &insert, cursor_integer(&cursor, 0), node > 0 && node < limit ? numbers[node] : 0);
+    }
+    cursor_close(&cursor);
+    cursor_close(&insert);
+    free(numbers);
+}
+
+/* Of the older schema: a row for each frame of each call site. */
+static void put_callsites_of_lists(struct stack_tree *tree, char side)
+{
+    struct cursor cursor;
+    struct cursor insert;
+    int64_t callsite = 0;
+    uint32_t node = 0;
+    char sql[256];
+
+    open_insert(tree, side, &insert);
+    snprintf(sql, sizeof(sql),
+             "SELECT n.callsite_id, coalesce(s.number, 0), %s FROM %c.callsite_frame n "
+             "LEFT JOIN symbol_%c s ON s.id = n.symbol_id ORDER BY n.callsite_id, n.depth DESC",
+             tree->pc, side, side);
+    cursor_open(&cursor, tree->two, sql);
+    while (cursor_next(&cursor)) {
+        if (cursor_integer(&cursor, 0) != callsite) {
+            put_stack(tree, &insert, callsite, node);
+            node = 0;
+        }
+        callsite = cursor_integer(&cursor, 0);
+        node = find_frame(tree, node, &cursor, 1);
+    }
+    put_stack(tree, &insert, callsite, node);
+    cursor_close(&cursor);
+    cursor_close(&insert);
+}
+
+#define SYMBOLS(side)                                                       \
+    "CREATE TABLE symbol_" side "(id INTEGER PRIMARY KEY, number INTEGER);" \
+    "INSERT INTO symbol_" side " SELECT w.id, k.id FROM words_" side        \
+    " w JOIN symbol_key k ON k.words = w.words;"                            \
+    "CREATE TABLE stack_" side "(callsite_id INTEGER PRIMARY KEY, stack INTEGER);"
+
+#define MAKE(words)                                                                                         \
+    "CREATE TABLE words_a AS SELECT id, " words " AS words FROM a.symbol;"                                  \
+    "CREATE TABLE words_b AS SELECT id, " words " AS words FROM b.symbol;"                                  \
+    "CREATE TABLE symbol_key(id INTEGER PRIMARY KEY, words TEXT UNIQUE);"                                   \
+    "INSERT INTO symbol_key(words) SELECT words FROM words_a UNION SELECT words FROM words_b;" SYMBOLS("a") \
+        SYMBOLS("b")
 
 void diff_stacks_make(struct database *two, enum diff_frames frames)
 {
-    database_execute(two,
-                     frames == DIFF_FRAMES_WHOLE
-                         ? MAKE("quote(function) || ',' || quote(file) || ',' || quote(module) || ',' || "
-                                "coalesce(line, 0) || ',' || coalesce(is_python, 0) || ',' || "
-                                "coalesce(is_inlined, 0)",
-                                "coalesce(':' || f.pc, '')")
-                         : MAKE("CASE WHEN function IS NULL AND file IS NULL THEN quote(module) ELSE "
-                                "quote(function) || ',' || quote(file) || ',' || coalesce(line, 0) END",
-                                "''"));
+    static const char *const make_sql[] = {
+        [DIFF_FRAMES_WHOLE] = MAKE("quote(function) || ',' || quote(file) || ',' || quote(module) || ',' || "
+                                   "coalesce(line, 0) || ',' || coalesce(is_python, 0) || ',' || "
+                                   "coalesce(is_inlined, 0)"),
+        [DIFF_FRAMES_SOURCE] = MAKE("CASE WHEN function IS NULL AND file IS NULL THEN quote(module) ELSE "
+                                    "quote(function) || ',' || quote(file) || ',' || coalesce(line, 0) END"),
+    };
+    struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "n.pc" : "NULL"};
+
+    database_execute(two, make_sql[frames]);
+    for (char side = 'a'; side <= 'b'; side++) {
+        if (database_has_stack_nodes(two, side == 'a' ? "a" : "b")) {
+            put_callsites(&tree, side);
+        } else {
+            put_callsites_of_lists(&tree, side);
+        }
+    }
+    map_free(&tree.numbers);
+    free(tree.nodes);
 }

@@ -28,9 +28,9 @@ static const char base_sql[] =
     "    (1, 'main', 'analysis/cli/main.c', 12, '/bin/first', 0, 0), (2, 'load', 'load.c', 7, '/bin/first', 0, 0),"
     "    (3, 'parse', 'load.c', 40, '/bin/first', 0, 1), (4, 'train', 'train.py', 5, NULL, 1, 0),"
     "    (5, NULL, NULL, NULL, '/lib/x.so', 0, 0);"
-    "INSERT INTO callsite(id, depth, symbol_id) VALUES (1, 2, 2), (2, 3, 3), (3, 1, 4), (4, 2, 5);"
-    "INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES (1, 0, 2, 64), (1, 1, 1, 32),"
-    "    (2, 0, 3, 72), (2, 1, 2, 70), (2, 2, 1, 32), (3, 0, 4, NULL), (4, 0, 5, 9), (4, 1, 1, 33);"
+    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 1, 32), (2, 1, 2, 64), (3, 1, 2, 70),"
+    "    (4, 3, 3, 72), (5, NULL, 4, NULL), (6, NULL, 1, 33), (7, 6, 5, 9);"
+    "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (1, 2, 2, 2), (2, 4, 3, 3), (3, 5, 1, 4), (4, 7, 2, 5);"
     "WITH RECURSIVE n(seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n WHERE seq < 300),"
     "    e AS (SELECT seq, (seq + 2) / 3 AS number, (seq - 1) % 3 + 1 AS ring,"
     "        CASE (seq - 1) / 3 % 5 WHEN 0 THEN 32 WHEN 1 THEN 33 WHEN 2 THEN 35 WHEN 3 THEN 1 ELSE 4 END AS "
@@ -137,16 +137,22 @@ static void test_renumbered(void **state)
     EXPECT_JSON(
         0, "UPDATE event SET id = 100000 - id WHERE kind <> 4; UPDATE event SET id = 7 - id WHERE kind = 4",
         "\"equal\":true");
-    EXPECT_JSON(0,
-                "UPDATE event SET callsite_id = 14 - callsite_id; UPDATE callsite SET id = 14 - id;"
-                "UPDATE callsite_frame SET callsite_id = 14 - callsite_id",
+    EXPECT_JSON(0, "UPDATE event SET callsite_id = 14 - callsite_id; UPDATE callsite SET id = 14 - id",
                 "\"equal\":true", "\"callsites\":4,\"callsites_differing\":0");
-    EXPECT_JSON(0, "UPDATE symbol SET id = 90 - id; UPDATE callsite_frame SET symbol_id = 90 - symbol_id",
+    EXPECT_JSON(0, "UPDATE symbol SET id = 90 - id; UPDATE stack_node SET symbol_id = 90 - symbol_id",
                 "\"equal\":true");
+    /* nodes in another order, with gaps, and with what could be shared there twice */
+    EXPECT_JSON(
+        0,
+        "DELETE FROM stack_node; INSERT INTO stack_node VALUES (3, NULL, 1, 33), (4, NULL, 4, NULL), (9, 3, 5, 9),"
+        " (10, NULL, 1, 32), (11, NULL, 1, 32), (20, 11, 2, 70), (21, 10, 2, 64), (30, 20, 3, 72);"
+        "UPDATE callsite SET node_id = CASE id WHEN 1 THEN 21 WHEN 2 THEN 30 WHEN 3 THEN 4 ELSE 9 END",
+        "\"equal\":true", "\"callsites_differing\":0");
     EXPECT_JSON(0,
                 "INSERT INTO symbol SELECT 9, function, file, line, module, is_python, is_inlined FROM "
                 "symbol WHERE id = 1;"
-                "UPDATE callsite_frame SET symbol_id = 9 WHERE callsite_id = 2 AND symbol_id = 1",
+                "INSERT INTO stack_node VALUES (8, NULL, 9, 32), (9, 8, 2, 70), (10, 9, 3, 72);"
+                "UPDATE callsite SET node_id = 10 WHERE id = 2",
                 "\"equal\":true");
 }
 
@@ -299,7 +305,7 @@ static void test_callsites(void **state)
     /* a second call site with the same frames */
     EXPECT_JSON(
         1,
-        "INSERT INTO callsite_frame SELECT 5, depth, symbol_id, pc FROM callsite_frame WHERE callsite_id = 2;"
+        "INSERT INTO callsite(id, node_id, depth) SELECT 5, node_id, depth FROM callsite WHERE id = 2;"
         "UPDATE event SET callsite_id = 5 WHERE seq = 97",
         "\"fields\":{\"callsite_id\":1}",
         "{\"field\":\"callsite_id\",\"a\":2,\"b\":5,\"a_belongs_to\":2,\"b_belongs_to\":null}");
@@ -307,10 +313,9 @@ static void test_callsites(void **state)
     EXPECT_JSON(1, "UPDATE event SET callsite_id = NULL WHERE seq = 30", "\"fields\":{\"callsite_id\":1}");
     EXPECT_TEXT(1, "UPDATE symbol SET line = 13 WHERE id = 1", "frames                225\n",
                 "(3 call sites with other frames, 1 with the same)", "    frame 2 line  12  13\n");
-    EXPECT_TEXT(1, "UPDATE callsite_frame SET pc = 65 WHERE callsite_id = 1 AND depth = 0",
-                "    frame 0 pc  0x40  0x41");
-    EXPECT_TEXT(1, "DELETE FROM callsite_frame WHERE callsite_id = 2 AND depth = 2", "    frames  3  2");
-    EXPECT_TEXT(1, "DELETE FROM callsite_frame WHERE callsite_id = 3", "    frames  1  0");
+    EXPECT_TEXT(1, "UPDATE stack_node SET pc = 65 WHERE id = 2", "    frame 0 pc  0x40  0x41");
+    EXPECT_TEXT(1, "UPDATE stack_node SET parent_id = NULL WHERE id = 3", "    frames  3  2");
+    EXPECT_TEXT(1, "UPDATE callsite SET node_id = NULL WHERE id = 3", "    frames  1  0");
     EXPECT_TEXT(1, "UPDATE symbol SET function = '' WHERE id = 5", "    frame 0 function  NULL");
     EXPECT_TEXT(1, "UPDATE symbol SET file = 'other.py', is_python = 0 WHERE id = 4",
                 "    frame 0 file       train.py  other.py", "    frame 0 is_python  1         0");
@@ -438,7 +443,7 @@ static void test_bad_input(void **state)
     EXPECT_TEXT(2, "ALTER TABLE event RENAME COLUMN ring_seq TO number", "b.db was made by an older varve",
                 "ring_seq");
     EXPECT_TEXT(2, "DELETE FROM meta WHERE key = 'complete'", "cut off");
-    EXPECT_TEXT(2, "DROP TABLE callsite_frame", "b.db");
+    EXPECT_TEXT(2, "DROP TABLE stack_node", "b.db");
     EXPECT_TEXT(2, "DROP TABLE thread", "b.db");
     EXPECT_TEXT(2, "DROP VIEW data_loss", "b.db");
 }

@@ -236,8 +236,9 @@ static void database_make(const char *path, const struct side *side)
     for (int i = 1; i <= CALLSITES; i++) {
         snprintf(sql, sizeof(sql),
                  "INSERT INTO symbol(id, function, line, is_python, is_inlined) VALUES (%d, 'f', %d, 0, 0);"
-                 "INSERT INTO callsite_frame(callsite_id, depth, symbol_id) VALUES (%d, 0, %d)",
-                 i, side->contents[i], i, i);
+                 "INSERT INTO stack_node(id, symbol_id) VALUES (%d, %d);"
+                 "INSERT INTO callsite(id, node_id, depth) VALUES (%d, %d, 1)",
+                 i, side->contents[i], i, i, i, i);
         assert_int_equal(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
     }
     assert_int_equal(sqlite3_exec(database, "COMMIT", NULL, NULL, NULL), SQLITE_OK);

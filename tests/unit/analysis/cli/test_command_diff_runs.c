@@ -40,18 +40,17 @@ static const char derive_sql[] =
 static const char a_sql[] =
     "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (1, 'main', 'main.c', 12, '/a', 0, 0),"
     "    (2, 'load', 'load.c', 7, '/a', 0, 0), (3, 'keep', 'keep.c', 8, '/a', 0, 0), (4, 'old', 'old.c', 9, '/a', 0, 0);"
-    "INSERT INTO callsite(id, depth, symbol_id) VALUES (1, 2, 2), (2, 2, 3), (3, 2, 4);"
-    "INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES (1, 0, 2, 64), (1, 1, 1, 32), (2, 0, 3, 72),"
-    "    (2, 1, 1, 32), (3, 0, 4, 80), (3, 1, 1, 32);"
+    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 1, 32), (2, 1, 2, 64), (3, 1, 3, 72), (4, 1, 4, 80);"
+    "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (1, 2, 2, 2), (2, 3, 2, 3), (3, 4, 2, 4);"
     "INSERT INTO made VALUES (1, 100, 1, NULL), (1, 100, 2, 3), (2, 1000, 4, NULL), (3, 64, 5, 8);";
 
 /* load is two call sites of the same lines, keep shrank, old is gone, fresh is new. */
 static const char b_sql[] =
     "INSERT INTO symbol(id, function, file, line, module, is_python, is_inlined) VALUES (11, 'main', 'main.c', 12, '/b', 0, 0),"
     "    (12, 'load', 'load.c', 7, '/b', 0, 0), (13, 'keep', 'keep.c', 8, '/b', 0, 0), (14, 'fresh', 'new.c', 9, '/b', 0, 0);"
-    "INSERT INTO callsite(id, depth, symbol_id) VALUES (5, 2, 12), (6, 2, 12), (7, 2, 13), (8, 2, 14);"
-    "INSERT INTO callsite_frame(callsite_id, depth, symbol_id, pc) VALUES (5, 0, 12, 6), (5, 1, 11, 3), (6, 0, 12, 7),"
-    "    (6, 1, 11, 3), (7, 0, 13, 8), (7, 1, 11, 3), (8, 0, 14, 9), (8, 1, 11, 3);"
+    "INSERT INTO stack_node(id, parent_id, symbol_id, pc) VALUES (1, NULL, 11, 3), (2, 1, 12, 6), (3, 1, 12, 7), (4, 1, 13, 8),"
+    "    (5, 1, 14, 9);"
+    "INSERT INTO callsite(id, node_id, depth, symbol_id) VALUES (5, 2, 2, 12), (6, 3, 2, 12), (7, 4, 2, 13), (8, 5, 2, 14);"
     "INSERT INTO made VALUES (5, 100, 1, NULL), (6, 5000, 2, NULL), (7, 900, 4, NULL), (8, 64, 7, NULL), (8, 64, 8, NULL);";
 
 static void make(const char *path, const char *sql)
@@ -177,7 +176,7 @@ static void test_bad_use(void **state)
     (void)state;
     file_write("text.db", "no database at all", 18);
     make("damaged.db", a_sql);
-    sql_run("damaged.db", "DROP TABLE callsite_frame");
+    sql_run("damaged.db", "DROP TABLE stack_node");
     make("cut.db", a_sql);
     sql_run("cut.db", "DELETE FROM meta WHERE key = 'complete'");
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {

@@ -16,8 +16,8 @@ static const struct {
     {"allocation", "*"},
     {"segment", "*"},
     {"keyframe", "*"},
-    {"callsite", "*"},
-    {"callsite_frame", "*"},
+    {"callsite", "id, depth, symbol_id"}, /* of its node what `frame` says */
+    {"frame", "*"},
     {"symbol", "*"},
     {"module", "*"},
     {"callsite_stat", "*"},

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stacks given as lists come back from the view `frame` as they were, and two stacks share exactly the frames that begin them
+ * alike, seen from the outside; the view looks at nothing but the call site that is asked for.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/random.h"
+#include "trace/error.h"
+#include "trace/store/rows.h"
+#include "trace/store/stack_nodes.h"
+#include "trace/store/store.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SYMBOLS 5
+#define STACKS 400
+#define DEPTH_MAX 12
+
+struct frame {
+    uint32_t symbol;
+    int64_t pc;
+};
+
+struct list {
+    struct frame frames[DEPTH_MAX]; /* outermost first */
+    uint32_t depth;
+    uint32_t node;
+};
+
+static char folder[] = "/tmp/test_stack_nodes.XXXXXX";
+static char path[64];
+
+static int folder_make(void **state)
+{
+    (void)state;
+    if (mkdtemp(folder) == NULL) {
+        return -1;
+    }
+    snprintf(path, sizeof(path), "%s/trace.db", folder);
+    return 0;
+}
+
+static int folder_remove(void **state)
+{
+    char command[96];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    return system(command);
+}
+
+static struct store *store_make(void)
+{
+    struct varve_message message;
+    struct store *store;
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const suffixes[] = {"", "-wal", "-shm"};
+        char name[96];
+        snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
+        unlink(name);
+    }
+    assert_int_equal(store_open(path, STORE_CREATE, &store, &message), VARVE_OK);
+    for (uint32_t i = 1; i <= SYMBOLS; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "f%u", i);
+        const struct store_symbol symbol = {.function = name, .line = i};
+        assert_int_equal(store_symbol(store, &symbol), i);
+    }
+    return store;
+}
+
+static void enter(struct stack_nodes *nodes, struct store *store, struct list *list)
+{
+    list->node = 0;
+    for (uint32_t i = 0; i < list->depth; i++) {
+        assert_int_equal(stack_nodes_find(nodes, store, list->node, list->frames[i].symbol,
+                                          list->frames[i].pc, &list->node),
+                         VARVE_OK);
+    }
+}
+
+/* Few symbols and addresses, so that beginnings and whole stacks come again. */
+static void random_lists(struct list *lists, uint64_t *seed)
+{
+    for (uint32_t i = 0; i < STACKS; i++) {
+        lists[i] = (struct list){.depth = (uint32_t)random_below(seed, DEPTH_MAX + 1)};
+        for (uint32_t j = 0; j < lists[i].depth; j++) {
+            bool is_python = random_below(seed, 3) == 0;
+            lists[i].frames[j] =
+                (struct frame){.symbol = 1 + (uint32_t)random_below(seed, j < 6 ? 2 : SYMBOLS),
+                               .pc = is_python ? -1 : (int64_t)random_below(seed, 2)};
+        }
+    }
+}
+
+static bool begins_alike(const struct list *a, const struct list *b, uint32_t depth)
+{
+    for (uint32_t i = 0; i < depth; i++) {
+        if (a->frames[i].symbol != b->frames[i].symbol || a->frames[i].pc != b->frames[i].pc) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Different beginnings of all lists: what the tree must have, and no more. */
+static uint32_t count_beginnings(const struct list *lists)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < STACKS; i++) {
+        for (uint32_t depth = 1; depth <= lists[i].depth; depth++) {
+            bool is_new = true;
+            for (uint32_t j = 0; j < i && is_new; j++) {
+                is_new = lists[j].depth < depth || !begins_alike(&lists[i], &lists[j], depth);
+            }
+            count += is_new;
+        }
+    }
+    return count;
+}
+
+static void expect_frames(sqlite3 *db, uint32_t callsite, const struct list *list)
+{
+    sqlite3_stmt *query;
+    assert_int_equal(sqlite3_prepare_v2(db,
+                                        "SELECT depth, line, coalesce(pc, -1), function = 'f' || line FROM "
+                                        "frame WHERE callsite_id = ?1",
+                                        -1, &query, NULL),
+                     SQLITE_OK);
+    sqlite3_bind_int64(query, 1, callsite);
+    for (uint32_t depth = 0; depth < list->depth; depth++) {
+        const struct frame *frame = &list->frames[list->depth - 1 - depth];
+        assert_int_equal(sqlite3_step(query), SQLITE_ROW);
+        assert_int_equal(sqlite3_column_int64(query, 0), depth);
+        assert_int_equal(sqlite3_column_int64(query, 1), frame->symbol);
+        assert_int_equal(sqlite3_column_int64(query, 2), frame->pc);
+        assert_int_equal(sqlite3_column_int64(query, 3), 1);
+    }
+    assert_int_equal(sqlite3_step(query), SQLITE_DONE);
+    sqlite3_finalize(query);
+}
+
+static int64_t look(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *query;
+    if (sqlite3_prepare_v2(db, sql, -1, &query, NULL) != SQLITE_OK) {
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    }
+    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
+    int64_t value = sqlite3_column_int64(query, 0);
+    sqlite3_finalize(query);
+    return value;
+}
+
+static void test_lists_come_back(void **state)
+{
+    static struct list lists[STACKS];
+    uint64_t seed = test_first_seed(1);
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        struct stack_nodes nodes = {0};
+        struct varve_message message;
+        struct store *store = store_make();
+        sqlite3 *db;
+        random_lists(lists, &seed);
+        for (uint32_t i = 0; i < STACKS; i++) {
+            enter(&nodes, store, &lists[i]);
+            assert_int_equal(store_callsite(store, i + 1, lists[i].node, lists[i].depth, 0), VARVE_OK);
+        }
+        for (uint32_t i = 0; i < STACKS; i++) {
+            uint32_t before = lists[i].node;
+            enter(&nodes, store, &lists[i]);
+            assert_int_equal(lists[i].node, before);
+        }
+        assert_int_equal(nodes.index.count, count_beginnings(lists));
+        assert_true(index_check(&nodes.index));
+        stack_nodes_free(&nodes);
+        assert_int_equal(store_commit(store, NULL, 0, &message), VARVE_OK);
+        store_close(store);
+        assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+        for (uint32_t i = 0; i < STACKS; i++) {
+            expect_frames(db, i + 1, &lists[i]);
+        }
+        assert_int_equal(look(db, "SELECT count(*) FROM stack_node"), count_beginnings(lists));
+        assert_int_equal(look(db, "SELECT count(*) FROM callsite WHERE (node_id IS NULL) <> (depth = 0)"), 0);
+        assert_int_equal(look(db, "SELECT count(*) = (SELECT sum(depth) FROM callsite) FROM frame"), 1);
+        sqlite3_close(db);
+    }
+}
+
+/* Whatever a query asks of the frames of one call site, or of the one of a row, no other is looked at. */
+static void test_plan(void **state)
+{
+    static const char *const queries[] = {
+        "SELECT * FROM frame WHERE callsite_id = 7 ORDER BY depth",
+        "SELECT * FROM frame WHERE callsite_id = 7 AND function = 'f1'",
+        "SELECT * FROM event JOIN frame USING (callsite_id) WHERE seq = 3",
+        "SELECT * FROM frame JOIN event USING (callsite_id) WHERE seq = 3",
+        "SELECT * FROM frame WHERE callsite_id IN (1, 2)",
+        "SELECT * FROM event e WHERE seq = 3 AND EXISTS (SELECT 1 FROM frame f WHERE f.callsite_id = e.callsite_id"
+        " AND function = 'f1')",
+        "SELECT (SELECT group_concat(function) FROM frame f WHERE f.callsite_id = e.callsite_id) FROM event e WHERE seq = 3",
+    };
+    sqlite3 *db;
+    (void)state;
+    store_close(store_make());
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
+        char sql[512];
+        sqlite3_stmt *plan;
+        int searches = 0;
+        snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN %s", queries[i]);
+        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &plan, NULL), SQLITE_OK);
+        while (sqlite3_step(plan) == SQLITE_ROW) {
+            const char *detail = (const char *)sqlite3_column_text(plan, 3);
+            searches += strncmp(detail, "SEARCH c USING INTEGER PRIMARY KEY", 34) == 0;
+            /* what is scanned: the one path, as an array and while it is walked */
+            if (strstr(detail, "AUTOMATIC") != NULL || strstr(detail, "MATERIALIZE") != NULL ||
+                (strncmp(detail, "SCAN", 4) == 0 && strncmp(detail, "SCAN path ", 10) != 0 &&
+                 strcmp(detail, "SCAN walk") != 0 && strcmp(detail, "SCAN CONSTANT ROW") != 0)) {
+                fail_msg("%s: %s", queries[i], detail);
+            }
+        }
+        assert_int_equal(searches, 1);
+        sqlite3_finalize(plan);
+    }
+    sqlite3_close(db);
+}
+
+static void test_refused(void **state)
+{
+    struct stack_nodes nodes = {0};
+    struct store *store = store_make();
+    uint32_t node = 77;
+    (void)state;
+    assert_int_equal(stack_nodes_find(&nodes, store, 1, 1, 0, &node), VARVE_ERROR_INVALID);
+    assert_int_equal(stack_nodes_find(&nodes, store, 0, 1, -5, &node), VARVE_OK);
+    assert_int_equal(node, 1);
+    assert_int_equal(stack_nodes_find(&nodes, store, 0, 1, -1, &node), VARVE_OK);
+    assert_int_equal(node, 1); /* no address is no address */
+    assert_int_equal(stack_nodes_find(&nodes, store, 2, 1, 0, &node), VARVE_ERROR_INVALID);
+    assert_int_equal(stack_nodes_find(&nodes, store, 1, 1, 0, &node), VARVE_OK);
+    assert_int_equal(node, 2);
+    assert_int_equal(nodes.index.count, 2);
+    stack_nodes_free(&nodes);
+    store_close(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lists_come_back),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
+}
