@@ -103,11 +103,6 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
     assert_true(id < 4096 && symbol_id > 0 && symbol_id <= store->symbol_count);
     assert_int_equal(id, store->node_count + 1);
     assert_true(parent_id < id);
-    for (uint32_t i = 0; i < store->node_count; i++) {
-        const struct fake_frame *node = &store->nodes[i];
-
-        assert_false(node->parent == parent_id && node->symbol == symbol_id && node->pc == pc);
-    }
     store->nodes[store->node_count++] = (struct fake_frame){parent_id, symbol_id, pc};
     return count_call(store);
 }
