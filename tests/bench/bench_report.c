@@ -240,7 +240,7 @@ static void database_make(const char *directory, const char *path, uint64_t coun
     double stored = now();
     rows_make(maker);
     callsite_file_make(maker->store);
-    CHECK(derive_finish(maker->derive, maker->store, &message) == VARVE_OK, message.text);
+    CHECK(derive_finish(maker->derive, maker->store, NULL, NULL, &message) == VARVE_OK, message.text);
     CHECK(store_finish(maker->store, NULL, NULL, &message) == VARVE_OK, message.text);
     derive_close(maker->derive);
     store_close(maker->store);

@@ -176,7 +176,7 @@ static double run_whole(const char *directory, const struct event *events, size_
     events_append(store, derive, events, count);
     derive_process_end(derive, 1);
     double appended = now();
-    CHECK(derive_finish(derive, store, &message) == VARVE_OK, message.text);
+    CHECK(derive_finish(derive, store, NULL, NULL, &message) == VARVE_OK, message.text);
     double derived = now();
     CHECK(store_finish(store, NULL, NULL, &message) == VARVE_OK, message.text);
     derive_close(derive);

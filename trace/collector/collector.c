@@ -20,6 +20,7 @@
 #include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
 #include "trace/record.h"
+#include "trace/store/allocations.h"
 #include "trace/store/derived.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
@@ -243,10 +244,14 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         error = store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1);
     }
     if (error == VARVE_OK) {
+        allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
         error = store_commit(collector->store, positions, count, message);
     }
     if (error == VARVE_OK) {
         collector->directory.control->commits = ++collector->commits;
+        if (collector->is_draining) {
+            store_settle(collector->store);
+        }
     }
     free(positions);
     return error;
@@ -379,7 +384,7 @@ int collector_finish(struct collector *collector, varve_collect_progress progres
     }
     error = store_sums(collector);
     if (error == VARVE_OK) {
-        error = derive_finish(collector->derive, collector->store, message);
+        error = derive_finish(collector->derive, collector->store, progress, context, message);
     }
     if (error == VARVE_OK) {
         error = callsites_finish(collector->callsites, collector->store, progress, context, message);

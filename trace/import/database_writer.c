@@ -359,7 +359,8 @@ int varve_writer_finish(struct varve_writer *writer, varve_collect_progress prog
         code = keep(writer, rows_finish(writer), "the process");
     }
     if (code == VARVE_OK) {
-        code = keep_message(writer, derive_finish(writer->derive, writer->store, &reason), &reason);
+        code = keep_message(writer, derive_finish(writer->derive, writer->store, progress, context, &reason),
+                            &reason);
     }
     if (code == VARVE_OK) {
         code = keep_message(writer, store_finish(writer->store, progress, context, &reason), &reason);

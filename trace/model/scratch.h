@@ -18,9 +18,11 @@ struct scratch_row {
     uint64_t requested;
     uint64_t alloc_seq : 48;
     uint64_t source : 8;
-    uint64_t domain : 7;
+    uint64_t domain : 5;
     uint64_t temporary : 1;
-    uint64_t free_seq; /* 0: live */
+    uint64_t is_waiting : 1; /* closed by a realloc that is not over: it comes back if that fails */
+    uint64_t is_stored : 1;  /* the database has it, as it will stay */
+    uint64_t free_seq;       /* 0: live */
     int64_t alloc_ns;
     int64_t free_ns;
     uint32_t callsite;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the derivation gathered becomes the tables allocation, callsite_stat, total_stat, sample, segment, oom, keyframe and
- * those of the CUDA API. There may be a hundred million allocations, so the scratch file is read once, in order, and dropped
- * from memory behind the reader; they go through the image, as events do, in several transactions: until store_finish sets
- * meta.complete, what is here is not final.
+ * What the derivation gathered becomes the tables callsite_stat, total_stat, sample, segment, oom, keyframe and those of the
+ * CUDA API, after those allocations that are not in the database yet (allocations.c). Until store_finish sets meta.complete,
+ * what is here is not final.
  */
 #include "trace/store/derived.h"
 
@@ -13,112 +12,22 @@
 #include "trace/model/device/names.h"
 #include "trace/model/device/streams.h"
 #include "trace/model/domain.h"
-#include "trace/model/scratch.h"
 #include "trace/model/series.h"
 #include "trace/model/state.h"
 #include "trace/model/totals.h"
 #include "trace/record.h"
-#include "trace/store/image.h"
+#include "trace/store/allocations.h"
 #include "trace/store/rows.h"
 #include "trace/store/store.h"
 #include "trace/store/transaction.h"
 
 #include <stdio.h>
 
-/* Sorted by rowid already, so one commit per so many keeps the log of the database short. */
-#define COMMIT_ROWS ((uint64_t)1 << 18)
-
 struct writer {
     struct derive *derive;
     struct store *store;
     struct varve_message *message;
 };
-
-/* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
-static bool allocation_add(struct store *store, const struct derive *derive, uint64_t id,
-                           const struct scratch_block *more)
-{
-    const struct scratch_row *row = scratch_peek(&derive->scratch, id);
-    const struct derive_thread *thread = &derive->threads[row->thread_id];
-    bool is_block = row->domain == DOMAIN_BLOCK;
-    uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : row->free_seq;
-    unsigned pool = more == NULL ? 0 : is_block ? more->pool : more->pool & 0xfffU;
-    const int64_t values[] = {
-        0,
-        row->domain,
-        thread->pid,
-        thread->tid,
-        more != NULL ? more->device : 0,
-        pool,
-        more != NULL ? more->stream : 0,
-        more != NULL ? (int64_t)more->segment_id : 0,
-        (int64_t)row->addr,
-        (int64_t)row->size,
-        (int64_t)row->requested,
-        (int64_t)row->alloc_seq,
-        (int64_t)row->free_seq,
-        (int64_t)completed_seq,
-        row->alloc_ns,
-        row->free_ns,
-        row->callsite,
-        row->source,
-        thread->process_id,
-        row->temporary,
-        more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
-    };
-    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are not the host's; then what a free
-     * sets: it is over when it was requested, even if the block is still pending; memory_kind is last. */
-    uint32_t nulls = 1U |
-                     (more == NULL            ? 15U << 4
-                      : more->segment_id == 0 ? 1U << 7
-                                              : 0) |
-                     (row->free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13) |
-                     (more != NULL && !is_block ? 0 : 1U << 20);
-    return image_add(store->image, IMAGE_ALLOCATION, id, values, nulls, sizeof(values) / sizeof(values[0]));
-}
-
-/* The block row of allocation `id`, if it has one; they come in the same order. */
-static const struct scratch_block *block_follow(const struct derive *derive, uint64_t id, uint64_t *block)
-{
-    while (*block <= derive->blocks.count) {
-        const struct scratch_block *more =
-            scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
-        if (more->id >= id) {
-            return more->id == id ? more : NULL;
-        }
-        ++*block;
-    }
-    return NULL;
-}
-
-static int write_allocations(const struct writer *writer)
-{
-    struct derive *derive = writer->derive;
-    struct store *store = writer->store;
-    struct scratch *scratch = &derive->scratch;
-    uint64_t block = 1;
-    int error = VARVE_OK;
-    for (uint64_t id = 1; id <= scratch->count && error == VARVE_OK;) {
-        for (uint64_t end = id + COMMIT_ROWS; id < end && id <= scratch->count; id++) {
-            if (!allocation_add(store, derive, id, block_follow(derive, id, &block))) {
-                break;
-            }
-        }
-        error = writer_insert_batch(store, STATEMENT_ALLOCATIONS, writer->message);
-        if (error == VARVE_OK) {
-            error = writer_commit(store, writer->message);
-        }
-        if (error != VARVE_OK) {
-            /* Not to be taken for events by the next commit; they are in the scratch file. */
-            image_clear(store->image);
-        }
-        scratch_cool(scratch, id);
-        if (derive->blocks.count > 0) {
-            scratch_cool(&derive->blocks, block <= derive->blocks.count ? block : derive->blocks.count);
-        }
-    }
-    return error;
-}
 
 static int row_result(const struct writer *writer, int error)
 {
@@ -398,21 +307,21 @@ static int write_events(const struct writer *writer)
 
 /* ---- all of it ---- */
 
-int derive_finish(struct derive *derive, struct store *store, struct varve_message *message)
+int derive_finish(struct derive *derive, struct store *store, store_progress progress, void *context,
+                  struct varve_message *message)
 {
     static int (*const parts[])(const struct writer *writer) = {
-        write_allocations, write_callsites, write_totals, write_segments, write_ooms,  write_keyframes,
-        write_devices,     write_meanings,  write_calls,  write_streams,  write_events};
+        write_callsites, write_totals,   write_segments, write_ooms,    write_keyframes,
+        write_devices,   write_meanings, write_calls,    write_streams, write_events};
     const struct writer writer = {.derive = derive, .store = store, .message = message};
-    /* Events first: the image serves one table at a time. */
-    int error = store_commit(store, NULL, 0, message);
+    int error = allocations_finish(store, derive, progress, context, message);
     if (error == VARVE_OK) {
         error = writer_begin(store, message);
     }
     if (error == VARVE_OK) {
         /* Empty but for what an earlier attempt left. */
         error = writer_execute(store,
-                               "DELETE FROM allocation; DELETE FROM callsite_stat; DELETE FROM total_stat;"
+                               "DELETE FROM callsite_stat; DELETE FROM total_stat;"
                                "DELETE FROM sample; DELETE FROM segment; DELETE FROM oom;"
                                "DELETE FROM keyframe; DELETE FROM process_device; DELETE FROM device_event;"
                                "DELETE FROM device_call_stat; DELETE FROM device_memory;"

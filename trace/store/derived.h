@@ -6,14 +6,16 @@
 #ifndef VARVE_TRACE_STORE_DERIVED_H
 #define VARVE_TRACE_STORE_DERIVED_H
 
+#include "trace/store/store.h"
+
 struct varve_message;
 
 struct derive;
-struct store;
 
-/// Write allocation, callsite_stat, total_stat, sample, segment, oom, keyframe into the store, and of the
-/// device API device, process_device, stream, pool, device_call_stat, stream_stat, device_memory,
-/// device_event.
-int derive_finish(struct derive *derive, struct store *store, struct varve_message *message);
+/// After the last event: write allocation, callsite_stat, total_stat, sample, segment, oom, keyframe into the
+/// store, and of the device API device, process_device, stream, pool, device_call_stat, stream_stat,
+/// device_memory, device_event. `progress` may be NULL.
+int derive_finish(struct derive *derive, struct store *store, store_progress progress, void *context,
+                  struct varve_message *message);
 
 #endif

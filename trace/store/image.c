@@ -8,12 +8,12 @@
  *
  * What is written is the documented file format (https://www.sqlite.org/fileformat2.html): page 1, with the
  * header and the schema, is made by SQLite itself and only its change counter and size are changed; then one
- * root page per table; then the leaves of the table in use, which the root lists. Should a version of SQLite
+ * root page per table; then leaves, each of which the root of its table lists. Should a version of SQLite
  * not take the shortcut, the same statement gives the same rows, slower.
  *
  * The rule that makes it safe: SQLite reads `batch` from its first use in a transaction to the end of that
  * transaction, and looks at the change counter when it begins. So between the two the image must not change:
- * writer.c inserts and commits in one go, and image_clear comes after that.
+ * transaction.c inserts and commits in one go, and image_clear comes after that.
  */
 #include "trace/store/image.h"
 
@@ -44,19 +44,36 @@ enum image_page {
     PAGE_LEAF = PAGE_ROOT + IMAGE_TABLE_LIMIT, /* the first one */
 };
 
-struct store_image {
-    uint8_t *bytes;
-    enum image_table table; /* the one that the leaves belong to */
+/* `like` is the table of the main database that has its columns, and gets its rows. */
+static const struct {
+    const char *name, *like, *insert;
+} tables[IMAGE_TABLE_LIMIT] = {
+    [IMAGE_EVENT] = {"event", "event", "INSERT INTO main.event SELECT * FROM batch.event"},
+    [IMAGE_ALLOCATION] = {"allocation", "allocation",
+                          "INSERT INTO main.allocation SELECT * FROM batch.allocation"},
+    [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation",
+                                "REPLACE INTO main.allocation SELECT * FROM batch.allocation_again"},
+};
+
+/* The rows of one table. */
+struct image_part {
     uint64_t rows;
     uint64_t last_rowid;
-    uint32_t changes;
     /* the leaf being filled: pointers grow from its header upwards, cells from its end downwards */
     uint32_t leaf; /* page number; 0 before the first row */
     uint32_t cells;
     uint32_t content;
     /* what the root lists: all leaves before that one, with their last rowids */
     uint32_t closed;
+    uint32_t closed_pages[PAGE_LIMIT];
     uint64_t closed_rowids[PAGE_LIMIT];
+};
+
+struct store_image {
+    uint8_t *bytes;
+    uint32_t pages; /* in use: the number of the last one */
+    uint32_t changes;
+    struct image_part parts[IMAGE_TABLE_LIMIT];
 };
 
 static uint8_t *page_of(const struct store_image *image, uint32_t number)
@@ -93,6 +110,8 @@ static inline unsigned put_varint(uint8_t *at, uint64_t value)
     return bytes;
 }
 
+#define TYPE_8_BYTES 6
+
 /* By the number of significant bits, sign included: the serial type of an integer, and the bytes it takes. */
 static const uint8_t type_of_bits[66] = {[1 ... 8] = 1,   [9 ... 16] = 2,  [17 ... 24] = 3,
                                          [25 ... 32] = 4, [33 ... 48] = 5, [49 ... 65] = 6};
@@ -100,7 +119,8 @@ static const uint8_t bytes_of_type[7] = {0, 1, 2, 3, 4, 6, 8};
 
 /* Encode a row as a record: sizes and types of all values, then their bytes. `out` has 9 bytes for each value
  * and 8 more. Returns its size. */
-static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, unsigned count)
+static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32_t nulls, uint32_t wide,
+                                     unsigned count)
 {
     assert(count < 127); /* so that the header's size is one byte */
     uint8_t *body = out + 1 + count;
@@ -109,6 +129,11 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
         int64_t value = values[i];
         if (nulls >> i & 1) {
             out[1 + i] = 0;
+        } else if ((wide >> i & 1) != 0) {
+            uint64_t big_endian = __builtin_bswap64((uint64_t)value);
+            out[1 + i] = TYPE_8_BYTES;
+            memcpy(body, &big_endian, sizeof(big_endian));
+            body += sizeof(big_endian);
         } else if ((uint64_t)value <= 1) {
             out[1 + i] = (uint8_t)(8 + value); /* 0 and 1 are types of their own */
         } else {
@@ -126,137 +151,164 @@ static inline unsigned record_encode(uint8_t *out, const int64_t *values, uint32
 
 /* ---- pages ---- */
 
-static void leaf_begin(struct store_image *image, uint32_t number)
+static void leaf_begin(struct image_part *part, uint32_t number)
 {
-    image->leaf = number;
-    image->cells = 0;
-    image->content = PAGE_BYTES;
+    part->leaf = number;
+    part->cells = 0;
+    part->content = PAGE_BYTES;
 }
 
 /* Write the header of a leaf; the cells and their pointers are there. */
-static void leaf_end(const struct store_image *image)
+static void leaf_end(const struct store_image *image, const struct image_part *part)
 {
-    uint8_t *page = page_of(image, image->leaf);
+    uint8_t *page = page_of(image, part->leaf);
     memset(page, 0, LEAF_HEADER);
     page[0] = LEAF_TYPE;
-    put_16(page + 3, image->cells);
-    put_16(page + 5, image->content); /* 65536 is written as 0 */
+    put_16(page + 3, part->cells);
+    put_16(page + 5, part->content); /* 65536 is written as 0 */
 }
 
-static void root_write(struct store_image *image)
+static void root_write(const struct store_image *image, enum image_table table)
 {
-    uint8_t *root = page_of(image, PAGE_ROOT + image->table);
+    const struct image_part *part = &image->parts[table];
+    uint8_t *root = page_of(image, PAGE_ROOT + table);
     uint32_t content = PAGE_BYTES;
     memset(root, 0, INTERIOR_HEADER);
-    for (uint32_t i = 0; i < image->closed; i++) {
+    for (uint32_t i = 0; i < part->closed; i++) {
         uint8_t cell[16];
-        put_32(cell, PAGE_LEAF + i);
-        unsigned bytes = 4 + put_varint(cell + 4, image->closed_rowids[i]);
+        put_32(cell, part->closed_pages[i]);
+        unsigned bytes = 4 + put_varint(cell + 4, part->closed_rowids[i]);
         content -= bytes;
         memcpy(root + content, cell, bytes);
         put_16(root + INTERIOR_HEADER + 2 * i, content);
     }
     root[0] = INTERIOR_TYPE;
-    put_16(root + 3, image->closed);
+    put_16(root + 3, part->closed);
     put_16(root + 5, content);
-    put_32(root + 8, image->leaf);
+    put_32(root + 8, part->leaf);
 }
 
 /* All roots are empty leaves, no leaf belongs to any. */
 static void roots_clear(struct store_image *image)
 {
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
-        leaf_begin(image, PAGE_ROOT + i);
-        leaf_end(image);
+        struct image_part *part = &image->parts[i];
+        leaf_begin(part, PAGE_ROOT + i);
+        leaf_end(image, part);
+        part->leaf = 0;
+        part->closed = 0;
+        part->rows = 0;
     }
-    image->leaf = 0;
-    image->closed = 0;
-    image->rows = 0;
+    image->pages = PAGE_LEAF - 1;
 }
 
-static void header_write(struct store_image *image, uint32_t pages)
+static void header_write(struct store_image *image)
 {
     image->changes++;
     put_32(image->bytes + OFFSET_CHANGES, image->changes);
-    put_32(image->bytes + OFFSET_PAGES, pages);
+    put_32(image->bytes + OFFSET_PAGES, image->pages);
     put_32(image->bytes + OFFSET_VALID_FOR, image->changes);
 }
 
 /* ---- the interface ---- */
 
-bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
-               uint32_t nulls, unsigned count)
+/* The next leaf of the table; false if there is no page for it. */
+static bool leaf_next(struct store_image *image, struct image_part *part)
 {
-    uint8_t record[9 * IMAGE_COLUMNS_MAX + 8];
-    uint8_t prefix[18]; /* of a cell: the record's size and the rowid */
-    assert(count <= IMAGE_COLUMNS_MAX);
-    assert(image->rows == 0 || (table == image->table && rowid > image->last_rowid));
-    unsigned record_bytes = record_encode(record, values, nulls, count);
-    unsigned prefix_bytes = put_varint(prefix, record_bytes);
-    prefix_bytes += put_varint(prefix + prefix_bytes, rowid);
-    unsigned bytes = prefix_bytes + record_bytes;
-    if (image->leaf == 0) {
-        image->table = table;
-        leaf_begin(image, PAGE_LEAF);
-    } else if (LEAF_HEADER + 2 * (image->cells + 1) + bytes > image->content) {
-        if (image->leaf == PAGE_LIMIT) {
-            return false;
-        }
-        leaf_end(image);
-        image->closed_rowids[image->closed++] = image->last_rowid;
-        leaf_begin(image, image->leaf + 1);
+    if (image->pages == PAGE_LIMIT) {
+        return false;
     }
-    uint8_t *page = page_of(image, image->leaf);
-    image->content -= bytes;
-    memcpy(page + image->content, prefix, prefix_bytes);
-    memcpy(page + image->content + prefix_bytes, record, record_bytes);
-    put_16(page + LEAF_HEADER + 2 * image->cells, image->content);
-    image->cells++;
-    image->rows++;
-    image->last_rowid = rowid;
+    if (part->leaf != 0) {
+        leaf_end(image, part);
+        part->closed_pages[part->closed] = part->leaf;
+        part->closed_rowids[part->closed++] = part->last_rowid;
+    }
+    leaf_begin(part, ++image->pages);
     return true;
 }
 
-bool image_is_full(const struct store_image *image)
+bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
+               uint32_t nulls, uint32_t wide, unsigned count)
 {
-    uint32_t pointers_end = LEAF_HEADER + 2 * (image->cells + 1);
-    return image->leaf == PAGE_LIMIT && image->content < pointers_end + CELL_BYTES_MAX;
+    struct image_part *part = &image->parts[table];
+    uint8_t record[9 * IMAGE_COLUMNS_MAX + 8];
+    uint8_t prefix[18]; /* of a cell: the record's size and the rowid */
+    assert(count <= IMAGE_COLUMNS_MAX);
+    assert(part->rows == 0 || rowid > part->last_rowid);
+    unsigned record_bytes = record_encode(record, values, nulls, wide, count);
+    unsigned prefix_bytes = put_varint(prefix, record_bytes);
+    prefix_bytes += put_varint(prefix + prefix_bytes, rowid);
+    unsigned bytes = prefix_bytes + record_bytes;
+    if ((part->leaf == 0 || LEAF_HEADER + 2 * (part->cells + 1) + bytes > part->content) &&
+        !leaf_next(image, part)) {
+        return false;
+    }
+    uint8_t *page = page_of(image, part->leaf);
+    part->content -= bytes;
+    memcpy(page + part->content, prefix, prefix_bytes);
+    memcpy(page + part->content + prefix_bytes, record, record_bytes);
+    put_16(page + LEAF_HEADER + 2 * part->cells, part->content);
+    part->cells++;
+    part->rows++;
+    part->last_rowid = rowid;
+    return true;
 }
 
-uint64_t image_rows(const struct store_image *image)
+bool image_is_full(const struct store_image *image, enum image_table table)
 {
-    return image->rows;
+    const struct image_part *part = &image->parts[table];
+    uint32_t pointers_end = LEAF_HEADER + 2 * (part->cells + 1);
+    return image->pages == PAGE_LIMIT && (part->leaf == 0 || part->content < pointers_end + CELL_BYTES_MAX);
+}
+
+uint64_t image_rows(const struct store_image *image, enum image_table table)
+{
+    return image->parts[table].rows;
 }
 
 void image_seal(struct store_image *image)
 {
-    assert(image->rows > 0);
-    leaf_end(image);
-    if (image->closed > 0) {
-        root_write(image);
-    } else {
-        /* A root that lists one child only is not allowed: the leaf itself is the root. */
-        memcpy(page_of(image, PAGE_ROOT + image->table), page_of(image, image->leaf), PAGE_BYTES);
+    for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
+        struct image_part *part = &image->parts[i];
+        if (part->rows == 0) {
+            continue;
+        }
+        leaf_end(image, part);
+        if (part->closed > 0) {
+            root_write(image, i);
+        } else {
+            /* A root that lists one child only is not allowed: the leaf itself is the root. */
+            memcpy(page_of(image, PAGE_ROOT + i), page_of(image, part->leaf), PAGE_BYTES);
+        }
     }
-    header_write(image, image->leaf);
+    header_write(image);
 }
 
 void image_clear(struct store_image *image)
 {
-    if (image->leaf > PAGES_KEPT) {
+    if (image->pages > PAGES_KEPT) {
         madvise(image->bytes + (size_t)PAGES_KEPT * PAGE_BYTES, IMAGE_BYTES - (size_t)PAGES_KEPT * PAGE_BYTES,
                 MADV_DONTNEED);
     }
     roots_clear(image);
-    header_write(image, PAGE_LEAF - 1);
+    header_write(image);
+}
+
+const char *image_insert_sql(enum image_table table)
+{
+    return tables[table].insert;
+}
+
+/* The statement that made a table of the main database, for table `name` of the batch. */
+static char *create_sql(const char *sql, const char *name)
+{
+    const char *columns = sql != NULL ? strchr(sql, '(') : NULL;
+    return columns != NULL ? sqlite3_mprintf("CREATE TABLE batch.%s%s", name, columns) : NULL;
 }
 
 /* Create the tables of the batch as the database has them, and take page 1 of what SQLite makes of that. */
 static int template_take(sqlite3 *db, struct store_image *image)
 {
-    static const char *const tables[IMAGE_TABLE_LIMIT] = {
-        [IMAGE_EVENT] = "event", [IMAGE_ALLOCATION] = "allocation"};
-    static const char create[] = "CREATE TABLE ";
     char setting[96];
     snprintf(setting, sizeof(setting), "ATTACH ':memory:' AS batch; PRAGMA batch.page_size = %u", PAGE_BYTES);
     int result = sqlite3_exec(db, setting, NULL, NULL, NULL);
@@ -266,16 +318,12 @@ static int template_take(sqlite3 *db, struct store_image *image)
             db, "SELECT sql FROM main.sqlite_schema WHERE type = 'table' AND name = ?", -1, &query, NULL);
     }
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT && result == SQLITE_OK; i++) {
-        sqlite3_bind_text(query, 1, tables[i], -1, SQLITE_STATIC);
-        result = SQLITE_CORRUPT;
-        if (sqlite3_step(query) == SQLITE_ROW) {
-            const char *sql = (const char *)sqlite3_column_text(query, 0);
-            if (sql != NULL && strncmp(sql, create, strlen(create)) == 0) {
-                char *statement = sqlite3_mprintf("%sbatch.%s", create, sql + strlen(create));
-                result = sqlite3_exec(db, statement, NULL, NULL, NULL);
-                sqlite3_free(statement);
-            }
-        }
+        sqlite3_bind_text(query, 1, tables[i].like, -1, SQLITE_STATIC);
+        char *statement = sqlite3_step(query) == SQLITE_ROW
+                              ? create_sql((const char *)sqlite3_column_text(query, 0), tables[i].name)
+                              : NULL;
+        result = statement != NULL ? sqlite3_exec(db, statement, NULL, NULL, NULL) : SQLITE_CORRUPT;
+        sqlite3_free(statement);
         sqlite3_reset(query);
     }
     sqlite3_finalize(query);
@@ -312,7 +360,7 @@ int image_open(sqlite3 *db, struct store_image **image_out)
         return result;
     }
     roots_clear(image);
-    header_write(image, PAGE_LEAF - 1);
+    header_write(image);
     return sqlite3_deserialize(db, "batch", image->bytes, (sqlite3_int64)IMAGE_BYTES,
                                (sqlite3_int64)IMAGE_BYTES, SQLITE_DESERIALIZE_READONLY);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to trace/store */
 /*
- * Many rows of one table at once, through an attached image of finished pages.
+ * Many rows of some tables at once, through an attached image of finished pages.
  */
 #ifndef VARVE_TRACE_STORE_IMAGE_H
 #define VARVE_TRACE_STORE_IMAGE_H
@@ -12,9 +12,11 @@
 
 #define IMAGE_COLUMNS_MAX 24U
 
+/* In the order in which they are inserted. */
 enum image_table {
     IMAGE_EVENT,
     IMAGE_ALLOCATION,
+    IMAGE_ALLOCATION_AGAIN, /* rows of `allocation` that replace those of the same id */
     IMAGE_TABLE_LIMIT,
 };
 
@@ -25,14 +27,17 @@ struct store_image;
 int image_open(sqlite3 *db, struct store_image **image_out);
 void image_close(struct store_image *image);
 /// Add a row: an integer for each column of the table, in order; bit i of `nulls` makes column i NULL (the
-/// column of the rowid always is). Rowids grow; rows of one table at a time. False if there is no space.
+/// column of the rowid always is), of `wide` that it takes 8 bytes whatever its value. Rowids of a table grow.
+/// False if there is no space.
 bool image_add(struct store_image *image, enum image_table table, uint64_t rowid, const int64_t *values,
-               uint32_t nulls, unsigned count);
+               uint32_t nulls, uint32_t wide, unsigned count);
 /// No space for another row of any size.
-bool image_is_full(const struct store_image *image);
-uint64_t image_rows(const struct store_image *image);
-/// Make the rows readable: call it outside a transaction that has read the batch, with at least one row.
+bool image_is_full(const struct store_image *image, enum image_table table);
+uint64_t image_rows(const struct store_image *image, enum image_table table);
+/// Make the rows readable: call it outside a transaction that has read the batch.
 void image_seal(struct store_image *image);
 void image_clear(struct store_image *image);
+/// The statement that puts the rows of a table into the main database.
+const char *image_insert_sql(enum image_table table);
 
 #endif

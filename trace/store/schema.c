@@ -99,7 +99,8 @@ static int execute(sqlite3 *db, const char *path, const char *sql, const char *w
 
 int schema_pragmas(sqlite3 *db, const char *path, bool is_private, struct varve_message *message)
 {
-    sqlite3_busy_timeout(db, 10000); /* readers may watch; only the end of the recording must wait for them */
+    sqlite3_busy_timeout(
+        db, SCHEMA_BUSY_MS); /* readers may watch; only the end of the recording must wait for them */
     int error = execute(db, path,
                         "PRAGMA page_size = 16384;"
                         "PRAGMA synchronous = OFF;" /* safe against SIGKILL, not against a power loss */

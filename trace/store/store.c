@@ -15,6 +15,7 @@
 #include "trace/store/image.h"
 #include "trace/store/schema.h"
 #include "trace/store/transaction.h"
+#include "trace/trace.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -84,15 +85,15 @@ int store_append(struct store *store, const struct event *event, struct varve_me
                      (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15) |
                      (event->ring_seq != 0 ? 0 : 1U << 18);
     assert(event->seq == store->seq_last + 1);
-    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls,
+    if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0,
                    sizeof(values) / sizeof(values[0]))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
-                                 store->path, (unsigned long long)image_rows(store->image));
+                                 store->path, (unsigned long long)image_rows(store->image, IMAGE_EVENT));
     }
     store->seq_last = event->seq;
-    if (image_is_full(store->image)) {
+    if (image_is_full(store->image, IMAGE_EVENT)) {
         return varve_message_set(message, VARVE_ERROR_FULL, "%s: %llu events wait for a commit", store->path,
-                                 (unsigned long long)image_rows(store->image));
+                                 (unsigned long long)image_rows(store->image, IMAGE_EVENT));
     }
     return VARVE_OK;
 }
@@ -104,7 +105,7 @@ bool store_is_complete(const struct store *store)
 
 uint64_t store_pending(const struct store *store)
 {
-    return image_rows(store->image);
+    return image_rows(store->image, IMAGE_EVENT);
 }
 
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
@@ -122,7 +123,7 @@ int store_commit(struct store *store, const struct store_ring_position *position
         }
     }
     if (error == VARVE_OK) {
-        error = writer_insert_batch(store, STATEMENT_EVENTS, message);
+        error = writer_insert_batch(store, message);
     }
     return error == VARVE_OK ? writer_commit(store, message) : error;
 }
@@ -136,30 +137,68 @@ static void report(store_progress progress, void *context, const char *stage, ui
     }
 }
 
-/* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
-static int wal_fold(struct store *store, struct varve_message *message)
+/* `*is_left_out`: the database has no log any more; false: it has a reader. */
+static int journal_leave(struct store *store, bool *is_left_out, struct varve_message *message)
 {
     sqlite3_stmt *statement;
     for (unsigned i = 0; i < STATEMENT_LIMIT; i++) {
         sqlite3_finalize(store->statements[i]);
         store->statements[i] = NULL;
     }
-    if (sqlite3_prepare_v2(store->db, "PRAGMA journal_mode = DELETE", -1, &statement, NULL) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(store->db, "PRAGMA main.journal_mode = DELETE", -1, &statement, NULL) !=
+        SQLITE_OK) {
         return schema_error(store->db, store->path, "cannot fold the log in", message);
     }
     int result = sqlite3_step(statement);
-    bool is_folded = result == SQLITE_ROW &&
-                     sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
-    int error = VARVE_OK;
-    if (result != SQLITE_ROW) {
-        error =
-            schema_error(store->db, store->path, "complete, but its -wal file must stay beside it", message);
-    } else if (!is_folded) {
+    *is_left_out = result == SQLITE_ROW &&
+                   sqlite3_stricmp((const char *)sqlite3_column_text(statement, 0), "delete") == 0;
+    int error = result == SQLITE_ROW
+                    ? VARVE_OK
+                    : schema_error(store->db, store->path, "complete, but its -wal file must stay beside it",
+                                   message);
+    sqlite3_finalize(statement);
+    return error;
+}
+
+/* Leave WAL. Only possible when no reader has the database open, so it waits for them, but not for ever. */
+static int wal_fold(struct store *store, struct varve_message *message)
+{
+    bool is_folded = false;
+    if (store->is_settled) {
+        /* The lock goes, and with it the journal, when the file is next looked at. */
+        store->is_settled = false;
+        sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; SELECT count(*) FROM main.sqlite_schema",
+                     NULL, NULL, NULL);
+    }
+    int error = journal_leave(store, &is_folded, message);
+    if (error == VARVE_OK && !is_folded) {
         error = varve_message_set(message, VARVE_ERROR_BUSY,
                                   "%s: complete, but its -wal file must stay beside it", store->path);
     }
-    sqlite3_finalize(statement);
     return error;
+}
+
+void store_settle(struct store *store)
+{
+    char lock[96];
+    bool is_left = false;
+    /* Written again, it locks the file: BEGIN EXCLUSIVE would lock the batch too, which nobody can. */
+    snprintf(lock, sizeof(lock), "PRAGMA main.locking_mode = EXCLUSIVE; PRAGMA main.user_version = %d",
+             VARVE_DATABASE_SCHEMA_VERSION);
+    /* What is pending waits for its own commit. */
+    if (store->is_private || store->is_in_transaction || store->is_settled) {
+        return;
+    }
+    sqlite3_busy_timeout(store->db, 0);
+    if (journal_leave(store, &is_left, NULL) == VARVE_OK && is_left) {
+        /* A reader that came later would make a commit fail: it is kept out to the end. */
+        store->is_settled = sqlite3_exec(store->db, lock, NULL, NULL, NULL) == SQLITE_OK;
+        if (!store->is_settled) {
+            sqlite3_exec(store->db, "PRAGMA main.locking_mode = NORMAL; PRAGMA main.journal_mode = WAL", NULL,
+                         NULL, NULL);
+        }
+    }
+    sqlite3_busy_timeout(store->db, SCHEMA_BUSY_MS);
 }
 
 /* Statistics for the query planner. ANALYZE of everything would read all events again only to count them,
@@ -300,6 +339,11 @@ static int database_begin(struct store *store, enum store_mode mode, struct varv
     if (error == VARVE_OK && image_open(store->db, &store->image) != SQLITE_OK) {
         error = schema_error(store->db, store->path, "cannot prepare to write", message);
     }
+    if (error == VARVE_OK && mode == STORE_RESUME && complete == 0) {
+        /* All events come again, and with them all allocations. */
+        error = writer_execute(store, "DELETE FROM allocation", message);
+    }
+    store->is_private = mode == STORE_CREATE_PRIVATE;
     store->is_complete = complete != 0;
     store->seq_last = (uint64_t)seq_last;
     store->symbol_last = (uint32_t)symbol_last;
@@ -371,6 +415,7 @@ void store_close(struct store *store)
         close(store->lock_fd);
     }
     free(store->log.bytes);
+    free(store->allocations.is_open);
     rows_forget_symbols(store);
     free(store->path);
     free(store);

@@ -60,6 +60,10 @@ struct store_ring_position {
 int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
                  struct varve_message *message);
 
+/// The program is over: from here on, if nobody reads the database now, nobody can before store_finish, and what is written
+/// goes straight into its file rather than by way of a log.
+void store_settle(struct store *store);
+
 /// Key of the number of commits, until the recording is finished.
 #define STORE_META_COMMITS "commits"
 

@@ -7,7 +7,6 @@
 
 #include "trace/base/array.h"
 #include "trace/error.h"
-#include "trace/store/image.h"
 #include "trace/store/schema.h"
 
 #include <assert.h>
@@ -20,7 +19,7 @@
 /* ---- statements ---- */
 
 /* What ends with VALUES takes the values of all columns, in the order of the schema. */
-static const char *const statement_sql[STATEMENT_LIMIT] = {
+static const char *const statement_sql[STATEMENT_BATCH] = {
     [STATEMENT_META] = "INSERT OR REPLACE INTO meta VALUES",
     [STATEMENT_PROCESS] = "INSERT OR REPLACE INTO process VALUES",
     [STATEMENT_THREAD] = "INSERT OR REPLACE INTO thread VALUES",
@@ -52,14 +51,13 @@ static const char *const statement_sql[STATEMENT_LIMIT] = {
     [STATEMENT_DEVICE_MEMORY] = "INSERT INTO device_memory VALUES",
     [STATEMENT_STREAM_STAT] = "INSERT INTO stream_stat VALUES",
     [STATEMENT_DEVICE_EVENT] = "INSERT INTO device_event VALUES",
-    [STATEMENT_EVENTS] = "INSERT INTO main.event SELECT * FROM batch.event",
-    [STATEMENT_ALLOCATIONS] = "INSERT INTO main.allocation SELECT * FROM batch.allocation",
 };
 
 sqlite3_stmt *rows_statement(struct store *store, enum store_statement statement, unsigned count)
 {
     static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
-    const char *sql = statement_sql[statement];
+    const char *sql = statement >= STATEMENT_BATCH ? image_insert_sql(statement - STATEMENT_BATCH)
+                                                   : statement_sql[statement];
     char whole[128];
     if (store->statements[statement] != NULL) {
         return store->statements[statement];
@@ -203,18 +201,22 @@ int writer_begin(struct store *store, struct varve_message *message)
     return error;
 }
 
-int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message)
+int writer_insert_batch(struct store *store, struct varve_message *message)
 {
     int error = writer_begin(store, message);
-    if (error != VARVE_OK || image_rows(store->image) == 0) {
+    if (error != VARVE_OK) {
         return error;
     }
     image_seal(store->image);
-    sqlite3_stmt *prepared = rows_statement(store, statement, 0);
-    if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
-        return writer_fail(store, "cannot write", message);
+    for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
+        if (image_rows(store->image, i) > 0) {
+            sqlite3_stmt *prepared = rows_statement(store, STATEMENT_BATCH + i, 0);
+            if (prepared == NULL || sqlite3_step(prepared) != SQLITE_DONE) {
+                return writer_fail(store, "cannot write", message);
+            }
+            sqlite3_reset(prepared);
+        }
     }
-    sqlite3_reset(prepared);
     return VARVE_OK;
 }
 

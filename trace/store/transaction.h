@@ -13,13 +13,12 @@
 
 #include "trace/base/index.h"
 #include "trace/error.h"
+#include "trace/store/image.h"
 
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct store_image;
 
 enum store_statement {
     STATEMENT_META,
@@ -51,9 +50,8 @@ enum store_statement {
     STATEMENT_DEVICE_MEMORY,
     STATEMENT_STREAM_STAT,
     STATEMENT_DEVICE_EVENT,
-    STATEMENT_EVENTS, /* the batch */
-    STATEMENT_ALLOCATIONS,
-    STATEMENT_LIMIT,
+    STATEMENT_BATCH, /* the first table of the image */
+    STATEMENT_LIMIT = STATEMENT_BATCH + IMAGE_TABLE_LIMIT,
 };
 
 struct store_value {
@@ -103,17 +101,28 @@ struct store_symbols {
     uint32_t first;
 };
 
+/* How far the rows of `allocation` have gone into the image, see allocations.c. */
+struct store_allocations {
+    uint64_t passed;  /* the last id that has */
+    uint64_t block;   /* the block row to go on from; 0: the first */
+    uint8_t *is_open; /* by chunk of ids: one of them was not over then */
+    size_t chunk_limit;
+};
+
 struct store {
     sqlite3 *db;
     char *path;
     int lock_fd; /* holds flock(LOCK_EX) on the database file; closed after db, see store_close */
-    struct store_image *image; /* events since the last commit; allocations in derive_finish */
+    struct store_image *image;                 /* rows of large tables since the last commit */
     sqlite3_stmt *statements[STATEMENT_LIMIT]; /* prepared on first use */
     bool is_in_transaction;
+    bool is_private;  /* nobody else reads it, and there is no log */
+    bool is_settled;  /* there is none any more, see store_settle */
     bool is_complete; /* found so when it was opened to be resumed */
     bool must_replay;
     bool has_derived;  /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last; /* of the last event appended */
+    struct store_allocations allocations;
     struct store_log log;
     struct store_symbols symbols;
     uint32_t symbol_last;
@@ -137,7 +146,7 @@ int writer_begin(struct store *store, struct varve_message *message);
 /// After an error: roll back, and remember to repeat. Returns its code.
 int writer_fail(struct store *store, const char *what, struct varve_message *message);
 /// Insert what the image holds; until the transaction ends the image must stay as it is.
-int writer_insert_batch(struct store *store, enum store_statement statement, struct varve_message *message);
+int writer_insert_batch(struct store *store, struct varve_message *message);
 /// Commit, and empty the image and the log.
 int writer_commit(struct store *store, struct varve_message *message);
 int writer_execute(struct store *store, const char *sql, struct varve_message *message);

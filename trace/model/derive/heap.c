@@ -56,12 +56,14 @@ int derive_heap_alloc(struct derive_step *step, struct varve_message *message)
     return VARVE_OK;
 }
 
-/* The id that waits for the end of a realloc of `addr`; 0 if none does. The latest first: calls may nest. */
-static uint64_t realloc_remove(struct derive_thread *thread, uint64_t addr)
+/* The id that waits for the end of a realloc of `addr`, which no longer does; 0: there is none. The latest first: calls may
+ * nest. */
+static uint64_t realloc_remove(struct derive *derive, struct derive_thread *thread, uint64_t addr)
 {
     for (size_t i = thread->realloc_count; i-- > 0;) {
         if (thread->reallocs[i].addr == addr) {
             uint64_t id = thread->reallocs[i].id;
+            scratch_touch(&derive->scratch, id)->is_waiting = false;
             thread->realloc_count--;
             memmove(&thread->reallocs[i], &thread->reallocs[i + 1],
                     (thread->realloc_count - i) * sizeof(*thread->reallocs));
@@ -85,7 +87,8 @@ int derive_heap_free(struct derive_step *step, struct varve_message *message)
         thread->last_alloc_id = 0;
         return VARVE_OK;
     }
-    const struct scratch_row *row = derive_row_close(step, event->id);
+    struct scratch_row *row = derive_row_close(step, event->id);
+    row->is_waiting = is_realloc;
     event->size = row->size;
     event->requested = row->requested;
     if (event->callsite == 0) {
@@ -108,7 +111,7 @@ int derive_heap_realloc(struct derive_step *step, struct varve_message *message)
     }
     struct event *event = step->event;
     bool has_failed = event->flags & VARVE_FLAG_FAILED;
-    uint64_t old = realloc_remove(step->thread, has_failed ? event->addr : event->arg);
+    uint64_t old = realloc_remove(step->derive, step->thread, has_failed ? event->addr : event->arg);
     event->id = 0;
     event->requested = event->size;
     step->thread->last_alloc_id = 0;

@@ -111,7 +111,7 @@ static int record(void **state)
         assert_int_equal(store_append(store, &event, &message), VARVE_OK);
     }
     fill_names(store);
-    assert_int_equal(derive_finish(derive, store, &message), VARVE_OK);
+    assert_int_equal(derive_finish(derive, store, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(store_finish(store, NULL, NULL, &message), VARVE_OK);
     derive_close(derive);
     store_close(store);

@@ -338,7 +338,7 @@ static sqlite3 *run_finish(struct run *run)
     if (derive_check(run->derive, &message) != VARVE_OK) {
         fail_msg("%s", message.text);
     }
-    assert_int_equal(derive_finish(run->derive, run->store, &message), VARVE_OK);
+    assert_int_equal(derive_finish(run->derive, run->store, NULL, NULL, &message), VARVE_OK);
     assert_int_equal(store_finish(run->store, NULL, NULL, &message), VARVE_OK);
     derive_close(run->derive);
     store_close(run->store);

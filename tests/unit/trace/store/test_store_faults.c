@@ -7,6 +7,7 @@
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
+#include "trace/store/allocations.h"
 #include "trace/store/derived.h"
 #include "trace/store/resume.h"
 #include "trace/store/rows.h"
@@ -121,6 +122,7 @@ static void append(struct fixture *fixture, uint64_t first, uint64_t last)
         OK(derive_event(fixture->derive, &event, &fixture->message));
         OK(store_append(fixture->store, &event, &fixture->message));
     }
+    allocations_gather(fixture->store, fixture->derive, 16);
 }
 
 static void limit_files(const struct fixture *fixture, uint64_t bytes)
@@ -177,7 +179,7 @@ static int finish(struct fixture *fixture)
     uint32_t id = store_symbol(fixture->store, &symbol);
     int code = id != 0 ? store_callsite(fixture->store, 1, 0, 1, id) : VARVE_ERROR_FULL;
     if (code == VARVE_OK) {
-        code = derive_finish(fixture->derive, fixture->store, &fixture->message);
+        code = derive_finish(fixture->derive, fixture->store, NULL, NULL, &fixture->message);
     }
     return code == VARVE_OK ? store_finish(fixture->store, NULL, NULL, &fixture->message) : code;
 }

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rows of `allocation`, of which there may be a hundred million, on their way from the scratch file through the image into
+ * the database: in order of their ids, so that SQLite only appends, some way behind the newest, when most are over. One that is
+ * not goes there as it is, but as large as it can become: the end replaces it where it is, if it has changed, and no page has to
+ * be split. A recording that is continued begins anew (store_open). collector.c gathers, derived.c finishes.
+ */
+#include "trace/store/allocations.h"
+
+#include "trace/base/array.h"
+#include "trace/error.h"
+#include "trace/model/domain.h"
+#include "trace/model/scratch.h"
+#include "trace/model/state.h"
+#include "trace/record.h"
+#include "trace/store/transaction.h"
+
+#include <string.h>
+
+/* One commit per so many keeps the log of the database short. */
+#define COMMIT_ROWS ((uint64_t)1 << 18)
+#define CHUNK_ROWS 4096U
+/* What of a live row takes 8 bytes, size, requested and callsite_id: room for what its end sets. */
+#define WIDE_COLUMNS (1U << 9 | 1U << 10 | 1U << 16)
+
+/* `more` is the block row: what caching allocators and the CUDA API have, NULL of all others. */
+static bool row_add(struct store *store, enum image_table table, const struct derive *derive, uint64_t id,
+                    const struct scratch_block *more, bool is_final)
+{
+    const struct scratch_row *row = scratch_peek(&derive->scratch, id);
+    const struct derive_thread *thread = &derive->threads[row->thread_id];
+    bool is_block = row->domain == DOMAIN_BLOCK;
+    uint64_t free_seq = is_final || !row->is_waiting ? row->free_seq : 0;
+    uint64_t completed_seq = is_block && more != NULL ? more->completed_seq : free_seq;
+    unsigned pool = more == NULL ? 0 : is_block ? more->pool : more->pool & 0xfffU;
+    const int64_t values[] = {
+        0,
+        row->domain,
+        thread->pid,
+        thread->tid,
+        more != NULL ? more->device : 0,
+        pool,
+        more != NULL ? more->stream : 0,
+        more != NULL ? (int64_t)more->segment_id : 0,
+        (int64_t)row->addr,
+        (int64_t)row->size,
+        (int64_t)row->requested,
+        (int64_t)row->alloc_seq,
+        (int64_t)free_seq,
+        (int64_t)completed_seq,
+        row->alloc_ns,
+        row->free_ns,
+        row->callsite,
+        row->source,
+        thread->process_id,
+        free_seq != 0 && row->temporary,
+        more != NULL ? more->pool >> VARVE_MEMORY_KIND_SHIFT : 0,
+    };
+    /* id is the rowid; device, pool, stream and segment_id (4 to 7) are not the host's; then what a free
+     * sets: it is over when it was requested, even if the block is still pending; memory_kind is last. */
+    uint32_t nulls = 1U |
+                     (more == NULL            ? 15U << 4
+                      : more->segment_id == 0 ? 1U << 7
+                                              : 0) |
+                     (free_seq != 0 ? 0 : 1U << 12 | 1U << 15) | (completed_seq != 0 ? 0 : 1U << 13) |
+                     (more != NULL && !is_block ? 0 : 1U << 20);
+    return image_add(store->image, table, id, values, nulls, is_final ? 0 : WIDE_COLUMNS,
+                     sizeof(values) / sizeof(values[0]));
+}
+
+/* The block row of allocation `id`, if it has one; they come in the same order. */
+static const struct scratch_block *block_follow(const struct derive *derive, uint64_t id, uint64_t *block)
+{
+    *block = *block == 0 ? 1 : *block;
+    while (*block <= derive->blocks.count) {
+        const struct scratch_block *more =
+            scratch_block((struct scratch_row *)&derive->blocks.rows[*block - 1]);
+        if (more->id >= id) {
+            return more->id == id ? more : NULL;
+        }
+        ++*block;
+    }
+    return NULL;
+}
+
+/* No later event changes it. What the CUDA API frees may come back when the call failed; such rows wait for the end. */
+static bool is_over(const struct scratch_row *row, const struct scratch_block *more)
+{
+    if (row->domain == DOMAIN_BLOCK) {
+        return row->free_seq != 0 && more != NULL && more->completed_seq != 0;
+    }
+    return row->free_seq != 0 && !row->is_waiting && more == NULL;
+}
+
+/* The next row goes into the image, whether it is over or not; false if there is no space or memory. */
+static bool row_pass(struct store *store, struct derive *derive, bool is_end)
+{
+    struct store_allocations *state = &store->allocations;
+    uint64_t id = state->passed + 1;
+    struct scratch_row *row = &derive->scratch.rows[id - 1];
+    const struct scratch_block *more = block_follow(derive, id, &state->block);
+    bool is_final = is_end || is_over(row, more);
+    size_t chunk = id / CHUNK_ROWS;
+    if (chunk >= state->chunk_limit && !ARRAY_COVER(state->is_open, state->chunk_limit, chunk)) {
+        return false;
+    }
+    if (!row_add(store, IMAGE_ALLOCATION, derive, id, more, is_final)) {
+        return false;
+    }
+    state->is_open[chunk] |= !is_final;
+    row->is_stored = is_final;
+    state->passed = id;
+    return true;
+}
+
+void allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
+{
+    while (store->allocations.passed + behind < derive->scratch.count &&
+           image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS && row_pass(store, derive, false)) {
+    }
+}
+
+/* ---- the end ---- */
+
+struct finish {
+    struct store *store;
+    struct derive *derive;
+    store_progress progress;
+    void *context;
+    struct varve_message *message;
+};
+
+/* Commit what the image holds; rows before `id` are not needed soon. */
+static int part_commit(const struct finish *finish, uint64_t id)
+{
+    int error = store_commit(finish->store, NULL, 0, finish->message);
+    scratch_cool(&finish->derive->scratch, id + 1);
+    if (finish->derive->blocks.count > 0) {
+        uint64_t block = finish->store->allocations.block;
+        scratch_cool(&finish->derive->blocks,
+                     block <= finish->derive->blocks.count ? block : finish->derive->blocks.count);
+    }
+    if (finish->progress != NULL) {
+        finish->progress(finish->context, "allocations", id, finish->derive->scratch.count);
+    }
+    return error;
+}
+
+static int rest_pass(const struct finish *finish)
+{
+    struct store_allocations *state = &finish->store->allocations;
+    uint64_t count = finish->derive->scratch.count;
+    int error = VARVE_OK;
+    while (state->passed < count && error == VARVE_OK) {
+        uint64_t before = state->passed;
+        while (state->passed < count && state->passed < before + COMMIT_ROWS &&
+               row_pass(finish->store, finish->derive, true)) {
+        }
+        error = state->passed > before || image_rows(finish->store->image, IMAGE_ALLOCATION) > 0
+                    ? part_commit(finish, state->passed)
+                    : VARVE_ERROR_NO_MEMORY;
+    }
+    return error;
+}
+
+/* Rows that were not final, from the first of a chunk on; one that is live still is as it was. `*id` is the next one; false if the image is full. */
+static bool chunk_replace(const struct finish *finish, uint64_t *id, uint64_t *block)
+{
+    uint64_t end = (*id / CHUNK_ROWS + 1) * CHUNK_ROWS;
+    end = end <= finish->derive->scratch.count ? end : finish->derive->scratch.count + 1;
+    for (; *id < end; ++*id) {
+        struct scratch_row *row = &finish->derive->scratch.rows[*id - 1];
+        if (!row->is_stored) {
+            const struct scratch_block *more = block_follow(finish->derive, *id, block);
+            bool has_changed = row->free_seq != 0 || domain_is_api(row->domain);
+            if (has_changed &&
+                !row_add(finish->store, IMAGE_ALLOCATION_AGAIN, finish->derive, *id, more, true)) {
+                return false;
+            }
+            row->is_stored = true;
+        }
+    }
+    return true;
+}
+
+static int changes_write(const struct finish *finish)
+{
+    const struct store_allocations *state = &finish->store->allocations;
+    uint64_t block = 0;
+    int error = VARVE_OK;
+    for (size_t chunk = 0; chunk < state->chunk_limit && error == VARVE_OK; chunk++) {
+        uint64_t id = chunk > 0 ? chunk * CHUNK_ROWS : 1;
+        bool is_done = state->is_open[chunk] == 0;
+        while (!is_done && error == VARVE_OK) {
+            is_done = chunk_replace(finish, &id, &block);
+            if (!is_done || image_rows(finish->store->image, IMAGE_ALLOCATION_AGAIN) >= COMMIT_ROWS) {
+                error = part_commit(finish, id - 1);
+            }
+        }
+    }
+    return error == VARVE_OK ? part_commit(finish, finish->derive->scratch.count) : error;
+}
+
+int allocations_finish(struct store *store, struct derive *derive, store_progress progress, void *context,
+                       struct varve_message *message)
+{
+    const struct finish finish = {
+        .store = store, .derive = derive, .progress = progress, .context = context, .message = message};
+    int error = rest_pass(&finish);
+    return error == VARVE_OK ? changes_write(&finish) : error;
+}
