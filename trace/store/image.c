@@ -53,6 +53,9 @@ static const struct {
                           "INSERT INTO main.allocation SELECT * FROM batch.allocation"},
     [IMAGE_ALLOCATION_AGAIN] = {"allocation_again", "allocation",
                                 "REPLACE INTO main.allocation SELECT * FROM batch.allocation_again"},
+    [IMAGE_STACK_NODE] = {"stack_node", "stack_node",
+                          "INSERT INTO main.stack_node SELECT * FROM batch.stack_node"},
+    [IMAGE_CALLSITE] = {"callsite", "callsite", "INSERT INTO main.callsite SELECT * FROM batch.callsite"},
 };
 
 /* The rows of one table. */
@@ -188,16 +191,21 @@ static void root_write(const struct store_image *image, enum image_table table)
     put_32(root + 8, part->leaf);
 }
 
-/* All roots are empty leaves, no leaf belongs to any. */
+/* The root is an empty leaf, no leaf belongs to it. */
+void image_drop(struct store_image *image, enum image_table table)
+{
+    struct image_part *part = &image->parts[table];
+    leaf_begin(part, PAGE_ROOT + table);
+    leaf_end(image, part);
+    part->leaf = 0;
+    part->closed = 0;
+    part->rows = 0;
+}
+
 static void roots_clear(struct store_image *image)
 {
     for (unsigned i = 0; i < IMAGE_TABLE_LIMIT; i++) {
-        struct image_part *part = &image->parts[i];
-        leaf_begin(part, PAGE_ROOT + i);
-        leaf_end(image, part);
-        part->leaf = 0;
-        part->closed = 0;
-        part->rows = 0;
+        image_drop(image, i);
     }
     image->pages = PAGE_LEAF - 1;
 }

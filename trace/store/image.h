@@ -17,6 +17,8 @@ enum image_table {
     IMAGE_EVENT,
     IMAGE_ALLOCATION,
     IMAGE_ALLOCATION_AGAIN, /* rows of `allocation` that replace those of the same id */
+    IMAGE_STACK_NODE,
+    IMAGE_CALLSITE,
     IMAGE_TABLE_LIMIT,
 };
 
@@ -37,6 +39,8 @@ uint64_t image_rows(const struct store_image *image, enum image_table table);
 /// Make the rows readable: call it outside a transaction that has read the batch.
 void image_seal(struct store_image *image);
 void image_clear(struct store_image *image);
+/// Forget the rows of one table.
+void image_drop(struct store_image *image, enum image_table table);
 /// The statement that puts the rows of a table into the main database.
 const char *image_insert_sql(enum image_table table);
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows of the small tables, one function per table. Symbols get their numbers here, so that equal ones share a row without
- * an index: they are recognized by 128 bits of hash. The collector and callsites_finish call it.
+ * Rows of the small tables, one function per table, and of stacks, which go through the image. Symbols get their numbers here,
+ * so that equal ones share a row without an index: they are recognized by 128 bits of hash. The collector and
+ * callsites_finish call it.
  */
 #include "trace/store/rows.h"
 
 #include "trace/base/array.h"
 #include "trace/base/index.h"
 #include "trace/error.h"
+#include "trace/store/image.h"
 #include "trace/store/schema.h"
 #include "trace/store/store.h"
 #include "trace/store/transaction.h"
@@ -112,19 +114,43 @@ int store_module(struct store *store, uint32_t id, const char *path, const char 
     return ROWS_WRITE(store, STATEMENT_MODULE, VALUE(id), VALUE(path), VALUE(build_id_hex));
 }
 
+/* Into the image, which is written when it is full. */
+static int row_add(struct store *store, enum image_table table, uint32_t id, const int64_t *values,
+                   uint32_t nulls, unsigned count)
+{
+    int error = VARVE_OK;
+    if (!image_add(store->image, table, id, values, nulls, 0, count)) {
+        error = store_commit(store, NULL, 0, &store->failure);
+        if (error == VARVE_OK && !image_add(store->image, table, id, values, nulls, 0, count)) {
+            error = VARVE_ERROR_FULL;
+        }
+    }
+    return error;
+}
+
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc)
 {
     if (parent_id >= id) {
         return VARVE_ERROR_INVALID;
     }
-    return ROWS_WRITE(store, STATEMENT_STACK_NODE, VALUE(id), value_least(1, parent_id), VALUE(symbol_id),
-                      value_least(0, pc));
+    const int64_t values[] = {0, parent_id, symbol_id, pc};
+    return row_add(store, IMAGE_STACK_NODE, id, values, 1U | (parent_id == 0) << 1 | (unsigned)(pc < 0) << 3,
+                   4);
 }
 
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id)
 {
-    return ROWS_WRITE(store, STATEMENT_CALLSITE, VALUE(id), value_least(1, node_id), VALUE(depth),
-                      value_least(1, symbol_id));
+    const int64_t values[] = {0, node_id, depth, symbol_id};
+    return row_add(store, IMAGE_CALLSITE, id, values, 1U | (node_id == 0) << 1 | (symbol_id == 0) << 3, 4);
+}
+
+int store_callsites_begin(struct store *store, struct varve_message *message)
+{
+    image_drop(store->image, IMAGE_STACK_NODE);
+    image_drop(store->image, IMAGE_CALLSITE);
+    int error = writer_begin(store, message);
+    return error == VARVE_OK ? writer_execute(store, "DELETE FROM stack_node; DELETE FROM callsite", message)
+                             : error;
 }
 
 /* ---- symbols ---- */

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 struct store_ring_position;
+struct varve_message;
 
 struct store;
 
@@ -70,10 +71,13 @@ struct store_symbol {
 int store_module(struct store *store, uint32_t id, const char *path, const char *build_id_hex);
 /// Returns the symbol's row (equal symbols get one row), 0 on failure.
 uint32_t store_symbol(struct store *store, const struct store_symbol *symbol);
-/// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Equal
-/// frames of equal callers are one node; stack_nodes.h finds them. pc < 0: NULL.
+/// There are no nodes and call sites yet, or no more.
+int store_callsites_begin(struct store *store, struct varve_message *message);
+/// A frame, called from `parent_id` (0: from nowhere), which must be smaller than `id`: else VARVE_ERROR_INVALID. Ids
+/// grow. Equal frames of equal callers should be one node; stack_nodes.h finds them. pc < 0: NULL. Millions of nodes and
+/// call sites may come: they are committed on the way, with what is pending, and the last ones by store_commit.
 int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint32_t symbol_id, int64_t pc);
-/// `node_id`: the innermost of its `depth` frames, 0: it has none. symbol_id 0: NULL.
+/// Ids grow. `node_id`: the innermost of its `depth` frames, 0: it has none. symbol_id 0: NULL.
 int store_callsite(struct store *store, uint32_t id, uint32_t node_id, uint32_t depth, uint32_t symbol_id);
 /// Call sites from `callsite_id` on, `count` of them, are those of the process from `callsite` on.
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,

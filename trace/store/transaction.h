@@ -37,8 +37,6 @@ enum store_statement {
     /* Those above are kept for a replay, those below are not. */
     STATEMENT_MODULE,
     STATEMENT_SYMBOL,
-    STATEMENT_CALLSITE,
-    STATEMENT_STACK_NODE,
     STATEMENT_CALLSITE_STAT,
     STATEMENT_TOTAL_STAT,
     STATEMENT_SAMPLE,

@@ -293,10 +293,16 @@ int callsites_finish(struct callsites *callsites, struct store *store, store_pro
         result = write_modules(callsites, store);
     }
     if (result == VARVE_OK) {
+        result = store_callsites_begin(store, message);
+    }
+    if (result == VARVE_OK) {
         result = write_stacks(&finish, progress, context);
     }
     if (result == VARVE_OK) {
         result = write_errors(callsites, store);
+    }
+    if (result == VARVE_OK) {
+        result = store_commit(store, NULL, 0, message);
     }
     free(finish.resolved);
     free(finish.symbols);

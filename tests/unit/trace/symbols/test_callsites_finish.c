@@ -107,6 +107,21 @@ int store_stack_node(struct store *store, uint32_t id, uint32_t parent_id, uint3
     return count_call(store);
 }
 
+int store_callsites_begin(struct store *store, struct varve_message *message)
+{
+    (void)message;
+    assert_int_equal(store->node_count + store->callsite_count, 0);
+    return count_call(store);
+}
+
+int store_commit(struct store *store, const struct store_ring_position *positions, size_t count,
+                 struct varve_message *message)
+{
+    (void)message;
+    assert_true(positions == NULL && count == 0);
+    return count_call(store);
+}
+
 int store_callsite_origin(struct store *store, uint32_t callsite_id, uint32_t process_id, uint32_t callsite,
                           uint32_t count)
 {
@@ -383,8 +398,8 @@ static void test_store_errors(void **state)
         free(store);
     }
     assert_int_equal(complete, 1);
-    assert_int_equal(calls,
-                     1 + 1 + 4 + 1 + 1 + 4 + 1); /* origin, symbols, module, call site, nodes; and none */
+    assert_int_equal(calls, 1 + 1 + 4 + 1 + 1 + 1 + 4 + 1 +
+                                1); /* origin, symbols, module, begin, call site, nodes, commit; and none */
     fclose(writer.stream);
 }
 
