@@ -223,6 +223,9 @@ enum varve_torch {
     VARVE_TORCH_OBSERVE = 2,  /* PyTorch keeps its own allocator; its own history is kept at the end */
 };
 
+/* The tables of so many stacks take 200 MB in a process. */
+#define VARVE_STACKS_MAX (3U << 20)
+
 struct varve_collect_options {
     const char *database_path; /* the recording directory is this + ".d" while it lasts */
     const char *preload_path;  /* libvarve_preload.so */
@@ -231,6 +234,7 @@ struct varve_collect_options {
     unsigned overflow;         /* enum varve_overflow */
     unsigned stacks;           /* enum varve_stacks */
     unsigned stack_depth;      /* frames kept per stack, at most 256 */
+    unsigned stacks_max;       /* different stacks kept of a process, at most VARVE_STACKS_MAX */
     unsigned ring_records;     /* per thread; a power of two */
     varve_collect_numbers
         *numbers;             /* to count what the LTTng trace of a killed program lacks; NULL: not counted */

@@ -34,6 +34,7 @@ struct values {
     bool lttng_only;
     int stacks;
     int64_t stack_depth;
+    int64_t stacks_max;
     int overflow;
     int64_t ring_bytes;
     int64_t spill_bytes;
@@ -45,6 +46,7 @@ struct values {
 static const struct values defaults = {
     .stacks = VARVE_STACKS_ALL,
     .stack_depth = 256,
+    .stacks_max = VARVE_STACKS_MAX,
     .ring_bytes = 4 << 20,
     .linger_ns = -1,
 };
@@ -87,6 +89,9 @@ static const struct option_spec options[] = {
     {"stack-depth", 0, OPTION_INTEGER, "N",
      "frames kept of each stack (default 256); of a deeper one those in the middle go",
      offsetof(struct values, stack_depth), 1, 256, NULL},
+    {"max-stacks", 0, OPTION_INTEGER, "N",
+     "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: limit)",
+     offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
      "what a thread does when its ring is full: spill into a file (default), block, or drop and count",
      offsetof(struct values, overflow), 0, 0, overflow_names},
@@ -195,6 +200,7 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->overflow = (unsigned)values->overflow;
     collect->stacks = (unsigned)values->stacks;
     collect->stack_depth = (unsigned)values->stack_depth;
+    collect->stacks_max = (unsigned)values->stacks_max;
     collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
     collect->spill_bytes_max = (uint64_t)values->spill_bytes;
     collect->replace = values->force;

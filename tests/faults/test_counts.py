@@ -46,6 +46,37 @@ class Counts(recording.Case):
         failed = sum(line.get("failed", 0) for line in expected)
         self.assertEqual(self.one("SELECT sum(failed) FROM total WHERE process_id = 0"), failed)
 
+    def test_more_stacks_than_are_kept(self):
+        """All events are there; the stacks for which there is no room are one call site, and counted."""
+        self.record(recording.program("many_stacks"), "5000", "0", "0",
+                    options=["--stacks", "native", "--max-stacks", "1000"])
+        self.assert_finished()
+        self.assertEqual(self.assert_conserved()[0], 0)
+        kept = self.one("SELECT count(*) FROM callsite") - 1
+        self.assertEqual(kept, 1000)
+        limit = self.one("SELECT callsite_id FROM frame WHERE function = '(not kept: limit)' AND depth = 0")
+        self.assertEqual(self.one("SELECT count(*) FROM frame WHERE callsite_id = ?", limit), 1)
+        not_kept = self.one("SELECT count(*) FROM events WHERE kind = 'heap_alloc' AND size = 40009 AND callsite_id = ?", limit)
+        self.assertGreater(not_kept, 3900)
+        self.assertEqual(self.one("SELECT count(*) FROM events WHERE kind = 'heap_alloc' AND size = 40009"), 5000)
+        lost = self.one("SELECT value FROM data_loss WHERE name = 'callsites_lost'")
+        self.assertGreaterEqual(lost, not_kept)
+        self.assertEqual(self.one("SELECT count(*) FROM data_loss"), 1)
+
+    def test_deep_recursion(self):
+        """A deep stack keeps its outermost frames and the innermost; one that is far deeper keeps these."""
+        for depth, outermost in ((400, "_start"), (60000, "(frames left out)")):
+            self.record(recording.program("many_stacks"), "0", str(depth), "20", options=["--stacks", "native", "--force"])
+            self.assert_recording()
+            callsites = self.sql("SELECT DISTINCT callsite_id FROM events WHERE kind = 'heap_alloc' AND size = 40013")
+            self.assertEqual(len(callsites), 1)
+            frames = [row[0] for row in self.sql("SELECT function FROM frame WHERE callsite_id = ? ORDER BY depth",
+                                                 *callsites[0])]
+            self.assertIn("allocate", frames[:2])
+            self.assertEqual(frames[-1], outermost)
+            self.assertEqual(frames.count("(frames left out)"), 1)
+            self.assertTrue(200 < frames.count("recurse") <= 256, frames.count("recurse"))
+
     def assert_churn(self, outcome):
         said = json.loads(outcome.out)
         self.assert_recording()

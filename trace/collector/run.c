@@ -54,6 +54,7 @@ void varve_collect_options_init(struct varve_collect_options *options)
     memset(options, 0, sizeof(*options));
     options->stacks = VARVE_STACKS_ALL;
     options->stack_depth = STACK_DEPTH_DEFAULT;
+    options->stacks_max = VARVE_STACKS_MAX;
     options->ring_records = RING_CAPACITY_DEFAULT;
     options->heap = true;
     options->linger_ns = -1;
@@ -81,6 +82,10 @@ static int check_options(const struct varve_collect_options *options, struct var
     if (options->stack_depth == 0 || options->stack_depth > 256) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "the stack depth is from 1 to 256, not %u",
                                  options->stack_depth);
+    }
+    if (options->stacks_max == 0 || options->stacks_max > VARVE_STACKS_MAX) {
+        return varve_message_set(message, VARVE_ERROR_INVALID, "from 1 to %u stacks are kept, not %u",
+                                 VARVE_STACKS_MAX, options->stacks_max);
     }
     if (access(options->preload_path, R_OK) != 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "the recorder library %s is missing: %s",
@@ -118,6 +123,7 @@ static void settings_fill(const struct varve_collect_options *options, struct se
     settings->overflow = options->overflow;
     settings->stacks = options->stacks;
     settings->stack_depth = options->stack_depth;
+    settings->stacks_max = options->stacks_max;
     settings->ring_capacity = options->ring_records;
     settings->clock_kind = collect_clock_choose();
     settings->records = (options->heap ? VARVE_RECORDS_HEAP : 0U) |
@@ -182,6 +188,7 @@ static int emit_beginning(struct recording *recording)
     emit_text(recording, &error, "overflow", overflows[options->overflow % 3]);
     emit_text(recording, &error, "stacks", stacks[options->stacks & 3]);
     emit_integer(recording, &error, "stack_depth", options->stack_depth);
+    emit_integer(recording, &error, "stacks_max", options->stacks_max);
     emit_integer(recording, &error, "ring_records", options->ring_records);
     emit_text(recording, &error, "clock", collector->clock.kind == VARVE_CLOCK_TSC ? "tsc" : "monotonic");
     emit_integer(recording, &error, "program_start_ns", collector->program_start_ns);

@@ -82,6 +82,7 @@ struct session_control {
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t sink;           /* bit mask of enum session_sink */
+    uint32_t stacks_max;     /* different stacks kept per process; 0: CALLSITES_MAX of callsite.c */
     char sink_path[1024];    /* the provider library (sink_provider.h) */
     char replace_path[1024]; /* serves cudaMalloc (replacement.h); "": the driver does */
 

@@ -392,6 +392,7 @@ static void callsite_file_open(const struct recorder_process *process)
     if (path != NULL) {
         recorder_format(path, PATH_BYTES, "%s/p%u.sites", recorder_directory(), process->id);
         recorder_reentrant_begin(&saved);
+        callsite_limit(session->stacks_max);
         callsite_attach(path, session->stacks, session->stack_depth); /* without it: events without stacks */
         recorder_reentrant_end(&saved);
         recorder_unmap(path, PATH_BYTES);

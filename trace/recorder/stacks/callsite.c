@@ -85,7 +85,8 @@ static struct {
     unsigned generation; /* grows when an object was replaced or unloaded: part of every hash */
     bool modules_changed;
     bool is_full; /* no new stack is kept */
-} callsites;
+    uint32_t limit;
+} callsites = {.limit = CALLSITES_MAX};
 
 static inline bool is_attached(void)
 {
@@ -356,7 +357,7 @@ static uint32_t callsite_add(const struct stack *stack, const struct python_word
     struct callsite_file_site entry = {.callsite = callsites.callsite_count + 1};
     const struct callsite_part part = {&entry, sizeof(entry)};
 
-    if (entry.callsite > CALLSITES_MAX ||
+    if (entry.callsite > callsites.limit ||
         callsites.tree.count > STACK_TREE_NODES_MAX - 2 * CALLSITE_FILE_DEPTH_MAX) {
         __atomic_store_n(&callsites.is_full, true, __ATOMIC_RELAXED);
         callsite_file_lost();
@@ -620,6 +621,11 @@ uint32_t callsite_capture(const struct callsite_start *start)
 uint32_t callsite_capture_inheriting(const struct callsite_start *start)
 {
     return capture(start, CAPTURE_INHERITS);
+}
+
+void callsite_limit(uint32_t stacks)
+{
+    callsites.limit = stacks > 0 && stacks < CALLSITES_MAX ? stacks : CALLSITES_MAX;
 }
 
 void callsite_modules_changed(void)

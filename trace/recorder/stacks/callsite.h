@@ -19,6 +19,10 @@ void callsite_attach_by(void (*attach)(void));
 /// earlier state is forgotten). Returns 0 or a negative varve_error; then capture returns 0 from there on.
 int callsite_attach(const char *callsite_file_path, unsigned stacks, unsigned depth);
 
+/// At most so many different stacks get a number, and never more than 3 Mi (0: that many); all others get
+/// CALLSITE_FILE_NOT_KEPT. Before callsite_attach.
+void callsite_limit(uint32_t stacks);
+
 /// Number of the current stack, 0 if there is none (stacks off, nested call in a signal handler, no memory).
 /// The call site is in the file before the number is returned. Threads: any; async-signal-safe.
 uint32_t callsite_capture(const struct callsite_start *start);
