@@ -22,6 +22,7 @@
 
 void stack_load(struct stack *stack, struct database *database, int64_t callsite_id)
 {
+    size_t capacity = 0;
     struct cursor cursor;
 
     *stack = (struct stack){0};
@@ -31,7 +32,7 @@ void stack_load(struct stack *stack, struct database *database, int64_t callsite
         "WHERE callsite_id = ?1 ORDER BY depth");
     cursor_bind_integer(&cursor, 1, callsite_id);
     while (cursor_next(&cursor)) {
-        stack->frames = memory_resize(stack->frames, (stack->count + 1) * sizeof(stack->frames[0]));
+        stack->frames = memory_grow(stack->frames, &capacity, stack->count, sizeof(stack->frames[0]));
         stack->frames[stack->count++] = (struct stack_frame){
             .depth = cursor_integer(&cursor, 0),
             .function = memory_copy_text(cursor_text(&cursor, 1)),

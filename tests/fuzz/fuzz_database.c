@@ -39,6 +39,9 @@ static const char *const questions[][5] = {
     {"segments", NULL, "--at=40"},
     {"oom", NULL},
     {"query", NULL, "SELECT * FROM events"},
+    {"query", NULL, "SELECT * FROM frame"},
+    {"diff", NULL, database_path},
+    {"replay", NULL},
 };
 
 static char *whole[DATABASES];

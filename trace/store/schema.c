@@ -235,8 +235,9 @@ int schema_verify(sqlite3 *db, const char *path, bool *is_empty_out, struct varv
     }
     if (version != VARVE_DATABASE_SCHEMA_VERSION) {
         return varve_message_set(message, VARVE_ERROR_VERSION,
-                                 "%s: schema version %lld, this program writes %d", path, (long long)version,
-                                 VARVE_DATABASE_SCHEMA_VERSION);
+                                 "%s: schema version %lld, this program writes %d: only the varve that began "
+                                 "it can go on with it",
+                                 path, (long long)version, VARVE_DATABASE_SCHEMA_VERSION);
     }
     return VARVE_OK;
 }

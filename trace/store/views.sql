@@ -27,11 +27,11 @@ CREATE VIEW frame AS
     SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, n.pc
     FROM callsite c
         CROSS JOIN json_each((
-            WITH RECURSIVE walk(id, frames) AS (
-                SELECT c.node_id, 1
+            WITH RECURSIVE walk(id) AS (
+                SELECT c.node_id
                 UNION ALL
-                SELECT p.parent_id, walk.frames + 1 FROM walk JOIN stack_node p ON p.id = walk.id
-                WHERE p.parent_id < p.id AND walk.frames < 65536)
+                SELECT p.parent_id FROM walk JOIN stack_node p ON p.id = walk.id WHERE p.parent_id < p.id
+                LIMIT 65536)
             SELECT '[' || group_concat(id) || ']' FROM walk)) path
         CROSS JOIN stack_node n ON n.id = path.value
         CROSS JOIN symbol s ON s.id = n.symbol_id;

@@ -31,7 +31,7 @@ struct stack_node {
 struct stack_tree {
     struct database *two;
     const char *pc;           /* what of an address counts, in SQL */
-    struct stack_node *nodes; /* of number k at [k - 1] */
+    struct stack_node *nodes; /* by number; 0 is none */
     size_t count, capacity;
     uint32_t stacks;    /* numbered so far: by call site, whatever the numbers of nodes are */
     struct map numbers; /* by a hash of the key, which is counted up where it is taken */
@@ -43,14 +43,14 @@ static uint32_t find_node(struct stack_tree *tree, const struct stack_key *key)
     uint64_t hash = map_hash(key, sizeof(*key));
 
     for (const uint64_t *found; (found = map_find(&tree->numbers, hash)) != NULL; hash++) {
-        if (memcmp(&tree->nodes[*found - 1].key, key, sizeof(*key)) == 0) {
+        if (memcmp(&tree->nodes[*found].key, key, sizeof(*key)) == 0) {
             return (uint32_t)*found;
         }
     }
     tree->nodes = memory_grow(tree->nodes, &tree->capacity, tree->count, sizeof(*tree->nodes));
-    tree->nodes[tree->count++] = (struct stack_node){.key = *key};
+    tree->nodes[tree->count] = (struct stack_node){.key = *key};
     map_put(&tree->numbers, hash, tree->count);
-    return (uint32_t)tree->count;
+    return (uint32_t)tree->count++;
 }
 
 /* Symbol and address are columns of the cursor. */
@@ -72,7 +72,7 @@ static void put_stack(struct stack_tree *tree, struct cursor *insert, int64_t ca
     if (node == 0 || insert->statement == NULL) {
         return;
     }
-    stack = &tree->nodes[node - 1].stack;
+    stack = &tree->nodes[node].stack;
     *stack = *stack != 0 ? *stack : ++tree->stacks;
     cursor_bind_integer(insert, 1, callsite_id);
     cursor_bind_integer(insert, 2, *stack);
@@ -187,14 +187,16 @@ void diff_stacks_make(struct database *two, enum diff_frames frames)
         [DIFF_FRAMES_SOURCE] = MAKE("CASE WHEN function IS NULL AND file IS NULL THEN quote(module) ELSE "
                                     "quote(function) || ',' || quote(file) || ',' || coalesce(line, 0) END"),
     };
-    struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "n.pc" : "NULL"};
+    static const char *const sides[] = {"a", "b"};
+    struct stack_tree tree = {.two = two, .pc = frames == DIFF_FRAMES_WHOLE ? "n.pc" : "NULL", .count = 1};
 
+    tree.nodes = memory_grow(NULL, &tree.capacity, 0, sizeof(*tree.nodes));
     database_execute(two, make_sql[frames]);
-    for (char side = 'a'; side <= 'b'; side++) {
-        if (database_has_stack_nodes(two, side == 'a' ? "a" : "b")) {
-            put_callsites(&tree, side);
+    for (size_t i = 0; i < sizeof(sides) / sizeof(sides[0]); i++) {
+        if (database_has_stack_nodes(two, sides[i])) {
+            put_callsites(&tree, *sides[i]);
         } else {
-            put_callsites_of_lists(&tree, side);
+            put_callsites_of_lists(&tree, *sides[i]);
         }
     }
     map_free(&tree.numbers);

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Python program recorded by default: the whole time until the result is ready, and the time inside the program.
+
+bench_python_program.sh runs it with the interpreter of an environment that has the libraries. The program imports numpy,
+pandas, scipy, scikit-learn and matplotlib and trains a forest, on one thread; it times itself from its first line to its
+last. By itself, under `varve record`, `memray run --native`, `memray run` and heaptrack, in turn, VARVE_BENCH_PROGRAM_ROUNDS
+times. Then once with `--keep totals`, of which the size counts.
+"""
+
+import json
+import os
+import sys
+import time
+
+BENCH = "python_program"
+WHOLE_RATIO = 1  # memray --native's whole time over ours
+ADDED_RATIO = 2  # the same of what is added inside the program
+EVENT_BYTES = 100
+TOTALS_BYTES = 5_000_000
+
+
+def program():
+    begin = time.perf_counter()
+    import matplotlib  # pylint: disable=import-outside-toplevel
+    import numpy  # pylint: disable=import-outside-toplevel
+    import pandas  # pylint: disable=import-outside-toplevel
+    import scipy.sparse  # pylint: disable=import-outside-toplevel
+    import scipy.stats  # pylint: disable=import-outside-toplevel
+    import sklearn  # pylint: disable=import-outside-toplevel
+    matplotlib.use("Agg")
+    import matplotlib.pyplot  # pylint: disable=import-outside-toplevel
+    from sklearn.ensemble import RandomForestClassifier  # pylint: disable=import-outside-toplevel
+
+    random = numpy.random.default_rng(0)
+    points = random.normal(size=(2000, 20))
+    classes = (points[:, 0] + points[:, 1] > 0).astype(int)
+    forest = RandomForestClassifier(n_estimators=30, n_jobs=1, random_state=0).fit(points, classes)
+    pandas.DataFrame(points).describe()
+    score = forest.score(points, classes)
+    versions = {library.__name__: library.__version__ for library in (numpy, pandas, scipy, sklearn, matplotlib)}
+    print(json.dumps({"program": BENCH, "s": time.perf_counter() - begin, "score": score,
+                      "python": sys.version.split()[0], **versions}))
+
+
+# ---- how it is run ----
+
+def figures_of(out):
+    """The program's own line: a recorder may print before and after it."""
+    for line in out.splitlines():
+        if line.startswith('{"program"'):
+            return json.loads(line)
+    raise bench.Broken(f"the program printed no figures: {out[-500:]!r}")
+
+
+def timed(arguments):
+    """The program's figures, with the whole time."""
+    begin = time.perf_counter()
+    out = bench.run(arguments)
+    whole = time.perf_counter() - begin
+    return {"whole": whole, **figures_of(out)}
+
+
+def bytes_of(folder, prefix):
+    """Size of the files whose names begin so, which go."""
+    size = 0
+    for name in os.listdir(folder):
+        if name.startswith(prefix):
+            path = os.path.join(folder, name)
+            size += os.path.getsize(path)
+            os.remove(path)
+    return size
+
+
+def recorded(folder, command, *options):
+    database = os.path.join(folder, "varve.db")
+    run = timed([*bench.record_command(database, *options), *command])
+    run["bytes"] = os.path.getsize(database)
+    if not options:
+        run.update(bench.conservation(database, 1))
+    os.remove(database)
+    return run
+
+
+def under(folder, prefix, command):
+    run = timed([*prefix, *command])
+    run["bytes"] = bytes_of(folder, "peer")
+    return run
+
+
+def peers(folder, python):
+    """What each peer is run with, in front of the program; None: it is not there."""
+    out = os.path.join(folder, "peer")
+    has_memray = bench.subprocess.run([python, "-c", "import memray"], capture_output=True, check=False).returncode == 0
+    memray = [python, "-m", "memray", "run", "--quiet", "--force", "--output", out]
+    return {
+        "memray --native": [*memray, "--native"] if has_memray else None,
+        "memray": memray if has_memray else None,
+        "heaptrack": ["heaptrack", "--output", out, python] if bench.shutil.which("heaptrack") else None,
+    }
+
+
+# ---- figures ----
+
+def of(runs, key):
+    return [run[key] for run in runs]
+
+
+def added(runs, plain):
+    """What is added inside the program; a run that is no slower than by itself adds next to nothing."""
+    return [max(run["s"] - own["s"], 0.001) for run, own in zip(runs, plain)]
+
+
+def compare(name, ours, theirs, plain):
+    is_native = name == "memray --native"
+    median = bench.statistics.median
+    bench.compare(BENCH, "whole time", of(ours, "whole"), of(theirs, "whole"), "s", name, WHOLE_RATIO if is_native else None,
+                  own=round(median(of(plain, "whole")), 3), bytes=int(median(of(ours, "bytes"))),
+                  peer_bytes=int(median(of(theirs, "bytes"))))
+    bench.compare(BENCH, "added inside the program", added(ours, plain), added(theirs, plain), "s", name,
+                  ADDED_RATIO if is_native else None, own=round(median(of(plain, "s")), 3))
+
+
+def measure_totals(folder, command):
+    if "--keep" not in bench.run([bench.VARVE, "record", "--help"]):
+        bench.skip(BENCH, "size with --keep totals: this varve has no such option")
+        return
+    run = recorded(folder, command, "--keep", "totals")
+    bench.figure(BENCH, "size with --keep totals", run["bytes"], "bytes", TOTALS_BYTES, whole=round(run["whole"], 3))
+
+
+def measure(folder):
+    python = sys.argv[1]
+    command = [os.path.abspath(__file__), "program"]
+    prefixes = peers(folder, python)
+    plain, ours = [], []
+    theirs = {name: [] for name in prefixes}
+    timed([python, *command])  # the files are read, the bytecode is written
+    for _ in range(bench.number("VARVE_BENCH_PROGRAM_ROUNDS", 3)):
+        plain.append(timed([python, *command]))
+        ours.append(recorded(folder, [python, *command]))
+        for name, prefix in prefixes.items():
+            if prefix is not None:
+                theirs[name].append(under(folder, prefix, command))
+    for name, runs in theirs.items():
+        if runs:
+            compare(name, ours, runs, plain)
+        else:
+            bench.skip(BENCH, f"no comparison with {name}: it is not installed")
+    bench.figure(BENCH, "bytes an event", bench.statistics.median(run["bytes"] / run["stored"] for run in ours), "bytes",
+                 EVENT_BYTES, events=ours[0]["stored"], **bench.overflow_figures(ours))
+    bench.note(f"{BENCH}: {json.dumps(plain[0])}")
+    measure_totals(folder, [python, *command])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["program"]:
+        program()
+    else:
+        import common as bench
+
+        bench.main(measure)
