@@ -223,6 +223,12 @@ enum varve_torch {
     VARVE_TORCH_OBSERVE = 2,  /* PyTorch keeps its own allocator; its own history is kept at the end */
 };
 
+enum varve_keep {
+    VARVE_KEEP_EVENTS = 0,  /* everything */
+    VARVE_KEEP_ALLOCATIONS, /* no rows of events */
+    VARVE_KEEP_TOTALS, /* neither these nor allocations that were freed: call sites, peaks, timeline, what is live */
+};
+
 /* The tables of so many stacks take 200 MB in a process. */
 #define VARVE_STACKS_MAX (3U << 20)
 
@@ -252,6 +258,8 @@ struct varve_collect_options {
     bool quiet;     /* no remarks on stderr */
     uint64_t
         spill_bytes_max; /* of the records that did not fit the rings; 0: half of what the disk has free */
+    unsigned keep;       /* enum varve_keep */
+    uint64_t bytes_max;  /* a database of that size goes on with totals; 0: no limit */
     int64_t
         linger_ns; /* how long to wait for recorded processes after the program ended; < 0: until all ended */
     varve_collect_progress progress;
@@ -273,6 +281,8 @@ struct varve_collect_result {
     uint64_t own_allocators;  /* processes whose heap was not recorded: their program brings its allocator */
     uint64_t running;         /* recorded processes that lived on when the recording stopped */
     uint64_t unrecorded;      /* times that a program ran which could not be recorded */
+    uint64_t
+        kept_events; /* the database had its largest size then and has totals of what followed; 0: it had not */
 };
 
 void varve_collect_options_init(struct varve_collect_options *options);

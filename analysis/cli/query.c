@@ -12,6 +12,7 @@
 #include "analysis/output/progress.h"
 #include "analysis/output/table.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -294,6 +295,7 @@ static int run(struct command_context *context, const void *values_untyped, cons
     struct database *database;
     struct varve_message message = {""};
     struct progress progress;
+    char kept[160];
     const struct answer answer = {.out = context->out, .values = values, .progress = &progress};
     int result;
 
@@ -311,6 +313,10 @@ static int run(struct command_context *context, const void *values_untyped, cons
         if (!database_is_complete(database)) {
             fprintf(context->err,
                     "varve query: warning: the recording was cut off; derived tables may be empty\n");
+        }
+        report_kept_words(kept, sizeof(kept), database);
+        if (kept[0] != '\0') {
+            fprintf(context->err, "varve query: the database has %s\n", kept);
         }
         command_progress(context, &progress, false);
         database_watch(database, &progress, "query");

@@ -38,6 +38,8 @@ struct values {
     int overflow;
     int64_t ring_bytes;
     int64_t spill_bytes;
+    int keep;
+    int64_t bytes_max;
     int64_t linger_ns;
     bool force;
     bool quiet;
@@ -54,6 +56,8 @@ static const struct values defaults = {
 /* In the order of their codes. */
 static const char *const stacks_names[] = {"none", "native", "python", "all", NULL};
 static const char *const overflow_names[] = {"spill", "block", "drop", NULL};
+
+static const char *const keep_names[] = {"events", "allocations", "totals", NULL};
 
 static const char *const cuda_names[] = {"replace", NULL};
 static const char *const torch_names[] = {"observe", NULL};
@@ -95,6 +99,13 @@ static const struct option_spec options[] = {
     {"overflow", 0, OPTION_CHOICE, "HOW",
      "what a thread does when its ring is full: spill into a file (default), block, or drop and count",
      offsetof(struct values, overflow), 0, 0, overflow_names},
+    {"keep", 0, OPTION_CHOICE, "WHAT",
+     "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, and what is live: "
+     "database and memory do not grow with events)",
+     offsetof(struct values, keep), 0, 0, keep_names},
+    {"max-size", 0, OPTION_BYTES, "BYTES",
+     "when the database has reached this size (100M, 2G), it goes on with totals only",
+     offsetof(struct values, bytes_max), 1, INT64_MAX, NULL},
     {"ring-size", 0, OPTION_BYTES, "BYTES", "of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
     {"max-spill", 0, OPTION_BYTES, "BYTES",
@@ -203,6 +214,8 @@ static void fill_options(const struct values *values, struct varve_collect_optio
     collect->stacks_max = (unsigned)values->stacks_max;
     collect->ring_records = (unsigned)(values->ring_bytes / RECORD_BYTES);
     collect->spill_bytes_max = (uint64_t)values->spill_bytes;
+    collect->keep = (unsigned)values->keep;
+    collect->bytes_max = (uint64_t)values->bytes_max;
     collect->replace = values->force;
     collect->quiet = values->quiet;
     collect->linger_ns = values->linger_ns;

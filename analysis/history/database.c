@@ -11,6 +11,7 @@
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -448,9 +449,13 @@ static int read_events(struct reader *reader, struct varve_message *message)
 /* Several processes have their own devices of the same number. */
 static int check_processes(struct reader *reader, struct varve_message *message)
 {
+    int error = report_require_events(reader->database, message);
     int64_t count = database_integer(reader->database,
                                      "SELECT count(DISTINCT pid) FROM event WHERE kind BETWEEN 1 AND 12", 0);
 
+    if (error != VARVE_OK) {
+        return error;
+    }
     if (count == 0) {
         return varve_message_set(message, VARVE_ERROR_NOT_FOUND, "%s has no events of a caching allocator",
                                  database_path(reader->database));

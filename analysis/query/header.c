@@ -7,6 +7,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "analysis/query/loss.h"
 #include "analysis/query/totals.h"
 
@@ -44,6 +45,10 @@ void report_header_print(FILE *out, struct database *database, const struct repo
             format_duration(report_duration_ns(database)).text, format_count(loss->stored).text,
             format_count(processes).text, processes == 1 ? "" : "es", format_count(loss->threads).text,
             loss->threads == 1 ? "" : "s");
+    report_kept_words(cut, sizeof(cut), database);
+    if (cut[0] != '\0') {
+        fprintf(out, "  %-9s %s\n", "kept", cut);
+    }
     fprintf(out, "  %-9s ", "health");
     report_loss_print(out, database, loss);
     if (!database_is_complete(database)) {
@@ -62,6 +67,7 @@ void report_header_json(struct cJSON *object, struct database *database)
     json_bool(object, "complete", database_is_complete(database));
     json_text(object, "command", command);
     json_text(object, "host", host);
+    report_kept_json(object, database);
     json_integer(object, "duration_ns", report_duration_ns(database));
     json_integer(object, "processes", database_integer(database, "SELECT count(*) FROM process", 0));
     json_integer(object, "threads", database_integer(database, "SELECT count(*) FROM thread", 0));

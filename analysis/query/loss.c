@@ -8,6 +8,7 @@
 #include "analysis/output/format.h"
 #include "analysis/output/json.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "analysis/query/print.h"
 #include "trace/trace.h"
 
@@ -204,13 +205,14 @@ static void print_dropped(FILE *out, const struct report_loss *loss)
     }
 }
 
-static void print_complete(FILE *out, const struct report_loss *loss)
+static void print_complete(FILE *out, struct database *database, const struct report_loss *loss)
 {
     const char *claim = report_is_lossless(loss) ? "nothing lost"
                         : loss->other_rows > 0   ? "DATA LOSS, but of what was recorded"
                                                  : "INCOMPLETE, but of what was recorded";
 
-    fprintf(out, "%s: %s events emitted, all stored", claim, format_count(loss->emitted).text);
+    fprintf(out, "%s: %s events emitted, all %s", claim, format_count(loss->emitted).text,
+            report_keeps_events(database) ? "stored" : "taken");
     if (loss->uncommitted > 0) {
         fprintf(out, " but %s that a kill interrupted", format_count(loss->uncommitted).text);
     }
@@ -238,7 +240,7 @@ static void print_stats(FILE *out, struct database *database)
 void report_loss_print(FILE *out, struct database *database, const struct report_loss *loss)
 {
     if (adds_up(loss)) {
-        print_complete(out, loss);
+        print_complete(out, database, loss);
     } else if (loss->lost > 0 || (loss->unattached == 0 && loss->damaged == 0)) {
         print_dropped(out, loss);
     } else {

@@ -12,6 +12,7 @@
 #include "analysis/output/json.h"
 #include "analysis/base/memory.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -72,6 +73,11 @@ int segments_moment(struct database *database, const char *text, int64_t *seq_ou
     int64_t ts_ns;
     char *end;
     long long number;
+    int error = report_require_events(database, message);
+
+    if (error != VARVE_OK) {
+        return error;
+    }
 
     *seq_out = last;
     if (text == NULL) {

@@ -10,6 +10,7 @@
 
 #include "trace/collector/clock.h"
 #include "trace/collector/exec.h"
+#include "trace/collector/keep.h"
 #include "trace/collector/session/liveness.h"
 #include "trace/collector/merge.h"
 #include "trace/collector/process.h"
@@ -244,6 +245,9 @@ static int commit_store(struct collector *collector, struct varve_message *messa
         error = store_meta_integer(collector->store, STORE_META_COMMITS, (int64_t)collector->commits + 1);
     }
     if (error == VARVE_OK) {
+        error = collect_keep_commit(collector);
+    }
+    if (error == VARVE_OK) {
         allocations_gather(collector->store, collector->derive, ALLOCATIONS_BEHIND);
         error = store_commit(collector->store, positions, count, message);
     }
@@ -269,12 +273,15 @@ int collector_commit(struct collector *collector, struct varve_message *message)
     collector->is_store_full = false;
     collector->first_pending_ns = 0;
     collector->seq_committed = collector->seq;
+    if (!collector->is_unstored) {
+        error = collect_keep_check(collector);
+    }
     collect_execs_committed(collector);
     collect_files_remove(collector);
     for (size_t i = 0; i < collector->reader_count; i++) {
         ring_reader_release(collector->readers[i]);
     }
-    return collect_processes_retire(collector);
+    return error == VARVE_OK ? collect_processes_retire(collector) : error;
 }
 
 /* Processes that still live, or that nobody waited for, get their rows as they are. */
@@ -452,6 +459,7 @@ void collector_result(const struct collector *collector, struct varve_collect_re
     result->processes = collector->sum.processes;
     result->own_allocators = collector->own_allocators;
     result->threads = collector->sum.threads;
+    result->kept_events = collector->kept_events;
     result->allocations = collector->derive != NULL ? derive_allocations(collector->derive) : 0;
 }
 

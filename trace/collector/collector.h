@@ -106,6 +106,9 @@ struct collector {
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
     uint32_t program_count;
     uint64_t newest_ts_ns; /* of merged events */
+    unsigned keep;         /* enum varve_keep */
+    uint64_t bytes_max;    /* of the database, then it goes on with totals; 0: no limit */
+    uint64_t kept_events;  /* before it did; 0: it has not */
     bool is_store_full;
     bool is_draining;   /* rounds without a watermark: the last look at everything */
     bool is_recovering; /* the program is gone: whatever a ring lacks will not come */

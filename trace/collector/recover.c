@@ -8,6 +8,7 @@
 #include "trace/base/array.h"
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
+#include "trace/collector/keep.h"
 #include "trace/collector/process.h"
 #include "trace/collector/rings.h"
 #include "trace/collector/session/directory.h"
@@ -204,6 +205,9 @@ static int reload(struct collector *collector, struct replay *replay, struct var
     }
     if (error == VARVE_OK) {
         error = store_each_event(collector->store, take_event, replay, message);
+    }
+    if (error == VARVE_OK) {
+        error = collect_keep_resume(collector, message);
     }
     if (error == VARVE_OK) {
         end_ended(collector);

@@ -8,6 +8,7 @@
 #include "trace/collector/clock.h"
 #include "trace/collector/collector.h"
 #include "trace/collector/exec.h"
+#include "trace/collector/keep.h"
 #include "trace/collector/launch/launch.h"
 #include "trace/collector/launch/check.h"
 #include "trace/collector/process.h"
@@ -227,6 +228,8 @@ static int prepare(struct recording *recording, struct varve_message *message)
                                                         : half_of_free(collector->directory.path);
     collector->directory.control->memory_bytes_max = half_of_free(collector->directory.rings);
     collector->is_unstored = recording->options->no_sqlite;
+    collector->keep = recording->options->keep;
+    collector->bytes_max = recording->options->bytes_max;
     error = collector_open(collector, STORE_CREATE, message);
     if (error == VARVE_OK && recording->options->lttng) {
         error = collect_lttng_start(collector, recording->options, message);
@@ -238,6 +241,9 @@ static int prepare(struct recording *recording, struct varve_message *message)
         collector->program_start_ns =
             collect_clock_ns(&collector->clock, collect_clock_now(&collector->clock));
         error = emit_beginning(recording);
+    }
+    if (error == VARVE_OK) {
+        error = collect_keep_begin(collector);
     }
     if (error == VARVE_OK) {
         error = collector_commit(collector, message);

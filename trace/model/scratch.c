@@ -113,9 +113,23 @@ int scratch_reserve(struct scratch *scratch, uint64_t count, struct varve_messag
 
 uint64_t scratch_add(struct scratch *scratch, struct scratch_row **row_out)
 {
+    uint64_t id = scratch->released;
+    if (id != 0) {
+        *row_out = scratch_touch(scratch, id);
+        scratch->released = (*row_out)->addr;
+        return id;
+    }
     assert(scratch->count < scratch->capacity);
     *row_out = &scratch->rows[scratch->count++];
     return scratch->count;
+}
+
+void scratch_release(struct scratch *scratch, uint64_t id)
+{
+    struct scratch_row *row = scratch_touch(scratch, id);
+    assert(row->free_seq != 0);
+    row->addr = scratch->released;
+    scratch->released = id;
 }
 
 void scratch_cool(struct scratch *scratch, uint64_t id)

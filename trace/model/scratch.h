@@ -52,11 +52,12 @@ static_assert(sizeof(struct scratch_block) == sizeof(struct scratch_row), "one f
 struct scratch {
     int fd;
     struct scratch_row *rows; /* row of id is rows[id - 1] */
-    uint64_t count;           /* rows written: the last id given */
-    uint64_t capacity;        /* rows the file has space for */
-    uint64_t mapped;          /* rows the mapping covers, >= capacity */
-    uint64_t cold;            /* rows before this one were dropped from memory (not from the file) */
-    uint64_t cold_touches;    /* since then */
+    uint64_t count;           /* rows written: the largest id given */
+    uint64_t released; /* an id to be given again, which `addr` of its row links to the next one; 0: none */
+    uint64_t capacity; /* rows the file has space for */
+    uint64_t mapped;   /* rows the mapping covers, >= capacity */
+    uint64_t cold;     /* rows before this one were dropped from memory (not from the file) */
+    uint64_t cold_touches; /* since then */
 };
 
 int scratch_open(struct scratch *scratch, const char *path, struct varve_message *message);
@@ -65,6 +66,14 @@ void scratch_close(struct scratch *scratch);
 int scratch_reserve(struct scratch *scratch, uint64_t count, struct varve_message *message);
 /// The next row, all zero but for what a former trace left: the caller fills every field. Returns its id.
 uint64_t scratch_add(struct scratch *scratch, struct scratch_row **row_out);
+/// Nobody will ask for this row again; its id is given anew.
+void scratch_release(struct scratch *scratch, uint64_t id);
+
+/* The id that scratch_add will return. */
+static inline uint64_t scratch_next(const struct scratch *scratch)
+{
+    return scratch->released != 0 ? scratch->released : scratch->count + 1;
+}
 /// A row that may lie in the cold part of the file.
 struct scratch_row *scratch_touch(struct scratch *scratch, uint64_t id);
 /// Rows before `id` will not be needed soon: give their memory back.

@@ -5,6 +5,7 @@
  */
 #include "trace/model/state.h"
 
+#include "trace/base/array.h"
 #include "trace/error.h"
 #include "trace/model/domain.h"
 #include "trace/model/event.h"
@@ -53,7 +54,19 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
         .thread_id = like != NULL ? like->thread_id : event->thread_id,
     };
     totals_open(&step->totals, row);
+    step->derive->opened++;
     return id;
+}
+
+void derive_row_forget(struct derive *derive, uint64_t id)
+{
+    if (derive->forgets_from == 0 || id < derive->forgets_from) {
+        return;
+    }
+    /* Without memory for the list the row is kept, which does no harm. */
+    if (ARRAY_GROW(derive->forgotten, derive->forgotten_capacity, derive->forgotten_count + 1)) {
+        derive->forgotten[derive->forgotten_count++] = id;
+    }
 }
 
 struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id)
@@ -62,9 +75,13 @@ struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id
     assert(row->free_seq == 0);
     row->free_seq = step->event->seq;
     row->free_ns = step->event->ts_ns;
-    /* An allocating event has reset that already: only a free makes an allocation temporary. */
-    row->temporary = *step->last_id == id;
+    /* An allocating event has reset that already: only a free makes an allocation temporary. The id may be another thread's
+     * by now. */
+    row->temporary = *step->last_id == id && row->thread_id == step->event->thread_id;
     totals_close(&step->totals, row);
+    if (step->domain == DOMAIN_HEAP || step->domain == DOMAIN_MMAP) {
+        derive_row_forget(step->derive, id);
+    }
     return row;
 }
 

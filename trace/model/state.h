@@ -140,6 +140,11 @@ struct derive {
     struct derive_calls *calls;
     struct derive_streams *streams;
     uint64_t last_seq;
+    uint64_t opened; /* allocations */
+    uint64_t
+        forgets_from; /* host memory with this id or a larger one is forgotten when it was freed; 0: nothing is */
+    uint64_t *forgotten; /* by the present event, which may still look at them */
+    size_t forgotten_count, forgotten_capacity;
     struct derive_thread *threads; /* by thread_id */
     size_t thread_limit;
     struct derive_process **processes; /* by process_id; NULL: not seen */
@@ -174,6 +179,9 @@ uint64_t derive_row_open(const struct derive_step *step, uint64_t addr, uint64_t
                          const struct scratch_row *like);
 /// The allocation ends at this event; returns its row.
 struct scratch_row *derive_row_close(const struct derive_step *step, uint64_t id);
+
+/// If rows are not kept, the id may be given anew after this event, unless the row is live or waits then.
+void derive_row_forget(struct derive *derive, uint64_t id);
 
 /// The slot of the event's device in this domain becomes the step's, with space for one event.
 int derive_step_enter(struct derive_step *step, enum domain domain, struct varve_message *message);

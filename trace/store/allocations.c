@@ -100,6 +100,10 @@ static bool row_pass(struct store *store, struct derive *derive, bool is_end)
     struct scratch_row *row = &derive->scratch.rows[id - 1];
     const struct scratch_block *more = block_follow(derive, id, &state->block);
     bool is_final = is_end || is_over(row, more);
+    if (store->skips_allocations && row->free_seq != 0) {
+        state->passed = id;
+        return true;
+    }
     size_t chunk = id / CHUNK_ROWS;
     if (chunk >= state->chunk_limit && !ARRAY_COVER(state->is_open, state->chunk_limit, chunk)) {
         return false;
@@ -113,11 +117,15 @@ static bool row_pass(struct store *store, struct derive *derive, bool is_end)
     return true;
 }
 
-void allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
+bool allocations_gather(struct store *store, struct derive *derive, uint64_t behind)
 {
+    if (store->skips_allocations) {
+        return true;
+    }
     while (store->allocations.passed + behind < derive->scratch.count &&
            image_rows(store->image, IMAGE_ALLOCATION) < COMMIT_ROWS && row_pass(store, derive, false)) {
     }
+    return store->allocations.passed + behind >= derive->scratch.count;
 }
 
 /* ---- the end ---- */

@@ -14,6 +14,7 @@
 #include "trace/store/transaction.h"
 #include "trace/trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,6 +222,26 @@ int store_meta_get_integer(struct store *store, const char *key, int64_t *value_
     return error == VARVE_OK && !integer.is_found ? VARVE_ERROR_NOT_FOUND : error;
 }
 
+struct text {
+    char *text;
+    size_t bytes;
+};
+
+static int text_take(sqlite3_stmt *row, void *context)
+{
+    const struct text *text = context;
+    snprintf(text->text, text->bytes, "%s", (const char *)sqlite3_column_text(row, 0));
+    return VARVE_OK;
+}
+
+int store_meta_get_text(struct store *store, const char *key, char *text, size_t bytes)
+{
+    struct text taken = {text, bytes};
+    text[0] = '\0';
+    return query_each(store, "SELECT value FROM meta WHERE key = ? AND typeof(value) = 'text'", key,
+                      text_take, &taken, NULL);
+}
+
 static int process_take(sqlite3_stmt *row, void *context)
 {
     const struct reader *reader = context;
@@ -316,7 +337,7 @@ int store_peek_trace(const char *path, int64_t *trace_id_out)
 int store_peek_result(const char *path, struct varve_collect_result *result)
 {
     static const char sql[] =
-        "SELECT (SELECT count(*) FROM event), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
+        "SELECT (SELECT coalesce(max(value), 0) FROM stats WHERE name = 'events_stored'), (SELECT coalesce(sum(value), 0) FROM stats WHERE name IN"
         " ('events_lost', 'events_unattached')), (SELECT coalesce(sum(uncommitted), 0) FROM thread),"
         " (SELECT count(*) FROM process), (SELECT count(*) FROM thread), (SELECT count(*) FROM allocation)";
     uint64_t *const figures[] = {&result->events,    &result->lost,    &result->uncommitted,

@@ -6,6 +6,7 @@
 #ifndef VARVE_TRACE_STORE_RESUME_H
 #define VARVE_TRACE_STORE_RESUME_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct store_sums;
@@ -44,6 +45,8 @@ int store_each_stat(struct store *store, const char *name,
 
 int store_meta_get_integer(struct store *store, const char *key,
                            int64_t *value_out); /* VARVE_ERROR_NOT_FOUND */
+/// "" if there is none.
+int store_meta_get_text(struct store *store, const char *key, char *text, size_t bytes);
 
 /// The recording that a complete database is of; nothing is changed. Errors: VARVE_ERROR_NOT_FOUND (no
 /// complete trace database is at `path`).

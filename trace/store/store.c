@@ -85,6 +85,10 @@ int store_append(struct store *store, const struct event *event, struct varve_me
                      (uses & USE_ARG ? 0 : 1U << 13) | (uses & USE_CALLSITE ? 0 : 1U << 15) |
                      (event->ring_seq != 0 ? 0 : 1U << 18);
     assert(event->seq == store->seq_last + 1);
+    if (store->skips_events) {
+        store->seq_last = event->seq;
+        return VARVE_OK;
+    }
     if (!image_add(store->image, IMAGE_EVENT, event->seq, values, nulls, 0,
                    sizeof(values) / sizeof(values[0]))) {
         return varve_message_set(message, VARVE_ERROR_INVALID, "%s: %llu events must be committed before",
@@ -96,6 +100,28 @@ int store_append(struct store *store, const struct event *event, struct varve_me
                                  (unsigned long long)image_rows(store->image, IMAGE_EVENT));
     }
     return VARVE_OK;
+}
+
+void store_keep(struct store *store, bool events, bool allocations)
+{
+    store->skips_events = !events && !allocations;
+    store->skips_allocations = !allocations;
+    store->drops_events = !events && allocations;
+}
+
+uint64_t store_bytes(struct store *store)
+{
+    int64_t pages = 0;
+    int64_t page_bytes = 0;
+    (void)schema_query(store->db, store->path, "PRAGMA main.page_count", &pages, NULL);
+    (void)schema_query(store->db, store->path, "PRAGMA main.page_size", &page_bytes, NULL);
+    return (uint64_t)pages * (uint64_t)page_bytes;
+}
+
+void store_continue_at(struct store *store, uint64_t seq)
+{
+    assert(seq >= store->seq_last);
+    store->seq_last = seq;
 }
 
 bool store_is_complete(const struct store *store)
@@ -242,16 +268,21 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     if (error == VARVE_OK && schema_index(store->db, store->path, message) != VARVE_OK) {
         error = writer_fail(store, "cannot build indexes", message);
     }
+    if (error == VARVE_OK && store->drops_events) {
+        error = writer_execute(store, "DELETE FROM event; DELETE FROM device_event; DELETE FROM keyframe",
+                               message);
+    }
     report(progress, context, "statistics", 1);
     if (error == VARVE_OK) {
         error = statistics_gather(store, message);
     }
     if (error == VARVE_OK) {
-        error = writer_execute(store,
-                               "DELETE FROM ring_position; DELETE FROM callsite_origin;"
-                               "DELETE FROM meta WHERE key = '" STORE_META_COMMITS "';"
-                               "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
-                               message);
+        error =
+            writer_execute(store,
+                           "DELETE FROM ring_position; DELETE FROM callsite_origin;"
+                           "DELETE FROM meta WHERE key IN ('" STORE_META_COMMITS "', '" STORE_META_TAKEN "');"
+                           "INSERT OR REPLACE INTO meta VALUES ('complete', 1);",
+                           message);
     }
     if (error == VARVE_OK) {
         error = store_commit(store, NULL, 0, message);
@@ -259,6 +290,10 @@ int store_finish(struct store *store, store_progress progress, void *context, st
     report(progress, context, "fold", 2);
     if (error == VARVE_OK) {
         error = wal_fold(store, message);
+    }
+    if (error == VARVE_OK && store->drops_events) {
+        /* Where there is no space for the smaller copy, the database stays as it is: large, and complete. */
+        sqlite3_exec(store->db, "VACUUM main", NULL, NULL, NULL);
     }
     report(progress, context, "done", 3);
     return error;

@@ -36,6 +36,14 @@ bool store_is_complete(const struct store *store);
 /// taken, but no other can be before a commit (a million or more wait for one).
 int store_append(struct store *store, const struct event *event, struct varve_message *message);
 
+/// What store_append and allocations_gather put into the database from here on; at first both. `events` false with `allocations`
+/// true: events are stored, for a collector that resumes, and deleted by store_finish.
+void store_keep(struct store *store, bool events, bool allocations);
+/// The database, so far as it is committed.
+uint64_t store_bytes(struct store *store);
+/// After STORE_RESUME: events up to this one were taken, whether there are rows of them or not.
+void store_continue_at(struct store *store, uint64_t seq);
+
 /// Events appended since the last commit.
 uint64_t store_pending(const struct store *store);
 
@@ -66,6 +74,8 @@ void store_settle(struct store *store);
 
 /// Key of the number of commits, until the recording is finished.
 #define STORE_META_COMMITS "commits"
+/// Key of the number of the last event taken, where not all are stored, until then.
+#define STORE_META_TAKEN "events_taken"
 
 typedef void (*store_progress)(void *context, const char *stage, uint64_t done, uint64_t total);
 

@@ -118,6 +118,9 @@ struct store {
     bool is_settled;  /* there is none any more, see store_settle */
     bool is_complete; /* found so when it was opened to be resumed */
     bool must_replay;
+    bool skips_events; /* see store_keep */
+    bool skips_allocations;
+    bool drops_events; /* at the end */
     bool has_derived;  /* derive_finish succeeded, in the open transaction */
     uint64_t seq_last; /* of the last event appended */
     struct store_allocations allocations;

@@ -9,6 +9,7 @@
 #include "analysis/base/memory.h"
 #include "analysis/output/progress.h"
 #include "analysis/query/db.h"
+#include "analysis/query/kept.h"
 #include "analysis/query/diff/stacks.h"
 
 #include <inttypes.h>
@@ -655,7 +656,8 @@ static int check_numbers(struct database *database, struct varve_message *messag
             "record or import it anew",
             database_path(database));
     }
-    return database_error(database, message);
+    count = report_require_events(database, message);
+    return count != VARVE_OK ? (int)count : database_error(database, message);
 }
 
 static void compare_runs(struct diff *diff)

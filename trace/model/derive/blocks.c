@@ -66,7 +66,7 @@ int derive_device_prepare(struct derive *derive, struct derive_process *process,
     if (error == VARVE_OK) {
         error = derive_blocks_reserve(derive, message);
     }
-    if (error == VARVE_OK && keyframes->next_seq == UINT64_MAX) {
+    if (error == VARVE_OK && keyframes->next_seq == UINT64_MAX && derive->forgets_from == 0) {
         keyframes->next_seq = 0; /* the first allocator of the trace */
     }
     return error;

@@ -124,6 +124,7 @@ void derive_close(struct derive *derive)
     free(derive->keyframes.dirty);
     free(derive->segments);
     free(derive->ooms);
+    free(derive->forgotten);
     free(derive->path);
     free(derive->processes);
     free(derive);
@@ -283,6 +284,25 @@ static int event_derive(struct derive *derive, struct event *event, struct varve
     return VARVE_OK;
 }
 
+/* The event is over; what it forgot is not looked at any more. */
+static void forgotten_release(struct derive *derive)
+{
+    for (size_t i = 0; i < derive->forgotten_count; i++) {
+        const struct scratch_row *row = scratch_peek(&derive->scratch, derive->forgotten[i]);
+        if (row->free_seq != 0 && !row->is_waiting) {
+            scratch_release(&derive->scratch, derive->forgotten[i]);
+        }
+    }
+    derive->forgotten_count = 0;
+}
+
+void derive_forget(struct derive *derive)
+{
+    derive->forgets_from = scratch_next(&derive->scratch);
+    derive->keyframes.next_seq = UINT64_MAX;
+    derive->calls->is_closed = true;
+}
+
 int derive_event(struct derive *derive, struct event *event, struct varve_message *message)
 {
     uint8_t device = event->device;
@@ -292,6 +312,9 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
         return error;
     }
     derive->last_seq = event->seq;
+    if (derive->forgotten_count > 0) {
+        forgotten_release(derive);
+    }
     if (event->seq >= derive->keyframes.next_seq) {
         keyframes_step(derive, event->seq);
     }
@@ -300,7 +323,7 @@ int derive_event(struct derive *derive, struct event *event, struct varve_messag
 
 uint64_t derive_allocations(const struct derive *derive)
 {
-    return derive->scratch.count;
+    return derive->opened;
 }
 
 uint64_t derive_sizes_refused(const struct derive *derive)

@@ -21,7 +21,7 @@ static void block_open(struct derive_step *step)
 {
     struct event *event = step->event;
     derive_size_check(step);
-    uint64_t before = index_insert(&step->process->live, event->addr, step->derive->scratch.count + 1);
+    uint64_t before = index_insert(&step->process->live, event->addr, scratch_next(&step->derive->scratch));
     if (before != 0) {
         derive_row_close(step, before);
     }
@@ -64,6 +64,7 @@ static uint64_t realloc_remove(struct derive *derive, struct derive_thread *thre
         if (thread->reallocs[i].addr == addr) {
             uint64_t id = thread->reallocs[i].id;
             scratch_touch(&derive->scratch, id)->is_waiting = false;
+            derive_row_forget(derive, id);
             thread->realloc_count--;
             memmove(&thread->reallocs[i], &thread->reallocs[i + 1],
                     (thread->realloc_count - i) * sizeof(*thread->reallocs));

@@ -250,7 +250,9 @@ static void call_take(struct derive_calls *calls, const struct event *event)
 void calls_count(struct derive *derive, const struct event *event)
 {
     struct derive_calls *calls = derive->calls;
-    calls->buffer[calls->buffered++] = event->seq << 8 | event->kind;
+    if (!calls->is_closed) {
+        calls->buffer[calls->buffered++] = event->seq << 8 | event->kind;
+    }
     if (event->flags & VARVE_FLAG_DUPLICATE) {
         return; /* the CUDA recorder has reported the same call */
     }

@@ -51,6 +51,7 @@ struct derive_calls {
     int fd;               /* rows of `device_event`, kind in bits 0-7, seq above; -1: none yet */
     uint64_t event_count; /* in the file */
     uint32_t buffered;
+    bool is_closed;   /* no more of them */
     uint64_t *buffer; /* CALL_EVENTS_BUFFERED that come after those in the file */
 };
 

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a recording did not keep on purpose, from the table meta: rows `keep`, and `kept_events` where the database had its largest
+ * size. Databases without these have everything. Called by the header of reports, and by what reads events.
+ */
+#include "analysis/query/kept.h"
+
+#include "analysis/output/format.h"
+#include "analysis/output/json.h"
+#include "analysis/query/db.h"
+#include "trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Those that have rows, before the database had its largest size; -1: it had not. */
+static int64_t kept_events(struct database *database)
+{
+    return database_integer(database, "SELECT value FROM meta WHERE key = 'kept_events'", -1);
+}
+
+static bool keeps(struct database *database, const char *what)
+{
+    char *keep = database_meta(database, "keep");
+    bool is_it = keep != NULL && strcmp(keep, what) == 0;
+
+    free(keep);
+    return is_it;
+}
+
+bool report_keeps_events(struct database *database)
+{
+    return kept_events(database) < 0 && !keeps(database, "allocations") && !keeps(database, "totals");
+}
+
+void report_kept_words(char *text, size_t bytes, struct database *database)
+{
+    int64_t count = kept_events(database);
+
+    text[0] = '\0';
+    if (keeps(database, "totals")) {
+        snprintf(text, bytes,
+                 "totals and what is live; no events, and no allocations that were freed (--keep totals)");
+    } else if (count >= 0) {
+        snprintf(text, bytes, "totals of all events; rows of the first %s only (--max-size)",
+                 format_count(count).text);
+    } else if (keeps(database, "allocations")) {
+        snprintf(text, bytes, "allocations and totals; no events (--keep allocations)");
+    }
+}
+
+void report_kept_json(struct cJSON *object, struct database *database)
+{
+    char *keep = database_meta(database, "keep");
+    int64_t count = kept_events(database);
+
+    json_text(object, "keep", keep != NULL ? keep : "events");
+    if (count >= 0) {
+        json_integer(object, "kept_events", count);
+    }
+    free(keep);
+}
+
+int report_require_events(struct database *database, struct varve_message *message)
+{
+    char words[160];
+
+    report_kept_words(words, sizeof(words), database);
+    return words[0] == '\0' ? VARVE_OK
+                            : varve_message_set(message, VARVE_ERROR_UNSUPPORTED,
+                                                "%s has not the events that this needs: it has %s",
+                                                database_path(database), words);
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How much a database keeps: totals are those of a recording that keeps everything, what needs events says what is missing, and
+a killed recorder's totals are counted as lost."""
+
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import recording  # noqa: E402
+
+# A loop whose heap is the same in every run, its malloc and free pairs aside: 20,000 of them, and 300 that stay.
+SOURCE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+for i in range(20000):
+    libc.free(libc.malloc(7001))
+for i in range(300):
+    libc.malloc(7003)
+"""
+
+
+class Keep(recording.Case):
+    def record_loop(self, *options):
+        outcome = self.record(sys.executable, "-c", SOURCE, options=["--stacks", "none", *options])
+        self.open()
+        return outcome
+
+    def check_totals(self):
+        rows = self.sql("SELECT allocations, frees, live_allocations, live_bytes, peak_bytes FROM total_stat"
+                        " WHERE domain = 1 AND process_id = 0")
+        self.assertEqual(len(rows), 1)
+        allocations, frees, live, live_bytes, peak = rows[0]
+        self.assertGreater(frees, 20000)
+        self.assertEqual(allocations - frees, live)
+        self.assertGreaterEqual(peak, live_bytes)
+        self.assertEqual(self.one("SELECT sum(allocations) FROM callsite_stat WHERE domain = 1"), allocations)
+        self.assertEqual(self.one("SELECT count(*) FROM leak WHERE domain = 'heap'"), live)
+        self.assertEqual(self.one("SELECT sum(size) FROM leak WHERE domain = 'heap'"), live_bytes)
+        self.assertEqual(self.one("SELECT count(*) FROM leak WHERE size = 7003"), 300)
+        self.assertGreater(self.one("SELECT count(*) FROM timeline"), 10)
+
+    def check_refusals(self, word):
+        for arguments in (("segments", self.path), ("export", "--to", "pytorch", "-o", self.path + ".pickle", self.path),
+                          ("diff", "--events", self.path, self.path)):
+            outcome = recording.varve(*arguments)
+            self.assertEqual(outcome.returncode, 2, outcome)
+            self.assertIn(word, outcome.err)
+            self.assertEqual(outcome.err.count("\n"), 1, outcome)
+        for command in ("report", "info"):
+            self.assertIn(word, recording.varve(command, self.path).out)
+        self.assertIn(word, recording.varve("query", self.path, "SELECT 1").err)
+
+    def test_events(self):
+        self.record_loop()
+        self.check_totals()
+        self.assertEqual(self.one("SELECT count(*) FROM allocation WHERE size = 7001"), 20000)
+        self.assertEqual(json.loads(recording.varve("report", "--json", self.path).out)["keep"], "events")
+
+    def test_allocations(self):
+        self.record_loop("--keep", "allocations")
+        self.check_totals()
+        self.assertEqual(self.one("SELECT count(*) FROM event"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation WHERE size = 7001"), 20000)
+        self.assertEqual(self.one("SELECT count(*) FROM pragma_freelist_count WHERE freelist_count > 0"), 0)
+        self.check_refusals("--keep allocations")
+
+    def test_totals(self):
+        self.record_loop("--keep", "totals")
+        self.check_totals()
+        self.assertEqual(self.one("SELECT count(*) FROM event"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation WHERE size = 7001"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation WHERE free_ns IS NOT NULL"), 0)
+        self.check_refusals("--keep totals")
+
+    def test_largest_size(self):
+        outcome = self.record_loop("--max-size", "1M")
+        self.check_totals()
+        self.assertIn("--max-size", outcome.err)
+        kept = self.one("SELECT value FROM meta WHERE key = 'kept_events'")
+        self.assertEqual(self.one("SELECT count(*) FROM event"), kept)
+        self.assertEqual(self.one("SELECT max(seq) FROM event"), kept)
+        self.assertLess(kept, self.one("SELECT value FROM stats WHERE name = 'events_stored'"))
+        self.check_refusals("--max-size")
+
+    def record_and_kill(self, *options):
+        process = recording.start(self.record_command(
+            recording.program("churn"), "--seconds", "1.5", "--threads", "2",
+            options=["--stacks", "none", *options]))
+        recording.wait_until(lambda: recording.children_of(process.pid), what="the program's start")
+        time.sleep(0.8)
+        process.kill()
+        recording.finish_orphan(process)
+        outcome = recording.varve("recover", self.path + ".d")
+        self.assertEqual(outcome.returncode, 0, outcome)
+        self.open()
+        return outcome
+
+    def test_killed_with_allocations(self):
+        self.record_and_kill("--keep", "allocations")
+        self.assert_finished()
+        self.assertEqual(self.one("SELECT count(*) FROM event"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM data_loss"), 0)
+        self.assertEqual(self.one("SELECT count(*) FROM allocation WHERE domain = 1"),
+                         self.one("SELECT allocations FROM total_stat WHERE domain = 1 AND process_id = 0"))
+
+    def test_killed_with_totals(self):
+        outcome = self.record_and_kill("--keep", "totals")
+        self.assert_finished()
+        self.assertIn("DATA LOSS", outcome.out + outcome.err)
+        lost = self.one("SELECT value FROM data_loss WHERE name = 'events_not_derived'")
+        self.assertGreater(lost, 0)
+        self.assertLessEqual(lost, self.one("SELECT value FROM stats WHERE name = 'events_stored'"))
+        self.assertEqual(self.one("SELECT sum(stored) FROM thread"),
+                         self.one("SELECT value FROM stats WHERE name = 'events_stored'"))
+
+
+if __name__ == "__main__":
+    recording.main()

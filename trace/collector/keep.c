@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much of what happens the database keeps: from the start, or from the moment on at which it has its largest size. Events
+ * that are not kept cannot be derived again: where the collector died, what had followed from them is lost, counted, and said.
+ * run.c, recover.c and collector.c call it.
+ */
+#include "trace/collector/keep.h"
+
+#include "trace/collector/collector.h"
+#include "trace/error.h"
+#include "trace/model/derive/derive.h"
+#include "trace/store/allocations.h"
+#include "trace/store/resume.h"
+#include "trace/store/rows.h"
+#include "trace/store/store.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define META_KEEP "keep"
+#define META_BYTES_MAX "max_size"
+#define META_KEPT_EVENTS "kept_events"
+
+static const char *const keep_names[] = {"events", "allocations", "totals"};
+
+static void keep_apply(const struct collector *collector)
+{
+    store_keep(collector->store, collector->keep == VARVE_KEEP_EVENTS, collector->keep != VARVE_KEEP_TOTALS);
+    if (collector->keep == VARVE_KEEP_TOTALS) {
+        derive_forget(collector->derive);
+    }
+}
+
+int collect_keep_begin(struct collector *collector)
+{
+    int error = collect_meta_text(collector, META_KEEP, keep_names[collector->keep % 3]);
+
+    if (error == VARVE_OK && collector->bytes_max != 0) {
+        error = collect_meta_integer(collector, META_BYTES_MAX, (int64_t)collector->bytes_max);
+    }
+    if (error == VARVE_OK && !collector->is_unstored) {
+        keep_apply(collector);
+    }
+    return error;
+}
+
+int collect_keep_commit(struct collector *collector)
+{
+    return collector->keep == VARVE_KEEP_TOTALS
+               ? store_meta_integer(collector->store, STORE_META_TAKEN, (int64_t)collector->seq)
+               : VARVE_OK;
+}
+
+int collect_keep_check(struct collector *collector)
+{
+    int error = VARVE_OK;
+
+    if (collector->bytes_max == 0 || collector->keep == VARVE_KEEP_TOTALS ||
+        store_bytes(collector->store) < collector->bytes_max) {
+        return VARVE_OK;
+    }
+    collector->keep = VARVE_KEEP_TOTALS;
+    collector->kept_events = collector->seq;
+    error = store_meta_integer(collector->store, META_KEPT_EVENTS, (int64_t)collector->seq);
+    if (error == VARVE_OK) {
+        keep_apply(collector);
+    }
+    if (error == VARVE_OK && !collector->quiet) {
+        fprintf(
+            stderr,
+            "varve: the database has its largest size (--max-size) after %llu events; from here on only totals are "
+            "kept\n",
+            (unsigned long long)collector->seq);
+    }
+    return error;
+}
+
+/* The collector before this one had switched: what was over by then has rows. */
+static int rows_store(struct collector *collector, struct varve_message *message)
+{
+    bool is_all = false;
+    int error = VARVE_OK;
+
+    while (error == VARVE_OK && !is_all) {
+        is_all = allocations_gather(collector->store, collector->derive, 0);
+        error = store_commit(collector->store, NULL, 0, message);
+    }
+    return error;
+}
+
+/* Events that were taken, are not stored, and had been added to totals that died with their collector. */
+static int count_forgotten(struct collector *collector)
+{
+    int64_t taken = 0;
+    int error = store_meta_get_integer(collector->store, STORE_META_TAKEN, &taken);
+
+    if (error == VARVE_ERROR_NOT_FOUND || (uint64_t)taken <= collector->seq) {
+        return error == VARVE_ERROR_NOT_FOUND ? VARVE_OK : error;
+    }
+    error = store_stat(collector->store, "events_not_derived", -1, "data_loss", "recover",
+                       taken - (int64_t)collector->seq);
+    collector->seq = (uint64_t)taken;
+    store_continue_at(collector->store, collector->seq);
+    return error;
+}
+
+int collect_keep_resume(struct collector *collector, struct varve_message *message)
+{
+    char name[16];
+    int64_t value = 0;
+    int error = store_meta_get_text(collector->store, META_KEEP, name, sizeof(name));
+
+    for (unsigned i = 0; i < sizeof(keep_names) / sizeof(keep_names[0]); i++) {
+        collector->keep = strcmp(name, keep_names[i]) == 0 ? i : collector->keep;
+    }
+    if (error == VARVE_OK && store_meta_get_integer(collector->store, META_BYTES_MAX, &value) == VARVE_OK) {
+        collector->bytes_max = (uint64_t)value;
+    }
+    if (error == VARVE_OK && store_meta_get_integer(collector->store, META_KEPT_EVENTS, &value) == VARVE_OK) {
+        collector->keep = VARVE_KEEP_TOTALS;
+        collector->kept_events = (uint64_t)value;
+        error = rows_store(collector, message);
+    }
+    if (error == VARVE_OK) {
+        error = count_forgotten(collector);
+    }
+    if (error == VARVE_OK) {
+        keep_apply(collector);
+    }
+    return error;
+}
