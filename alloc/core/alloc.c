@@ -310,14 +310,14 @@ static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_m
     pool = block_pool(block);
     block->state = (uint8_t)(state & ~(unsigned)BLOCK_ALLOCATED);
     stat_free(&alloc->counters, pool->is_small, block->size);
-    emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
     if (block->size >= alloc->config.max_split_size) {
         stat_decrease(&alloc->counters.others.oversize_allocations, 1);
     }
     if (UNLIKELY((state & (BLOCK_HAS_USERS | BLOCK_STREAM_ORDERED)) != 0)) {
+        emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
         return wait_for_streams(alloc, block, message);
     }
-    block_complete(alloc, pool, block, slot);
+    block_complete(alloc, pool, block, slot, VARVE_KIND_FREE_REQUESTED);
     return VARVE_OK;
 }
 

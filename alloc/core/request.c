@@ -268,12 +268,6 @@ HOT struct block *split(struct varve_alloc *alloc, struct pool *pool, struct blo
             hot_increase(&alloc->counters, HOT_INACTIVE_SPLIT, pool->is_small, 1);
         }
     }
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
-                                  .bins = front->bins,
-                                  .addr = front->addr,
-                                  .size = bytes,
-                                  .requested = block->size,
-                                  .arg = front->segment_id});
     return front;
 }
 
@@ -306,14 +300,9 @@ HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct 
     block->is_allocated = true;
     block->requested = handout.bytes;
     block->id = ++alloc->allocation_id;
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
-                                  .cause = handout.source,
-                                  .bins = block->bins,
-                                  .addr = addr,
-                                  .size = block->size,
-                                  .requested = handout.bytes,
-                                  .arg = arg_of_alloc(block->segment_id, found_size),
-                                  .id = block->id});
+    if (UNLIKELY(alloc->recorder != NULL)) {
+        emit_handout(alloc, block, found_size, handout.is_cut, handout.source);
+    }
     block_map_put(&alloc->map, block);
     stat_allocate(&alloc->counters, pool->is_small, block->size, handout.bytes);
     if (block->size >= alloc->config.max_split_size) {

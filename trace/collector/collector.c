@@ -206,6 +206,7 @@ static size_t gather_positions(const struct collector *collector, struct store_r
                                                               .sequence = reader->sequence,
                                                               .orphans = reader->orphans_read,
                                                               .unreadable = reader->unreadable,
+                                                              .unfolded = reader->unfolded,
                                                               .last_ticks = reader->last_ticks,
                                                               .last_ns = reader->last_ns};
         }

@@ -44,11 +44,10 @@ HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct b
                           struct block *neighbour, bool takes_place)
 {
     bool is_previous = block->prev == neighbour;
-    uint64_t absorbed, absorbed_addr;
+    uint64_t absorbed;
 
     assert(neighbour != NULL);
     absorbed = neighbour->size;
-    absorbed_addr = neighbour->addr;
     if (is_previous) {
         block->addr = neighbour->addr;
         block->prev = neighbour->prev;
@@ -70,15 +69,6 @@ HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct b
         pool_unmapped_remove(pool, neighbour);
     }
     block_slab_release(&alloc->slab, neighbour);
-    if (block->is_mapped) {
-        EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
-                                      .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
-                                      .bins = block->bins,
-                                      .addr = block->addr,
-                                      .size = block->size,
-                                      .requested = absorbed,
-                                      .arg = absorbed_addr});
-    }
     return absorbed;
 }
 
@@ -104,15 +94,14 @@ HOT void block_count_inactive(struct varve_alloc *alloc, const struct pool *pool
     }
 }
 
-/* `slot` is the block's in the map, `pool` its own. */
+/* `slot` is the block's in the map, `pool` its own; `kind`: the free was requested just now, or only completes. */
 HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block,
-                        struct block_map_slot *slot)
+                        struct block_map_slot *slot, enum varve_kind kind)
 {
-    uint64_t before = 0, after = 0, requested = block->requested;
+    uint64_t before = 0, after = 0, id = block->id;
     bool has_next;
 
     assert(!block->is_allocated && !block->has_users);
-    emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
     block_map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = block_may_absorb(alloc, block, block->next);
@@ -127,7 +116,10 @@ HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct blo
         free_index_insert(&pool->index, block);
     }
     block_count_inactive(alloc, pool, block, before, after);
-    stat_complete(&alloc->counters, pool->is_small, requested);
+    stat_complete(&alloc->counters, pool->is_small, block->requested);
+    if (UNLIKELY(alloc->recorder != NULL)) {
+        emit_freed(alloc, kind, block, id, before, after);
+    }
 }
 
 #endif

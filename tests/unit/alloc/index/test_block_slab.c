@@ -23,6 +23,13 @@ static void is_zeroed(const struct block *block)
     assert_int_equal((uintptr_t)block % 64, 0);
 }
 
+static void stamp(struct block *block, uint64_t number)
+{
+    memset(block, 0xa5, sizeof(*block));
+    block->is_free = false;
+    block->id = number;
+}
+
 /* The bits by name are those of enum block_state. */
 static void test_state_bits(void **state)
 {
@@ -43,9 +50,11 @@ static void test_parts(void **state)
 
     (void)state;
     front = block_slab_acquire(&slab);
-    assert_non_null(front);
-    memset(front, 0xa5, sizeof(*front));
-    front->is_free = false;
+    if (whole == NULL || front == NULL) {
+        fail_msg("no memory");
+        return;
+    }
+    stamp(front, 1);
     block_slab_release(&slab, front);
     *whole = (struct block){.addr = 4096,
                             .size = 8192,
@@ -74,13 +83,6 @@ static void test_parts(void **state)
     assert_int_equal(front->event_count, 0);
     assert_int_equal(front->freed_at, 0);
     block_slab_close(&slab);
-}
-
-static void stamp(struct block *block, uint64_t number)
-{
-    memset(block, 0xa5, sizeof(*block));
-    block->is_free = false;
-    block->id = number;
 }
 
 static void test_take_and_give(void **state)
