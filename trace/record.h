@@ -51,9 +51,9 @@ enum varve_flag {
     VARVE_FLAG_NESTED = 2,    /* emitted by a signal handler in the middle of another record */
     VARVE_FLAG_LATE = 4,      /* emitted after the thread's ring was retired */
     VARVE_FLAG_DUPLICATE = 8, /* CUPTI's record of a call that the CUDA recorder has recorded too */
-    VARVE_FLAGS_STORED = 31,  /* those above are the transport's own */
-    VARVE_FLAG_FOLDED = 32,   /* several events of one call: record_fold.h */
+    VARVE_FLAGS_STORED = 63,  /* those above are the transport's own */
     VARVE_FLAG_GAP = 64,      /* of LOST: stands for `arg` records that are missing, has no number itself */
+    VARVE_FLAG_FOLDED = 64,   /* of ALLOC and FREE_*: several events of one call, record_fold.h */
     VARVE_FLAG_SECOND_SINK = 128, /* the workload has emitted it to the second sink */
 };
 

@@ -35,7 +35,11 @@ static inline bool varve_fold_fits(uint64_t bytes)
 
 static inline bool varve_record_is_folded(const struct varve_record *record)
 {
-    return (record->dev_seq_kind_flags & VARVE_FLAG_FOLDED) != 0;
+    unsigned kind = varve_record_kind(record);
+
+    return (record->dev_seq_kind_flags & VARVE_FLAG_FOLDED) != 0 &&
+           (kind == VARVE_KIND_ALLOC || kind == VARVE_KIND_FREE_REQUESTED ||
+            kind == VARVE_KIND_FREE_COMPLETED);
 }
 
 /* An event of its own with the fields that all of a call have in common. */
@@ -106,22 +110,19 @@ static inline unsigned varve_fold_free(const struct varve_record *record, bool i
     return count;
 }
 
-/// The events of a record, each with the flags of its transport; returns how many. A record that is not folded, or
-/// of a kind that never is, is its own event.
+/// The events of a record, each with the flags of its transport; returns how many. A record that is not folded is its own
+/// event.
 static inline unsigned varve_record_unfold(const struct varve_record *record,
                                            struct varve_record parts[VARVE_FOLD_EVENTS_MAX])
 {
     unsigned kind = varve_record_kind(record);
 
-    if (varve_record_is_folded(record) && kind == VARVE_KIND_ALLOC) {
-        return varve_fold_split(record, parts);
+    if (!varve_record_is_folded(record)) {
+        parts[0] = *record;
+        return 1;
     }
-    if (varve_record_is_folded(record) &&
-        (kind == VARVE_KIND_FREE_REQUESTED || kind == VARVE_KIND_FREE_COMPLETED)) {
-        return varve_fold_free(record, kind == VARVE_KIND_FREE_REQUESTED, parts);
-    }
-    parts[0] = varve_fold_part(record, 0, (enum varve_kind)kind);
-    return 1;
+    return kind == VARVE_KIND_ALLOC ? varve_fold_split(record, parts)
+                                    : varve_fold_free(record, kind == VARVE_KIND_FREE_REQUESTED, parts);
 }
 
 #ifdef __cplusplus

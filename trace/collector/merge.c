@@ -176,9 +176,10 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
     reader->sequence = sequence;
 }
 
-/* Derive and store one event of the record on top. VARVE_ERROR_FULL by the store: the event was taken, the disk is full. */
+/* Derive and store one event of the record on top. `is_full_out`: the event was taken, and the disk is full. */
 static int take_event(struct collector *collector, struct ring_reader *reader,
-                      const struct varve_record *record, struct event *event, struct varve_message *message)
+                      const struct varve_record *record, struct event *event, bool *is_full_out,
+                      struct varve_message *message)
 {
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
 
@@ -189,6 +190,7 @@ static int take_event(struct collector *collector, struct ring_reader *reader,
     if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
         return error;
     }
+    *is_full_out = *is_full_out || error == VARVE_ERROR_FULL;
     if (collector->sink.provider != NULL) {
         collect_sink_record(collector, reader, record, event->ring_seq);
     }
@@ -201,28 +203,32 @@ static int take_event(struct collector *collector, struct ring_reader *reader,
     if (collector->deferred != NULL) {
         release_deferred(collector, reader, event);
     }
-    return error;
+    return VARVE_OK;
 }
 
-/* All events of the record on top, together: a commit never falls between two of them. `event` is the first one. */
+/* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the next
+ * attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event` is the
+ * first that is due. */
 static int take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
                 unsigned count, struct event *event, struct varve_message *message)
 {
     bool is_full = false;
 
-    for (unsigned i = 0; i < count; i++) {
-        int error;
+    while (reader->parts < count) {
+        const struct varve_record *part = &parts[reader->parts];
+        int error = take_event(collector, reader, part, event, &is_full, message);
 
-        if (i > 0) {
-            decode(collector, reader, &parts[i], event);
-        }
-        error = take_event(collector, reader, &parts[i], event, message);
-        if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
+        if (error != VARVE_OK) {
             return error;
         }
-        is_full = is_full || error == VARVE_ERROR_FULL;
+        reader->parts++;
+        reader->unfolded++;
+        if (reader->parts < count) {
+            decode(collector, reader, part + 1, event);
+        }
     }
-    reader->unfolded += count - 1;
+    reader->parts = 0;
+    reader->unfolded--; /* the record itself */
     ring_reader_pop(reader);
     return is_full ? VARVE_ERROR_FULL : VARVE_OK;
 }
@@ -257,8 +263,11 @@ static int take_or_defer(struct collector *collector, struct ring_reader *reader
         count = varve_record_unfold(record, unfolded);
         parts = unfolded;
     }
-    if (reader->is_deferred) {
-        decode(collector, reader, parts, &event);
+    if (reader->parts >= count) {
+        reader->parts = 0; /* of a database that does not fit these files */
+    }
+    if (reader->is_deferred || reader->parts > 0) {
+        decode(collector, reader, &parts[reader->parts], &event);
     } else if (is_out_of_order(collector, reader, parts, count, &event)) {
         reader->is_deferred = true;
         reader->deferred_addr = held_by(&event);

@@ -86,6 +86,7 @@ static void continue_known(struct store_ring_position *known, struct ring_reader
     reader->orphans_read = (uint32_t)known->orphans;
     reader->unreadable = known->unreadable;
     reader->unfolded = known->unfolded;
+    reader->parts = (uint32_t)known->parts;
     reader->sequence = known->sequence;
     reader->last_ticks = known->last_ticks != 0 ? known->last_ticks : reader->last_ticks;
     reader->last_ns = known->last_ns;
