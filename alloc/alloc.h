@@ -61,6 +61,9 @@ int varve_alloc_config_environment(struct varve_alloc_config *config, struct var
 /* Where records of decisions go. `record` is called with the allocator's lock held, in the middle of a
  * decision: it must not call the allocator. Ticks are 0.
  *
+ * With folds it takes several events of one call as one record (trace/record_fold.h), while this process records and no
+ * second sink wants each of them; otherwise every record is an event.
+ *
  * With emits_names the records go into this process's own trace: streams have the numbers that all recorders
  * of the process share (varve_stream_number, which records them), and a POOL record says what a pool's number
  * means before the first record with that number. Otherwise streams are numbered by their first appearance, 0
@@ -69,6 +72,7 @@ struct varve_alloc_recorder {
     void (*record)(void *context, const struct varve_record *record);
     void *context;
     bool emits_names;
+    bool folds;
 };
 
 /* Records into the ring of the calling thread (varve_emit), with emits_names. */

@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define VARVE_TRANSPORT_VERSION 8U
+#define VARVE_TRANSPORT_VERSION 9U
 
 enum varve_kind {
     VARVE_KIND_NONE = 0,
@@ -53,6 +53,7 @@ enum varve_flag {
     VARVE_FLAG_DUPLICATE = 8, /* CUPTI's record of a call that the CUDA recorder has recorded too */
     VARVE_FLAGS_STORED = 63,  /* those above are the transport's own */
     VARVE_FLAG_GAP = 64,      /* of LOST: stands for `arg` records that are missing, has no number itself */
+    VARVE_FLAG_FOLDED = 64,   /* of ALLOC and FREE_*: several events of one call, record_fold.h */
     VARVE_FLAG_SECOND_SINK = 128, /* the workload has emitted it to the second sink */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one public header of trace/: the vocabulary of events (event_list.h, record.h), errors (error.h), the
+ * The one public header of trace/: the vocabulary of events (event_list.h, record.h, record_fold.h), errors (error.h), the
  * emit path for code that runs inside a recorded process, and the collector that makes a database of it.
  *
  * Unless a comment says otherwise: functions may be called from any thread; sizes are bytes, times ns;
@@ -13,6 +13,7 @@
 #include "trace/event_list.h"
 #include "trace/sink.h"
 #include "trace/record.h"
+#include "trace/record_fold.h"
 #include "trace/replacement.h"
 
 #include <stdbool.h>
@@ -41,7 +42,7 @@ struct varve_producer {
     uint64_t limit; /* head may grow up to here without a look at the consumer */
     struct varve_record *records;
     uint64_t mask;
-    uint64_t *emitted;   /* in the ring's header: events begun */
+    uint64_t *emitted;   /* in the ring's header: records begun */
     uint64_t *published; /* there too: records committed, of the ring or of its spill */
     uint32_t
         busy; /* a record is being written: what a signal handler emits now is put aside (idle: always) */
@@ -57,6 +58,9 @@ extern VARVE_API uint32_t varve_clock_is_tsc;
 
 /// 1 while events also go to a second sink: then none of them takes the fast path.
 extern VARVE_API uint32_t varve_emit_has_sink;
+
+/// 1 while several events of a call may be one record: this process records, and no second sink gets each of them.
+extern VARVE_API uint32_t varve_emit_may_fold;
 
 /// Everything that the fast path leaves out: first event of a thread, full ring, nested events, fork
 /// children, the second sink.
@@ -77,13 +81,6 @@ static inline uint64_t varve_clock_ticks(void)
     }
 #endif
     return varve_clock_ticks_elsewhere();
-}
-
-/* The slow path wants an address; a copy lets the compiler keep the fast path's record in registers. */
-static inline void varve_emit_copy(struct varve_record copy, uint64_t ticks)
-{
-    copy.ticks = ticks;
-    varve_emit_slow(&copy);
 }
 
 /* One instruction, so that a signal handler that emits comes before it or after it; no other thread writes.
@@ -108,9 +105,45 @@ static inline void varve_emit_fetch(const struct varve_record *slot)
 #endif
 }
 
-/// Write one event; `ticks` of `record` must be 0, the time is filled in here. Async-signal-safe; never
-/// allocates; no system call unless the ring is full or new. Without a session the event is dropped at once.
-static inline __attribute__((always_inline)) void varve_emit(const struct varve_record *record)
+/* The last eight bytes of a record. */
+static inline uint64_t varve_record_last(uint32_t callsite, unsigned pool, unsigned device, unsigned cause)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return callsite | (uint64_t)pool << 32 | (uint64_t)device << 48 | (uint64_t)cause << 56;
+#else
+#error "the order of the last fields"
+#endif
+}
+
+/* The slow path wants a record in memory. */
+static __attribute__((noinline, unused, cold)) void varve_emit_words_slow(uint64_t ticks, uint64_t addr,
+                                                                          uint64_t size, uint64_t requested,
+                                                                          uint64_t arg, uint64_t id_stream,
+                                                                          uint64_t tag, uint64_t last)
+{
+    struct varve_record record;
+
+    record.ticks = ticks;
+    record.addr = addr;
+    record.size = size;
+    record.requested = requested;
+    record.arg = arg;
+    record.id_stream = id_stream;
+    record.dev_seq_kind_flags = tag;
+    record.callsite = (uint32_t)last;
+    record.pool = (uint16_t)(last >> 32);
+    record.device = (uint8_t)(last >> 48);
+    record.cause = (uint8_t)(last >> 56);
+    varve_emit_slow(&record);
+}
+
+/// Write one record, given as the words it consists of (`tag`: varve_record_tag, `last`: varve_record_last), which so
+/// stay in registers until they are in its slot. The time is filled in here. Async-signal-safe; never allocates;
+/// no system call unless the ring is full or new. Without a session the record is dropped at once.
+static inline __attribute__((always_inline)) void varve_emit_words(uint64_t addr, uint64_t size,
+                                                                   uint64_t requested, uint64_t arg,
+                                                                   uint64_t id_stream, uint64_t tag,
+                                                                   uint64_t last)
 {
     struct varve_producer *producer = varve_producer_current;
     struct varve_record *slot;
@@ -121,7 +154,7 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
                           __atomic_load_n(&varve_emit_has_sink, __ATOMIC_RELAXED)) != 0 ||
                              producer->head >= producer->limit,
                          0)) {
-        varve_emit_copy(*record, 0);
+        varve_emit_words_slow(0, addr, size, requested, arg, id_stream, tag, last);
         return;
     }
     varve_emit_count(producer->emitted);
@@ -134,22 +167,19 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     head = producer->head;
     if (__builtin_expect(head >= producer->limit, 0)) {
         producer->busy = 0; /* a handler has filled the ring meanwhile */
-        varve_emit_copy(*record, ticks);
+        varve_emit_words_slow(ticks, addr, size, requested, arg, id_stream, tag, last);
         return;
     }
     slot = &producer->records[head & producer->mask];
     varve_emit_fetch(&producer->records[(head + VARVE_EMIT_AHEAD) & producer->mask]);
     slot->ticks = ticks;
-    slot->addr = record->addr;
-    slot->size = record->size;
-    slot->requested = record->requested;
-    slot->arg = record->arg;
-    slot->id_stream = record->id_stream;
-    slot->dev_seq_kind_flags = record->dev_seq_kind_flags;
-    slot->callsite = record->callsite;
-    slot->pool = record->pool;
-    slot->device = record->device;
-    slot->cause = record->cause;
+    slot->addr = addr;
+    slot->size = size;
+    slot->requested = requested;
+    slot->arg = arg;
+    slot->id_stream = id_stream;
+    slot->dev_seq_kind_flags = tag;
+    __builtin_memcpy((char *)slot + offsetof(struct varve_record, callsite), &last, sizeof(last));
     __atomic_store_n(producer->published, head + 1, __ATOMIC_RELEASE);
     producer->head = head + 1;
     __asm__ volatile("" ::: "memory");
@@ -158,6 +188,14 @@ static inline __attribute__((always_inline)) void varve_emit(const struct varve_
     if (__builtin_expect(producer->nested != 0, 0)) {
         varve_emit_nested();
     }
+}
+
+/// The same for a record whose `ticks` are 0. The compiler makes words of its fields where it sees them being set.
+static inline __attribute__((always_inline)) void varve_emit(const struct varve_record *record)
+{
+    varve_emit_words(record->addr, record->size, record->requested, record->arg, record->id_stream,
+                     record->dev_seq_kind_flags,
+                     varve_record_last(record->callsite, record->pool, record->device, record->cause));
 }
 
 /// The same, not inline, for those who find it by dlsym: a program that is being recorded.

@@ -106,10 +106,12 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     if (error != VARVE_OK) {
         return error;
     }
-    alloc = calloc(1, sizeof(*alloc));
+    alloc = aligned_alloc(_Alignof(struct varve_alloc), sizeof(*alloc));
     if (alloc == NULL) {
         return varve_message_set(message, VARVE_ERROR_NO_MEMORY, "no memory for an allocator");
     }
+    *alloc = (struct varve_alloc){0};
+    lock_init(&alloc->lock);
     alloc->device = options->device;
     error = alloc->device->ops->memory_info(alloc->device, &device_free, &alloc->device_total);
     if (error != VARVE_OK) {
@@ -124,7 +126,7 @@ int varve_alloc_open(const struct varve_alloc_options *options, struct varve_all
     alloc->fraction = options->config.memory_fraction;
     alloc->limit =
         options->memory_limit != 0 ? options->memory_limit : settings_limit(alloc, alloc->fraction);
-    alloc->stats.max_split_size =
+    alloc->counters.others.max_split_size =
         alloc->config.max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)alloc->config.max_split_size;
     pool_init(alloc, &alloc->large, NULL, false);
     pool_init(alloc, &alloc->small, NULL, true);
@@ -188,7 +190,7 @@ static void report_oom(struct varve_alloc *alloc, const struct request *request,
                                   .requested = oom->allocated,
                                   .arg = oom->reserved,
                                   .flags = VARVE_FLAG_FAILED});
-    alloc->stats.num_ooms++;
+    alloc->counters.others.num_ooms++;
 }
 
 /* Observers run without the lock: they may allocate, free or end the program. */
@@ -296,24 +298,26 @@ static __attribute__((noinline)) int wait_for_streams(struct varve_alloc *alloc,
 static int block_delete(struct varve_alloc *alloc, uint64_t addr, struct varve_message *message)
 {
     struct block_map_slot *slot = block_map_find_slot(&alloc->map, addr);
+    struct pool *pool;
     struct block *block;
-    bool is_small;
+    unsigned state;
 
     if (UNLIKELY(slot == NULL || !slot->block->is_allocated)) {
         return refuse_addr(addr, slot != NULL, message);
     }
     block = slot->block;
-    is_small = block_pool(block)->is_small;
-    block->is_allocated = false;
-    stat_free(&alloc->stats, is_small, block->size);
-    emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
+    state = block->state;
+    pool = block_pool(block);
+    block->state = (uint8_t)(state & ~(unsigned)BLOCK_ALLOCATED);
+    stat_free(&alloc->counters, pool->is_small, block->size);
     if (block->size >= alloc->config.max_split_size) {
-        stat_decrease(&alloc->stats.oversize_allocations, 1);
+        stat_decrease(&alloc->counters.others.oversize_allocations, 1);
     }
-    if (UNLIKELY(block->uses != NULL || block->stream_ordered)) {
+    if (UNLIKELY((state & (BLOCK_HAS_USERS | BLOCK_STREAM_ORDERED)) != 0)) {
+        emit_free(alloc, VARVE_KIND_FREE_REQUESTED, block);
         return wait_for_streams(alloc, block, message);
     }
-    block_complete(alloc, block, slot);
+    block_complete(alloc, pool, block, slot, VARVE_KIND_FREE_REQUESTED);
     return VARVE_OK;
 }
 

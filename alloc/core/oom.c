@@ -93,16 +93,14 @@ static const char *advise(const struct varve_alloc *alloc, const struct varve_al
 
 void oom_account(struct varve_alloc *alloc, const struct request *request, struct varve_alloc_oom *oom)
 {
-    const struct varve_alloc_stats *stats = &alloc->stats;
-
     *oom = (struct varve_alloc_oom){
         .requested = request->bytes,
         .rounded = request->wanted.rounded,
         .segment_bytes = request->segment_bytes,
         .stream = request->wanted.bins->stream,
-        .allocated = (uint64_t)stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].current,
-        .active = (uint64_t)stat_active_bytes(stats),
-        .reserved = (uint64_t)stats->reserved_bytes[VARVE_ALLOC_STAT_ALL].current,
+        .allocated = (uint64_t)hot_current(&alloc->counters, HOT_ALLOCATED_BYTES),
+        .active = (uint64_t)stat_active_bytes(&alloc->counters),
+        .reserved = (uint64_t)alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].current,
         .limit = alloc->limit,
         .stage = request->stage,
     };

@@ -30,7 +30,7 @@ HOT struct stream_bins *bins_of_request(struct varve_alloc *alloc, struct pool *
     return LIKELY(recent != NULL && recent->stream == stream) ? recent : pool_bins(alloc, pool, stream);
 }
 
-HOT int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
+static int prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct request *request)
 {
     uint64_t rounded = POLICY_CALL(alloc->policy, block_size, &alloc->config, bytes);
     struct pool *pool =
@@ -59,26 +59,24 @@ int request_prepare(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, 
     return prepare(alloc, bytes, stream, request);
 }
 
-HOT int reserve(struct varve_alloc *alloc)
+HOT bool has_reserve(const struct varve_alloc *alloc)
 {
-    return LIKELY(alloc->map.count < alloc->map.limit && alloc->slab.capacity - alloc->slab.in_use >= 4)
-               ? VARVE_OK
-               : request_reserve(alloc);
+    return alloc->map.count < alloc->map.limit && alloc->slab.capacity - alloc->slab.in_use >= 4;
+}
+
+HOT bool counts_searches(const struct varve_alloc *alloc)
+{
+    return UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&
+           alloc->config.garbage_collection_threshold > 0;
 }
 
 /* What is found stays in the index until it is allocated: nothing else may act in between. */
-HOT struct block *search(struct varve_alloc *alloc, struct request *request)
+static struct block *search(struct varve_alloc *alloc, struct request *request)
 {
-    if (UNLIKELY(alloc->limit != 0) && alloc->policy->has_gc &&
-        alloc->config.garbage_collection_threshold > 0) {
+    if (counts_searches(alloc)) {
         request->pool->search_count++; /* also for a second search: the ages depend on it */
     }
     return POLICY_CALL(alloc->policy, search, &alloc->config, &request->wanted);
-}
-
-static struct block *search_once_more(struct varve_alloc *alloc, struct request *request)
-{
-    return search(alloc, request);
 }
 
 static void emit_stage(struct varve_alloc *alloc, const struct request *request, enum varve_cause stage,
@@ -95,7 +93,7 @@ static void emit_stage(struct varve_alloc *alloc, const struct request *request,
 /* trigger_free_memory_callbacks: all of them, whatever the first one says. */
 static struct block *search_after_callbacks(struct varve_alloc *alloc, struct request *request)
 {
-    int64_t before = stat_active_bytes(&alloc->stats);
+    int64_t before = stat_active_bytes(&alloc->counters);
     int64_t after;
     bool has_freed = false;
     struct block *block = NULL;
@@ -108,10 +106,10 @@ static struct block *search_after_callbacks(struct varve_alloc *alloc, struct re
         has_freed = alloc->callbacks[i].call(alloc->callbacks[i].context) || has_freed;
     }
     if (has_freed) {
-        block = search_once_more(alloc, request);
+        block = search(alloc, request);
         request->source = VARVE_CAUSE_AFTER_CALLBACKS;
     }
-    after = stat_active_bytes(&alloc->stats);
+    after = stat_active_bytes(&alloc->counters);
     emit_stage(alloc, request, VARVE_CAUSE_CALLBACKS, (uint64_t)(before > after ? before - after : 0),
                block != NULL);
     return block;
@@ -133,7 +131,7 @@ static struct block *mempool_fallback(struct varve_alloc *alloc, struct request 
         fallback.wanted.bins = pool_bins(alloc, fallback.pool, request->wanted.bins->stream);
         fallback.wanted.is_expandable = fallback.wanted.stream_ordered = false;
         request->stage = fallback.stage = VARVE_ALLOC_STAGE_MEMPOOL_FALLBACK;
-        block = fallback.wanted.bins != NULL ? search_once_more(alloc, &fallback) : NULL;
+        block = fallback.wanted.bins != NULL ? search(alloc, &fallback) : NULL;
         if (block != NULL) {
             *request = fallback;
             request->source = VARVE_CAUSE_CACHE; /* the record's pool says whose */
@@ -196,7 +194,7 @@ static int retry_after_release_cached(struct varve_alloc *alloc, struct request 
     }
     request->source = VARVE_CAUSE_AFTER_RETRY;
     if (alloc->config.research_after_release) {
-        *block_out = search_once_more(alloc, request);
+        *block_out = search(alloc, request);
     }
     error = *block_out != NULL ? VARVE_OK : segment_alloc(alloc, request, true, block_out);
     emit_stage(alloc, request, VARVE_CAUSE_RELEASE_CACHED, sum.bytes, error == VARVE_OK);
@@ -248,110 +246,138 @@ static __attribute__((noinline)) int alloc_on_miss(struct varve_alloc *alloc, st
     return error;
 }
 
-/* The front part is a new block, the old object becomes the remainder. */
-HOT struct block *split(struct varve_alloc *alloc, const struct request *request, struct block *block,
-                        bool was_split)
-{
-    struct block *front = block_cut_front(&alloc->slab, block, request->wanted.rounded);
-    struct block *remainder = block;
-    bool is_small = block_pool(block)->is_small;
+/* ---- a block is handed out ---- */
 
-    if (LIKELY(remainder->is_free)) {
-        remainder->freed_at = block_pool(remainder)->search_count;
-        free_index_move(remainder, remainder->addr + request->wanted.rounded,
-                        remainder->size - request->wanted.rounded);
+/* The front part is a new block, the old object becomes the remainder. */
+HOT struct block *split(struct varve_alloc *alloc, struct pool *pool, struct block *block, uint64_t bytes)
+{
+    bool was_split = block_is_split(block);
+    struct block *front = block_cut_front(&alloc->slab, block, bytes);
+
+    if (LIKELY(block->is_free)) {
+        free_index_move(block, block->addr + bytes, block->size - bytes);
+        block_begin_age(block, pool);
     } else {
-        block_shrink_free(remainder, request->wanted.rounded);
+        block_shrink_free(block, bytes);
     }
-    if (remainder->expandable == NULL) {
+    if (!block->is_expandable) {
         if (was_split) {
-            stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)front->size);
+            hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, pool->is_small, (int64_t)bytes);
         } else {
-            stat_pool_increase(alloc->stats.inactive_split_bytes, is_small, (int64_t)remainder->size);
-            stat_pool_increase(alloc->stats.inactive_split, is_small, 1);
+            hot_increase(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, pool->is_small, (int64_t)block->size);
+            hot_increase(&alloc->counters, HOT_INACTIVE_SPLIT, pool->is_small, 1);
         }
     }
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_SPLIT,
-                                  .bins = front->bins,
-                                  .addr = front->addr,
-                                  .size = front->size,
-                                  .requested = remainder->size,
-                                  .arg = front->segment_id});
     return front;
 }
 
-/* alloc_found_block. The descriptors that it needs are reserved. */
-HOT struct block *alloc_found_block(struct varve_alloc *alloc, const struct request *request,
-                                    struct block *block)
-{
-    bool was_split = block_is_split(block);
-    bool is_small = block_pool(block)->is_small;
-    uint64_t found_size = block->size;
+/* What a request is handed, once the block is found. */
+struct handout {
+    struct pool *pool;
+    uint64_t bytes, rounded;
+    enum varve_cause source;
+    bool is_cut;
+};
 
-    if (POLICY_CALL(alloc->policy, should_split, &alloc->config, &request->wanted, block)) {
-        block = split(alloc, request, block, was_split);
-    } else if (block->is_free) {
-        free_index_remove(&request->pool->index, block);
-    }
-    if (was_split && block->size == found_size && block->expandable == NULL) {
-        stat_pool_decrease(alloc->stats.inactive_split_bytes, is_small, (int64_t)block->size);
-        stat_pool_decrease(alloc->stats.inactive_split, is_small, 1);
+/* alloc_found_block. The descriptors that it needs are reserved. Returns the address. */
+HOT uint64_t hand_out(struct varve_alloc *alloc, struct handout handout, struct block *block)
+{
+    struct pool *pool = handout.pool;
+    uint64_t found_size = block->size, addr = block->addr;
+
+    assert(block_pool(block) == pool);
+    if (handout.is_cut) {
+        block = split(alloc, pool, block, handout.rounded);
+    } else {
+        if (block->is_free) {
+            free_index_remove(&pool->index, block);
+        }
+        if (block_is_split(block) && !block->is_expandable) {
+            hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, pool->is_small, (int64_t)found_size);
+            hot_decrease(&alloc->counters, HOT_INACTIVE_SPLIT, pool->is_small, 1);
+        }
     }
     block->is_allocated = true;
-    block->requested = request->bytes;
+    block->requested = handout.bytes;
     block->id = ++alloc->allocation_id;
-    EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
-                                  .cause = request->source,
-                                  .bins = block->bins,
-                                  .addr = block->addr,
-                                  .size = block->size,
-                                  .requested = block->requested,
-                                  .arg = arg_of_alloc(block->segment_id, found_size),
-                                  .id = block->id});
-    block_map_put(&alloc->map, block);
-    stat_allocate(&alloc->stats, is_small, block->size, block->requested);
-    if (block->size >= alloc->config.max_split_size) {
-        stat_increase(&alloc->stats.oversize_allocations, 1);
+    if (UNLIKELY(alloc->recorder != NULL)) {
+        emit_handout(alloc, block, found_size, handout.is_cut, handout.source);
     }
-    return block;
+    block_map_put(&alloc->map, block);
+    stat_allocate(&alloc->counters, pool->is_small, block->size, handout.bytes);
+    if (block->size >= alloc->config.max_split_size) {
+        stat_increase(&alloc->counters.others.oversize_allocations, 1);
+    }
+    return addr;
 }
 
-HOT int alloc_locked(struct varve_alloc *alloc, struct request *request, struct block **block_out)
+/* A request that the pool does not serve at once, or that is not of the usual kind. */
+static __attribute__((noinline)) int run_in_stages(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream,
+                                                   struct varve_message *message, struct request *request,
+                                                   uint64_t *addr_out)
 {
     struct block *block;
-
-    if (UNLIKELY(reserve(alloc) != VARVE_OK)) {
-        return varve_message_set(request->message, VARVE_ERROR_FULL,
-                                 "no memory for the allocator's own descriptors");
-    }
-    block = search(alloc, request);
-    if (UNLIKELY(block == NULL)) {
-        struct block *found = NULL;
-        int error = alloc_on_miss(alloc, request, &found);
-
-        if (error != VARVE_OK) {
-            return error;
-        }
-        block = found;
-    }
-    *block_out = alloc_found_block(alloc, request, block);
-    return VARVE_OK;
-}
-
-int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
-                struct request *request, uint64_t *addr_out)
-{
-    struct block *block = NULL;
     int error = prepare(alloc, bytes, stream, request);
 
     request->message = message;
-    if (UNLIKELY(error != VARVE_OK)) {
+    if (error != VARVE_OK) {
         return varve_message_set(message, error, "no memory for a new stream");
     }
-    error = alloc_locked(alloc, request, &block);
-    if (LIKELY(error == VARVE_OK)) {
-        assert(block != NULL);
-        *addr_out = block->addr;
+    if (!has_reserve(alloc) && request_reserve(alloc) != VARVE_OK) {
+        return varve_message_set(message, VARVE_ERROR_FULL, "no memory for the allocator's own descriptors");
     }
-    return error;
+    block = search(alloc, request);
+    if (block == NULL) {
+        error = alloc_on_miss(alloc, request, &block);
+        if (error != VARVE_OK) {
+            return error;
+        }
+    }
+    *addr_out = hand_out(
+        alloc,
+        (struct handout){
+            .pool = request->pool,
+            .bytes = bytes,
+            .rounded = request->wanted.rounded,
+            .source = request->source,
+            .is_cut = POLICY_CALL(alloc->policy, should_split, &alloc->config, &request->wanted, block),
+        },
+        block);
+    return VARVE_OK;
+}
+
+/* Nearly all requests: of the usual policy, outside of captures, without ages, of the same stream as the one before,
+ * and the pool has a block. What only a miss needs is not even written down, and nothing has changed when there is
+ * no such block. */
+int request_run(struct varve_alloc *alloc, uint64_t bytes, uint64_t stream, struct varve_message *message,
+                struct request *request, uint64_t *addr_out)
+{
+    struct wanted_block wanted;
+    struct pool *pool;
+    struct block *block;
+
+    if (UNLIKELY(alloc->policy != &policy_pytorch || alloc->capture_count > 0 || counts_searches(alloc))) {
+        return run_in_stages(alloc, bytes, stream, message, request, addr_out);
+    }
+    wanted.rounded = pytorch_block_size(&alloc->config, bytes);
+    pool = pytorch_is_small(&alloc->config, wanted.rounded) ? &alloc->small : &alloc->large;
+    wanted.bins = pool->index.recent;
+    wanted.is_expandable = alloc->can_expand;
+    if (UNLIKELY(wanted.bins == NULL || wanted.bins->stream != stream || !has_reserve(alloc))) {
+        return run_in_stages(alloc, bytes, stream, message, request, addr_out);
+    }
+    block = pytorch_search_for(&alloc->config, wanted);
+    if (UNLIKELY(block == NULL)) {
+        return run_in_stages(alloc, bytes, stream, message, request, addr_out);
+    }
+    *addr_out = hand_out(alloc,
+                         (struct handout){
+                             .pool = pool,
+                             .bytes = bytes,
+                             .rounded = wanted.rounded,
+                             .source = VARVE_CAUSE_CACHE,
+                             .is_cut = pytorch_cuts(&alloc->config, pool, wanted, block->size),
+                         },
+                         block);
+    return VARVE_OK;
 }

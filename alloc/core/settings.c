@@ -96,8 +96,8 @@ static void count_oversize(struct varve_alloc *alloc, uint64_t size)
         blocks += block->is_allocated && block->size >= size;
         segments += block->expandable == NULL && block->prev == NULL && segment_bytes(block) >= size;
     }
-    stat_become(&alloc->stats.oversize_allocations, blocks);
-    stat_become(&alloc->stats.oversize_segments, segments);
+    stat_become(&alloc->counters.others.oversize_allocations, blocks);
+    stat_become(&alloc->counters.others.oversize_segments, segments);
 }
 
 int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_config *config,
@@ -114,7 +114,7 @@ int varve_alloc_set_config(struct varve_alloc *alloc, const struct varve_alloc_c
     }
     alloc->config = *config;
     alloc->can_expand = config->expandable_segments;
-    alloc->stats.max_split_size =
+    alloc->counters.others.max_split_size =
         config->max_split_size == VARVE_ALLOC_UNLIMITED ? -1 : (int64_t)config->max_split_size;
     settings_emit(alloc);
     alloc_unlock(alloc);

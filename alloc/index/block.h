@@ -20,30 +20,50 @@ struct expandable;
 struct stream_bins;
 struct stream_use;
 
-/* Two cache lines: what searches touch is in the first. */
+/* The bits of a block's state, as one byte and by name. test_block_slab.c compares them. */
+enum block_state {
+    BLOCK_ALLOCATED = 1,
+    BLOCK_MAPPED = 2,
+    BLOCK_FREE = 4,
+    BLOCK_HAS_USERS = 8,
+    BLOCK_EXPANDABLE = 16,
+    BLOCK_STREAM_ORDERED = 32,
+};
+
+/* Two cache lines. What a cached request, a free and the walks over neighbours touch is in the first. */
 struct block {
     _Alignas(64) uint64_t addr;
     uint64_t size;
+    struct block *prev, *next; /* neighbours by address in the segment */
+    struct stream_bins *bins;  /* of its pool and stream: where it goes when it is free; fixed for its life */
+    uint64_t requested;        /* what the last request asked for; stays when the block is freed */
+    uint64_t id;               /* of the allocation, 1, 2, …; 0 if not in use */
+    uint32_t segment_id;
+    uint16_t bin; /* free_index.c's own: where it is, while it is free */
+    union {
+        uint8_t state; /* enum block_state */
+        struct {
+            bool is_allocated : 1;
+            bool is_mapped : 1;
+            bool is_free : 1;       /* in the free index: address, size and bins must not change then */
+            bool has_users : 1;     /* other streams: `uses` or events that must complete first */
+            bool is_expandable : 1; /* `expandable` is not NULL; fixed for its life */
+            bool
+                stream_ordered : 1; /* core/streams/stream_ordered.c: of the device's pool, a segment of its own */
+            bool is_planned : 1; /* core/release.c: it is in a plan */
+            bool
+                is_joining : 1; /* core/streams/stream_ordered.c: freed, and the device's own stream waits for it already */
+        };
+    };
+    bool is_alone; /* free_index.c's own: no other block is in its bin, and its links are NULL */
     /* Links: of the free index while free, of the unmapped list, of the deferred list while in use. */
     struct block *up, *left, *right;
-    struct stream_bins *bins; /* of its pool and stream: where it goes when it is free; fixed for its life */
-    uint64_t freed_at;        /* the pool's search count when it last became free */
-    uint32_t priority;        /* free_index.c's own: of a node of a treap */
-    bool is_allocated;
-    bool is_mapped;
-    bool is_free;            /* in the free index: address, size and bins must not change then */
-    bool is_planned : 1;     /* core/release.c: it is in a plan */
-    bool stream_ordered : 1; /* core/streams/stream_ordered.c: of the device's pool, a segment of its own */
-    bool
-        is_joining : 1; /* core/streams/stream_ordered.c: freed, and the device's own stream waits for it already */
-    struct block *prev, *next;     /* neighbours by address in the segment */
-    uint64_t requested;            /* what the last request asked for; stays when the block is freed */
-    uint64_t id;                   /* of the allocation, 1, 2, …; 0 if not in use */
+    uint64_t freed_at;             /* the pool's search count when it last became free */
     struct stream_use *uses;       /* other streams that it was recorded for */
     struct expandable *expandable; /* NULL: an ordinary segment */
-    uint32_t segment_id;
-    uint32_t event_count;       /* events of other streams that must complete first */
-    struct block *planned_next; /* while is_planned */
+    struct block *planned_next;    /* while is_planned */
+    uint32_t event_count;          /* events of other streams that must complete first */
+    uint32_t priority;             /* free_index.c's own: of a node of a treap */
 };
 
 HOT bool block_is_split(const struct block *block)
@@ -54,7 +74,13 @@ HOT bool block_is_split(const struct block *block)
 /* Free, or unmapped: a neighbour in the same state may merge with it. */
 HOT bool block_is_available(const struct block *block)
 {
-    return block != NULL && !block->is_allocated && block->event_count == 0 && block->uses == NULL;
+    return block != NULL && (block->state & (BLOCK_ALLOCATED | BLOCK_HAS_USERS)) == 0;
+}
+
+/* After each change of `uses` and `event_count`. */
+static inline void block_note_users(struct block *block)
+{
+    block->has_users = block->uses != NULL || block->event_count > 0;
 }
 
 /* The first of a contiguous range with memory: a segment, or a part of an expandable one. */
@@ -89,8 +115,8 @@ static inline uint64_t addr_mix(uint64_t addr)
 {
     __extension__ typedef unsigned __int128 wide;
     const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
-    wide product = (wide)addr * odd;
-    return ((uint64_t)(product >> 64) ^ (uint64_t)product) * odd;
+    uint64_t high = (uint64_t)((wide)addr * odd >> 64);
+    return (high ^ addr * odd) * odd;
 }
 
 #endif

@@ -14,6 +14,8 @@
 static int map_grow(struct block_map *map)
 {
     struct block_map grown = {.count = map->count, .bits = map->bits == 0 ? BITS_MIN : map->bits + 1};
+    grown.mask = (UINT64_C(1) << grown.bits) - 1;
+    grown.shift = 64 - grown.bits;
     grown.limit = UINT64_C(1) << (grown.bits - 1);
     grown.mapped_bytes = sizeof(struct block_map_slot) << grown.bits;
     grown.slots = pages_map(grown.mapped_bytes);
@@ -107,7 +109,8 @@ int block_map_check(const struct block_map *map, struct varve_message *message)
         }
         filled += slot->block != NULL;
     }
-    if (filled != map->count || filled > map->limit || 2 * map->limit != block_map_mask(map) + 1 ||
+    if (filled != map->count || filled > map->limit || map->mask != (UINT64_C(1) << map->bits) - 1 ||
+        map->shift != 64 - map->bits || 2 * map->limit != map->mask + 1 ||
         map->mapped_bytes != sizeof(struct block_map_slot) << map->bits) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "map: %llu entries in 2^%u slots, counted %llu",

@@ -21,7 +21,9 @@ struct block_map {
     struct block_map_slot *slots;
     uint64_t count;
     uint64_t limit; /* entries that fit: half the slots */
+    uint64_t mask;  /* slots, less one */
     unsigned bits;  /* log2 of the number of slots; 0 before the first block */
+    unsigned shift; /* 64 less that */
     uint64_t mapped_bytes;
 };
 
@@ -37,13 +39,13 @@ int block_map_check(const struct block_map *map, struct varve_message *message);
 
 HOT uint64_t block_map_mask(const struct block_map *map)
 {
-    return (UINT64_C(1) << map->bits) - 1;
+    return map->mask;
 }
 
 /* The slot where the search for an address begins. */
 HOT uint64_t block_map_start(const struct block_map *map, uint64_t addr)
 {
-    return addr_mix(addr) >> (64 - map->bits);
+    return addr_mix(addr) >> map->shift;
 }
 
 HOT void block_map_fill(struct block_map *map, uint64_t addr, struct block *block)

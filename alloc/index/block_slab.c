@@ -18,6 +18,7 @@ struct region {
 #define REGION_HEADER_BYTES SLAB_LINE_BYTES
 static_assert(sizeof(struct region) <= REGION_HEADER_BYTES, "the header of a region leaves its cache line");
 static_assert(sizeof(struct block) == 2 * SLAB_LINE_BYTES, "a descriptor is two cache lines");
+static_assert(offsetof(struct block, up) == SLAB_LINE_BYTES, "what is hot is in the first");
 
 /* Regions double, so that a million descriptors need few mappings and can use huge pages. */
 static int region_add(struct block_slab *slab, uint64_t count)

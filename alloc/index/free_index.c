@@ -41,8 +41,10 @@ void free_index_tree_insert(struct block **root, struct block *block)
     struct block *up = NULL;
     uint32_t priority = index_priority_of(block->addr);
     block->priority = priority;
-    if ((*root)->left == NULL && (*root)->right == NULL) {
-        (*root)->priority = index_priority_of((*root)->addr); /* it was alone */
+    block->is_alone = false;
+    if ((*root)->is_alone) {
+        (*root)->is_alone = false;
+        (*root)->priority = index_priority_of((*root)->addr);
     }
     while (*link != NULL && (*link)->priority >= priority) {
         up = *link;
@@ -104,6 +106,9 @@ void free_index_tree_remove(struct block **root, struct block *block)
         rest->up = up;
     }
     block->up = block->left = block->right = NULL;
+    if (*root != NULL && (*root)->left == NULL && (*root)->right == NULL) {
+        (*root)->is_alone = true;
+    }
 }
 
 static struct block *tree_first(struct block *root)
@@ -346,8 +351,9 @@ struct walk {
 static bool is_node_sound(const struct walk *walk, const struct block *block, const struct block *up)
 {
     return block->up == up && block->is_free && block->bins == walk->bins &&
-           index_bin_of(block->size) == walk->bin &&
-           ((up == NULL && block->left == NULL && block->right == NULL) || /* alone: it has no priority */
+           index_bin_of(block->size) == walk->bin && block->bin == walk->bin &&
+           block->is_alone == (up == NULL && block->left == NULL && block->right == NULL) &&
+           (block->is_alone || /* it has no priority */
             (block->priority == index_priority_of(block->addr) &&
              (up == NULL || block->priority <= up->priority)));
 }
@@ -397,7 +403,6 @@ static int stream_check(const struct stream_bins *bins, struct varve_message *me
 
 int free_index_check(const struct free_index *index, struct varve_message *message)
 {
-    uint64_t blocks = 0;
     uint64_t taken = 0;
     uint64_t bytes = index->stream_capacity * sizeof(struct stream_bins *);
     for (const struct index_chunk *chunk = index->chunks; chunk != NULL; chunk = chunk->next) {
@@ -416,15 +421,12 @@ int free_index_check(const struct free_index *index, struct varve_message *messa
         if (error != VARVE_OK) {
             return error;
         }
-        blocks += bins->blocks;
         is_recent_found |= bins == index->recent;
     }
-    if (blocks != index->blocks || taken != index->stream_count || bytes != index->mapped_bytes ||
+    if (taken != index->stream_count || bytes != index->mapped_bytes ||
         index->stream_count > index->stream_capacity || !is_recent_found) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
-                                 "free index: %llu blocks, counted %llu; %u streams, %llu taken; %llu bytes, "
-                                 "counted %llu",
-                                 (unsigned long long)index->blocks, (unsigned long long)blocks,
+                                 "free index: %u streams, %llu taken; %llu bytes, counted %llu",
                                  index->stream_count, (unsigned long long)taken,
                                  (unsigned long long)index->mapped_bytes, (unsigned long long)bytes);
     }

@@ -40,7 +40,6 @@ struct free_index {
     uint32_t stream_count, stream_capacity;
     struct stream_bins *recent; /* the last one that was found */
     struct index_chunk *chunks; /* newest first */
-    uint64_t blocks;            /* free blocks in all */
     uint64_t mapped_bytes;
 };
 
@@ -129,15 +128,11 @@ HOT unsigned bin_from(const struct stream_bins *bins, unsigned bin)
     return word * 64 + (unsigned)__builtin_ctzll(bits);
 }
 
-/* A root without children. */
-HOT bool is_alone(const struct block *block)
-{
-    return block->up == NULL && block->left == NULL && block->right == NULL;
-}
-
 HOT void bin_insert(struct stream_bins *bins, unsigned bin, struct block *block)
 {
+    block->bin = (uint16_t)bin;
     if (LIKELY(bins->roots[bin] == NULL)) {
+        block->is_alone = true;
         block->up = block->left = block->right = NULL;
         bins->roots[bin] = block;
         bin_mark(bins, bin);
@@ -147,9 +142,11 @@ HOT void bin_insert(struct stream_bins *bins, unsigned bin, struct block *block)
 }
 
 /* Its links are NULL afterwards. */
-HOT void bin_remove(struct stream_bins *bins, unsigned bin, struct block *block)
+HOT void bin_remove(struct stream_bins *bins, struct block *block)
 {
-    if (LIKELY(is_alone(block))) {
+    unsigned bin = block->bin;
+
+    if (LIKELY(block->is_alone)) {
         assert(bins->roots[bin] == block);
         bins->roots[bin] = NULL;
         bin_unmark(bins, bin);
@@ -163,11 +160,11 @@ HOT void free_index_insert(struct free_index *index, struct block *block)
 {
     struct stream_bins *bins = block->bins;
 
+    (void)index; /* what the caller means, for the assertion */
     assert(!block->is_free && block->size < FREE_INDEX_SIZE_LIMIT && bins->index == index);
     bin_insert(bins, index_bin_of(block->size), block);
     block->is_free = true;
     bins->blocks++;
-    index->blocks++;
 }
 
 /// Clears is_free.
@@ -175,11 +172,11 @@ HOT void free_index_remove(struct free_index *index, struct block *block)
 {
     struct stream_bins *bins = block->bins;
 
+    (void)index;
     assert(block->is_free && bins->index == index);
-    bin_remove(bins, index_bin_of(block->size), block);
+    bin_remove(bins, block);
     block->is_free = false;
     bins->blocks--;
-    index->blocks--;
 }
 
 /// A free block begins at another address or has another size.
@@ -188,12 +185,11 @@ HOT void free_index_remove(struct free_index *index, struct block *block)
 HOT void free_index_move(struct block *block, uint64_t addr, uint64_t size)
 {
     struct stream_bins *bins = block->bins;
-    unsigned from = index_bin_of(block->size);
     unsigned to = index_bin_of(size);
 
     assert(block->is_free && size < FREE_INDEX_SIZE_LIMIT);
-    if (from != to || UNLIKELY(!is_alone(block))) {
-        bin_remove(bins, from, block);
+    if (block->bin != to || UNLIKELY(!block->is_alone)) {
+        bin_remove(bins, block);
         block->addr = addr;
         block->size = size;
         bin_insert(bins, to, block);
@@ -207,15 +203,16 @@ HOT void free_index_move(struct block *block, uint64_t addr, uint64_t size)
 HOT void free_index_replace(struct block *old, struct block *block)
 {
     struct stream_bins *bins = old->bins;
-    unsigned from = index_bin_of(old->size);
     unsigned to = index_bin_of(block->size);
 
     assert(old->is_free && !block->is_free && bins == block->bins);
-    if (from != to || UNLIKELY(!is_alone(old))) {
-        bin_remove(bins, from, old);
+    if (old->bin != to || UNLIKELY(!old->is_alone)) {
+        bin_remove(bins, old);
         bin_insert(bins, to, block);
     } else {
         bins->roots[to] = block;
+        block->bin = (uint16_t)to;
+        block->is_alone = true;
         block->up = block->left = block->right = NULL;
     }
     old->is_free = false;
@@ -234,10 +231,10 @@ HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
     if (bins->roots[bin] != NULL) {
         const struct block *block = bins->roots[bin];
 
-        if (LIKELY(is_alone(block)) && block->size >= size) {
+        if (LIKELY(block->is_alone) && block->size >= size) {
             return bins->roots[bin];
         }
-        if (!is_alone(block)) {
+        if (!block->is_alone) {
             return free_index_lower_bound(bins, size, 0);
         }
     }
@@ -245,7 +242,7 @@ HOT struct block *free_index_best(const struct stream_bins *bins, uint64_t size)
     if (UNLIKELY(bin == INDEX_BIN_COUNT)) {
         return NULL;
     }
-    return LIKELY(is_alone(bins->roots[bin])) ? bins->roots[bin] : free_index_bin_first(bins, bin);
+    return LIKELY(bins->roots[bin]->is_alone) ? bins->roots[bin] : free_index_bin_first(bins, bin);
 }
 
 #endif

@@ -165,7 +165,7 @@ static int check_sums(const struct varve_alloc *alloc, const struct sums *sums, 
     };
     int error = VARVE_OK;
 
-    stats_read(&alloc->stats, &read);
+    stats_read(&alloc->counters, &read);
     for (size_t i = 0; error == VARVE_OK && i < sizeof(rows) / sizeof(rows[0]); i++) {
         error = check_stat(rows[i].stats, rows[i].sums, rows[i].name, message);
     }

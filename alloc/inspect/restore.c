@@ -174,9 +174,9 @@ static void restore_used(struct varve_alloc *alloc, struct block *block)
     block->is_allocated = true;
     block->id = ++alloc->allocation_id;
     block_map_put(&alloc->map, block);
-    stat_allocate(&alloc->stats, is_small, block->size, block->requested);
+    stat_allocate(&alloc->counters, is_small, block->size, block->requested);
     if (block->size >= alloc->config.max_split_size) {
-        stat_increase(&alloc->stats.oversize_allocations, 1);
+        stat_increase(&alloc->counters.others.oversize_allocations, 1);
     }
     EMIT(alloc, (struct emission){.kind = VARVE_KIND_ALLOC,
                                   .cause = VARVE_CAUSE_INHERITED,
@@ -194,8 +194,8 @@ static void restore_free(struct varve_alloc *alloc, struct block *block)
 
     block_insert_free(block);
     if (block_is_split(block) && block->expandable == NULL) {
-        stat_change(alloc->stats.inactive_split, is_small, 1);
-        stat_change(alloc->stats.inactive_split_bytes, is_small, (int64_t)block->size);
+        hot_change(&alloc->counters, HOT_INACTIVE_SPLIT, is_small, 1);
+        hot_change(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, is_small, (int64_t)block->size);
     }
 }
 

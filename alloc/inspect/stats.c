@@ -118,38 +118,46 @@ static void unite(struct varve_alloc_stat active[VARVE_ALLOC_STAT_POOLS],
     }
 }
 
-void stats_read(const struct varve_alloc_stats *moved, struct varve_alloc_stats *stats_out)
+void stats_read(const struct alloc_counters *counters, struct varve_alloc_stats *stats_out)
 {
-    *stats_out = *moved;
-    unite(stats_out->active, moved->allocation);
-    unite(stats_out->active_bytes, moved->allocated_bytes);
+    counters_read(counters, stats_out);
+    unite(stats_out->active, stats_out->allocation);
+    unite(stats_out->active_bytes, stats_out->allocated_bytes);
     each_stat(stats_out, complete);
 #define COMPLETE_ALL(name) complete_all(stats_out->name);
     VARVE_ALLOC_STAT_LIST(COMPLETE_ALL)
 #undef COMPLETE_ALL
 }
 
-void stats_reset_accumulated(struct varve_alloc_stats *stats)
+void stats_reset_accumulated(struct alloc_counters *counters)
 {
-    each_stat(stats, reset_accumulated);
+    struct varve_alloc_stats stats;
+
+    counters_read(counters, &stats);
+    each_stat(&stats, reset_accumulated);
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
-        stats->active[pool].freed += stats->allocation[pool].current;
-        stats->active_bytes[pool].freed += stats->allocated_bytes[pool].current;
+        stats.active[pool].freed += stats.allocation[pool].current;
+        stats.active_bytes[pool].freed += stats.allocated_bytes[pool].current;
     }
-    stats->num_alloc_retries = 0;
-    stats->num_ooms = 0;
-    stats->num_sync_all_streams = 0;
-    stats->num_device_alloc = 0;
-    stats->num_device_free = 0;
+    stats.num_alloc_retries = 0;
+    stats.num_ooms = 0;
+    stats.num_sync_all_streams = 0;
+    stats.num_device_alloc = 0;
+    stats.num_device_free = 0;
+    counters_write(counters, &stats);
 }
 
-void stats_reset_peak(struct varve_alloc_stats *stats)
+void stats_reset_peak(struct alloc_counters *counters)
 {
-    each_stat(stats, reset_peak);
+    struct varve_alloc_stats stats;
+
+    counters_read(counters, &stats);
+    each_stat(&stats, reset_peak);
     for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS; pool++) {
-        stats->active[pool].peak += stats->allocation[pool].current;
-        stats->active_bytes[pool].peak += stats->allocated_bytes[pool].current;
+        stats.active[pool].peak += stats.allocation[pool].current;
+        stats.active_bytes[pool].peak += stats.allocated_bytes[pool].current;
     }
+    counters_write(counters, &stats);
 }
 
 /* ---- entry points: copies under the lock ---- */
@@ -157,7 +165,7 @@ void stats_reset_peak(struct varve_alloc_stats *stats)
 int varve_alloc_get_device_stats(struct varve_alloc *alloc, struct varve_alloc_stats *stats_out)
 {
     alloc_lock(alloc);
-    stats_read(&alloc->stats, stats_out);
+    stats_read(&alloc->counters, stats_out);
     alloc_unlock(alloc);
     return VARVE_OK;
 }
@@ -165,46 +173,51 @@ int varve_alloc_get_device_stats(struct varve_alloc *alloc, struct varve_alloc_s
 void varve_alloc_reset_accumulated_stats(struct varve_alloc *alloc)
 {
     alloc_lock(alloc);
-    stats_reset_accumulated(&alloc->stats);
+    stats_reset_accumulated(&alloc->counters);
     alloc_unlock(alloc);
 }
 
 void varve_alloc_reset_peak_stats(struct varve_alloc *alloc)
 {
     alloc_lock(alloc);
-    stats_reset_peak(&alloc->stats);
+    stats_reset_peak(&alloc->counters);
     alloc_unlock(alloc);
 }
 
 /* A figure of all pools together. */
-static int64_t figure(struct varve_alloc *alloc, const struct varve_alloc_stat *stat, bool is_peak)
+static int64_t figure(struct varve_alloc *alloc, const int64_t *value_of)
 {
     int64_t value;
 
     alloc_lock(alloc);
-    value = is_peak ? stat->peak : stat->current;
+    value = *value_of;
     alloc_unlock(alloc);
     return value;
 }
 
 int64_t varve_alloc_memory_allocated(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL], false);
+    int64_t value;
+
+    alloc_lock(alloc);
+    value = hot_current(&alloc->counters, HOT_ALLOCATED_BYTES);
+    alloc_unlock(alloc);
+    return value;
 }
 
 int64_t varve_alloc_memory_reserved(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL], false);
+    return figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].current);
 }
 
 int64_t varve_alloc_max_memory_allocated(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->stats.allocated_bytes[VARVE_ALLOC_STAT_ALL], true);
+    return figure(alloc, &alloc->counters.peak_all[HOT_ALLOCATED_BYTES]);
 }
 
 int64_t varve_alloc_max_memory_reserved(struct varve_alloc *alloc)
 {
-    return figure(alloc, &alloc->stats.reserved_bytes[VARVE_ALLOC_STAT_ALL], true);
+    return figure(alloc, &alloc->counters.others.reserved_bytes[VARVE_ALLOC_STAT_ALL].peak);
 }
 
 uint64_t varve_alloc_overhead(struct varve_alloc *alloc)

@@ -9,11 +9,13 @@
 
 #include "alloc/alloc.h"
 
+struct alloc_counters;
+
 /// The figures in full.
-void stats_read(const struct varve_alloc_stats *moved, struct varve_alloc_stats *stats_out);
+void stats_read(const struct alloc_counters *counters, struct varve_alloc_stats *stats_out);
 /// allocated and freed of every statistic, and the counters, begin again at 0; max_split_size stays.
-void stats_reset_accumulated(struct varve_alloc_stats *stats);
+void stats_reset_accumulated(struct alloc_counters *counters);
 /// Every peak becomes what is current.
-void stats_reset_peak(struct varve_alloc_stats *stats);
+void stats_reset_peak(struct alloc_counters *counters);
 
 #endif

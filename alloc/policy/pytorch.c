@@ -39,9 +39,9 @@ static struct block *skip_expandable(struct block *block)
     return block;
 }
 
-struct block *pytorch_pass_expandable(const struct wanted_block *wanted, struct block *block)
+struct block *pytorch_pass_expandable(bool is_expandable, struct block *block)
 {
-    return wanted->is_expandable ? prefer_least_growth(block) : skip_expandable(block);
+    return is_expandable ? prefer_least_growth(block) : skip_expandable(block);
 }
 
 const struct alloc_policy policy_pytorch = {

@@ -15,7 +15,7 @@
 /* pytorch.c: what is rare */
 uint64_t pytorch_segment_size(const struct varve_alloc_config *config, uint64_t rounded);
 /// The best block is of an expandable segment: which one it is to be instead.
-struct block *pytorch_pass_expandable(const struct wanted_block *wanted, struct block *block);
+struct block *pytorch_pass_expandable(bool is_expandable, struct block *block);
 
 HOT uint64_t pytorch_block_size(const struct varve_alloc_config *config, uint64_t bytes)
 {
@@ -28,13 +28,14 @@ HOT bool pytorch_is_small(const struct varve_alloc_config *config, uint64_t roun
     return rounded <= ROUNDING_SMALL_SIZE;
 }
 
-HOT struct block *pytorch_search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
+/* By value, so that it stays in registers. */
+HOT struct block *pytorch_search_for(const struct varve_alloc_config *config, struct wanted_block wanted)
 {
-    uint64_t size = wanted->rounded;
-    struct block *block = free_index_best(wanted->bins, size);
+    uint64_t size = wanted.rounded;
+    struct block *block = free_index_best(wanted.bins, size);
 
-    if (block != NULL && UNLIKELY(block->expandable != NULL)) {
-        block = pytorch_pass_expandable(wanted, block);
+    if (block != NULL && UNLIKELY(block->is_expandable)) {
+        block = pytorch_pass_expandable(wanted.is_expandable, block);
     }
     if (block == NULL || (size < config->max_split_size && block->size >= config->max_split_size)) {
         return NULL; /* an oversize block is not for a smaller request */
@@ -46,19 +47,29 @@ HOT struct block *pytorch_search(const struct varve_alloc_config *config, const 
     return block;
 }
 
-HOT bool pytorch_should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
-                              const struct block *block)
+HOT struct block *pytorch_search(const struct varve_alloc_config *config, const struct wanted_block *wanted)
 {
-    const struct pool *pool = block_pool(block);
-    uint64_t remaining = block->size - wanted->rounded;
+    return pytorch_search_for(config, *wanted);
+}
+
+HOT bool pytorch_cuts(const struct varve_alloc_config *config, const struct pool *pool,
+                      struct wanted_block wanted, uint64_t size)
+{
+    uint64_t remaining = size - wanted.rounded;
 
     if (UNLIKELY(pool->no_split)) {
         return false;
     }
-    if (pool->is_small || wanted->is_expandable) {
+    if (pool->is_small || wanted.is_expandable) {
         return remaining >= ROUNDING_MIN_BLOCK;
     }
-    return wanted->rounded < config->max_split_size && remaining > ROUNDING_SMALL_SIZE;
+    return wanted.rounded < config->max_split_size && remaining > ROUNDING_SMALL_SIZE;
+}
+
+HOT bool pytorch_should_split(const struct varve_alloc_config *config, const struct wanted_block *wanted,
+                              const struct block *block)
+{
+    return pytorch_cuts(config, block_pool(block), *wanted, block->size);
 }
 
 HOT bool pytorch_may_merge(const struct varve_alloc_config *config, const struct block *block,

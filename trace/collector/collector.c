@@ -199,7 +199,7 @@ static size_t gather_positions(const struct collector *collector, struct store_r
 
     for (size_t i = 0; i < collector->reader_count; i++) {
         const struct ring_reader *reader = collector->readers[i];
-        if (reader->read + reader->spill_read + reader->orphans_read != reader->stored) {
+        if (reader->read + reader->spill_read + reader->orphans_read != reader->stored || reader->parts > 0) {
             positions[count++] = (struct store_ring_position){.thread_id = reader->thread_id,
                                                               .process_id = reader->process->id,
                                                               .ring = reader->index,
@@ -208,6 +208,8 @@ static size_t gather_positions(const struct collector *collector, struct store_r
                                                               .sequence = reader->sequence,
                                                               .orphans = reader->orphans_read,
                                                               .unreadable = reader->unreadable,
+                                                              .unfolded = reader->unfolded,
+                                                              .parts = reader->parts,
                                                               .last_ticks = reader->last_ticks,
                                                               .last_ns = reader->last_ns};
         }

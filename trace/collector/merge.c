@@ -27,6 +27,7 @@
 #include "trace/model/derive/derive.h"
 #include "trace/model/event.h"
 #include "trace/record.h"
+#include "trace/record_fold.h"
 #include "trace/store/store.h"
 #include "trace/symbols/callsites/callsites.h"
 
@@ -175,11 +176,11 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
     reader->sequence = sequence;
 }
 
-/* Derive and store one event. VARVE_ERROR_FULL by the store: the event was taken, the disk is full. */
-static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
-                struct varve_message *message)
+/* Derive and store one event of the record on top. `is_full_out`: the event was taken, and the disk is full. */
+static int take_event(struct collector *collector, struct ring_reader *reader,
+                      const struct varve_record *record, struct event *event, bool *is_full_out,
+                      struct varve_message *message)
 {
-    const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
 
     if (error != VARVE_OK) {
@@ -189,6 +190,7 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     if (error != VARVE_OK && error != VARVE_ERROR_FULL) {
         return error;
     }
+    *is_full_out = *is_full_out || error == VARVE_ERROR_FULL;
     if (collector->sink.provider != NULL) {
         collect_sink_record(collector, reader, record, event->ring_seq);
     }
@@ -201,7 +203,80 @@ static int take(struct collector *collector, struct ring_reader *reader, struct 
     if (collector->deferred != NULL) {
         release_deferred(collector, reader, event);
     }
+    return VARVE_OK;
+}
+
+/* All events of the record on top. Where one can't be taken, for want of disk space, the record stays there, and the next
+ * attempt goes on with that one. VARVE_ERROR_FULL: so it was, or all were taken and the disk is full now. `event` is the
+ * first that is due. */
+static int take(struct collector *collector, struct ring_reader *reader, const struct varve_record *parts,
+                unsigned count, struct event *event, struct varve_message *message)
+{
+    bool is_full = false;
+
+    while (reader->parts < count) {
+        const struct varve_record *part = &parts[reader->parts];
+        int error = take_event(collector, reader, part, event, &is_full, message);
+
+        if (error != VARVE_OK) {
+            return error;
+        }
+        reader->parts++;
+        reader->unfolded++;
+        if (reader->parts < count) {
+            decode(collector, reader, part + 1, event);
+        }
+    }
+    reader->parts = 0;
+    reader->unfolded--; /* the record itself */
     ring_reader_pop(reader);
+    return is_full ? VARVE_ERROR_FULL : VARVE_OK;
+}
+
+/* The event by which a record is out of order, if it is: the one that the call was about. */
+static bool is_out_of_order(struct collector *collector, struct ring_reader *reader,
+                            const struct varve_record *parts, unsigned count, struct event *event)
+{
+    unsigned about = count > 1 && varve_record_kind(&parts[1]) == VARVE_KIND_ALLOC ? 1 : 0;
+
+    decode(collector, reader, &parts[about], event);
+    if (derive_is_out_of_order(collector->derive, event)) {
+        return true;
+    }
+    if (about > 0) {
+        decode(collector, reader, &parts[0], event);
+    }
+    return false;
+}
+
+/* Take the record on top of a reader, or defer it. */
+static int take_or_defer(struct collector *collector, struct ring_reader *reader, uint64_t *moved,
+                         struct varve_message *message)
+{
+    const struct varve_record *record = ring_reader_peek(reader, &collector->directory), *parts = record;
+    struct varve_record unfolded[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = 1;
+    struct event event;
+    int error;
+
+    if (varve_record_is_folded(record)) {
+        count = varve_record_unfold(record, unfolded);
+        parts = unfolded;
+    }
+    if (reader->parts >= count) {
+        reader->parts = 0; /* of a database that does not fit these files */
+    }
+    if (reader->is_deferred || reader->parts > 0) {
+        decode(collector, reader, &parts[reader->parts], &event);
+    } else if (is_out_of_order(collector, reader, parts, count, &event)) {
+        reader->is_deferred = true;
+        reader->deferred_addr = held_by(&event);
+        reader->next_deferred = collector->deferred;
+        collector->deferred = reader;
+        return VARVE_OK;
+    }
+    error = take(collector, reader, parts, count, &event, message);
+    *moved += error == VARVE_OK ? count : 0;
     return error;
 }
 
@@ -210,23 +285,12 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
                     struct varve_message *message)
 {
     struct ring_reader *reader = collector->heap[0];
-    struct event event;
 
     do {
-        const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+        int error = take_or_defer(collector, reader, moved, message);
 
-        decode(collector, reader, record, &event);
-        if (!reader->is_deferred && derive_is_out_of_order(collector->derive, &event)) {
-            reader->is_deferred = true;
-            reader->deferred_addr = held_by(&event);
-            reader->next_deferred = collector->deferred;
-            collector->deferred = reader;
-        } else {
-            int error = take(collector, reader, &event, message);
-            if (error != VARVE_OK) {
-                return error;
-            }
-            (*moved)++;
+        if (error != VARVE_OK) {
+            return error;
         }
         if (!load_key(collector, reader, hold_back)) {
             if (reader->is_in_flight && !reader->saw_end && reader->last_ticks < collector->watermark) {

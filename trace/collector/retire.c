@@ -119,18 +119,20 @@ static uint64_t interrupted_max(const struct ring_header *ring)
     return __atomic_load_n(&ring->state, __ATOMIC_ACQUIRE) == RING_STATE_RETIRED ? 0 : HANDLERS_MAX;
 }
 
-/* emitted = stored + lost + uncommitted. A marker for missing records is a row that nobody emitted. Where the
+/* Events: emitted = stored + lost + uncommitted; what was begun and not committed counts as one event a record. A marker for missing records is a row that nobody emitted. Where the
  * header contradicts itself, what is known for sure are the records that are stored: all that it has counted
  * besides, if that makes sense, is lost. */
 static struct ring_sums sums_of(const struct ring_reader *reader)
 {
     const struct ring_header *ring = reader->ring;
     uint64_t emitted = collect_plausible(__atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE));
+    uint64_t lost_folded = collect_plausible(__atomic_load_n(&ring->lost_folded, __ATOMIC_ACQUIRE));
     struct ring_sums sums = {
-        .emitted = emitted + reader->orphans_read + reader->gap_rows,
-        .stored = reader->read + reader->spill_read + reader->orphans_read - reader->unreadable,
-        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + reader->unreadable +
-                reader->gaps,
+        .emitted = emitted + lost_folded + reader->unfolded + reader->orphans_read + reader->gap_rows,
+        .stored =
+            reader->read + reader->spill_read + reader->orphans_read + reader->unfolded - reader->unreadable,
+        .lost = collect_plausible(__atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE)) + lost_folded +
+                reader->unreadable + reader->gaps,
         .damage = reader->damage,
     };
 

@@ -389,8 +389,8 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         lost += ring->lost_by_kind[kind];
     }
-    if (producer_is_dead &&
-        (emitted < completed || emitted - completed > RING_NESTED_SLOTS || lost < ring->lost)) {
+    if (producer_is_dead && (emitted < completed || emitted - completed > RING_NESTED_SLOTS ||
+                             lost < ring->lost + ring->lost_folded)) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: emitted is not completed plus lost",
                                  ring->ring_index);
     }

@@ -46,6 +46,8 @@ struct ring_reader {
     const char *damage;  /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
     int spill_fd;        /* -1: not open */
     uint64_t unreadable; /* published records that stood in what is gone of the files */
+    uint64_t unfolded;   /* events taken, beyond one for each record taken (trace/record_fold.h) */
+    uint32_t parts;      /* merge.c: of these, of the record that comes next, which is not taken yet */
     const struct varve_record *staging; /* NULL: not looked for yet */
     bool has_staging_apart;             /* it is a mapping of its own */
     struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */

@@ -85,6 +85,8 @@ static void continue_known(struct store_ring_position *known, struct ring_reader
     reader->spill_read = known->spill_tail;
     reader->orphans_read = (uint32_t)known->orphans;
     reader->unreadable = known->unreadable;
+    reader->unfolded = known->unfolded;
+    reader->parts = (uint32_t)known->parts;
     reader->sequence = known->sequence;
     reader->last_ticks = known->last_ticks != 0 ? known->last_ticks : reader->last_ticks;
     reader->last_ns = known->last_ns;

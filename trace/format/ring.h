@@ -17,6 +17,9 @@
 /*
  *   file:  struct ring_header | staging records | ring records
  *
+ * A record is an event, or several of one call (record_fold.h): all positions and counts are of records, but for
+ * lost_by_kind.
+ *
  * Order of one ring's events:  ring … then spill (file, then staging) … then ring again. A producer that
  * spills returns to the ring only after the consumer released the whole spill, so:
  *   spill_head > spill_tail   ⇒  every record in the ring is older than every record in the spill.
@@ -26,7 +29,7 @@
  *   tail <= head <= tail + capacity          spill_tail <= spill_flushed <= spill_head (spill_tail may pass
  *                                            spill_flushed: staging records can be consumed too)
  *   spill_head - spill_flushed <= staging_capacity
- *   completed = head + spill_head + lost     sum(lost_by_kind) = lost
+ *   completed = head + spill_head + lost     sum(lost_by_kind) = lost + lost_folded
  *   emitted - completed = records being written: 0 or 1, and one more for each signal handler that
  *                                            interrupted another before its append
  *
@@ -64,18 +67,19 @@ struct ring_header {
     char thread_name[16];
 
     /* producer line */
-    _Alignas(64) uint64_t emitted; /* events begun; counted before the test for space */
+    _Alignas(64) uint64_t emitted; /* records begun; counted before the test for space */
     uint64_t head;                 /* ring records committed */
     uint64_t spill_head;           /* spilled records committed */
     uint64_t spill_flushed;        /* of these, in the spill file; the rest is in the staging slots */
     uint64_t spill_bytes;          /* size of the spill file; the producer's own */
-    uint64_t lost;                 /* events dropped */
+    uint64_t lost;                 /* records dropped */
     uint64_t lost_bytes;           /* size fields of the dropped events, added up */
     uint32_t state;                /* enum ring_state */
     uint32_t nested_count;         /* records waiting in `nested` */
     uint32_t nested_filed;         /* of these, filed in the ring or spill already */
     uint64_t memory_bytes;         /* that its file has in /dev/shm; the producer's own */
     uint32_t staging_is_apart;     /* the staging slots are in a file of their own; set once, atomic */
+    uint64_t lost_folded;          /* events of the dropped records beyond one each (record_fold.h) */
 
     /* consumer line */
     _Alignas(64) uint64_t tail;

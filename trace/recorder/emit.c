@@ -51,6 +51,7 @@ static struct varve_producer idle = {.busy = 1};
 
 __thread struct varve_producer *varve_producer_current = &idle;
 uint32_t varve_emit_has_sink;
+uint32_t varve_emit_may_fold;
 
 static __thread bool thread_is_watched;
 static __thread bool thread_has_ended;
@@ -232,6 +233,8 @@ static struct recorder_thread *thread_attach(struct recorder_process *process)
         ringless.process = 0;
         recorder_confine_thread_known();
         varve_producer_current = &thread->producer;
+        __atomic_store_n(&varve_emit_may_fold, (recorder_session()->sink & SESSION_SINK_LTTNG) == 0,
+                         __ATOMIC_RELAXED);
     } else {
         recorder_retry_later(&ringless.retry);
     }
@@ -244,11 +247,15 @@ static void count_unattached(struct recorder_process *process, const struct varv
     struct process_control *control = process != NULL ? process->control : NULL;
     struct session_counts *counts = recorder_session_counts();
     uint64_t *by_kind = control != NULL ? control->unattached_by_kind : counts->unattached_by_kind;
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = varve_record_unfold(record, parts);
 
-    __atomic_fetch_add(&by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT], 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes, record->size,
-                       __ATOMIC_RELAXED);
-    __atomic_fetch_add(control != NULL ? &control->unattached : &counts->unattached, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < count; i++) {
+        __atomic_fetch_add(&by_kind[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT], 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(control != NULL ? &control->unattached_bytes : &counts->unattached_bytes,
+                           parts[i].size, __ATOMIC_RELAXED);
+    }
+    __atomic_fetch_add(control != NULL ? &control->unattached : &counts->unattached, count, __ATOMIC_RELEASE);
 }
 
 /* Made without a lock: the thread whose file it is sets it, others wait for that for a moment. */
@@ -336,8 +343,13 @@ static void put_first(const struct varve_record *record)
 /* Atomic for the sake of confined threads, whose handlers interrupt each other here. */
 static void lose_nested(struct recorder_thread *thread, const struct varve_record *record)
 {
-    __atomic_fetch_add(&thread->nested_lost_kinds[varve_record_kind(record) % VARVE_KIND_LIMIT], 1,
-                       __ATOMIC_RELAXED);
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = varve_record_unfold(record, parts);
+
+    for (unsigned i = 0; i < count; i++) {
+        __atomic_fetch_add(&thread->nested_lost_kinds[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT], 1,
+                           __ATOMIC_RELAXED);
+    }
     __atomic_store_n(&thread->producer.nested, 1, __ATOMIC_RELAXED);
 }
 

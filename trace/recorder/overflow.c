@@ -181,12 +181,17 @@ static bool put_once(struct recorder_thread *thread, const struct varve_record *
 static void drop(struct recorder_thread *thread, const struct varve_record *record)
 {
     struct ring_header *ring = thread->ring;
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = varve_record_unfold(record, parts);
 
-    ring->lost_by_kind[varve_record_kind(record) % VARVE_KIND_LIMIT]++;
-    ring->lost_bytes += record->size;
+    for (unsigned i = 0; i < count; i++) {
+        ring->lost_by_kind[varve_record_kind(&parts[i]) % VARVE_KIND_LIMIT]++;
+        ring->lost_bytes += parts[i].size;
+        thread->lost_open_bytes += parts[i].size;
+    }
+    thread->lost_open += count;
+    __atomic_store_n(&ring->lost_folded, ring->lost_folded + count - 1, __ATOMIC_RELAXED);
     __atomic_store_n(&ring->lost, ring->lost + 1, __ATOMIC_RELEASE);
-    thread->lost_open++;
-    thread->lost_open_bytes += record->size;
 }
 
 /* A `lost` record in the stream itself, in front of the first event after the gap. */

@@ -249,7 +249,7 @@ static void count_miss(const struct sink_provider *provider)
 static uint64_t sequence_of(const struct recorder_thread *thread, const struct varve_record *record)
 {
     const struct ring_header *ring = thread->ring;
-    uint64_t dropped = ring->lost - thread->lost_open;
+    uint64_t dropped = ring->lost + ring->lost_folded - thread->lost_open;
 
     return ring->head + ring->spill_head + dropped +
            (varve_record_kind(record) == VARVE_KIND_LOST ? record->arg : 0) + 1;

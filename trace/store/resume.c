@@ -144,9 +144,11 @@ static int position_take(sqlite3_stmt *row, void *context)
         .sequence = (uint64_t)sqlite3_column_int64(row, 5),
         .orphans = (uint64_t)sqlite3_column_int64(row, 6),
         .unreadable = (uint64_t)sqlite3_column_int64(row, 7),
-        .last_ticks = (uint64_t)sqlite3_column_int64(row, 8),
-        .last_ns = sqlite3_column_int64(row, 9),
-        .is_final = sqlite3_column_int(row, 10) != 0,
+        .unfolded = (uint64_t)sqlite3_column_int64(row, 8),
+        .parts = (uint64_t)sqlite3_column_int64(row, 9),
+        .last_ticks = (uint64_t)sqlite3_column_int64(row, 10),
+        .last_ns = sqlite3_column_int64(row, 11),
+        .is_final = sqlite3_column_int(row, 12) != 0,
     };
     return reader->take.position(reader->context, &position);
 }
@@ -159,7 +161,7 @@ int store_each_ring_position(struct store *store,
     struct reader reader = {.take.position = take, .context = context};
     return query_each(store,
                       "SELECT t.id, t.process_id, t.ring, p.tail, p.spill_tail, p.sequence, p.orphans,"
-                      " p.unreadable, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
+                      " p.unreadable, p.unfolded, p.parts, p.last_ticks, p.last_ns, t.end_ns IS NOT NULL"
                       " FROM thread t LEFT JOIN ring_position p ON p.thread_id = t.id"
                       " UNION ALL SELECT *, 0 FROM ring_position"
                       " WHERE thread_id NOT IN (SELECT id FROM thread) ORDER BY 1",

@@ -51,7 +51,8 @@ int store_thread_gone(struct store *store, const struct store_ring_position *pos
                       int64_t end_ns)
 {
     return ROWS_WRITE(store, STATEMENT_THREAD_GONE, VALUE(position->thread_id),
-                      VALUE(position->tail + position->spill_tail + position->orphans - position->unreadable),
+                      VALUE(position->tail + position->spill_tail + position->orphans + position->unfolded -
+                            position->unreadable),
                       VALUE(position->spill_tail), VALUE(position->unreadable), VALUE(end_ns), VALUE(damage));
 }
 

@@ -134,10 +134,12 @@ CREATE TABLE unrecorded_program(path TEXT NOT NULL, reason TEXT NOT NULL, count 
     PRIMARY KEY(path, reason)) STRICT, WITHOUT ROWID;
 CREATE TABLE clock_anchor(ticks INTEGER PRIMARY KEY, mono_ns INTEGER NOT NULL, real_ns INTEGER NOT NULL) STRICT;
 -- How far each ring has been stored, in the same transaction as its events; empty once a trace is complete. orphans:
--- records of signal handlers; unreadable: taken but not stored; last_ticks, last_ns: of the last record.
+-- records of signal handlers; unreadable: taken but not stored; unfolded: events of these records beyond one each,
+-- with the `parts` of the next record that are stored already; last_ticks, last_ns: of the last record.
 CREATE TABLE ring_position(thread_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, ring INTEGER NOT NULL,
     tail INTEGER NOT NULL, spill_tail INTEGER NOT NULL, sequence INTEGER NOT NULL, orphans INTEGER NOT NULL,
-    unreadable INTEGER NOT NULL, last_ticks INTEGER NOT NULL, last_ns INTEGER NOT NULL) STRICT;
+    unreadable INTEGER NOT NULL, unfolded INTEGER NOT NULL, parts INTEGER NOT NULL, last_ticks INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL) STRICT;
 -- The process and its number under which call sites, `count` of them in turn, were first seen; empty once a trace is complete.
 CREATE TABLE callsite_origin(callsite_id INTEGER PRIMARY KEY, process_id INTEGER NOT NULL, site INTEGER NOT NULL,
     count INTEGER NOT NULL) STRICT;

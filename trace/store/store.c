@@ -142,8 +142,8 @@ int store_commit(struct store *store, const struct store_ring_position *position
         const struct store_ring_position *row = &positions[i];
         error = ROWS_WRITE(store, STATEMENT_POSITION, VALUE(row->thread_id), VALUE(row->process_id),
                            VALUE(row->ring), VALUE(row->tail), VALUE(row->spill_tail), VALUE(row->sequence),
-                           VALUE(row->orphans), VALUE(row->unreadable), VALUE(row->last_ticks),
-                           VALUE(row->last_ns));
+                           VALUE(row->orphans), VALUE(row->unreadable), VALUE(row->unfolded),
+                           VALUE(row->parts), VALUE(row->last_ticks), VALUE(row->last_ns));
         if (error != VARVE_OK) {
             varve_message_set(message, error, "%s", store->failure.text);
         }

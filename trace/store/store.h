@@ -56,6 +56,8 @@ struct store_ring_position {
     uint64_t sequence;   /* event.ring_seq of the last one */
     uint64_t orphans;    /* records put aside by signal handlers, taken so far */
     uint64_t unreadable; /* of all these, those that could not be stored */
+    uint64_t unfolded;   /* events stored, beyond one for each record taken */
+    uint64_t parts;      /* of these, of the record that comes next, which is not taken yet */
     uint64_t last_ticks; /* of the last record */
     int64_t last_ns;
     bool is_final; /* read back: the row of its thread is complete, and its file may be gone */

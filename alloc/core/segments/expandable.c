@@ -163,6 +163,7 @@ int expandable_reserve(struct varve_alloc *alloc, const struct request *request,
     block->size = segment->bytes;
     block->bins = request->wanted.bins;
     block->expandable = segment;
+    block->is_expandable = true;
     block->segment_id = segment->segment_id;
     pool_unmapped_insert(request->pool, block);
     *block_out = block;
@@ -222,8 +223,8 @@ int expandable_map(struct varve_alloc *alloc, struct block *block, uint64_t byte
     }
     block->is_mapped = true;
     alloc->reserved_bytes += mapped;
-    stat_change(alloc->stats.reserved_bytes, pool->is_small, (int64_t)mapped);
-    alloc->stats.num_device_alloc++;
+    stat_change(alloc->counters.others.reserved_bytes, pool->is_small, (int64_t)mapped);
+    alloc->counters.others.num_device_alloc++;
     emit_segment(alloc, VARVE_KIND_SEGMENT_MAP, VARVE_CAUSE_NONE, block, mapped, 0);
     block_merge(alloc, block, block->prev);
     block_merge(alloc, block, block->next);
@@ -321,8 +322,8 @@ uint64_t expandable_release(struct varve_alloc *alloc, struct block *block, enum
         block_merge(alloc, block, block->next);
         pool_unmapped_insert(pool, block);
         alloc->reserved_bytes -= bytes;
-        stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)bytes);
-        alloc->stats.num_device_free++;
+        stat_change(alloc->counters.others.reserved_bytes, pool->is_small, -(int64_t)bytes);
+        alloc->counters.others.num_device_free++;
     }
     if (!block->is_mapped && !block_is_split(block)) {
         release_address_space(alloc, block);

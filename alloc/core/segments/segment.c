@@ -49,12 +49,12 @@ static void count_segment(struct varve_alloc *alloc, const struct request *reque
         request->pool->owner->segment_count++;
     }
     alloc->reserved_bytes += request->segment_bytes;
-    stat_change(alloc->stats.segment, is_small, 1);
-    stat_change(alloc->stats.reserved_bytes, is_small, (int64_t)request->segment_bytes);
+    stat_change(alloc->counters.others.segment, is_small, 1);
+    stat_change(alloc->counters.others.reserved_bytes, is_small, (int64_t)request->segment_bytes);
     if (request->segment_bytes >= alloc->config.max_split_size) {
-        stat_increase(&alloc->stats.oversize_segments, 1);
+        stat_increase(&alloc->counters.others.oversize_segments, 1);
     }
-    alloc->stats.num_device_alloc++;
+    alloc->counters.others.num_device_alloc++;
 }
 
 int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_retry, struct block **block_out)
@@ -63,7 +63,7 @@ int segment_alloc(struct varve_alloc *alloc, struct request *request, bool is_re
     uint64_t addr = 0;
     int error;
 
-    alloc->stats.num_alloc_retries += is_retry;
+    alloc->counters.others.num_alloc_retries += is_retry;
     if (alloc->limit != 0 && (request->segment_bytes > alloc->limit ||
                               alloc->reserved_bytes > alloc->limit - request->segment_bytes)) {
         return VARVE_ERROR_NO_MEMORY;
@@ -102,12 +102,12 @@ void segment_uncount(struct varve_alloc *alloc, const struct block *block)
         assert(pool->owner->segment_count > 0);
         pool->owner->segment_count--;
     }
-    stat_change(alloc->stats.segment, pool->is_small, -1);
-    stat_change(alloc->stats.reserved_bytes, pool->is_small, -(int64_t)block->size);
+    stat_change(alloc->counters.others.segment, pool->is_small, -1);
+    stat_change(alloc->counters.others.reserved_bytes, pool->is_small, -(int64_t)block->size);
     if (block->size >= alloc->config.max_split_size) {
-        stat_decrease(&alloc->stats.oversize_segments, 1);
+        stat_decrease(&alloc->counters.others.oversize_segments, 1);
     }
-    alloc->stats.num_device_free++;
+    alloc->counters.others.num_device_free++;
 }
 
 void segment_release(struct varve_alloc *alloc, struct block *block, enum varve_cause cause)

@@ -8,6 +8,7 @@
 #define VARVE_ALLOC_CORE_STATE_ALLOCATOR_H
 
 #include "alloc/alloc.h"
+#include "alloc/core/state/counters.h"
 #include "alloc/core/state/lock.h"
 #include "alloc/index/block_map.h"
 #include "alloc/index/block_slab.h"
@@ -88,7 +89,7 @@ struct varve_alloc {
     /* stream_ordered.c: the device's own stream freed memory, and was not waited for since */
     bool has_joined;
 
-    struct varve_alloc_stats stats; /* as counters.h moves them */
+    struct alloc_counters counters;
 
     struct {
         bool (*call)(void *context);

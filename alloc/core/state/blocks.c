@@ -9,7 +9,7 @@ void block_shrink_free(struct block *block, uint64_t bytes)
     struct pool *pool = block_pool(block);
 
     if (block->is_free) {
-        block->freed_at = pool->search_count;
+        block_begin_age(block, pool);
         free_index_move(block, block->addr + bytes, block->size - bytes);
     } else {
         block->addr += bytes;
@@ -22,16 +22,35 @@ void block_insert_free(struct block *block)
 {
     struct pool *pool = block_pool(block);
 
-    block->freed_at = pool->search_count;
+    block_begin_age(block, pool);
     free_index_insert(&pool->index, block);
 }
 
 uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour)
 {
-    return block_may_absorb(alloc, block, neighbour) ? block_absorb(alloc, block, neighbour, false) : 0;
+    uint64_t absorbed, absorbed_addr;
+    bool is_previous;
+
+    if (!block_may_absorb(alloc, block, neighbour)) {
+        return 0;
+    }
+    is_previous = block->prev == neighbour;
+    absorbed_addr = neighbour->addr;
+    absorbed = block_absorb(alloc, block_pool(block), block, neighbour, false);
+    if (block->is_mapped) {
+        EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
+                                      .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
+                                      .bins = block->bins,
+                                      .addr = block->addr,
+                                      .size = block->size,
+                                      .requested = absorbed,
+                                      .arg = absorbed_addr});
+    }
+    return absorbed;
 }
 
 void block_free(struct varve_alloc *alloc, struct block *block)
 {
-    block_complete(alloc, block, block_map_find_slot(&alloc->map, block->addr));
+    block_complete(alloc, block_pool(block), block, block_map_find_slot(&alloc->map, block->addr),
+                   VARVE_KIND_FREE_COMPLETED);
 }

@@ -22,24 +22,32 @@ void block_shrink_free(struct block *block, uint64_t bytes);
 /// Absorb a neighbour (NULL allowed) if that may be; returns the bytes absorbed.
 uint64_t block_merge(struct varve_alloc *alloc, struct block *block, struct block *neighbour);
 
+/* Ages count only where searches are counted. */
+HOT void block_begin_age(struct block *block, const struct pool *pool)
+{
+    if (UNLIKELY(pool->search_count != 0)) {
+        block->freed_at = pool->search_count;
+    }
+}
+
 HOT bool block_may_absorb(const struct varve_alloc *alloc, const struct block *block,
                           const struct block *neighbour)
 {
-    return block_is_available(neighbour) && neighbour->is_mapped == block->is_mapped &&
+    const uint8_t looked_at = BLOCK_ALLOCATED | BLOCK_HAS_USERS | BLOCK_MAPPED;
+
+    return neighbour != NULL && (neighbour->state & looked_at) == (block->state & BLOCK_MAPPED) &&
            POLICY_CALL(alloc->policy, may_merge, &alloc->config, block, neighbour);
 }
 
 /* With `takes_place` the block comes into the index where the neighbour was. */
-HOT uint64_t block_absorb(struct varve_alloc *alloc, struct block *block, struct block *neighbour,
-                          bool takes_place)
+HOT uint64_t block_absorb(struct varve_alloc *alloc, struct pool *pool, struct block *block,
+                          struct block *neighbour, bool takes_place)
 {
-    struct pool *pool = block_pool(block);
     bool is_previous = block->prev == neighbour;
-    uint64_t absorbed, absorbed_addr;
+    uint64_t absorbed;
 
     assert(neighbour != NULL);
     absorbed = neighbour->size;
-    absorbed_addr = neighbour->addr;
     if (is_previous) {
         block->addr = neighbour->addr;
         block->prev = neighbour->prev;
@@ -61,27 +69,17 @@ HOT uint64_t block_absorb(struct varve_alloc *alloc, struct block *block, struct
         pool_unmapped_remove(pool, neighbour);
     }
     block_slab_release(&alloc->slab, neighbour);
-    if (block->is_mapped) {
-        EMIT(alloc, (struct emission){.kind = VARVE_KIND_MERGE,
-                                      .cause = is_previous ? VARVE_CAUSE_PREVIOUS : VARVE_CAUSE_NEXT,
-                                      .bins = block->bins,
-                                      .addr = block->addr,
-                                      .size = block->size,
-                                      .requested = absorbed,
-                                      .arg = absorbed_addr});
-    }
     return absorbed;
 }
 
 /* The net change of inactive_split is applied once, as one increase or one decrease (free_block). */
-HOT void block_count_inactive(struct varve_alloc *alloc, const struct block *block, uint64_t before,
-                              uint64_t after)
+HOT void block_count_inactive(struct varve_alloc *alloc, const struct pool *pool, const struct block *block,
+                              uint64_t before, uint64_t after)
 {
-    bool is_small = block_pool(block)->is_small;
     int64_t count = -(int64_t)(before > 0) - (int64_t)(after > 0);
     int64_t bytes = -(int64_t)before - (int64_t)after;
 
-    if (block->expandable != NULL) {
+    if (block->is_expandable) {
         return;
     }
     if (block_is_split(block)) {
@@ -89,37 +87,39 @@ HOT void block_count_inactive(struct varve_alloc *alloc, const struct block *blo
         bytes += (int64_t)block->size;
     }
     if (count != 0) {
-        stat_change(alloc->stats.inactive_split, is_small, count);
+        hot_change(&alloc->counters, HOT_INACTIVE_SPLIT, pool->is_small, count);
     }
     if (bytes != 0) {
-        stat_change(alloc->stats.inactive_split_bytes, is_small, bytes);
+        hot_change(&alloc->counters, HOT_INACTIVE_SPLIT_BYTES, pool->is_small, bytes);
     }
 }
 
-/* `slot` is the block's in the map. */
-HOT void block_complete(struct varve_alloc *alloc, struct block *block, struct block_map_slot *slot)
+/* `slot` is the block's in the map, `pool` its own; `kind`: the free was requested just now, or only completes. */
+HOT void block_complete(struct varve_alloc *alloc, struct pool *pool, struct block *block,
+                        struct block_map_slot *slot, enum varve_kind kind)
 {
-    uint64_t before = 0, after = 0;
-    bool is_small = block_pool(block)->is_small;
+    uint64_t before = 0, after = 0, id = block->id;
     bool has_next;
 
-    assert(!block->is_allocated && block->event_count == 0 && block->uses == NULL);
-    emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
+    assert(!block->is_allocated && !block->has_users);
     block_map_clear(&alloc->map, slot);
     block->id = 0;
     has_next = block_may_absorb(alloc, block, block->next);
-    block->freed_at = block_pool(block)->search_count;
+    block_begin_age(block, pool);
     if (block_may_absorb(alloc, block, block->prev)) {
-        before = block_absorb(alloc, block, block->prev, !has_next);
+        before = block_absorb(alloc, pool, block, block->prev, !has_next);
     }
     if (has_next) {
-        after = block_absorb(alloc, block, block->next, true);
+        after = block_absorb(alloc, pool, block, block->next, true);
     }
-    if (!block->is_free) {
-        free_index_insert(&block_pool(block)->index, block);
+    if ((before | after) == 0) {
+        free_index_insert(&pool->index, block);
     }
-    block_count_inactive(alloc, block, before, after);
-    stat_complete(&alloc->stats, is_small, block->requested);
+    block_count_inactive(alloc, pool, block, before, after);
+    stat_complete(&alloc->counters, pool->is_small, block->requested);
+    if (UNLIKELY(alloc->recorder != NULL)) {
+        emit_freed(alloc, kind, block, id, before, after);
+    }
 }
 
 #endif

@@ -6,8 +6,8 @@
  *     current = current at the last reset + allocated - freed        peak >= current >= 0
  *     all = small_pool + large_pool, but for peaks
  *
- * Every cached allocation moves some of them and its free as many, so the moves are inline and leave out what
- * follows from the rest (inspect/stats.c restores it):
+ * Every cached allocation moves some of them and its free as many, so these lie together by pool, the moves are
+ * inline and leave out what follows from the rest (counters_read and inspect/stats.c restore it):
  *
  *   freed    holds what was current at the last reset of the accumulated figures
  *   all      has no `allocated`
@@ -83,31 +83,101 @@ static inline void stat_change(struct varve_alloc_stat stats[VARVE_ALLOC_STAT_PO
     }
 }
 
+/* ---- what every cached request and every free moves ---- */
+
+enum hot_counter {
+    HOT_ALLOCATION,
+    HOT_ALLOCATED_BYTES,
+    HOT_REQUESTED_BYTES,
+    HOT_INACTIVE_SPLIT,
+    HOT_INACTIVE_SPLIT_BYTES,
+    HOT_COUNTERS,
+};
+
+/* Those statistics of one kind of pool, together. */
+struct hot_counters {
+    _Alignas(64) int64_t current[HOT_COUNTERS];
+    int64_t allocated[HOT_COUNTERS];
+    int64_t peak[HOT_COUNTERS];
+};
+
+struct alloc_counters {
+    struct hot_counters pools[2];    /* large, small */
+    int64_t peak_all[HOT_COUNTERS];  /* of both together */
+    struct varve_alloc_stats others; /* of the hot ones only `freed`: counters_read has the rest */
+};
+
+/// As struct varve_alloc_stats has them, but for what inspect/stats.c restores.
+void counters_read(const struct alloc_counters *counters, struct varve_alloc_stats *stats_out);
+/// The reverse, after a reset.
+void counters_write(struct alloc_counters *counters, const struct varve_alloc_stats *stats);
 /// The peaks of what is active, where something waits.
-void stats_note_active(struct varve_alloc_stats *stats, bool is_small);
+void counters_note_active(struct alloc_counters *counters, bool is_small);
 
-/* ---- the life of a block ---- */
-
-static inline void stat_allocate(struct varve_alloc_stats *stats, bool is_small, uint64_t size,
-                                 uint64_t requested)
+static inline int64_t hot_current(const struct alloc_counters *counters, enum hot_counter counter)
 {
-    stat_pool_increase(stats->allocation, is_small, 1);
-    stat_pool_increase(stats->allocated_bytes, is_small, (int64_t)size);
-    stat_pool_increase(stats->requested_bytes, is_small, (int64_t)requested);
-    if (__builtin_expect(stats->active[VARVE_ALLOC_STAT_ALL].current != 0, 0)) {
-        stats_note_active(stats, is_small);
+    return counters->pools[0].current[counter] + counters->pools[1].current[counter];
+}
+
+static inline void hot_increase(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
+                                int64_t amount)
+{
+    struct hot_counters *own = &counters->pools[is_small];
+    int64_t current = own->current[counter] + amount;
+    int64_t all = current + counters->pools[!is_small].current[counter];
+
+    assert(amount >= 0);
+    own->current[counter] = current;
+    own->allocated[counter] += amount;
+    if (own->peak[counter] < current) {
+        own->peak[counter] = current;
+    }
+    if (counters->peak_all[counter] < all) {
+        counters->peak_all[counter] = all;
     }
 }
 
-static inline void stat_free(struct varve_alloc_stats *stats, bool is_small, uint64_t size)
+static inline void hot_decrease(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
+                                int64_t amount)
 {
-    stat_pool_decrease(stats->allocation, is_small, 1);
-    stat_pool_decrease(stats->allocated_bytes, is_small, (int64_t)size);
+    assert(amount >= 0 && counters->pools[is_small].current[counter] >= amount);
+    counters->pools[is_small].current[counter] -= amount;
+}
+
+/* A net change is one increase or one decrease; of 0 it is neither. */
+static inline void hot_change(struct alloc_counters *counters, enum hot_counter counter, bool is_small,
+                              int64_t net)
+{
+    if (net > 0) {
+        hot_increase(counters, counter, is_small, net);
+    } else {
+        hot_decrease(counters, counter, is_small, -net);
+    }
+}
+
+/* ---- the life of a block ---- */
+
+static inline void stat_allocate(struct alloc_counters *counters, bool is_small, uint64_t size,
+                                 uint64_t requested)
+{
+    hot_increase(counters, HOT_ALLOCATION, is_small, 1);
+    hot_increase(counters, HOT_ALLOCATED_BYTES, is_small, (int64_t)size);
+    hot_increase(counters, HOT_REQUESTED_BYTES, is_small, (int64_t)requested);
+    if (__builtin_expect(counters->others.active[VARVE_ALLOC_STAT_ALL].current != 0, 0)) {
+        counters_note_active(counters, is_small);
+    }
+}
+
+static inline void stat_free(struct alloc_counters *counters, bool is_small, uint64_t size)
+{
+    hot_decrease(counters, HOT_ALLOCATION, is_small, 1);
+    hot_decrease(counters, HOT_ALLOCATED_BYTES, is_small, (int64_t)size);
 }
 
 /* Between a free and its completion. */
-static inline void stat_wait(struct varve_alloc_stats *stats, bool is_small, uint64_t size, bool begins)
+static inline void stat_wait(struct alloc_counters *counters, bool is_small, uint64_t size, bool begins)
 {
+    struct varve_alloc_stats *stats = &counters->others;
     int64_t count = begins ? 1 : -1, bytes = begins ? (int64_t)size : -(int64_t)size;
 
     stats->active[VARVE_ALLOC_STAT_ALL].current += count;
@@ -116,16 +186,16 @@ static inline void stat_wait(struct varve_alloc_stats *stats, bool is_small, uin
     stats->active_bytes[stat_pool_kind(is_small)].current += bytes;
 }
 
-static inline void stat_complete(struct varve_alloc_stats *stats, bool is_small, uint64_t requested)
+static inline void stat_complete(struct alloc_counters *counters, bool is_small, uint64_t requested)
 {
-    stat_pool_decrease(stats->requested_bytes, is_small, (int64_t)requested);
+    hot_decrease(counters, HOT_REQUESTED_BYTES, is_small, (int64_t)requested);
 }
 
 /* Of all pools, allocated or waiting. */
-static inline int64_t stat_active_bytes(const struct varve_alloc_stats *stats)
+static inline int64_t stat_active_bytes(const struct alloc_counters *counters)
 {
-    return stats->allocated_bytes[VARVE_ALLOC_STAT_ALL].current +
-           stats->active_bytes[VARVE_ALLOC_STAT_ALL].current;
+    return hot_current(counters, HOT_ALLOCATED_BYTES) +
+           counters->others.active_bytes[VARVE_ALLOC_STAT_ALL].current;
 }
 
 #endif

@@ -2,7 +2,8 @@
 /* C only: private to alloc/ */
 /*
  * Decisions become records: the only module where an allocator's event gets its fields and its number in the
- * device's order. Called with the lock held, which is what makes that order exact.
+ * device's order. Called with the lock held, which is what makes that order exact. The events of a cached request or free
+ * go out together, at its end (trace/record_fold.h).
  */
 #ifndef VARVE_ALLOC_CORE_STATE_EMIT_H
 #define VARVE_ALLOC_CORE_STATE_EMIT_H
@@ -20,6 +21,13 @@ struct emission {
 /// `what`: kind, cause and flags, 8 bits each from the lowest on. An emission in pieces, which fit registers.
 void emit_record(struct varve_alloc *alloc, uint32_t what, const struct stream_bins *bins, uint64_t addr,
                  uint64_t size, uint64_t requested, uint64_t arg, uint64_t id);
+/// A block was handed out, cut from the front of `found_bytes` or whole. One record, where the recorder folds them.
+void emit_handout(struct varve_alloc *alloc, const struct block *block, uint64_t found_bytes, bool is_cut,
+                  enum varve_cause source);
+/// A block came back: FREE_REQUESTED and FREE_COMPLETED, or the latter alone, and the merges with the blocks before and
+/// behind it (sizes, 0: none), which the block has absorbed by now. One record, where the recorder folds them.
+void emit_freed(struct varve_alloc *alloc, enum varve_kind kind, const struct block *block, uint64_t id,
+                uint64_t before, uint64_t after);
 /// What the pool's number means, for a recorder that emits names.
 void emit_pool(struct varve_alloc *alloc, const struct pool *pool);
 
@@ -52,7 +60,7 @@ HOT uint64_t arg_of_alloc(uint32_t segment_id, uint64_t found_bytes)
     return segment_id | (units < VARVE_ALLOC_FOUND_MAX ? units : VARVE_ALLOC_FOUND_MAX) << 32;
 }
 
-/* A free, asked for or completed. */
+/* A free that is asked for and does not complete at once, or a completion without merges. */
 HOT void emit_free(struct varve_alloc *alloc, enum varve_kind kind, const struct block *block)
 {
     EMIT(alloc, (struct emission){.kind = kind,

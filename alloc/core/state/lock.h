@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to alloc/ */
 /*
- * A recursive lock whose uncontended path is two atomic instructions, inline: a pair of calls of the C
- * library's mutex costs as much as the rest of a cached allocation. Waiters sleep in the kernel. After "mutex
- * 2" of U. Drepper, Futexes Are Tricky (2011): 0 free, 1 held, 2 held and somebody may wait.
+ * A recursive lock, inline when it is free: one atomic instruction to take it, a plain store to give it back. A pair
+ * of calls of the C library's mutex costs as much as the rest of a cached allocation. Waiters sleep in the kernel, and
+ * pay for the plain store by a membarrier; lock.c has the proof that no wake-up is lost.
  */
 #ifndef VARVE_ALLOC_CORE_STATE_LOCK_H
 #define VARVE_ALLOC_CORE_STATE_LOCK_H
@@ -13,11 +13,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* All zero: free, and nobody waits. */
 struct alloc_lock {
-    uint32_t word;
-    uint32_t depth;    /* of the holder */
+    uint32_t word;     /* 1: held. A futex */
+    uint32_t depth;    /* of the holder, beyond the first time */
     const void *owner; /* an address that only the holding thread has; NULL: nobody */
+    uint32_t waiters;  /* threads that sleep or are about to; one more while `fenced` */
+    uint32_t fenced;   /* not 0: there is no membarrier, and every release is a full barrier */
 };
+
+/// Before a second thread knows the lock: ask the kernel for what the plain store rests on.
+void lock_init(struct alloc_lock *lock);
 
 /* lock.c: the slow halves */
 void lock_wait(struct alloc_lock *lock);
@@ -33,31 +39,28 @@ static inline const void *lock_self(void)
 
 static inline void lock_acquire(struct alloc_lock *lock)
 {
-    const void *self = lock_self();
     uint32_t unheld = 0;
 
-    /* only this thread can have stored its own mark, so a relaxed look is enough */
-    if (__builtin_expect(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == self, 0)) {
-        lock->depth++;
-        return;
-    }
     if (__builtin_expect(
             !__atomic_compare_exchange_n(&lock->word, &unheld, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED),
             0)) {
         lock_wait(lock);
     }
-    __atomic_store_n(&lock->owner, self, __ATOMIC_RELAXED);
-    lock->depth = 1;
+    __atomic_store_n(&lock->owner, lock_self(), __ATOMIC_RELAXED);
 }
 
 static inline void lock_release(struct alloc_lock *lock)
 {
-    assert(lock->depth > 0 && __atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self());
-    if (__builtin_expect(--lock->depth > 0, 0)) {
+    assert(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == lock_self());
+    if (__builtin_expect(lock->depth > 0, 0)) {
+        lock->depth--;
         return;
     }
     __atomic_store_n(&lock->owner, NULL, __ATOMIC_RELAXED);
-    if (__builtin_expect(__atomic_exchange_n(&lock->word, 0, __ATOMIC_RELEASE) == 2, 0)) {
+    __atomic_store_n(&lock->word, 0, __ATOMIC_RELEASE);
+    /* for the compiler; between processors, the barrier is the waiter's */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__builtin_expect(__atomic_load_n(&lock->waiters, __ATOMIC_RELAXED) != 0, 0)) {
         lock_wake(lock);
     }
 }

@@ -22,7 +22,7 @@ static void forget(struct varve_alloc *alloc, struct block *block)
     emit_free(alloc, VARVE_KIND_FREE_COMPLETED, block);
     emit_segment(alloc, VARVE_KIND_SEGMENT_FREE, VARVE_CAUSE_FREE, block, block->size, 0);
     block_map_remove(&alloc->map, block);
-    stat_complete(&alloc->stats, is_small, block->requested);
+    stat_complete(&alloc->counters, is_small, block->requested);
     segment_uncount(alloc, block);
     block_slab_release(&alloc->slab, block);
 }

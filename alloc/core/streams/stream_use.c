@@ -39,6 +39,7 @@ int stream_use_add(struct varve_alloc *alloc, struct block *block, uint64_t stre
     }
     *use = (struct stream_use){.next = *link, .stream = stream, .in_capture = alloc->capture_count > 0};
     *link = use;
+    block->has_users = true;
     return VARVE_OK;
 }
 
@@ -54,6 +55,7 @@ static void use_drop(struct varve_alloc *alloc, struct stream_use **link)
 void stream_use_drop_first(struct varve_alloc *alloc, struct block *block)
 {
     use_drop(alloc, &block->uses);
+    block_note_users(block);
 }
 
 /* ---- queues ---- */
@@ -150,6 +152,7 @@ static int event_insert(struct varve_alloc *alloc, struct block *block, uint64_t
     queue->items[(queue->head + queue->count++) & (queue->capacity - 1)] =
         (struct pending_event){event, block};
     block->event_count++;
+    block->has_users = true;
     alloc->pending_events++;
     return VARVE_OK;
 }
@@ -179,6 +182,7 @@ static int events_insert(struct varve_alloc *alloc, struct block *block)
             return error;
         }
         use_drop(alloc, &block->uses);
+        block_note_users(block);
     }
     return VARVE_OK;
 }
@@ -190,12 +194,12 @@ static int order(struct varve_alloc *alloc, struct block *block)
 
 static void wait_begin(struct varve_alloc *alloc, const struct block *block)
 {
-    stat_wait(&alloc->stats, block_pool(block)->is_small, block->size, true);
+    stat_wait(&alloc->counters, block_pool(block)->is_small, block->size, true);
 }
 
 static void wait_end(struct varve_alloc *alloc, struct block *block)
 {
-    stat_wait(&alloc->stats, block_pool(block)->is_small, block->size, false);
+    stat_wait(&alloc->counters, block_pool(block)->is_small, block->size, false);
     block_free(alloc, block);
 }
 
@@ -247,6 +251,7 @@ static void drop_captured(struct varve_alloc *alloc, struct block *block)
             link = &(*link)->next;
         }
     }
+    block_note_users(block);
 }
 
 /* insert_events_deferred_until_no_capture: streams that were added by a capture belong to its graph. Blocks
@@ -273,7 +278,7 @@ static int deferred_insert(struct varve_alloc *alloc)
         } else {
             *link = next;
             if (stream_ordered) { /* there is no block any more */
-                stat_wait(&alloc->stats, is_small, bytes, false);
+                stat_wait(&alloc->counters, is_small, bytes, false);
             } else {
                 deferred_leave(alloc, block);
             }
@@ -292,7 +297,9 @@ static void queue_pop(struct varve_alloc *alloc, struct event_queue *queue)
     alloc->pending_events--;
     event_release(alloc, item.event);
     /* uses that are left could not be recorded: the block is in the deferred list for that */
-    if (--item.block->event_count == 0 && item.block->uses == NULL) {
+    item.block->event_count--;
+    block_note_users(item.block);
+    if (!item.block->has_users) {
         wait_end(alloc, item.block);
     }
 }
@@ -367,7 +374,7 @@ int stream_use_synchronize(struct varve_alloc *alloc, const struct private_pool 
     int error;
 
     assert(alloc->capture_count == 0);
-    alloc->stats.num_sync_all_streams++;
+    alloc->counters.others.num_sync_all_streams++;
     error = deferred_insert(alloc);
     for (uint32_t i = 0; error == VARVE_OK && i < alloc->queue_count; i++) {
         error = queue_synchronize(alloc, &alloc->queues[i], only);

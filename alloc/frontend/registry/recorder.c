@@ -32,13 +32,20 @@ static void record_decision(void *context, const struct varve_record *record)
     struct frontend_device *device = context;
 
     if (device->is_recorded) {
-        struct varve_record emitted = *record;
+        bool has_own = has_callsite((enum varve_kind)varve_record_kind(record));
 
-        emitted.callsite = has_callsite((enum varve_kind)varve_record_kind(record)) ? frontend_callsite : 0;
-        varve_emit(&emitted);
+        varve_emit_words(record->addr, record->size, record->requested, record->arg, record->id_stream,
+                         record->dev_seq_kind_flags,
+                         varve_record_last(has_own ? frontend_callsite : record->callsite, record->pool,
+                                           record->device, record->cause));
     }
     if (device->history.limit > 0) {
-        history_add(&device->history, device->alloc, device->device, record);
+        struct varve_record events[VARVE_FOLD_EVENTS_MAX];
+        unsigned count = varve_record_unfold(record, events);
+
+        for (unsigned i = 0; i < count; i++) {
+            history_add(&device->history, device->alloc, device->device, &events[i]);
+        }
     }
 }
 
@@ -48,6 +55,7 @@ struct varve_alloc_recorder frontend_recorder_of(struct frontend_device *device)
         .record = record_decision,
         .context = device,
         .emits_names = device->is_recorded,
+        .folds = true,
     };
 }
 

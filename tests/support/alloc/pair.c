@@ -46,6 +46,7 @@ struct pair {
     uint64_t missed[PAIR_MISS_FREES]; /* what the model's callback has freed in this step */
     unsigned missed_count, missed_taken;
     unsigned misses, misses_taken; /* calls of the callbacks in this step */
+    uint64_t dev_seq;              /* of the last event */
     size_t step;
     bool is_different;
     struct alloc_pair_difference *difference;
@@ -161,11 +162,14 @@ static bool is_compared(unsigned kind)
     return (kind >= VARVE_KIND_ALLOC && kind <= VARVE_KIND_SEGMENT_UNMAP) || kind == VARVE_KIND_OOM;
 }
 
-static void record_take(void *context, const struct varve_record *record)
+static void event_take(struct pair *pair, const struct varve_record *record)
 {
-    struct pair *pair = context;
     unsigned kind = varve_record_kind(record);
 
+    if (varve_record_dev_seq(record) != ++pair->dev_seq) {
+        differ(pair, "event %" PRIu64 " where %" PRIu64 " is due", varve_record_dev_seq(record),
+               pair->dev_seq);
+    }
     if (!is_compared(kind)) {
         return;
     }
@@ -173,6 +177,16 @@ static void record_take(void *context, const struct varve_record *record)
         alloc_model_grow(pair->events, pair->event_count, &pair->event_capacity, sizeof(*pair->events));
     pair->events[pair->event_count++] =
         (struct alloc_model_event){kind, record->addr, record->size, record->requested};
+}
+
+static void record_take(void *context, const struct varve_record *record)
+{
+    struct varve_record events[VARVE_FOLD_EVENTS_MAX];
+    unsigned count = varve_record_unfold(record, events);
+
+    for (unsigned i = 0; i < count; i++) {
+        event_take(context, &events[i]);
+    }
 }
 
 static bool is_event_equal(const struct alloc_model_event *a, const struct alloc_model_event *b)
@@ -614,7 +628,9 @@ static bool pair_open(struct pair *pair, const struct alloc_pair_setup *setup)
 
     pair->highest = UINT64_C(0x7f0000000000);
     pair->lowest = pair->highest;
-    pair->recorder = (struct varve_alloc_recorder){.record = record_take, .context = pair};
+    pair->recorder =
+        (struct varve_alloc_recorder){.record = record_take, .context = pair, .folds = setup->folds};
+    varve_emit_may_fold = setup->folds;
     pair->model = alloc_model_open(&model);
     error = varve_sim_open(&sim, &pair->device, &pair->message);
     if (error) {

@@ -60,6 +60,7 @@ struct alloc_pair_setup {
     uint64_t memory_limit, capacity;
     unsigned miss_frees;  /* blocks that a callback may free when a pool has nothing; 0: no callback */
     unsigned check_every; /* steps between two calls of varve_alloc_check */
+    bool folds;           /* the recorder takes folded records */
 };
 
 /* The first difference. */

@@ -238,6 +238,7 @@ size_t alloc_random_run(uint64_t seed, struct alloc_pair_setup *setup, struct al
     random_state = seed * UINT64_C(0xd1342543de82ef95);
     count = (size_t)random_between(500, is_chosen(10) ? ALLOC_RANDOM_STEPS_MAX : 2500);
     setup_random(setup);
+    setup->folds = seed % 2 != 0; /* not drawn: the operations of a seed stay what they are */
     if (count > 2500) {
         setup->check_every = 64;
         if (is_chosen(50)) { /* room for thousands of blocks */

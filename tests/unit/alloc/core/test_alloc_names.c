@@ -12,7 +12,8 @@ static void open_emitting(struct rig *rig, bool emits_names)
 {
     struct varve_alloc_options options;
 
-    rig->recorder = (struct varve_alloc_recorder){rig_record, rig, emits_names};
+    rig->recorder =
+        (struct varve_alloc_recorder){.record = rig_record, .context = rig, .emits_names = emits_names};
     varve_alloc_options_init(&options);
     assert_int_equal(varve_sim_open(&(struct varve_sim_options){.index = 5}, &rig->device, NULL), VARVE_OK);
     options.device = rig->device;

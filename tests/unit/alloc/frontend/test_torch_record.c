@@ -70,10 +70,33 @@ struct expectation {
     bool is_wanted, has_stacks;
 };
 
+/* The events of the records, which may be several each. */
+struct events {
+    struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+    unsigned next, count;
+};
+
+static bool next_event(struct events *events, struct consumer *consumer, struct session *session,
+                       struct varve_record *event)
+{
+    struct varve_record record;
+
+    if (events->next == events->count) {
+        if (!consumer_next(consumer, session, &record)) {
+            return false;
+        }
+        events->next = 0;
+        events->count = varve_record_unfold(&record, events->parts);
+    }
+    *event = events->parts[events->next++];
+    return true;
+}
+
 static void scenario_work(struct session *session, void *context)
 {
     const struct expectation *expectation = context;
     struct consumer consumer;
+    struct events events = {.count = 0};
     struct varve_record record;
     unsigned counts[VARVE_KIND_LIMIT] = {0};
     uint64_t dev_seq = 0, records = 0;
@@ -85,7 +108,7 @@ static void scenario_work(struct session *session, void *context)
         return;
     }
     ring_reader_refresh(consumer.reader);
-    while (consumer_next(&consumer, session, &record)) {
+    while (next_event(&events, &consumer, session, &record)) {
         unsigned kind = varve_record_kind(&record);
 
         if (kind == VARVE_KIND_PROCESS_START || kind == VARVE_KIND_THREAD_START ||

@@ -30,6 +30,61 @@ static void stamp(struct block *block, uint64_t number)
     block->id = number;
 }
 
+/* The bits by name are those of enum block_state. */
+static void test_state_bits(void **state)
+{
+    (void)state;
+    assert_int_equal((struct block){.is_allocated = true}.state, BLOCK_ALLOCATED);
+    assert_int_equal((struct block){.is_mapped = true}.state, BLOCK_MAPPED);
+    assert_int_equal((struct block){.is_free = true}.state, BLOCK_FREE);
+    assert_int_equal((struct block){.has_users = true}.state, BLOCK_HAS_USERS);
+    assert_int_equal((struct block){.is_expandable = true}.state, BLOCK_EXPANDABLE);
+    assert_int_equal((struct block){.stream_ordered = true}.state, BLOCK_STREAM_ORDERED);
+}
+
+/* A part of a block takes over what is fixed for a segment, whatever its descriptor was before. */
+static void test_parts(void **state)
+{
+    struct block_slab slab = {0};
+    struct block *whole = block_slab_acquire(&slab), *front;
+
+    (void)state;
+    front = block_slab_acquire(&slab);
+    if (whole == NULL || front == NULL) {
+        fail_msg("no memory");
+        return;
+    }
+    stamp(front, 1);
+    block_slab_release(&slab, front);
+    *whole = (struct block){.addr = 4096,
+                            .size = 8192,
+                            .requested = 7,
+                            .id = 9,
+                            .segment_id = 3,
+                            .is_mapped = true,
+                            .is_expandable = true,
+                            .is_allocated = true,
+                            .expandable = (struct expandable *)(uintptr_t)64};
+    front = block_cut_front(&slab, whole, 512);
+    assert_int_equal(front->addr, 4096);
+    assert_int_equal(front->size, 512);
+    assert_int_equal(front->requested, 0);
+    assert_int_equal(front->id, 0);
+    assert_int_equal(front->segment_id, 3);
+    assert_int_equal(front->state, BLOCK_MAPPED | BLOCK_EXPANDABLE);
+    assert_ptr_equal(front->expandable, whole->expandable);
+    assert_null(front->uses);
+    assert_null(front->up);
+    assert_null(front->left);
+    assert_null(front->right);
+    assert_null(front->prev);
+    assert_ptr_equal(front->next, whole);
+    assert_ptr_equal(whole->prev, front);
+    assert_int_equal(front->event_count, 0);
+    assert_int_equal(front->freed_at, 0);
+    block_slab_close(&slab);
+}
+
 static void test_take_and_give(void **state)
 {
     (void)state;
@@ -200,6 +255,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_take_and_give),
+        cmocka_unit_test(test_state_bits),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_reserve_makes_takes_certain),
         cmocka_unit_test(test_no_memory),

@@ -152,43 +152,49 @@ static int64_t peak_of(const int64_t *changes, size_t first, size_t end)
 static void test_moves_add_up(void **state)
 {
     static int64_t changes[VARVE_ALLOC_STAT_POOLS][MOVES];
-    struct varve_alloc_stats stats, read;
+    struct alloc_counters counters;
+    struct varve_alloc_stats *stats = &counters.others, read;
     size_t accumulated_from = 0, peak_from = 0;
     uint64_t random = 5;
 
     (void)state;
-    memset(&stats, 0, sizeof(stats));
+    memset(&counters, 0, sizeof(counters));
     memset(changes, 0, sizeof(changes));
     for (size_t i = 0; i < MOVES; i++) {
         bool is_small = random_below(&random, 2);
-        struct varve_alloc_stat *stat = &stats.reserved_bytes[stat_pool_kind(is_small)];
+        struct varve_alloc_stat *stat = &stats->reserved_bytes[stat_pool_kind(is_small)];
         int64_t change = random_below(&random, 3)
                              ? (int64_t)random_below(&random, 5000)
                              : -(int64_t)random_below(&random, (uint64_t)stat->current + 1);
 
         changes[VARVE_ALLOC_STAT_ALL][i] = changes[stat_pool_kind(is_small)][i] = change;
         if (random_below(&random, 2)) {
-            stat_change(stats.reserved_bytes, is_small, change);
+            stat_change(stats->reserved_bytes, is_small, change);
         } else if (change >= 0) {
-            stat_pool_increase(stats.reserved_bytes, is_small, change);
+            stat_pool_increase(stats->reserved_bytes, is_small, change);
         } else {
-            stat_pool_decrease(stats.reserved_bytes, is_small, -change);
+            stat_pool_decrease(stats->reserved_bytes, is_small, -change);
         }
+        hot_change(&counters, HOT_INACTIVE_SPLIT_BYTES, is_small, change);
         if (i == MOVES / 3) {
-            stats_reset_accumulated(&stats);
+            stats_reset_accumulated(&counters);
             accumulated_from = i + 1;
         }
         if (i == MOVES / 2) {
-            stats_reset_peak(&stats);
+            stats_reset_peak(&counters);
             peak_from = i + 1;
         }
-        stats_read(&stats, &read);
+        stats_read(&counters, &read);
         for (int pool = 0; pool < VARVE_ALLOC_STAT_POOLS && i % 100 == 0; pool++) {
-            stat = &read.reserved_bytes[pool];
-            assert_int_equal(stat->current, sum_of(changes[pool], 0, i + 1, 0));
-            assert_int_equal(stat->allocated, sum_of(changes[pool], accumulated_from, i + 1, 1));
-            assert_int_equal(stat->freed, -sum_of(changes[pool], accumulated_from, i + 1, -1));
-            assert_int_equal(stat->peak, peak_of(changes[pool], peak_from, i + 1));
+            const struct varve_alloc_stat *both[] = {&read.reserved_bytes[pool],
+                                                     &read.inactive_split_bytes[pool]};
+
+            for (int k = 0; k < 2; k++) {
+                assert_int_equal(both[k]->current, sum_of(changes[pool], 0, i + 1, 0));
+                assert_int_equal(both[k]->allocated, sum_of(changes[pool], accumulated_from, i + 1, 1));
+                assert_int_equal(both[k]->freed, -sum_of(changes[pool], accumulated_from, i + 1, -1));
+                assert_int_equal(both[k]->peak, peak_of(changes[pool], peak_from, i + 1));
+            }
         }
     }
 }
@@ -239,13 +245,14 @@ static void test_blocks(void **state)
 {
     enum { ALLOCATION, ALLOCATED, ACTIVE, ACTIVE_BYTES, REQUESTED, FIGURES };
     static struct plain plain[FIGURES][VARVE_ALLOC_STAT_POOLS];
-    struct varve_alloc_stats stats, read;
+    struct alloc_counters counters;
+    struct varve_alloc_stats read;
     uint64_t used[40], waiting[40]; /* sizes; odd ones are small */
     size_t used_count = 0, waiting_count = 0;
     uint64_t random = 6;
 
     (void)state;
-    memset(&stats, 0, sizeof(stats));
+    memset(&counters, 0, sizeof(counters));
     for (size_t i = 0; i < MOVES; i++) {
         uint64_t what = random_below(&random, i / 500 % 2 ? 12 : 6); /* at times nothing waits for long */
         bool is_taken = what < 3 && used_count < 40;
@@ -253,28 +260,28 @@ static void test_blocks(void **state)
 
         if (is_taken) {
             used[used_count++] = size;
-            stat_allocate(&stats, size % 2, size, size / 2);
+            stat_allocate(&counters, size % 2, size, size / 2);
             plain_move(plain[ALLOCATION], size % 2, 1), plain_move(plain[ALLOCATED], size % 2, (int64_t)size);
             plain_move(plain[ACTIVE], size % 2, 1), plain_move(plain[ACTIVE_BYTES], size % 2, (int64_t)size);
             plain_move(plain[REQUESTED], size % 2, (int64_t)(size / 2));
         } else if (what < 9 && used_count > 0) {
             size = used[--used_count];
-            stat_free(&stats, size % 2, size);
+            stat_free(&counters, size % 2, size);
             plain_move(plain[ALLOCATION], size % 2, -1);
             plain_move(plain[ALLOCATED], size % 2, -(int64_t)size);
             if (what >= 6 && waiting_count < 40) {
-                stat_wait(&stats, size % 2, size, true);
+                stat_wait(&counters, size % 2, size, true);
                 waiting[waiting_count++] = size;
                 size = 0;
             }
         } else if (waiting_count > 0) {
             size = waiting[--waiting_count];
-            stat_wait(&stats, size % 2, size, false);
+            stat_wait(&counters, size % 2, size, false);
         } else {
             size = 0;
         }
         if (size != 0 && !is_taken) {
-            stat_complete(&stats, size % 2, size / 2);
+            stat_complete(&counters, size % 2, size / 2);
             plain_move(plain[ACTIVE], size % 2, -1),
                 plain_move(plain[ACTIVE_BYTES], size % 2, -(int64_t)size);
             plain_move(plain[REQUESTED], size % 2, -(int64_t)(size / 2));
@@ -283,17 +290,17 @@ static void test_blocks(void **state)
             plain_reset(plain[k], i % 2);
         }
         if (i % 97 == 0 && i % 2) {
-            stats_reset_peak(&stats);
+            stats_reset_peak(&counters);
         } else if (i % 97 == 0) {
-            stats_reset_accumulated(&stats);
+            stats_reset_accumulated(&counters);
         }
-        stats_read(&stats, &read);
+        stats_read(&counters, &read);
         plain_assert(read.allocation, plain[ALLOCATION], "allocation");
         plain_assert(read.allocated_bytes, plain[ALLOCATED], "allocated_bytes");
         plain_assert(read.active, plain[ACTIVE], "active");
         plain_assert(read.active_bytes, plain[ACTIVE_BYTES], "active_bytes");
         plain_assert(read.requested_bytes, plain[REQUESTED], "requested_bytes");
-        assert_int_equal(stat_active_bytes(&stats), read.active_bytes[VARVE_ALLOC_STAT_ALL].current);
+        assert_int_equal(stat_active_bytes(&counters), read.active_bytes[VARVE_ALLOC_STAT_ALL].current);
     }
 }
 
@@ -314,14 +321,16 @@ static void test_no_net_change_moves_nothing(void **state)
 
 static void test_reset_accumulated(void **state)
 {
+    struct alloc_counters counters;
     struct varve_alloc_stats stats, before, read;
     struct taken old, new;
 
     (void)state;
     fill(&stats);
-    stats_read(&stats, &before);
-    stats_reset_accumulated(&stats);
-    stats_read(&stats, &read);
+    counters_write(&counters, &stats);
+    stats_read(&counters, &before);
+    stats_reset_accumulated(&counters);
+    stats_read(&counters, &read);
     old = take_all(&before);
     new = take_all(&read);
     for (size_t i = 0; i < KEYS; i++) {
@@ -337,14 +346,16 @@ static void test_reset_accumulated(void **state)
 
 static void test_reset_peak(void **state)
 {
+    struct alloc_counters counters;
     struct varve_alloc_stats stats, before, stats_after;
     struct taken old, new;
 
     (void)state;
     fill(&stats);
-    stats_read(&stats, &before);
-    stats_reset_peak(&stats);
-    stats_read(&stats, &stats_after);
+    counters_write(&counters, &stats);
+    stats_read(&counters, &before);
+    stats_reset_peak(&counters);
+    stats_read(&counters, &stats_after);
     old = take_all(&before);
     new = take_all(&stats_after);
     for (size_t i = 0; i < KEYS; i++) {

@@ -207,6 +207,84 @@ static void test_losses_are_in_the_rows(void **state)
     lab_end(lab);
 }
 
+/* ---- records that are several events (trace/record_fold.h) ---- */
+
+static void emit_block(struct ring_header *ring, enum varve_kind kind, uint64_t ticks, uint64_t dev_seq,
+                       struct varve_record record)
+{
+    unsigned flags = varve_record_flags(&record);
+
+    record.ticks = ticks;
+    record.dev_seq_kind_flags = varve_record_tag(dev_seq, kind, flags);
+    hand_begin(ring);
+    hand_commit(ring, &record);
+}
+
+#define FOLDED .dev_seq_kind_flags = VARVE_FLAG_FOLDED
+
+/* A block is cut from a segment of 1 MiB in one thread, freed and merged in another; the address is used again by the
+ * first, whose clock is ahead: that record waits for all events of the free. */
+static void emit_folded(struct lab *lab, struct ring_header *ring, struct ring_header *other)
+{
+    const uint64_t found = UINT64_C(2048) << 32 | 1;
+
+    emit_block(ring, VARVE_KIND_SEGMENT_ALLOC, lab->begin + 1, 1,
+               (struct varve_record){.addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
+    emit_block(ring, VARVE_KIND_ALLOC, lab->begin + 2, 2,
+               (struct varve_record){
+                   .addr = 65536, .size = 4096, .requested = 4000, .arg = found, .id_stream = 1, FOLDED});
+    emit_block(ring, VARVE_KIND_ALLOC, lab->begin + 3, 7,
+               (struct varve_record){
+                   .addr = 65536, .size = 512, .requested = 500, .arg = found, .id_stream = 2, FOLDED});
+    emit_block(other, VARVE_KIND_FREE_REQUESTED, lab->begin + 4, 4,
+               (struct varve_record){.addr = 65536,
+                                     .size = 4096,
+                                     .requested = 4000,
+                                     .arg = 1,
+                                     .id_stream = 1,
+                                     .callsite = 2048 - 8,
+                                     FOLDED});
+}
+
+static void test_folded_records(void **state)
+{
+    static const uint8_t kinds[] = {VARVE_KIND_SEGMENT_ALLOC,  VARVE_KIND_SPLIT,          VARVE_KIND_ALLOC,
+                                    VARVE_KIND_FREE_REQUESTED, VARVE_KIND_FREE_COMPLETED, VARVE_KIND_MERGE,
+                                    VARVE_KIND_SPLIT,          VARVE_KIND_ALLOC};
+    struct lab *lab = lab_begin();
+    struct ring_header *ring, *other;
+
+    (void)state;
+    hand_process(lab, lab_dead());
+    ring = hand_ring(lab, 1, 64);
+    other = hand_ring(lab, 1, 64);
+    emit_folded(lab, ring, other);
+    other->emitted += 2; /* two records are lost, of 4 events in all */
+    other->lost = 2;
+    other->lost_folded = 2;
+    other->lost_by_kind[VARVE_KIND_FREE_REQUESTED] = other->lost_by_kind[VARVE_KIND_FREE_COMPLETED] = 2;
+    finish(lab);
+    for (size_t i = 0; i < sizeof(kinds); i++) {
+        char sql[100];
+
+        snprintf(sql, sizeof(sql), "SELECT kind FROM event WHERE seq = %zu AND dev_seq = %zu", i + 1, i + 1);
+        lab_expect(lab, sql, kinds[i]);
+    }
+    lab_expect(lab, "SELECT count(*) FROM event", sizeof(kinds));
+    lab_expect(lab, "SELECT max(ring_seq) FROM event WHERE thread_id = 1", 5);
+    lab_expect(lab, "SELECT count(DISTINCT ring_seq) FROM event WHERE thread_id = 2", 3);
+    lab_expect(lab, "SELECT count(*) FROM event WHERE callsite_id IS NOT NULL AND callsite_id <> 0", 0);
+    lab_expect(lab, "SELECT requested FROM event WHERE seq = 2", (1 << 20) - 4096);
+    lab_expect(lab, "SELECT arg FROM event WHERE seq = 6", 65536 + 4096);
+    lab_expect(lab, "SELECT size FROM event WHERE seq = 6", 1 << 20);
+    lab_expect(lab, "SELECT stored FROM thread WHERE ring = 1", 5);
+    lab_expect(lab, "SELECT stored FROM thread WHERE ring = 2", 3);
+    lab_expect(lab, "SELECT lost FROM thread WHERE ring = 2", 4);
+    lab_expect(lab, "SELECT sum(emitted - stored - lost) FROM thread", 0);
+    lab_expect(lab, "SELECT value FROM stats WHERE name = 'events_emitted'", 12);
+    lab_end(lab);
+}
+
 /* Events of handlers that were put aside when their thread was killed; late events; both have their flags. */
 static void test_nested_and_late_events(void **state)
 {
@@ -364,6 +442,7 @@ static void test_odd_records(void **state)
         struct ring_header *rings[3];
         uint64_t random = seed * 7919;
         unsigned unwritten = 0; /* no kind: zeros over a part of the ring */
+        uint64_t events = 0;    /* more than records, where one has the flag that makes several of it */
 
         hand_process(lab, lab_dead());
         for (unsigned i = 0; i < 3; i++) {
@@ -372,14 +451,19 @@ static void test_odd_records(void **state)
         for (unsigned i = 0; i < 3000; i++) {
             const struct varve_record record = odd_record(&random, lab->begin + 10 * i);
 
+            struct varve_record parts[VARVE_FOLD_EVENTS_MAX];
+
             unwritten += varve_record_kind(&record) == 0;
+            events += varve_record_kind(&record) != 0 ? varve_record_unfold(&record, parts) : 0;
             hand_begin(rings[i % 3]);
             hand_commit(rings[i % 3], &record);
         }
         lab_drain(lab);
         LAB_OK(lab, derive_check(lab->collector->derive, &lab->message));
         finish(lab);
-        lab_expect(lab, "SELECT count(*) FROM event", 3000 - unwritten);
+        lab_expect(lab, "SELECT count(*) FROM event", events);
+        lab_expect(lab, "SELECT sum(stored) FROM thread", events);
+        lab_expect(lab, "SELECT count(*) FROM event WHERE flags > 63", 0);
         lab_expect(lab, "SELECT sum(unreadable) FROM thread", unwritten);
         lab_expect(lab, "SELECT sum(emitted - stored - lost - uncommitted) FROM thread", 0);
         lab_end(lab);
@@ -427,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_retired_ring_goes),
         cmocka_unit_test(test_space_is_handed_back_after_the_commit),
         cmocka_unit_test(test_losses_are_in_the_rows),
+        cmocka_unit_test(test_folded_records),
         cmocka_unit_test(test_nested_and_late_events),
         cmocka_unit_test(test_recover_stores_each_event_once),
         cmocka_unit_test(test_death_between_commit_and_release),

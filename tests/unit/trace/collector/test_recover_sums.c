@@ -150,12 +150,63 @@ static void test_made_and_gone(void **state)
     lab_end(lab);
 }
 
+static void emit_block(struct ring_header *ring, enum varve_kind kind, uint64_t dev_seq, unsigned flags,
+                       struct varve_record record)
+{
+    record.dev_seq_kind_flags = varve_record_tag(dev_seq, kind, flags);
+    hand_begin(ring);
+    hand_commit(ring, &record);
+}
+
+/* The collector died when it had stored one event of two of a record: the other one is what comes next. */
+static void test_half_a_folded_record(void **state)
+{
+    struct lab *lab = lab_begin();
+    struct varve_collect_result result;
+    struct ring_header *ring;
+    char path[128];
+    sqlite3 *db;
+
+    (void)state;
+    hand_process(lab, lab_dead());
+    ring = hand_ring(lab, 1, 64);
+    emit_block(ring, VARVE_KIND_SEGMENT_ALLOC, 1, 0,
+               (struct varve_record){
+                   .ticks = lab->begin + 1, .addr = 65536, .size = 1 << 20, .requested = 4096, .arg = 1});
+    emit_block(ring, VARVE_KIND_ALLOC, 2, VARVE_FLAG_FOLDED,
+               (struct varve_record){.ticks = lab->begin + 2,
+                                     .addr = 65536,
+                                     .size = 4096,
+                                     .requested = 4000,
+                                     .arg = UINT64_C(2048) << 32 | 1,
+                                     .id_stream = 1});
+    lab_rounds(lab, 1000000);
+    LAB_OK(lab, collector_commit(lab->collector, &lab->message));
+    lab_drop_collector(lab);
+    snprintf(path, sizeof(path), "%s.d/trace.db", lab->database);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "DELETE FROM event WHERE seq = 3; DELETE FROM thread;"
+                     "INSERT OR REPLACE INTO ring_position SELECT 1, 1, 1, 1, 0, 2, 0, 0, 1, 1, 0, 0",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+    recover(lab, &result);
+    lab_expect(lab, "SELECT count(*) FROM event", 3);
+    lab_expect(lab, "SELECT kind FROM event WHERE seq = 2", VARVE_KIND_SPLIT);
+    lab_expect(lab, "SELECT kind FROM event WHERE seq = 3 AND ring_seq = 3 AND dev_seq = 3",
+               VARVE_KIND_ALLOC);
+    lab_expect(lab, "SELECT stored FROM thread", 3);
+    lab_expect(lab, "SELECT emitted FROM thread", 3);
+    lab_end(lab);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_ended_before),
-        cmocka_unit_test(test_numbers_of_the_pages),
-        cmocka_unit_test(test_numbers_while_it_records),
+        cmocka_unit_test(test_half_a_folded_record), cmocka_unit_test(test_what_ended_before),
+        cmocka_unit_test(test_numbers_of_the_pages), cmocka_unit_test(test_numbers_while_it_records),
         cmocka_unit_test(test_made_and_gone),
     };
     return cmocka_run_group_tests_name("recover_sums", tests, NULL, NULL);

@@ -347,6 +347,71 @@ static void test_block_waits_once(void **state)
     }
 }
 
+/* ---- records that are several events ---- */
+
+#define FOLDED_BYTES UINT64_C(4096)
+
+/* A free that completes at once and merges with both neighbours: four events. */
+static void emit_folded(void)
+{
+    const struct varve_record record = {
+        .addr = 65536,
+        .size = FOLDED_BYTES,
+        .arg = UINT64_C(2) << 32,
+        .callsite = 1,
+        .dev_seq_kind_flags = varve_record_tag(1, VARVE_KIND_FREE_REQUESTED, VARVE_FLAG_FOLDED),
+    };
+
+    varve_emit(&record);
+}
+
+/* Dropped: the ring counts records, losses by kind and the `lost` event count events, with the bytes of each. */
+static void scenario_folded_dropped(struct session *session, void *context)
+{
+    const uint64_t dropped = 10;
+    const struct ring_header *ring;
+    struct consumer consumer;
+    struct varve_record record;
+    uint64_t reported = 0, bytes = 0;
+
+    (void)context;
+    for (uint64_t i = 0; i < 64 - 2 + dropped; i++) { /* the ring has two records of the start */
+        emit_folded();
+    }
+    ring = own_ring();
+    check_conserved(ring, "with folded records");
+    CHECK(ring->emitted == 64 + dropped && ring->lost == dropped, "%llu lost",
+          (unsigned long long)ring->lost);
+    CHECK(ring->lost_folded == 3 * dropped, "%llu folded", (unsigned long long)ring->lost_folded);
+    CHECK(ring->lost_by_kind[VARVE_KIND_FREE_REQUESTED] == dropped &&
+              ring->lost_by_kind[VARVE_KIND_FREE_COMPLETED] == dropped &&
+              ring->lost_by_kind[VARVE_KIND_MERGE] == 2 * dropped,
+          "losses by kind");
+    consumer_open(&consumer, session, 1, 1);
+    ring_reader_refresh(consumer.reader);
+    while (consumer_next(&consumer, session, &record)) {
+    }
+    ring_reader_release(consumer.reader);
+    emit_folded();
+    ring_reader_refresh(consumer.reader);
+    while (consumer_next(&consumer, session, &record)) {
+        if (varve_record_kind(&record) == VARVE_KIND_LOST) {
+            reported += record.arg;
+            bytes += record.size;
+        }
+    }
+    CHECK(reported == 4 * dropped, "%llu events reported", (unsigned long long)reported);
+    CHECK(bytes == dropped * (2 * FOLDED_BYTES + (FOLDED_BYTES + 1024) + (FOLDED_BYTES + 1024 + 512)),
+          "%llu bytes reported", (unsigned long long)bytes);
+    consumer_close(&consumer);
+}
+
+static void test_folded_records_are_dropped(void **state)
+{
+    (void)state;
+    run_in_session(SESSION_OVERFLOW_DROP, 64, scenario_folded_dropped, NULL, "folded");
+}
+
 /* ---- a dead collector ---- */
 
 static void scenario_dead(struct session *session, void *context)
@@ -494,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_cut_block_is_repeated),
         cmocka_unit_test(test_wait_ends_when_there_is_room),
         cmocka_unit_test(test_block_waits_once),
+        cmocka_unit_test(test_folded_records_are_dropped),
         cmocka_unit_test(test_nobody_waits_for_a_dead_collector),
         cmocka_unit_test(test_ring_that_cannot_grow),
         cmocka_unit_test(test_events_without_a_ring_are_counted),

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The allocator's lock: one holder at a time, recursive, and no wake-up lost, with membarrier and without it. Threads
+ * hold the lock for a moment or long enough that the others sleep; each adds to a sum that is not atomic. A
+ * lost wake-up would leave a thread asleep for ever: then the test runs into its time limit.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "alloc/core/state/lock.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
+#define THREADS 4
+#define ROUNDS 20000U
+#define LONG_EVERY 512U /* rounds: a hold that outlasts the spin of those who wait */
+#define FENCED 1U       /* of lock.c: since lock_init */
+#define FENCED_LATE 2U
+
+struct shared {
+    struct alloc_lock lock;
+    uint64_t sum; /* guarded by the lock */
+    uint64_t inside;
+    uint32_t overlaps; /* somebody else was inside */
+};
+
+static void hold(struct shared *shared, unsigned round)
+{
+    const struct timespec moment = {0, 50000};
+
+    shared->overlaps += shared->inside != 0;
+    shared->inside = 1;
+    shared->sum++;
+    if (round % LONG_EVERY == 0) {
+        nanosleep(&moment, NULL);
+    }
+    shared->inside = 0;
+}
+
+static void *work(void *context)
+{
+    struct shared *shared = context;
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        lock_acquire(&shared->lock);
+        if (round % 3 == 0) {
+            lock_acquire(&shared->lock);
+            hold(shared, round);
+            lock_release(&shared->lock);
+            shared->sum++; /* still held */
+        } else {
+            hold(shared, round);
+        }
+        lock_release(&shared->lock);
+    }
+    return NULL;
+}
+
+static void contend(struct shared *shared)
+{
+    const uint64_t again = (ROUNDS + 2) / 3;
+    pthread_t threads[THREADS];
+
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, work, shared), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_int_equal(shared->sum, THREADS * (ROUNDS + again));
+    assert_int_equal(shared->overlaps, 0);
+    assert_int_equal(shared->lock.word, 0);
+    assert_int_equal(shared->lock.waiters, shared->lock.fenced != 0);
+    assert_int_equal(shared->lock.depth, 0);
+    assert_null(shared->lock.owner);
+}
+
+static void test_one_holder(void **state)
+{
+    static struct shared shared;
+
+    (void)state;
+    lock_init(&shared.lock);
+    contend(&shared);
+}
+
+static void test_one_holder_without_membarrier(void **state)
+{
+    static struct shared shared;
+
+    (void)state;
+    shared.lock.fenced = FENCED;
+    shared.lock.waiters = 1;
+    contend(&shared);
+}
+
+static void test_one_holder_where_membarrier_went(void **state)
+{
+    static struct shared shared;
+
+    (void)state;
+    shared.lock.fenced = FENCED_LATE;
+    shared.lock.waiters = 1;
+    contend(&shared);
+}
+
+/* Strictly in turns: each turn is a sleep of one thread and a wake by the other, if both have a processor. */
+struct turns {
+    struct alloc_lock lock;
+    unsigned turn; /* guarded */
+};
+
+struct player {
+    struct turns *turns;
+    unsigned number;
+};
+
+static void *play(void *context)
+{
+    const struct player *player = context;
+    struct turns *turns = player->turns;
+
+    for (unsigned played = 0; played < ROUNDS / 4;) {
+        lock_acquire(&turns->lock);
+        if (turns->turn % 2 == player->number) {
+            turns->turn++;
+            played++;
+        }
+        lock_release(&turns->lock);
+        if (played % 64 == 0) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void test_turns(void **state)
+{
+    static struct turns turns;
+    struct player players[2] = {{&turns, 0}, {&turns, 1}};
+    pthread_t other;
+
+    (void)state;
+    lock_init(&turns.lock);
+    assert_int_equal(pthread_create(&other, NULL, play, &players[1]), 0);
+    play(&players[0]);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_int_equal(turns.turn, 2 * (ROUNDS / 4));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_holder),
+        cmocka_unit_test(test_one_holder_without_membarrier),
+        cmocka_unit_test(test_one_holder_where_membarrier_went),
+        cmocka_unit_test(test_turns),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
