@@ -87,13 +87,14 @@ static const struct option_spec options[] = {
     {"stack-depth", 0, OPTION_INTEGER, "N", "frames kept of each stack (default 64)",
      offsetof(struct values, stack_depth), 1, 256, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
-     "what a thread does when its ring is full: spill into a file (default), block, or drop and count",
+     "what a thread does when its ring is full: spill (default: the ring grows, packed, in "
+     "memory and then on the disk), block, or drop and count",
      offsetof(struct values, overflow), 0, 0, overflow_names},
     {"ring-size", 0, OPTION_BYTES, "BYTES", "of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
     {"max-spill", 0, OPTION_BYTES, "BYTES",
-     "of all records together that do not fit the rings and wait on the disk; more is dropped and counted "
-     "(default: half of what is free there)",
+     "of all records together that do not fit the rings and wait in memory or on the disk; more is dropped and "
+     "counted (default: a quarter of the free memory, then half of what the disk has free)",
      offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",

@@ -17,6 +17,8 @@
 
 #include "tests/support/random.h"
 
+#include <sys/resource.h>
+
 #define WINDOW_DEFAULT 4096U
 #define PAIRS_WARM_UP 2000U
 #define PAUSE_US 100000U /* for a recorder to deal with the start */
@@ -114,22 +116,34 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Of that, what the kernel took, as it samples it. */
+static double system_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec * 1e-6;
+}
+
 static void measure(const char *kind, step take, uint64_t pairs, unsigned depth)
 {
     unsigned calls = take == step_varied ? 1 : depth;
     double nanos = 1e9 / (double)pairs;
-    double begin[2];
-    double end[2];
+    double begin[3];
+    double end[3];
 
     go_down(calls, take, PAIRS_WARM_UP);
     usleep(PAUSE_US);
     begin[0] = seconds_now();
     begin[1] = cpu_seconds();
+    begin[2] = system_seconds();
     go_down(calls, take, pairs);
     end[1] = cpu_seconds();
+    end[2] = system_seconds();
     end[0] = seconds_now();
-    say("{\"kind\": \"%s\", \"pairs\": %llu, \"depth\": %u, \"ns_per_pair\": %.3f, \"cpu_ns\": %.3f}\n", kind,
-        (unsigned long long)pairs, depth, (end[0] - begin[0]) * nanos, (end[1] - begin[1]) * nanos);
+    say("{\"kind\": \"%s\", \"pairs\": %llu, \"depth\": %u, \"ns_per_pair\": %.3f, \"cpu_ns\": %.3f, \"system_ns\": %.3f}\n",
+        kind, (unsigned long long)pairs, depth, (end[0] - begin[0]) * nanos, (end[1] - begin[1]) * nanos,
+        (end[2] - begin[2]) * nanos);
 }
 
 int main(int argc, char **argv)
