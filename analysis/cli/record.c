@@ -97,7 +97,8 @@ static const struct option_spec options[] = {
      "different stacks kept of each process (default, and most: 3145728); all others are one call site, (not kept: limit)",
      offsetof(struct values, stacks_max), 1, VARVE_STACKS_MAX, NULL},
     {"overflow", 0, OPTION_CHOICE, "HOW",
-     "what a thread does when its ring is full: spill into a file (default), block, or drop and count",
+     "what a thread does when its ring is full: spill (default: the ring grows, packed, in "
+     "memory and then on the disk), block, or drop and count",
      offsetof(struct values, overflow), 0, 0, overflow_names},
     {"keep", 0, OPTION_CHOICE, "WHAT",
      "events (default), allocations (no rows of events), or totals (call sites, peaks, timeline, and what is live: "
@@ -109,8 +110,8 @@ static const struct option_spec options[] = {
     {"ring-size", 0, OPTION_BYTES, "BYTES", "of each thread's ring, a power of two (default 4M)",
      offsetof(struct values, ring_bytes), 4096, INT64_C(1) << 30, NULL},
     {"max-spill", 0, OPTION_BYTES, "BYTES",
-     "of all records together that do not fit the rings and wait on the disk; more is dropped and counted "
-     "(default: half of what is free there)",
+     "of all records together that do not fit the rings and wait in memory or on the disk; more is dropped and "
+     "counted (default: a quarter of the free memory, then half of what the disk has free)",
      offsetof(struct values, spill_bytes), 1, INT64_MAX, NULL},
     {"linger", 0, OPTION_SECONDS, "SECONDS",
      "how long to wait for background processes after the program ended (default: until all ended)",

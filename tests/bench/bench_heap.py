@@ -4,8 +4,9 @@
 
 The program times its own loop, so neither start-up nor what a recorder does at the end counts; what a recorder does
 beside the loop, in other processes, counts as far as it slows the loop down. Runs alternate. The line that the targets
-are about is `window`: random sizes and lifetimes among 4,096 live blocks; `same` is malloc(64) and free of it, where a
-pair costs least. Each loop is much faster than any consumer, so most of its records spill: `spilled_share`.
+are about is `window`: random sizes and lifetimes among 4,096 live blocks, without a pause and in `bursts`; `same` is
+malloc(64) and free of it, where a pair costs least. Each loop but `bursts` is much faster than any consumer, so most of
+its records spill: `spilled_share`.
 """
 
 import glob
@@ -28,6 +29,7 @@ TARGET_OFF_NS = 1
 STACKS = ("--stacks", "native", "--stack-depth", "32")
 CASES = ( # name, arguments of heap_loop, options of varve record, target beside heaptrack, rounds
     ("window", ("window", PAIRS), ("--stacks", "none"), TARGET_HEAPTRACK, ROUNDS),
+    ("bursts", ("bursts", PAIRS // 4), ("--stacks", "none"), TARGET_HEAPTRACK, ROUNDS),
     ("window of 1024", ("window", PAIRS, 1, 1024), ("--stacks", "none"), None, 3),
     ("same", ("same", PAIRS), ("--stacks", "none"), None, 3),
     ("window, stacks, depth 18", ("window", PAIRS, 18), STACKS, TARGET_STACKS, ROUNDS),
@@ -88,7 +90,7 @@ def measure_case(folder, name, arguments, options, target, rounds, has_heaptrack
             peers.append(heaptrack(folder, arguments))
     own_ns = round(statistics.median(wall(plain)), 3)
     bench.figure("heap", f"pair, {name}, beside its own time", median_ratio(wall(ours), wall(plain)), "times",
-                 TARGET_OWN if name == "window" else None, own_ns=own_ns,
+                 TARGET_OWN if name in ("window", "bursts") else None, own_ns=own_ns,
                  recorded_ns=round(statistics.median(wall(ours)), 3), cpu_times=median_ratio(cpu(ours), cpu(plain)),
                  **bench.overflow_figures(ours))
     if peers:

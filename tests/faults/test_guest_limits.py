@@ -135,8 +135,8 @@ class SmallMemory(Counted):
 
 class SpillLimit(Counted):
     def test_collector_is_gone(self):
-        """What waits on the disk has a limit; the rest is counted, and recover reports it."""
-        script = 'kill -9 $PPID; "$@"; du -cb "$0".d/*.spill | tail -n 1'
+        """What waits beside the rings has a limit; the rest is counted, and recover reports it."""
+        script = 'kill -9 $PPID; "$@"; du -cb "$0".d/ring/*.spill* | tail -n 1'
         command = [recording.VARVE, "record", "-o", self.path, *recording.PLAIN, "--ring-size", "4K", "--max-spill", "300K", "--",
                    "sh", "-c", script, self.path, recording.program("burst"), "300000"]
         process = recording.start(command)

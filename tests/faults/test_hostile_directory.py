@@ -125,7 +125,7 @@ class Directories(Hostile):
         """Each file of a directory in turn is a link, another name, or a pipe."""
         left = self.leave_directory()
         whole = self.copy(left, "whole")
-        names = ["allocations", "trace.db-wal", "trace.db-journal", "p7.r1.spill", "ring/p9"]
+        names = ["allocations", "trace.db-wal", "trace.db-journal", "p7.r1.spill1", "ring/p7.r1.spill2", "ring/p9"]
         for folder in ("", "ring"):
             names += [os.path.join(folder, name) for name in os.listdir(os.path.join(whole, folder))
                       if os.path.isfile(os.path.join(whole, folder, name))]
@@ -171,7 +171,7 @@ class Directories(Hostile):
     def test_foreign_files_stay(self):
         """In a directory that is a recording's: what it did not make is still there afterwards."""
         left = self.copy(self.leave_directory(), "left")
-        mine = {"notes.txt", "p1photo", "p01", "p1.r1.spill.bak", "p1.r", "p", "p5000000000", "session.old"}
+        mine = {"notes.txt", "p1photo", "p01", "p1.r1.spill", "p1.r1.spill1.bak", "p1.r", "p", "p5000000000", "session.old"}
         for name in mine:
             self.write(os.path.join(left, name), name)
             self.write(os.path.join(left, "ring", name), name)

@@ -7,6 +7,7 @@ which they change a file and at random moments, end in the database of one that 
 collector died is still reported; and a file of the directory that is gone, cut or overwritten is a loss that is reported."""
 
 import json
+import glob
 import os
 import random
 import re
@@ -344,7 +345,11 @@ class Damaged(Recovering):
         """Of a spill that is gone the number of records is known exactly: the ring's header has counted them."""
         name, header = self.ring_with(lambda header: header.spill_flushed > header.spill_tail)
         directory = self.copy(self.whole, "spill")
-        os.unlink(os.path.join(directory, os.path.basename(name) + ".spill"))
+        pieces = glob.glob(os.path.join(directory, name + ".spill*")) + \
+            glob.glob(os.path.join(directory, os.path.basename(name) + ".spill*"))
+        self.assertGreater(len(pieces), 0)
+        for piece in pieces:
+            os.unlink(piece)
         self.assertEqual(self.outcome_of(directory, name), "reported")
         process, ring = re.fullmatch(r"ring/p(\d+)\.r(\d+)", name).groups()
         gone = header.spill_flushed - header.spill_tail

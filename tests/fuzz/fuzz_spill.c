@@ -60,7 +60,7 @@ static void prepare(void)
     check(directory.fd >= 0);
     snprintf(directory.rings, sizeof(directory.rings), "%s", directory.path);
     snprintf(path, sizeof(path), "%s/p1.r1", directory.rings);
-    snprintf(spill, sizeof(spill), "%.200s/p1.r1.spill", directory.path);
+    snprintf(spill, sizeof(spill), "%.200s/p1.r1.spill1", directory.path);
     file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     check(file >= 0 && ftruncate(file, (off_t)ring_file_bytes(CAPACITY)) == 0);
     ring = mmap(NULL, ring_file_bytes(CAPACITY), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -79,6 +79,7 @@ static void header_fill(const uint64_t positions[POSITIONS])
     ring->staging_capacity = RING_STAGING_RECORDS;
     ring->state = positions[5] % 2 ? RING_STATE_RETIRED : RING_STATE_OPEN;
     ring->head = positions[0];
+    ring->piece = 1;
     ring->spill_head = positions[1];
     ring->spill_flushed = positions[2];
     ring->emitted = positions[3];

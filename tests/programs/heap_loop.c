@@ -5,10 +5,11 @@
  *
  *   heap_loop KIND PAIRS [DEPTH [WINDOW]]
  *
- *   window   sizes of 16 to 1024 bytes at random; each step frees one of WINDOW live blocks, chosen at
- * random, and allocates another in its place: what programs do same     malloc(64) and free of it, again and
- * again: what allocators do best varied   as window, and each pair is reached through DEPTH calls of its own,
- * of 256 different stacks
+ *   window   sizes of 16 to 1024 bytes at random; each step frees one of WINDOW live blocks, chosen at random, and
+ *            allocates another in its place: what programs do
+ *   bursts   as window, 5,000 pairs each 20 ms, which a recorder can keep up with
+ *   same     malloc(64) and free of it, again and again: what allocators do best
+ *   varied   as window, and each pair is reached through DEPTH calls of its own, of 256 different stacks
  *
  * The loop runs DEPTH calls (1 if it is not said) below main; WINDOW is 4096. Only the loop itself is timed:
  * what a recorder does before and afterwards does not count. Prints one JSON object.
@@ -17,10 +18,16 @@
 
 #include "tests/support/random.h"
 
+#include <stdbool.h>
+#include <sys/resource.h>
+
 #define WINDOW_DEFAULT 4096U
 #define PAIRS_WARM_UP 2000U
 #define PAUSE_US 100000U /* for a recorder to deal with the start */
 #define STACKS 256U      /* that `varied` goes through */
+#define BURST_PAIRS 5000U
+#define BURST_PAUSE_US 20000U
+#define BURSTS_WARM_UP 40000U
 
 static char **window;
 static size_t window_size = WINDOW_DEFAULT;
@@ -114,22 +121,52 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Of that, what the kernel took, as it samples it. */
+static double system_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec * 1e-6;
+}
+
+struct sums {
+    double wall, cpu, system;
+};
+
+static void take_burst(step take, uint64_t pairs, unsigned calls, struct sums *sums)
+{
+    struct sums begin = {seconds_now(), cpu_seconds(), system_seconds()};
+
+    go_down(calls, take, pairs);
+    sums->cpu += cpu_seconds() - begin.cpu;
+    sums->system += system_seconds() - begin.system;
+    sums->wall += seconds_now() - begin.wall;
+}
+
 static void measure(const char *kind, step take, uint64_t pairs, unsigned depth)
 {
     unsigned calls = take == step_varied ? 1 : depth;
+    bool is_paused = strcmp(kind, "bursts") == 0;
     double nanos = 1e9 / (double)pairs;
-    double begin[2];
-    double end[2];
+    struct sums sums = {0};
 
     go_down(calls, take, PAIRS_WARM_UP);
     usleep(PAUSE_US);
-    begin[0] = seconds_now();
-    begin[1] = cpu_seconds();
-    go_down(calls, take, pairs);
-    end[1] = cpu_seconds();
-    end[0] = seconds_now();
-    say("{\"kind\": \"%s\", \"pairs\": %llu, \"depth\": %u, \"ns_per_pair\": %.3f, \"cpu_ns\": %.3f}\n", kind,
-        (unsigned long long)pairs, depth, (end[0] - begin[0]) * nanos, (end[1] - begin[1]) * nanos);
+    for (uint64_t done = 0; is_paused && done < BURSTS_WARM_UP;
+         done += BURST_PAIRS) { /* a ring's first lap */
+        go_down(calls, take, BURST_PAIRS);
+        usleep(BURST_PAUSE_US);
+    }
+    for (uint64_t done = 0; done < pairs; done += is_paused ? BURST_PAIRS : pairs) {
+        take_burst(take, is_paused && pairs - done > BURST_PAIRS ? BURST_PAIRS : pairs - done, calls, &sums);
+        if (is_paused) {
+            usleep(BURST_PAUSE_US);
+        }
+    }
+    say("{\"kind\": \"%s\", \"pairs\": %llu, \"depth\": %u, \"ns_per_pair\": %.3f, \"cpu_ns\": %.3f, "
+        "\"system_ns\": %.3f}\n",
+        kind, (unsigned long long)pairs, depth, sums.wall * nanos, sums.cpu * nanos, sums.system * nanos);
 }
 
 int main(int argc, char **argv)
@@ -137,7 +174,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         step take;
-    } kinds[] = {{"window", step_window}, {"same", step_same}, {"varied", step_varied}};
+    } kinds[] = {
+        {"window", step_window}, {"bursts", step_window}, {"same", step_same}, {"varied", step_varied}};
     uint64_t pairs = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     unsigned depth = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
 
@@ -145,7 +183,7 @@ int main(int argc, char **argv)
         window_size = strtoull(argv[4], NULL, 10);
     }
     if (pairs == 0 || depth == 0 || window_size == 0) {
-        give_up("usage: heap_loop window|same|varied PAIRS [DEPTH [WINDOW]]");
+        give_up("usage: heap_loop window|bursts|same|varied PAIRS [DEPTH [WINDOW]]");
     }
     window = map_unseen(NULL, window_size * sizeof(*window));
     for (size_t i = 0; i < window_size; i++) { /* so that every step frees */

@@ -17,6 +17,7 @@
 #include "trace/collector/retire.h"
 #include "trace/collector/ring_reader.h"
 #include "trace/collector/session/directory.h"
+#include "trace/collector/session/free_memory.h"
 #include "trace/error.h"
 #include "trace/format/session.h"
 #include "trace/model/derive/derive.h"
@@ -79,6 +80,27 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
     return error;
 }
 
+/* A quarter of the memory that is free, beside what the pieces have already, and half of what all rings may have together.
+ * What the disk may take besides is not less for that. Never 0, which were no limit. */
+void collect_growth_bound(const struct collector *collector)
+{
+    struct session_control *control = collector->directory.control;
+    uint64_t used = __atomic_load_n(&collector->directory.counts->growth_bytes, __ATOMIC_ACQUIRE);
+    uint64_t bound = free_memory("") / 4;
+
+    bound = used < UINT64_MAX / 2 && bound < UINT64_MAX / 2 ? bound + used : bound;
+    if (bound > control->memory_bytes_max / 2) {
+        bound = control->memory_bytes_max / 2;
+    }
+    if (collector->spill_bytes_asked != 0 && bound > collector->spill_bytes_asked) {
+        bound = collector->spill_bytes_asked;
+    }
+    __atomic_store_n(&control->growth_bytes_max, bound + (bound == 0), __ATOMIC_RELAXED);
+    if (collector->spill_bytes_asked == 0) {
+        __atomic_store_n(&control->spill_bytes_max, collector->spill_bytes_disk + bound, __ATOMIC_RELAXED);
+    }
+}
+
 /* Housekeeping that has its own rhythm. */
 static void keep_house(struct collector *collector, uint64_t now_ns)
 {
@@ -87,6 +109,9 @@ static void keep_house(struct collector *collector, uint64_t now_ns)
         __atomic_store_n(&collector->directory.control->heartbeat_ns, now_ns, __ATOMIC_RELEASE);
         __atomic_store_n(&collector->directory.control->heartbeat_ticks, collect_clock_now(&collector->clock),
                          __ATOMIC_RELEASE);
+        if (collector->spill_bytes_disk != 0) {
+            collect_growth_bound(collector);
+        }
     }
     if (!collector->is_recovering && now_ns >= collector->next_anchor_ns) {
         collect_clock_anchor(&collector->clock);

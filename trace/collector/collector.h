@@ -101,6 +101,8 @@ struct collector {
     uint64_t next_missing_ns;   /* when to look for these again */
     uint64_t first_pending_ns;  /* CLOCK_MONOTONIC of the oldest uncommitted event, 0 = none */
     uint64_t next_check_ns, next_anchor_ns;
+    uint64_t spill_bytes_asked,
+        spill_bytes_disk; /* for all pieces, as the user says, or 0; on the disk alone */
     struct store_sums sum;
     uint64_t unrecorded, own_allocators, loss_rows;
     struct known_program programs[KNOWN_PROGRAMS]; /* the newest ones, a circle */
@@ -132,6 +134,8 @@ int collector_open(struct collector *collector, enum store_mode mode, struct var
 /// One pass over everything; `*moved_out` = events merged. With `drain` the watermark is ignored.
 int collector_round(struct collector *collector, bool drain, uint64_t *moved_out,
                     struct varve_message *message);
+/// How far rings may grow in memory, as much as that has room now: before the program starts, and with each heartbeat.
+void collect_growth_bound(const struct collector *collector);
 /// Events taken since the last commit.
 uint64_t collector_pending(const struct collector *collector);
 int collector_commit(struct collector *collector, struct varve_message *message);

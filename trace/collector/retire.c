@@ -195,20 +195,17 @@ void collect_files_remove(struct collector *collector)
     collector->unlink_count = 0;
 }
 
+/* Its pieces went when the last of it was committed. */
 static void unlink_ring_files_later(struct collector *collector, const struct ring_reader *reader)
 {
     char name[64];
-
-    static const char *const kinds[] = {"spill", "staging"};
 
     snprintf(name, sizeof(name), "p%u.r%u", reader->process->id, reader->index);
     unlink_later(collector, name);
     __atomic_sub_fetch(&collector->directory.counts->memory_bytes, reader->ring->memory_bytes,
                        __ATOMIC_ACQ_REL);
-    __atomic_sub_fetch(&collector->directory.counts->spill_bytes, reader->ring->spill_bytes,
-                       __ATOMIC_ACQ_REL);
-    for (size_t i = 0; i < 2 && reader->ring->spill_head > 0; i++) {
-        snprintf(name, sizeof(name), "p%u.r%u.%s", reader->process->id, reader->index, kinds[i]);
+    if (reader->ring->spill_head > 0) {
+        snprintf(name, sizeof(name), "p%u.r%u.staging", reader->process->id, reader->index);
         unlink_later(collector, name);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The consumer's end of a ring and of its spill (order and invariants: format/ring.h). What it reads is not
+ * The consumer's end of a ring and of its pieces (order and invariants: format/ring.h). What it reads is not
  * trusted: sizes are checked when the file is opened, positions at every refresh, so that a damaged file of a
  * crashed run can end a ring but not the collector. Records stay in the ring until ring_reader_release, which
  * the collector calls after they are committed.
@@ -12,6 +12,7 @@
 #include "trace/error.h"
 #include "trace/event_list.h"
 #include "trace/format/ring.h"
+#include "trace/format/session.h"
 #include "trace/record.h"
 #include "trace/trace.h"
 
@@ -24,6 +25,8 @@
 #include <unistd.h>
 
 #define BUFFER_RECORDS RING_STAGING_RECORDS
+#define PIECES_LOOKED_AT \
+    64U /* that can't be read, one after the other: their number is the producer's word */
 
 static bool header_is_sound(const struct ring_header *ring, uint32_t process_id, uint32_t index)
 {
@@ -77,7 +80,9 @@ int ring_reader_open(struct ring_reader **reader_out, const struct session_direc
     reader->capacity = ring->capacity;
     reader->index = index;
     reader->tid = (int32_t)ring->tid;
-    reader->spill_fd = -1;
+    reader->directory = directory;
+    reader->piece_fd = -1;
+    reader->piece = reader->piece_kept = __atomic_load_n(&ring->pieces_released, __ATOMIC_ACQUIRE) + 1;
     reader->damage = bytes < ring_file_bytes(ring->capacity) ? "cut" : NULL;
     reader->last_ticks = ring->created_ticks;
     *reader_out = reader;
@@ -90,7 +95,7 @@ void ring_reader_close(struct ring_reader *reader)
         munmap((void *)(uintptr_t)reader->staging, RING_STAGING_BYTES);
     }
     munmap(reader->ring, reader->ring_bytes);
-    session_descriptor_close(&reader->spill_fd);
+    session_descriptor_close(&reader->piece_fd);
     free(reader->buffer);
     free(reader->packed);
     free(reader);
@@ -120,8 +125,12 @@ void ring_reader_refresh(struct ring_reader *reader)
     uint64_t emitted = __atomic_load_n(&ring->emitted, __ATOMIC_ACQUIRE);
     uint64_t spill = __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE);
     uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+    uint64_t resume = __atomic_load_n(&ring->spill_resume, __ATOMIC_ACQUIRE);
     uint64_t lost = __atomic_load_n(&ring->lost, __ATOMIC_ACQUIRE);
 
+    if (spill < resume && resume <= __atomic_load_n(&ring->spill_head, __ATOMIC_ACQUIRE)) {
+        spill = resume;
+    }
     if (head < reader->read || head - reader->read > reader->capacity || spill < reader->spill_read) {
         head = reader->read; /* nothing more can be believed */
         spill = reader->spill_read;
@@ -129,6 +138,7 @@ void ring_reader_refresh(struct ring_reader *reader)
     }
     reader->head_seen = head;
     reader->spill_seen = spill;
+    reader->resume_seen = resume < spill ? resume : spill;
     reader->is_in_flight = emitted > head + spill + lost;
     reader->is_retired = is_retired;
     reader->saw_end = reader->process->has_ended;
@@ -194,50 +204,88 @@ static bool fill_from_staging(struct ring_reader *reader, const struct session_d
     return true;
 }
 
-/* The block of the file that holds position `from`; blocks follow each other, so earlier ones are stepped
- * over when a recovered recording begins in the middle. */
-static bool read_block(struct ring_reader *reader, uint64_t from)
+static void name_piece(const struct ring_reader *reader, uint32_t piece, char *name, size_t bytes)
 {
-    struct record_block block;
-
-    for (;;) {
-        if (pread(reader->spill_fd, &block, sizeof(block), (off_t)reader->spill_offset) !=
-                (ssize_t)sizeof(block) ||
-            block.records != RING_STAGING_RECORDS || block.bytes > RING_STAGING_RECORDS * RECORD_PACKED_MAX) {
-            return false;
-        }
-        if (from < reader->spill_position + block.records) {
-            break;
-        }
-        reader->spill_position += block.records;
-        reader->spill_offset += record_block_stride(&block);
-    }
-    if (pread(reader->spill_fd, reader->packed, block.bytes, (off_t)(reader->spill_offset + sizeof(block))) !=
-            (ssize_t)block.bytes ||
-        !record_unpack(reader->packed, block.bytes, reader->buffer, block.records)) {
-        return false;
-    }
-    reader->buffer_from = reader->spill_position;
-    reader->buffer_to = reader->spill_position + block.records;
-    return true;
+    snprintf(name, bytes, "p%u.r%u.spill%u", reader->process->id, reader->index, piece);
 }
 
-static bool fill_from_file(struct ring_reader *reader, const struct session_directory *directory,
-                           uint64_t from)
+static bool open_piece(struct ring_reader *reader)
 {
     char name[64];
 
-    if (from >= __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE)) {
+    if (reader->piece_fd < 0) {
+        name_piece(reader, reader->piece, name, sizeof(name));
+        reader->piece_fd = session_file_open(reader->directory, name, O_RDONLY);
+    }
+    return reader->piece_fd >= 0;
+}
+
+static void leave_piece(struct ring_reader *reader)
+{
+    session_descriptor_close(&reader->piece_fd);
+    reader->piece++;
+    reader->piece_offset = 0;
+}
+
+/* The next block of the piece, of records that the producer says are flushed. */
+static bool read_head(const struct ring_reader *reader, uint64_t flushed, struct record_block *block)
+{
+    return pread(reader->piece_fd, block, sizeof(*block), (off_t)reader->piece_offset) ==
+               (ssize_t)sizeof(*block) &&
+           block->records == RING_STAGING_RECORDS &&
+           block->bytes <= RING_STAGING_RECORDS * RECORD_PACKED_MAX && block->position <= flushed &&
+           flushed - block->position >= block->records;
+}
+
+static bool read_block(struct ring_reader *reader, const struct record_block *block)
+{
+    if (pread(reader->piece_fd, reader->packed, block->bytes,
+              (off_t)(reader->piece_offset + sizeof(*block))) != (ssize_t)block->bytes ||
+        !record_unpack(reader->packed, block->bytes, reader->buffer, block->records)) {
+        return false;
+    }
+    reader->buffer_from = block->position;
+    reader->buffer_to = block->position + block->records;
+    return true;
+}
+
+/* The block of the piece that holds position `from`, or of those after it the first that can be read; earlier ones are
+ * stepped over, as a recovered recording begins in the middle. */
+static bool find_in_piece(struct ring_reader *reader, uint64_t from, uint64_t flushed)
+{
+    struct record_block block;
+
+    while (open_piece(reader) && read_head(reader, flushed, &block)) {
+        if (from < block.position + block.records) {
+            return read_block(reader, &block);
+        }
+        reader->piece_offset += record_block_stride(&block);
+    }
+    return false;
+}
+
+/* A piece is left when it has no further block, or when that can't be read, if there is a newer one. */
+static bool fill_from_pieces(struct ring_reader *reader, uint64_t from)
+{
+    uint64_t flushed = __atomic_load_n(&reader->ring->spill_flushed, __ATOMIC_ACQUIRE);
+    uint32_t newest = __atomic_load_n(&reader->ring->piece, __ATOMIC_ACQUIRE);
+
+    if (from >= flushed) {
         return false;
     }
     if (reader->packed == NULL) {
         reader->packed = malloc((size_t)RING_STAGING_RECORDS * RECORD_PACKED_MAX);
     }
-    if (reader->spill_fd < 0) {
-        snprintf(name, sizeof(name), "p%u.r%u.spill", reader->process->id, reader->index);
-        reader->spill_fd = session_file_open(directory, name, O_RDONLY);
+    for (unsigned looked = 0; reader->packed != NULL && looked < PIECES_LOOKED_AT; looked++) {
+        if (find_in_piece(reader, from, flushed)) {
+            return true;
+        }
+        if (reader->piece >= newest) {
+            break;
+        }
+        leave_piece(reader);
     }
-    return reader->spill_fd >= 0 && reader->packed != NULL && read_block(reader, from);
+    return false;
 }
 
 /* Nothing can be read at `at`: the file was deleted or cut, and what it held of the spill is gone; or the
@@ -250,6 +298,16 @@ static uint64_t readable_again(const struct ring_reader *reader, uint64_t at)
         return reader->spill_seen;
     }
     return flushed < reader->spill_seen ? flushed : reader->spill_seen;
+}
+
+/* What stands before `end` can't be read. */
+static void skip_spill(struct ring_reader *reader, uint64_t end)
+{
+    uint64_t skipped = end > reader->spill_read ? end - reader->spill_read : 0;
+
+    reader->unreadable += skipped;
+    reader->sequence += skipped;
+    reader->spill_read += skipped;
 }
 
 static const struct varve_record *peek_spill(struct ring_reader *reader,
@@ -267,24 +325,30 @@ static const struct varve_record *peek_spill(struct ring_reader *reader,
                 return NULL; /* tried again in the next round */
             }
         }
-        if (!fill_from_staging(reader, directory, at) && !fill_from_file(reader, directory, at) &&
-            !fill_from_staging(reader, directory, at)) {
+        if (fill_from_staging(reader, directory, at) || fill_from_pieces(reader, at) ||
+            fill_from_staging(reader, directory, at)) {
+            skip_spill(reader, reader->buffer_from); /* a piece in between is gone */
+        } else {
             uint64_t end = readable_again(reader, at);
             if (end <= at) {
                 return NULL;
             }
-            reader->unreadable += end - at;
-            reader->sequence += end - at;
-            reader->spill_read = end;
+            skip_spill(reader, end);
         }
     }
     return NULL;
 }
 
+/* The oldest record is in the ring: what was spilled before the producer came back to it is read. */
+static bool is_ring_next(const struct ring_reader *reader)
+{
+    return reader->read < reader->head_seen && reader->spill_read >= reader->resume_seen;
+}
+
 /* The next record of the ring, else of the spill, else the orphans. */
 static void advance(struct ring_reader *reader)
 {
-    if (reader->read < reader->head_seen) {
+    if (is_ring_next(reader)) {
         reader->read++;
     } else if (reader->spill_read < reader->spill_seen) {
         reader->spill_read++;
@@ -303,7 +367,7 @@ static void skip_unreadable(struct ring_reader *reader)
 /* Records of a ring that was cut, behind its end. */
 static void skip_what_is_gone(struct ring_reader *reader)
 {
-    while (reader->read < reader->head_seen &&
+    while (is_ring_next(reader) &&
            !is_inside(reader, &ring_records(reader->ring)[reader->read & (reader->capacity - 1)])) {
         skip_unreadable(reader);
     }
@@ -329,16 +393,21 @@ static const struct varve_record *peek_orphan(struct ring_reader *reader)
 static const struct varve_record *peek_any(struct ring_reader *reader,
                                            const struct session_directory *directory)
 {
-    if (reader->damage != NULL) {
-        skip_what_is_gone(reader);
-    }
-    if (reader->read < reader->head_seen) {
-        return &ring_records(reader->ring)[reader->read & (reader->capacity - 1)];
-    }
-    if (reader->spill_read < reader->spill_seen) {
-        return peek_spill(reader, directory);
-    }
-    return peek_orphan(reader);
+    const struct varve_record *record;
+
+    do {
+        if (reader->damage != NULL) {
+            skip_what_is_gone(reader);
+        }
+        if (is_ring_next(reader)) {
+            return &ring_records(reader->ring)[reader->read & (reader->capacity - 1)];
+        }
+        if (reader->spill_read >= reader->spill_seen) {
+            return peek_orphan(reader);
+        }
+        record = peek_spill(reader, directory);
+    } while (is_ring_next(reader)); /* what is gone of the spill was skipped */
+    return record;
 }
 
 const struct varve_record *ring_reader_peek(struct ring_reader *reader,
@@ -355,7 +424,7 @@ const struct varve_record *ring_reader_peek(struct ring_reader *reader,
 
 void ring_reader_pop(struct ring_reader *reader)
 {
-    if (reader->read < reader->head_seen) {
+    if (is_ring_next(reader)) {
         reader->last_ticks = ring_records(reader->ring)[reader->read & (reader->capacity - 1)].ticks;
     } else if (reader->spill_read < reader->spill_seen) {
         reader->last_ticks = reader->buffer[reader->spill_read - reader->buffer_from].ticks;
@@ -363,12 +432,58 @@ void ring_reader_pop(struct ring_reader *reader)
     advance(reader);
 }
 
+/* Less `bytes` that the producer had counted; whatever the program has written there meanwhile, not below 0. */
+static void count_down(uint64_t *count, uint64_t bytes)
+{
+    uint64_t before = __atomic_load_n(count, __ATOMIC_ACQUIRE);
+
+    while (!__atomic_compare_exchange_n(count, &before, before > bytes ? before - bytes : 0, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+}
+
+static void remove_piece(const struct ring_reader *reader, uint32_t piece)
+{
+    struct session_counts *counts = reader->directory->counts;
+    uint64_t bytes = 0;
+    bool is_in_rings = false;
+    char name[64];
+
+    name_piece(reader, piece, name, sizeof(name));
+    if (session_file_size(reader->directory, name, &bytes, &is_in_rings) && counts != NULL) {
+        count_down(&counts->spill_bytes, bytes);
+        count_down(&counts->growth_bytes, is_in_rings ? bytes : 0);
+        count_down(&counts->memory_bytes, is_in_rings ? bytes : 0);
+    }
+    session_file_remove(reader->directory, name);
+}
+
+/* Pieces that were read to their end; where the producer is back in the ring, or gone, the last one too. */
+static void release_pieces(struct ring_reader *reader)
+{
+    uint32_t ended = __atomic_load_n(&reader->ring->pieces_ended, __ATOMIC_ACQUIRE);
+
+    if (reader->spill_read < __atomic_load_n(&reader->ring->spill_resume, __ATOMIC_ACQUIRE)) {
+        ended = 0;
+    }
+    if ((reader->is_retired || reader->saw_end) && reader->spill_read == reader->spill_seen) {
+        ended = __atomic_load_n(&reader->ring->piece, __ATOMIC_ACQUIRE);
+    }
+    for (unsigned i = 0; i < PIECES_LOOKED_AT && reader->piece <= ended; i++) {
+        leave_piece(reader);
+    }
+    __atomic_store_n(&reader->ring->pieces_released, reader->piece - 1, __ATOMIC_RELEASE);
+    for (; reader->piece_kept < reader->piece; reader->piece_kept++) {
+        remove_piece(reader, reader->piece_kept);
+    }
+}
+
 void ring_reader_release(struct ring_reader *reader)
 {
-    /* the ring first: a producer that sees its spill drained goes back to a ring that is empty */
-    __atomic_store_n(&reader->ring->tail, reader->read, __ATOMIC_RELEASE);
     __atomic_store_n(&reader->ring->spill_tail, reader->spill_read, __ATOMIC_RELEASE);
+    __atomic_store_n(&reader->ring->tail, reader->read, __ATOMIC_RELEASE);
     reader->stored = reader->read + reader->spill_read + reader->orphans_read;
+    release_pieces(reader);
 }
 
 int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message)
@@ -385,6 +500,14 @@ int ring_check(const struct ring_header *ring, bool producer_is_dead, struct var
         ring->spill_head - ring->spill_flushed > RING_STAGING_RECORDS) {
         return varve_message_set(message, VARVE_ERROR_CORRUPT,
                                  "ring %u: spill positions contradict each other", ring->ring_index);
+    }
+    if (ring->spill_resume > ring->spill_head) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT,
+                                 "ring %u: went back to the ring before it had spilled", ring->ring_index);
+    }
+    if (ring->pieces_released > ring->piece || ring->pieces_ended > ring->piece) {
+        return varve_message_set(message, VARVE_ERROR_CORRUPT, "ring %u: pieces contradict each other",
+                                 ring->ring_index);
     }
     for (unsigned kind = 0; kind < VARVE_KIND_LIMIT; kind++) {
         lost += ring->lost_by_kind[kind];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C only: private to the collector */
 /*
- * The consumer's end of one ring: its records in the producer's order, from the ring, the spill file and what signal handlers
+ * The consumer's end of one ring: its records in the producer's order, from the ring, its pieces and what signal handlers
  * put aside.
  */
 #ifndef VARVE_TRACE_COLLECTOR_RING_READER_H
@@ -29,6 +29,7 @@ struct ring_reader {
     uint64_t spill_read;            /* spilled records taken */
     uint64_t stored;                /* read + spill_read at the last commit */
     uint64_t head_seen, spill_seen; /* published, as of the last refresh */
+    uint64_t resume_seen;           /* spilled records before this one are older than those in the ring */
     uint64_t last_ticks;            /* of the last record taken */
     int64_t last_ns;
     uint64_t sequence;       /* number of the last one, lost records counted */
@@ -43,8 +44,9 @@ struct ring_reader {
     /* records of signal handlers, put aside when their thread was killed */
     uint32_t orphans_first, orphans_seen, orphans_read;
     bool has_counted_orphans;
-    const char *damage;  /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
-    int spill_fd;        /* -1: not open */
+    const char *damage; /* 'cut' or 'damaged': the header's figures are not to be believed; NULL */
+    const struct session_directory *directory;
+    int piece_fd;        /* -1: not open */
     uint64_t unreadable; /* published records that stood in what is gone of the files */
     uint64_t unfolded;   /* events taken, beyond one for each record taken (trace/record_fold.h) */
     uint32_t parts;      /* merge.c: of these, of the record that comes next, which is not taken yet */
@@ -52,9 +54,10 @@ struct ring_reader {
     bool has_staging_apart;             /* it is a mapping of its own */
     struct varve_record *buffer;        /* spill records [buffer_from, buffer_to) */
     uint64_t buffer_from, buffer_to;
-    uint8_t *packed;         /* one block of the spill file */
-    uint64_t spill_position; /* first record of the block at spill_offset */
-    uint64_t spill_offset;
+    uint8_t *packed;       /* one block of a piece */
+    uint32_t piece;        /* the oldest one that may hold records to be read */
+    uint32_t piece_kept;   /* the oldest one that was not removed */
+    uint64_t piece_offset; /* of the next block to be looked at */
 };
 
 int ring_reader_open(struct ring_reader **reader_out, const struct session_directory *directory,
@@ -69,7 +72,8 @@ void ring_reader_refresh(struct ring_reader *reader);
 const struct varve_record *ring_reader_peek(struct ring_reader *reader,
                                             const struct session_directory *directory);
 void ring_reader_pop(struct ring_reader *reader);
-/// Hand the space of everything taken back to the producer: after the commit, never before.
+/// Hand the space of everything taken back to the producer, and remove pieces that hold nothing else: after the commit,
+/// never before.
 void ring_reader_release(struct ring_reader *reader);
 int ring_check(const struct ring_header *ring, bool producer_is_dead, struct varve_message *message);
 

@@ -227,6 +227,9 @@ static int prepare(struct recording *recording, struct varve_message *message)
                                                         ? recording->options->spill_bytes_max
                                                         : half_of_free(collector->directory.path);
     collector->directory.control->memory_bytes_max = half_of_free(collector->directory.rings);
+    collector->spill_bytes_asked = recording->options->spill_bytes_max;
+    collector->spill_bytes_disk = collector->directory.control->spill_bytes_max;
+    collect_growth_bound(collector);
     collector->is_unstored = recording->options->no_sqlite;
     collector->keep = recording->options->keep;
     collector->bytes_max = recording->options->bytes_max;

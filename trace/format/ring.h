@@ -15,20 +15,32 @@
 #include <stdint.h>
 
 /*
- *   file:  struct ring_header | staging records | ring records
+ *   file:    struct ring_header | staging records | ring records
+ *   pieces:  blocks of packed records, each piece a file of its own: what a full ring grows by
  *
  * A record is an event, or several of one call (record_fold.h): all positions and counts are of records, but for
  * lost_by_kind.
  *
- * Order of one ring's events:  ring … then spill (file, then staging) … then ring again. A producer that
- * spills returns to the ring only after the consumer released the whole spill, so:
- *   spill_head > spill_tail   ⇒  every record in the ring is older than every record in the spill.
- * The consumer therefore reads spill_head BEFORE head, drains the ring to head, then the spill.
+ * Order of one ring's events:  ring … then spill (pieces, then staging) … then ring again. A producer that
+ * spills returns to the ring when that is empty, and says up to where it has spilled by then (spill_resume), so:
+ *   spilled records before spill_resume are older than every record in the ring, the others younger.
+ * The consumer therefore reads spill_head BEFORE head BEFORE spill_resume, and drains the spill to spill_resume, the
+ * ring to head, then the rest of the spill. Where spill_head was read too early to reach spill_resume, the ring's new
+ * records are younger than some that it has not seen: then it takes spill_resume for spill_head, which is published.
+ *
+ * Pieces are numbered from 1 on. A new one is begun when the one before is SPILL_PIECE_BYTES long, when the producer
+ * has been back in the ring, and when memory has no room for more of it: it lies in memory while that has room
+ * (session_control.growth_bytes_max, a part of memory_bytes_max), else in the recording directory. Records are numbered through all pieces, and
+ * each block says with which it begins. Nothing is appended to a piece before the newest, nor to one up to
+ * pieces_ended; the consumer removes what it has stored whole, lowest first: memory goes back while the thread runs.
  *
  * Invariants (ring_check):
  *   tail <= head <= tail + capacity          spill_tail <= spill_flushed <= spill_head (spill_tail may pass
  *                                            spill_flushed: staging records can be consumed too)
  *   spill_head - spill_flushed <= staging_capacity
+ *   spill_resume <= spill_head
+ *   pieces_released <= piece                 pieces_ended <= piece; these hold records before spill_resume only
+ *   records [spill_tail, spill_flushed) are in the pieces (pieces_released, piece], in order, blocks without a gap
  *   completed = head + spill_head + lost     sum(lost_by_kind) = lost + lost_folded
  *   emitted - completed = records being written: 0 or 1, and one more for each signal handler that
  *                                            interrupted another before its append
@@ -70,8 +82,8 @@ struct ring_header {
     _Alignas(64) uint64_t emitted; /* records begun; counted before the test for space */
     uint64_t head;                 /* ring records committed */
     uint64_t spill_head;           /* spilled records committed */
-    uint64_t spill_flushed;        /* of these, in the spill file; the rest is in the staging slots */
-    uint64_t spill_bytes;          /* size of the spill file; the producer's own */
+    uint64_t spill_flushed;        /* of these, in the pieces; the rest is in the staging slots */
+    uint64_t piece_bytes;          /* of whole blocks in the newest piece; the producer's own */
     uint64_t lost;                 /* records dropped */
     uint64_t lost_bytes;           /* size fields of the dropped events, added up */
     uint32_t state;                /* enum ring_state */
@@ -79,11 +91,15 @@ struct ring_header {
     uint32_t nested_filed;         /* of these, filed in the ring or spill already */
     uint64_t memory_bytes;         /* that its file has in /dev/shm; the producer's own */
     uint32_t staging_is_apart;     /* the staging slots are in a file of their own; set once, atomic */
+    uint32_t piece;                /* number of the newest piece, 0: none yet; atomic, before spill_flushed */
+    uint32_t pieces_ended; /* nothing is appended to pieces up to this one; atomic, after spill_resume */
+    uint64_t spill_resume; /* spill_head when the producer went back to the ring; atomic */
     uint64_t lost_folded;          /* events of the dropped records beyond one each (record_fold.h) */
 
     /* consumer line */
     _Alignas(64) uint64_t tail;
     uint64_t spill_tail;
+    uint32_t pieces_released; /* removed, or about to be; atomic */
 
     /* producer, cold */
     _Alignas(64) uint64_t lost_by_kind[VARVE_KIND_LIMIT];
@@ -109,14 +125,17 @@ static inline struct varve_record *ring_records(struct ring_header *ring)
 
 /* ---- record_pack.c: spilled records, a fifth of their size ---- */
 
-/* A spill file is a sequence of such blocks, each of RING_STAGING_RECORDS records. Blocks begin at whole
+/* A piece is a sequence of such blocks, each of RING_STAGING_RECORDS records. Blocks begin at whole
  * pages: appending to a page that is partly written costs more than twice a fresh one. */
 struct record_block {
     uint32_t records;
-    uint32_t bytes; /* that follow; then padding */
+    uint32_t bytes;    /* that follow; then padding */
+    uint64_t position; /* in the spill, of its first record */
 };
 
 #define RECORD_BLOCK_ALIGNMENT 4096U
+#define SPILL_PIECE_BYTES \
+    (UINT64_C(4) << 20) /* half a million records; a piece is complete at or beyond that */
 
 static inline uint64_t record_block_stride(const struct record_block *block)
 {

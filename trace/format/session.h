@@ -21,8 +21,9 @@
  *     ring/counts               struct session_counts; programs write it
  *     ring/p<N>                 struct process_control of the N-th process image that recorded something
  *     ring/p<N>.r<K>            its K-th ring (ring.h); K = 0 is the shared ring of late events
- *     p<N>, p<N>.r<K>           those that memory had no room for
- *     p<N>.r<K>.spill           records that did not fit the ring, in order, packed (record_pack.c)
+ *     ring/p<N>.r<K>.spill<M>   its M-th piece: records that did not fit the ring, packed (record_pack.c)
+ *     p<N>, p<N>.r<K>, p<N>.r<K>.spill<M>
+ *                               those that memory had no room for
  *     p<N>.r<K>.staging         the ring's staging slots, where memory had no room for them
  *     p<N>.sites                call sites and modules (callsite_file.h)
  *     allocations               the collector's own scratch file
@@ -77,8 +78,9 @@ struct session_control {
     uint32_t clock_kind;       /* enum varve_clock_kind, the same for all processes */
     uint32_t records;          /* bit mask of enum varve_records */
     uint64_t block_timeout_ns; /* a full ring waits at most so long for space */
-    uint64_t spill_bytes_max;  /* of all spill files together; 0: no limit */
-    uint64_t memory_bytes_max; /* of all rings together in /dev/shm; 0: no limit */
+    uint64_t spill_bytes_max;  /* of all pieces together; 0: no limit; atomic, as memory comes and goes */
+    uint64_t growth_bytes_max; /* of the pieces in memory together; 0: no limit; atomic */
+    uint64_t memory_bytes_max; /* of all rings and pieces together in /dev/shm; 0: no limit */
     uint64_t trace_id;         /* random; a directory and its database carry the same */
     int32_t collector_pid;
     uint32_t sink;           /* bit mask of enum session_sink */
@@ -165,8 +167,9 @@ struct session_counts {
     _Alignas(64) uint64_t unattached;
     uint64_t unattached_bytes;
     uint64_t unattached_by_kind[VARVE_KIND_LIMIT];
-    _Alignas(64) uint64_t spill_bytes; /* of the spill files that there are; atomic */
-    uint64_t memory_bytes;             /* of the rings that there are in /dev/shm; atomic */
+    _Alignas(64) uint64_t spill_bytes; /* of the pieces that there are; atomic */
+    uint64_t growth_bytes;             /* of these, in memory; atomic */
+    uint64_t memory_bytes;             /* of the rings and pieces that there are in /dev/shm; atomic */
     uint64_t patience_used_ns;         /* how long threads have waited for room, all together; atomic */
 
     _Alignas(64) uint32_t execs_noted; /* atomic add takes a number, the first is 1 */

@@ -5,30 +5,20 @@
  */
 #include "trace/recorder/overflow.h"
 #include "trace/recorder/guest/confine.h"
-#include "trace/recorder/guest/file.h"
-#include "trace/recorder/guest/memory.h"
 #include "trace/recorder/guest/own_stack/switch.h"
 #include "trace/recorder/guest/signals.h"
-#include "trace/recorder/guest/text.h"
 #include "trace/recorder/ring.h"
 #include "trace/recorder/session.h"
+#include "trace/recorder/spill.h"
 #include "trace/base/syscall.h"
 #include "trace/format/ring.h"
 #include "trace/format/session.h"
 #include "trace/trace.h"
 
-#include <assert.h>
-#include <fcntl.h>
-#include <string.h>
-
 /*
- * `spill` (the default) writes to the thread's own file; if that fails it waits for room up to a second;
+ * `spill` (the default) goes on in the ring's pieces (spill.c); if that fails it waits for room up to a second;
  * then it drops and counts, and emits one `lost` record when there is room again. `block` waits for the
  * collector first, and spills when that is gone or too slow; `drop` drops at once.
- *
- * A spilled record goes to the staging slots, which are shared memory (it survives SIGKILL from then on),
- * and from there, packed, to the file, all slots at once. The file is opened anew for each write: a
- * descriptor that is kept could be closed by the program and its number reused for a file of its own.
  */
 
 #define PATIENCE_NS UINT64_C(1000000000)       /* of all threads of a recording whose spills fail */
@@ -48,105 +38,10 @@ static bool collector_is_gone(const struct session_control *session, uint64_t no
            now_ns > __atomic_load_n(&session->heartbeat_ns, __ATOMIC_ACQUIRE) + COLLECTOR_GONE_NS;
 }
 
-static bool write_all(int fd, const char *bytes, size_t count, uint64_t offset)
+/* Only then may the ring be used again (format/ring.h). */
+static bool ring_is_empty(const struct ring_header *ring)
 {
-    while (count > 0) {
-        bool was_pending = recorder_size_signal_begin();
-        long written = recorder_sys_pwrite(fd, bytes, count, offset);
-
-        recorder_size_signal_end(was_pending, written);
-        if (written == -EINTR) {
-            continue;
-        }
-        if (written <= 0) {
-            return false;
-        }
-        bytes += written;
-        count -= (size_t)written;
-        offset += (uint64_t)written;
-    }
-    return true;
-}
-
-/* The spills of a recording together have a limit: a program that runs for ever must not fill the disk. */
-static bool reserve(uint64_t bytes)
-{
-    struct session_counts *counts = recorder_session_counts();
-    uint64_t limit = recorder_session()->spill_bytes_max;
-
-    if (__atomic_add_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL) <= limit || limit == 0) {
-        return true;
-    }
-    __atomic_sub_fetch(&counts->spill_bytes, bytes, __ATOMIC_ACQ_REL);
-    return false;
-}
-
-/* `bytes` of what is packed, to the end of the file. */
-static bool write_bytes(struct recorder_thread *thread, uint64_t bytes)
-{
-    const struct ring_header *ring = thread->ring;
-    bool done = false;
-    int fd;
-
-    if (!reserve(bytes)) {
-        return false;
-    }
-    recorder_format(thread->path, sizeof(thread->path), "%s/p%u.r%u.spill", recorder_directory(),
-                    ring->process_id, ring->ring_index);
-    fd = recorder_sys_open(thread->path, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
-    if (fd >= 0) {
-        done = write_all(fd, (const char *)thread->packed, bytes, ring->spill_bytes);
-        recorder_sys_close(fd);
-    }
-    if (!done) {
-        __atomic_sub_fetch(&recorder_session_counts()->spill_bytes, bytes, __ATOMIC_ACQ_REL);
-    }
-    return done;
-}
-
-/* All staging slots to the end of the file, as one block. A write that was cut short is simply repeated. */
-static bool write_block(struct recorder_thread *thread)
-{
-    struct ring_header *ring = thread->ring;
-    struct record_block block = {.records = RING_STAGING_RECORDS};
-    bool done;
-
-    if (thread->packed_position !=
-        ring->spill_flushed + 1) { /* else it is packed, and its write had failed */
-        block.bytes =
-            (uint32_t)record_pack(thread->staging, RING_STAGING_RECORDS, thread->packed + sizeof(block));
-        memcpy(thread->packed, &block, sizeof(block));
-        thread->packed_position = ring->spill_flushed + 1;
-    }
-    memcpy(&block, thread->packed, sizeof(block));
-    done = write_bytes(thread, record_block_stride(&block));
-    if (done) {
-        ring->spill_bytes += record_block_stride(&block);
-    }
-    return done;
-}
-
-static bool spill_flush(struct recorder_thread *thread)
-{
-    struct ring_header *ring = thread->ring;
-    uint64_t from = ring->spill_flushed;
-    bool done;
-
-    assert(ring->spill_head - from == RING_STAGING_RECORDS && from % RING_STAGING_RECORDS == 0);
-    if (thread->packed == NULL) {
-        thread->packed = recorder_map(OVERFLOW_PACKED_BYTES);
-    }
-    done = thread->packed != NULL && write_block(thread);
-    if (done) {
-        __atomic_store_n(&ring->spill_flushed, from + RING_STAGING_RECORDS, __ATOMIC_RELEASE);
-    }
-    return done;
-}
-
-/* True if the consumer has taken the whole spill: only then may the ring be used again (format/ring.h). */
-static bool spill_is_drained(const struct ring_header *ring)
-{
-    return __atomic_load_n(&ring->spill_tail, __ATOMIC_ACQUIRE) == ring->spill_head;
+    return __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) == ring->head;
 }
 
 /* A staging slot for the next spilled record. */
@@ -160,7 +55,8 @@ static bool spill_has_room(struct recorder_thread *thread)
 /* Where the thread may commit its next record; false: nowhere. */
 static bool find_room(struct recorder_thread *thread, bool may_spill)
 {
-    if (thread->is_spilling && spill_is_drained(thread->ring)) {
+    if (thread->is_spilling && ring_is_empty(thread->ring)) {
+        spill_end(thread);
         recorder_produce_to_ring(thread);
     }
     if (!thread->is_spilling && recorder_ring_space(thread) > 0) {

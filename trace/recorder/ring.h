@@ -36,6 +36,7 @@ struct recorder_thread {
     const struct recorder_signals *outer_signals; /* the program's mask while naps may open it, else NULL */
     struct varve_record *staging;                 /* NULL: it has no memory yet */
     bool is_spilling;
+    bool piece_is_on_disk;               /* the newest piece of the spill */
     struct recorder_retry ring_retry;    /* of slots of the ring that have no memory yet */
     struct recorder_retry staging_retry; /* and of the staging slots */
     bool is_on_disk;                     /* the ring is in the recording directory itself */

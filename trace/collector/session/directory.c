@@ -137,6 +137,19 @@ void *session_file_map(const struct session_directory *directory, const char *na
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes,
+                       bool *is_in_rings)
+{
+    struct stat status;
+
+    *is_in_rings = fstatat(directory->rings_fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!*is_in_rings && fstatat(directory->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+        return false;
+    }
+    *bytes = (uint64_t)status.st_size;
+    return true;
+}
+
 void session_file_remove(const struct session_directory *directory, const char *name)
 {
     if (unlinkat(directory->rings_fd, name, 0) != 0) {
@@ -162,6 +175,15 @@ static bool parse_number(const char *text, uint32_t limit, uint32_t *number, con
     return value <= limit;
 }
 
+/* ".spill" and the number of a piece, from 1 on. */
+static bool is_piece(const char *rest)
+{
+    uint32_t piece;
+
+    return strncmp(rest, ".spill", 6) == 0 && parse_number(rest + 6, UINT32_MAX, &piece, &rest) &&
+           piece > 0 && rest[0] == '\0';
+}
+
 bool session_file_parse(const char *name, struct session_file *file_out)
 {
     struct session_file file = {.kind = SESSION_FILE_PROCESS};
@@ -176,12 +198,12 @@ bool session_file_parse(const char *name, struct session_file *file_out)
     } else if (rest[0] != '\0') {
         if (rest[0] != '.' || rest[1] != 'r' ||
             !parse_number(rest + 2, SESSION_RING_MAX, &file.ring, &rest) ||
-            (rest[0] != '\0' && strcmp(rest, ".spill") != 0 && strcmp(rest, ".staging") != 0)) {
+            (rest[0] != '\0' && !is_piece(rest) && strcmp(rest, ".staging") != 0)) {
             return false;
         }
-        file.kind = rest[0] == '\0'               ? SESSION_FILE_RING
-                    : strcmp(rest, ".spill") == 0 ? SESSION_FILE_SPILL
-                                                  : SESSION_FILE_STAGING;
+        file.kind = rest[0] == '\0'                 ? SESSION_FILE_RING
+                    : strcmp(rest, ".staging") == 0 ? SESSION_FILE_STAGING
+                                                    : SESSION_FILE_SPILL;
     }
     *file_out = file;
     return true;

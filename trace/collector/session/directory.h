@@ -36,7 +36,7 @@ int session_directory_create(struct session_directory *directory, const char *da
 enum session_file_kind {
     SESSION_FILE_PROCESS = 1,   /* p<N> */
     SESSION_FILE_RING = 2,      /* p<N>.r<K> */
-    SESSION_FILE_SPILL = 3,     /* p<N>.r<K>.spill */
+    SESSION_FILE_SPILL = 3,     /* p<N>.r<K>.spill<M> */
     SESSION_FILE_CALLSITES = 4, /* p<N>.sites */
     SESSION_FILE_STAGING = 5,   /* p<N>.r<K>.staging */
 };
@@ -65,6 +65,9 @@ void *session_file_map(const struct session_directory *directory, const char *na
                        size_t *bytes_out, int *fd_out);
 /// Close a descriptor if it is one; it is -1 then.
 void session_descriptor_close(int *fd);
+/// Bytes of such a file, and whether it lies with the rings. False: it is not there.
+bool session_file_size(const struct session_directory *directory, const char *name, uint64_t *bytes,
+                       bool *is_in_rings);
 void session_file_remove(const struct session_directory *directory, const char *name);
 
 /// The files of processes, by process, ring and kind. Owner of the result: the caller, by free. Errors:

@@ -199,9 +199,9 @@ static uint32_t capacity_for(uint64_t rows)
 
 /* A block of rows: of a spilled ring packed behind those before it, else into the slots. */
 static int block_write(const struct varve_rebuild *rebuild, const char *path, uint32_t count,
-                       uint64_t *offset, bool is_packed, struct varve_message *message)
+                       uint64_t position, uint64_t *offset, bool is_packed, struct varve_message *message)
 {
-    struct record_block block = {.records = count};
+    struct record_block block = {.records = count, .position = position};
     uint64_t stride = count * sizeof(*rebuild->block);
     int error;
 
@@ -217,27 +217,28 @@ static int block_write(const struct varve_rebuild *rebuild, const char *path, ui
     return error;
 }
 
-/* All rows: whole blocks of a spilled ring into its spill file and the rest into the staging slots; of others into
+/* All rows: whole blocks of a spilled ring into its one piece and the rest into the staging slots; of others into
  * the slots of the ring itself. */
 static int rows_write(const struct varve_rebuild *rebuild, struct rebuild_ring *ring, const char *path,
-                      const char *spill, uint64_t *spill_bytes, struct varve_message *message)
+                      const char *spill, struct varve_message *message)
 {
     uint64_t slots = RING_HEADER_BYTES + (spill == NULL ? RING_STAGING_BYTES : 0);
     struct row_reader reader;
+    uint64_t spill_bytes = 0, position = 0;
     uint32_t count = 0;
     int error = rebuild_records_seek(rebuild->records, ring->id, message);
 
-    *spill_bytes = 0;
     row_reader_begin(&reader, rebuild->records, ring);
     while (error == VARVE_OK && (error = row_next(&reader, &rebuild->block[count], message)) == VARVE_OK) {
         if (++count == RING_STAGING_RECORDS) {
-            error = spill != NULL ? block_write(rebuild, spill, count, spill_bytes, true, message)
-                                  : block_write(rebuild, path, count, &slots, false, message);
+            error = spill != NULL ? block_write(rebuild, spill, count, position, &spill_bytes, true, message)
+                                  : block_write(rebuild, path, count, position, &slots, false, message);
+            position += count;
             count = 0;
         }
     }
     if (error == VARVE_ERROR_NOT_FOUND) {
-        error = count > 0 ? block_write(rebuild, path, count, &slots, false, message) : VARVE_OK;
+        error = count > 0 ? block_write(rebuild, path, count, position, &slots, false, message) : VARVE_OK;
     }
     return error;
 }
@@ -251,12 +252,11 @@ int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring 
     struct ring_header header;
     char path[REBUILD_PATH_BYTES];
     char spill[REBUILD_PATH_BYTES + 8];
-    uint64_t spill_bytes;
     int error;
 
     snprintf(path, sizeof(path), "%s/p%u.r%u", rebuild->folder, ring->process->number, ring->origin.ring);
-    snprintf(spill, sizeof(spill), "%s.spill", path);
-    error = rows_write(rebuild, ring, path, is_spilled ? spill : NULL, &spill_bytes, message);
+    snprintf(spill, sizeof(spill), "%s.spill1", path);
+    error = rows_write(rebuild, ring, path, is_spilled ? spill : NULL, message);
     if (error != VARVE_OK) {
         return error;
     }
@@ -265,7 +265,7 @@ int rebuild_ring_write(const struct varve_rebuild *rebuild, struct rebuild_ring 
     if (is_spilled) {
         header.spill_head = rows;
         header.spill_flushed = rows / RING_STAGING_RECORDS * RING_STAGING_RECORDS;
-        header.spill_bytes = spill_bytes;
+        header.piece = 1;
     } else {
         header.head = rows;
     }

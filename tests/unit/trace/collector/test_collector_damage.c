@@ -207,11 +207,12 @@ static void write_spill(struct victim *victim, const void *bytes, size_t count)
     char path[DIRECTORY_PATH_BYTES + 16];
     FILE *file;
 
-    snprintf(path, sizeof(path), "%s/p1.r2.spill", victim->lab->collector->directory.path);
+    snprintf(path, sizeof(path), "%s/p1.r2.spill1", victim->lab->collector->directory.path);
     file = fopen(path, "w");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
     fclose(file);
+    victim->ring->piece = 1;
     victim->ring->spill_head = victim->ring->spill_flushed = 2 * RING_STAGING_RECORDS;
     victim->ring->emitted += 2 * RING_STAGING_RECORDS;
 }
@@ -269,7 +270,7 @@ static void spill_is_a_folder(struct victim *victim)
 {
     char path[DIRECTORY_PATH_BYTES + 16];
 
-    snprintf(path, sizeof(path), "%s/p1.r2.spill", victim->lab->collector->directory.path);
+    snprintf(path, sizeof(path), "%s/p1.r2.spill1", victim->lab->collector->directory.path);
     assert_int_equal(mkdir(path, 0700), 0);
     no_spill_file(victim);
 }

@@ -314,7 +314,7 @@ static void test_adopt_errors(void **state)
                  VARVE_ERROR_FORMAT, "cut short");
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(truncate(path, SESSION_CONTROL_BYTES), 0); /* zeros, and something was recorded */
-    touch(fixture->path, "p1.r1.spill");
+    touch(fixture->path, "p1.r1.spill1");
     expect_error(fixture, session_directory_adopt(&fixture->directory, fixture->path, &fixture->message),
                  VARVE_ERROR_FORMAT, "not a recording directory");
 }
@@ -343,14 +343,40 @@ static void test_names(void **state)
         struct session_file file;
     } good[] = {
         {"p1", {SESSION_FILE_PROCESS, 1, 0}},         {"p4194304", {SESSION_FILE_PROCESS, 4194304, 0}},
-        {"p12.r0", {SESSION_FILE_RING, 12, 0}},       {"p12.r345.spill", {SESSION_FILE_SPILL, 12, 345}},
+        {"p12.r0", {SESSION_FILE_RING, 12, 0}},       {"p12.r345.spill67", {SESSION_FILE_SPILL, 12, 345}},
         {"p7.sites", {SESSION_FILE_CALLSITES, 7, 0}},
     };
-    static const char *const bad[] = {
-        "",       "p",        "p0",          "p01",     "p-1",      "p1x",
-        "p1.",    "p1.r",     "p1.r01",      "p1.r1.",  "p1.r1.x",  "p1.sites2",
-        "q1",     "p4194305", "p4294967297", "p1photo", "p1.r-1",   "p1.r16777217",
-        "p1.r1 ", " p1",      "p+1",         "P1",      "p1.r1.r1", "p99999999999999999999"};
+    static const char *const bad[] = {"",
+                                      "p",
+                                      "p0",
+                                      "p01",
+                                      "p-1",
+                                      "p1x",
+                                      "p1.",
+                                      "p1.r",
+                                      "p1.r01",
+                                      "p1.r1.",
+                                      "p1.r1.x",
+                                      "p1.sites2",
+                                      "q1",
+                                      "p4194305",
+                                      "p4294967297",
+                                      "p1photo",
+                                      "p1.r-1",
+                                      "p1.r16777217",
+                                      "p1.r1 ",
+                                      " p1",
+                                      "p+1",
+                                      "P1",
+                                      "p1.r1.r1",
+                                      "p99999999999999999999",
+                                      "p1.r1.spill",
+                                      "p1.r1.spill0",
+                                      "p1.r1.spill01",
+                                      "p1.r1.spill-1",
+                                      "p1.r1.spill4294967296",
+                                      "p1.r1.spill1.",
+                                      "p1.spill1"};
     struct session_file file;
 
     (void)state;
@@ -369,10 +395,10 @@ static void test_names(void **state)
 
 static void test_remove_leaves_nothing(void **state)
 {
-    static const char *const in_rings[] = {"p1", "p1.r0", "p1.r1", "p12.r345"};
+    static const char *const in_rings[] = {"p1", "p1.r0", "p1.r1", "p12.r345", "p12.r345.spill1"};
     static const char *const in_directory[] = {"trace.db",         "trace.db-wal", "trace.db-shm",
                                                "trace.db-journal", "allocations",  "p1.sites",
-                                               "p12.r345.spill"};
+                                               "p12.r345.spill67"};
     struct fixture *fixture = *state;
     char rings[4096];
 

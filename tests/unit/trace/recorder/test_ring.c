@@ -184,6 +184,13 @@ static void run_steps(struct run *run, const struct settings *settings)
         case 11:
             step_take(run, (draw >> 32) % 6000);
             break;
+        case 12: /* memory comes and goes: none, a few blocks, all that is wanted */
+            run->session->directory.control->growth_bytes_max = (uint64_t)(draw >> 32) % 3 * 60000 + 1;
+            break;
+        case 13:
+            run->session->directory.control->growth_bytes_max = 0;
+            step_release(run);
+            break;
         case 14:
             ring_reader_refresh(run->consumer.reader);
             step_take(run, UINT64_MAX);

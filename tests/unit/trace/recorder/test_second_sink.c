@@ -72,7 +72,7 @@ static void test_fields(void **state)
 
 /* ---- full rings ---- */
 
-/* The spill is read whole just when its staging slots are full: only then the ring is used again. */
+/* All is read just when the staging slots are full: the ring is used again then, as it is empty. */
 static uint64_t come_back(struct sink_log *log, uint64_t at)
 {
     const struct ring_header *ring = own_ring();

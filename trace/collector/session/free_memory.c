@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that is left: the kernel's estimate, and what the control groups around this process allow beyond what is used in
+ * them, of both versions. Pages of files that were not used for long go when memory is wanted, so these count as free.
+ * Called by the collector now and then, to bound how far rings grow.
+ */
+#include "trace/collector/session/free_memory.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES 8192U
+#define LINE_BYTES 4096U
+
+/* Names of files and of a key in memory.stat. */
+struct group_files {
+    const char *base, *limit, *used, *idle;
+};
+
+static const struct group_files unified = {"/sys/fs/cgroup", "memory.max", "memory.current",
+                                           "inactive_file "};
+static const struct group_files divided = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                           "memory.usage_in_bytes", "total_inactive_file "};
+
+/* The number behind `key` where a line begins with that. False: there is none, or it is not a number ("max"). */
+static bool read_number(const char *path, const char *key, uint64_t *number)
+{
+    char line[LINE_BYTES];
+    FILE *file = fopen(path, "re");
+    bool found = false;
+
+    while (file != NULL && !found && fgets(line, sizeof(line), file) != NULL) {
+        found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%" SCNu64, number) == 1;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool read_of_group(const char *folder, const char *name, const char *key, uint64_t *number)
+{
+    char path[PATH_BYTES + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return read_number(path, key, number);
+}
+
+static uint64_t free_in_group(const char *folder, const struct group_files *files)
+{
+    uint64_t limit, used, idle = 0;
+
+    if (!read_of_group(folder, files->limit, "", &limit) || !read_of_group(folder, files->used, "", &used)) {
+        return UINT64_MAX;
+    }
+    if (!read_of_group(folder, "memory.stat", files->idle, &idle) || idle > used) {
+        idle = 0;
+    }
+    used -= idle;
+    return limit > used ? limit - used : 0;
+}
+
+/* The group and all groups that it is in. What a container shows is its own group, whatever the path. */
+static uint64_t free_in_groups(const char *root, const struct group_files *files, const char *group)
+{
+    char folder[PATH_BYTES];
+    size_t base = (size_t)snprintf(folder, sizeof(folder), "%s%s", root, files->base);
+    uint64_t result = free_in_group(folder, files);
+    char *end;
+
+    snprintf(folder + base, sizeof(folder) - base, "%s", group);
+    while ((end = strrchr(folder + base, '/')) != NULL) {
+        result = least(result, free_in_group(folder, files));
+        *end = '\0';
+    }
+    return result;
+}
+
+/* A line is NUMBER:CONTROLLERS:PATH; the unified hierarchy has number 0 and names none. */
+static uint64_t free_in_line(const char *root, char *line)
+{
+    char *controllers = strchr(line, ':');
+    char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+    char *save;
+
+    if (group == NULL) {
+        return UINT64_MAX;
+    }
+    *group++ = '\0';
+    group[strcspn(group, "\n")] = '\0';
+    if (*++controllers == '\0') {
+        return free_in_groups(root, &unified, group);
+    }
+    for (char *name = strtok_r(controllers, ",", &save); name != NULL; name = strtok_r(NULL, ",", &save)) {
+        if (strcmp(name, "memory") == 0) {
+            return free_in_groups(root, &divided, group);
+        }
+    }
+    return UINT64_MAX;
+}
+
+uint64_t free_memory(const char *root)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    uint64_t result = UINT64_MAX, kib;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    if (read_number(path, "MemAvailable:", &kib)) {
+        result = kib < UINT64_MAX / 1024 ? kib * 1024 : UINT64_MAX;
+    }
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        result = least(result, free_in_line(root, line));
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return result;
+}
