@@ -22,7 +22,8 @@ CREATE VIEW leak AS
     WHERE a.free_completed_seq IS NULL AND a.free_requested_seq IS NULL;
 
 -- Frames of a call site, innermost (depth 0) first. The path of each call site is walked by itself, as an array, because a
--- recursive query as a table would be walked for all of them whatever is asked for. Ids fall on the way: a walk ends.
+-- recursive query as a table would be walked for all of them whatever is asked for; and without a join, for which SQLite
+-- would read all nodes into a filter once ANALYZE has run. Ids fall on the way: a walk ends.
 CREATE VIEW frame AS
     SELECT c.id AS callsite_id, path.key AS depth, s.function, s.file, s.line, s.module, s.is_python, s.is_inlined, n.pc
     FROM callsite c
@@ -30,7 +31,8 @@ CREATE VIEW frame AS
             WITH RECURSIVE walk(id) AS (
                 SELECT c.node_id
                 UNION ALL
-                SELECT p.parent_id FROM walk JOIN stack_node p ON p.id = walk.id WHERE p.parent_id < p.id
+                SELECT (SELECT p.parent_id FROM stack_node p WHERE p.id = walk.id AND p.parent_id < p.id) FROM walk
+                WHERE walk.id IS NOT NULL
                 LIMIT 65536)
             SELECT '[' || group_concat(id) || ']' FROM walk)) path
         CROSS JOIN stack_node n ON n.id = path.value

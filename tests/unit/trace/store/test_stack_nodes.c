@@ -211,7 +211,18 @@ static void test_plan(void **state)
     sqlite3 *db;
     (void)state;
     store_close(store_make());
-    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    /* with figures, such as ANALYZE leaves behind in a finished database */
+    assert_int_equal(
+        sqlite3_exec(
+            db,
+            "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 5000)"
+            "INSERT INTO stack_node SELECT id, nullif(id - 1, 0), 1, NULL FROM n;"
+            "INSERT INTO callsite SELECT id, id, id, 1 FROM stack_node WHERE id % 10 = 0;"
+            "INSERT INTO event(seq, ts_ns, pid, tid, kind, callsite_id) SELECT id, id, 1, 1, 32, id FROM "
+            "stack_node; ANALYZE",
+            NULL, NULL, NULL),
+        SQLITE_OK);
     for (size_t i = 0; i < sizeof(queries) / sizeof(queries[0]); i++) {
         char sql[512];
         sqlite3_stmt *plan;
@@ -222,7 +233,8 @@ static void test_plan(void **state)
             const char *detail = (const char *)sqlite3_column_text(plan, 3);
             searches += strncmp(detail, "SEARCH c USING INTEGER PRIMARY KEY", 34) == 0;
             /* what is scanned: the one path, as an array and while it is walked */
-            if (strstr(detail, "AUTOMATIC") != NULL || strstr(detail, "MATERIALIZE") != NULL ||
+            if (strstr(detail, "AUTOMATIC") != NULL || strstr(detail, "BLOOM") != NULL ||
+                strstr(detail, "MATERIALIZE") != NULL ||
                 (strncmp(detail, "SCAN", 4) == 0 && strncmp(detail, "SCAN path ", 10) != 0 &&
                  strcmp(detail, "SCAN walk") != 0 && strcmp(detail, "SCAN CONSTANT ROW") != 0)) {
                 fail_msg("%s: %s", queries[i], detail);
