@@ -71,6 +71,7 @@ static bool load_key(struct collector *collector, struct ring_reader *reader, ui
     if (record == NULL) {
         return false;
     }
+    reader->next = record;
     reader->key = record->ticks + (reader->is_deferred ? hold_back : 0);
     return true;
 }
@@ -179,7 +180,7 @@ static void note_taken(struct ring_reader *reader, const struct varve_record *re
 static int take(struct collector *collector, struct ring_reader *reader, struct event *event,
                 struct varve_message *message)
 {
-    const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
+    const struct varve_record *record = reader->next;
     int error = collector->is_unstored ? VARVE_OK : derive_event(collector->derive, event, message);
 
     if (error != VARVE_OK) {
@@ -213,9 +214,7 @@ static int take_run(struct collector *collector, uint64_t until, uint64_t hold_b
     struct event event;
 
     do {
-        const struct varve_record *record = ring_reader_peek(reader, &collector->directory);
-
-        decode(collector, reader, record, &event);
+        decode(collector, reader, reader->next, &event);
         if (!reader->is_deferred && derive_is_out_of_order(collector->derive, &event)) {
             reader->is_deferred = true;
             reader->deferred_addr = held_by(&event);
